@@ -1,0 +1,65 @@
+"""The iteration space of a tensor-core layer: N K C P Q R S, plus the group dimension G.
+
+N batch, K output channel, C input channel, P output height, Q output width, R kernel height,
+S kernel width (the paper's Table 1).  G counts independent problems that share nothing: the
+groups of a grouped or depthwise convolution (then K and C are *per group*) and the batch of a
+batched matrix product (attention heads).  A GEMM of M x C by C x K has P = M, Q = R = S = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Literal
+
+Dim = Literal["G", "N", "K", "C", "P", "Q", "R", "S"]
+DIMS: tuple[Dim, ...] = ("G", "N", "K", "C", "P", "Q", "R", "S")
+
+#: Dimensions each operand of the product depends on (I through its sliding window).
+RELEVANT: dict[str, frozenset[Dim]] = {
+    "W": frozenset(("G", "K", "C", "R", "S")),
+    "I": frozenset(("G", "N", "C", "P", "Q", "R", "S")),
+    "O": frozenset(("G", "N", "K", "P", "Q")),
+}
+#: Dimensions summed over: their products accumulate into one output element.
+REDUCTION: frozenset[Dim] = frozenset(("C", "R", "S"))
+
+
+@dataclass(frozen=True)
+class Dims:
+    """One positive integer per dimension: a layer's bounds, a tile's extents, or trip counts."""
+
+    G: int = 1
+    N: int = 1
+    K: int = 1
+    C: int = 1
+    P: int = 1
+    Q: int = 1
+    R: int = 1
+    S: int = 1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field.name}={value!r}: a dimension is a positive integer")
+
+    def __getitem__(self, dim: Dim) -> int:
+        return int(getattr(self, dim))
+
+    def __iter__(self) -> Iterator[int]:
+        return (self[d] for d in DIMS)
+
+    @property
+    def product(self) -> int:
+        return math.prod(self)
+
+    def as_dict(self) -> dict[Dim, int]:
+        return {d: self[d] for d in DIMS}
+
+    def replace(self, changes: Mapping[Dim, int]) -> Dims:
+        return Dims(**{**self.as_dict(), **changes})
+
+    def __str__(self) -> str:
+        return " ".join(f"{d}{self[d]}" for d in DIMS if self[d] > 1) or "1"

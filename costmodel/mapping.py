@@ -1,0 +1,104 @@
+"""Mapping: how one tensor-core layer is tiled, ordered and unrolled on the array.
+
+The loop nest, outermost first (every `for` walks the tiles of the level below, last one ragged):
+
+    for (o_L3) t3[d] = ceil(D / tile_l2)         DRAM loops: choose a scratchpad tile
+      for (o_L2) t2[d] = ceil(. / tile_l1)       scratchpad loops: choose an accumulator tile
+        for (o_L1) t1[d] = ceil(. / tile_l0)     accumulator loops: choose an array block
+          for (o_L0) t0[d]                       stream: weights stay in the array
+            spatial columns x rows               one multiply-accumulate per element and cycle
+
+Tiles are *extents*: how many indices of each dimension one tile covers.  `tile_l0` is one array
+block, spatial factors included: tile_l0[d] = cols[d] * rows[d] * t0[d].  A divisor mapping has
+tile_l0 | tile_l1 | tile_l2 | D in every dimension; in a ragged one the last tile of a level is
+smaller, and is counted and executed at its true size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from converter.dims import DIMS, Dim, Dims
+
+Level = Literal["L3", "L2", "L1", "L0"]
+Order = tuple[Dim, ...]
+
+#: DOSA's L1 order (outer to inner): weights change in the outer loops, pixels stream innermost.
+STREAM_ORDER: Order = ("G", "K", "C", "R", "S", "N", "P", "Q")
+
+
+class MappingError(ValueError):
+    """A mapping that is no legal loop nest; the message names the dimension and the rule."""
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """One layer's intra-layer mapping.  See the module text for the meaning of each field.
+
+    Orders are outermost first and are permutations of all eight dimensions.
+
+    Raises:
+        MappingError: tiles that do not nest, an order that is no permutation, or spatial factors
+            that do not divide the array block.
+    """
+
+    tile_l2: Dims
+    tile_l1: Dims
+    tile_l0: Dims
+    rows: Dims = Dims()
+    """Spatial factors along the array rows (L1 -> L0 fan-out): C, and S or R when row-packed."""
+    cols: Dims = Dims()
+    """Spatial factors along the array columns (L2 -> L1 fan-out): K."""
+    order_l3: Order = STREAM_ORDER
+    order_l2: Order = STREAM_ORDER
+    order_l1: Order = STREAM_ORDER
+    order_l0: Order = STREAM_ORDER
+
+    def __post_init__(self) -> None:
+        for name in ("order_l3", "order_l2", "order_l1", "order_l0"):
+            order = getattr(self, name)
+            if sorted(order) != sorted(DIMS):
+                raise MappingError(f"{name}={''.join(order)}: an order names each of {''.join(DIMS)} once")
+        for d in DIMS:
+            if not self.tile_l0[d] <= self.tile_l1[d] <= self.tile_l2[d]:
+                raise MappingError(
+                    f"{d}: tiles {self.tile_l0[d]} (L0), {self.tile_l1[d]} (L1), {self.tile_l2[d]} (L2) do not nest"
+                )
+            if self.tile_l0[d] % (self.rows[d] * self.cols[d]):
+                raise MappingError(
+                    f"{d}: array block {self.tile_l0[d]} is no multiple of its spatial factor "
+                    f"{self.rows[d] * self.cols[d]}"
+                )
+
+    def tile(self, level: Level, bounds: Dims) -> Dims:
+        """Extents held at `level`; at L3 the whole layer."""
+        return {"L3": bounds, "L2": self.tile_l2, "L1": self.tile_l1, "L0": self.tile_l0}[level]
+
+    def order(self, level: Level) -> Order:
+        """Temporal loop order of `level`, outermost first."""
+        return {"L3": self.order_l3, "L2": self.order_l2, "L1": self.order_l1, "L0": self.order_l0}[level]
+
+    def trips(self, level: Level, bounds: Dims) -> Dims:
+        """Temporal trip counts of a full (not ragged) tile of `level`."""
+        if level == "L0":
+            return Dims(*(self.tile_l0[d] // (self.rows[d] * self.cols[d]) for d in DIMS))
+        outer, inner = {
+            "L3": (bounds, self.tile_l2),
+            "L2": (self.tile_l2, self.tile_l1),
+            "L1": (self.tile_l1, self.tile_l0),
+        }[level]
+        return Dims(*(ceil_div(outer[d], inner[d]) for d in DIMS))
+
+    def is_divisor(self, bounds: Dims) -> bool:
+        """Whether every tile divides the one above it (Timeloop's perfect factors)."""
+        return all(
+            bounds[d] % self.tile_l2[d] == 0
+            and self.tile_l2[d] % self.tile_l1[d] == 0
+            and self.tile_l1[d] % self.tile_l0[d] == 0
+            for d in DIMS
+        )

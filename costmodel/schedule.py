@@ -1,0 +1,82 @@
+"""Schedule: the whole decision for one graph on one target.  Scored, executed and exported as is.
+
+A fusion group runs its members once per *group tile*: a block (N, P, Q) of the last member's
+output.  For every group tile, member by member in graph order, the region of the member's output
+that later members need (halo included) is computed by the member's own loop nest, whose bounds are
+that region instead of the whole layer.  What flows between members never goes to DRAM: it goes
+through the target's fusion path.  A layer alone is a group of one whose tile is its whole output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from converter.graph import Graph
+from costmodel.mapping import Mapping
+from costmodel.target import Target
+
+Profile = Literal["hw", "dosa"]
+FusionModel = Literal["sound", "paper"]
+Halo = Literal["recompute", "retain"]
+LatencyModel = Literal["roofline", "rtl"]
+
+
+@dataclass(frozen=True)
+class GroupTile:
+    """Extents of one group tile in the last member's output; ragged at the edges."""
+
+    N: int
+    P: int
+    Q: int
+
+
+@dataclass(frozen=True)
+class FusionGroup:
+    """Layers executed together, in graph order (each layer of the graph is in exactly one group).
+
+    `tile` is None for a group of one.  `halo` says where overlapping rows of intermediates come
+    from: computed again, or kept from the previous tile (then tiles are full-width).  Weights of
+    `resident_weights` members are loaded once for the whole group and stay in the scratchpad.
+    """
+
+    layers: tuple[str, ...]
+    tile: GroupTile | None = None
+    halo: Halo = "recompute"
+    resident_weights: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Mapping of every tensor-core layer, partition into groups, and the rules they obey.
+
+    Raises:
+        ScheduleError: the first constraint that breaks (see costmodel.legality), naming the layer.
+    """
+
+    graph: Graph = field(repr=False)
+    target: Target
+    mappings: MappingABC[str, Mapping]
+    groups: tuple[FusionGroup, ...]
+    profile: Profile = "hw"
+    fusion_model: FusionModel = "sound"
+
+    def __post_init__(self) -> None:
+        from costmodel.legality import check_schedule
+
+        check_schedule(self)
+
+    @cached_property
+    def group_of(self) -> MappingABC[str, FusionGroup]:
+        return {name: group for group in self.groups for name in group.layers}
+
+    def is_fused(self, producer: str, consumer: str) -> bool:
+        """Whether the edge between two layers stays inside a group."""
+        return consumer in self.group_of[producer].layers
+
+
+def singleton_groups(graph: Graph) -> tuple[FusionGroup, ...]:
+    """The unfused partition: every layer alone."""
+    return tuple(FusionGroup((layer.name,)) for layer in graph.layers)

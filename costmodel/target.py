@@ -1,0 +1,152 @@
+"""Target: everything the tool knows about one Gemmini instance and the memory behind it.
+
+Sizes come from the user's gemmini_params.h (`fadiff targets import`); what the header does not
+say (dataflow, energies, bandwidths, fusion path) is set in the YAML.  Presets live beside this
+file in targets/*.yaml.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+PRESETS = Path(__file__).parent / "targets"
+
+FusionPath = Literal["tile-buffer", "spad", "acc"]
+
+
+class TargetError(ValueError):
+    """A target file that cannot be used; the message names file, field and remedy."""
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Energy(_Spec):
+    """Picojoules.  Defaults: DOSA's closed form (dataset/dse/energy_model.py lines 101-226)."""
+
+    mac: float = 0.5608
+    register_byte: float = Field(0.48746172, description="L0, per weight byte read or written")
+    accumulator_word: float | None = Field(None, description="L1 per word; default 1.94 + 0.1005 KB / side")
+    scratchpad_byte: float | None = Field(None, description="L2 per byte; default 0.49 + 0.02513 KB")
+    dram_byte: float = 100.0
+    tile_buffer_byte: float | None = Field(
+        None, description="SoC cache that holds the tile buffer, per byte; default 0.49 + 0.02513 KB"
+    )
+
+
+class Bandwidth(_Spec):
+    """Per cycle, reads and writes shared."""
+
+    dram_bytes: float = 8.0
+    scratchpad_bytes: float | None = Field(None, description="default 2 * side")
+    accumulator_words_per_column: float = 2.0
+    tile_buffer_bytes: float = Field(16.0, description="one 128-bit DMA beat")
+
+
+class Target(_Spec):
+    """A Gemmini instance.
+
+    Units: bytes unless the name says rows.  A scratchpad row holds `side` elements of
+    `element_bytes`; an accumulator row `side` words of `accumulator_bytes_per_word`.
+    """
+
+    name: str
+    side: int = Field(description="DIM: the array is side x side processing elements", ge=2)
+    scratchpad_bytes: int = Field(ge=1)
+    scratchpad_banks: int = 4
+    accumulator_bytes: int = Field(ge=1)
+    element_bytes: int = 1
+    accumulator_bytes_per_word: int = 4
+    element_type: Literal["int8", "float32"] = "int8"
+    max_bytes: int = Field(64, description="MAX_BYTES: longest row segment one mvin moves")
+    has_max_pool: bool = True
+    has_row_packing: bool = Field(True, description="HAS_FIRST_LAYER_OPTIMIZATIONS: pixel_repeats in mvin")
+    has_full_width_read: bool = Field(True, description="ACC_READ_FULL_WIDTH: partial sums can be stored")
+    ex_read_from_acc: bool = True
+    use_tl_ext_mem: bool = False
+    fusion_path: FusionPath = "tile-buffer"
+    tile_buffer_bytes: int = Field(256 * 1024, description="share of the SoC cache that fused tiles may use")
+    energy: Energy = Energy()
+    bandwidth: Bandwidth = Bandwidth()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Target:
+        if self.side & (self.side - 1):
+            raise ValueError(f"side={self.side}: Gemmini arrays are a power of two")
+        if self.fusion_path == "spad" and not self.use_tl_ext_mem:
+            raise ValueError("fusion_path spad needs use_tl_ext_mem: elsewhere STORE_SPAD drops the data")
+        if self.fusion_path == "acc" and not self.ex_read_from_acc:
+            raise ValueError("fusion_path acc needs ex_read_from_acc")
+        return self
+
+    @cached_property
+    def scratchpad_rows(self) -> int:
+        return self.scratchpad_bytes // (self.side * self.element_bytes)
+
+    @cached_property
+    def accumulator_rows(self) -> int:
+        return self.accumulator_bytes // (self.side * self.accumulator_bytes_per_word)
+
+    @cached_property
+    def max_block_len(self) -> int:
+        """MAX_BLOCK_LEN: side-wide blocks one scratchpad mvin may move."""
+        return max(1, self.max_bytes // (self.side * self.element_bytes))
+
+    @cached_property
+    def accumulator_word_pj(self) -> float:
+        default = 1.94 + 0.1005 * self.accumulator_bytes / 1024 / self.side
+        return default if self.energy.accumulator_word is None else self.energy.accumulator_word
+
+    @cached_property
+    def scratchpad_byte_pj(self) -> float:
+        default = 0.49 + 0.02513 * self.scratchpad_bytes / 1024
+        return default if self.energy.scratchpad_byte is None else self.energy.scratchpad_byte
+
+    @cached_property
+    def tile_buffer_byte_pj(self) -> float:
+        default = 0.49 + 0.02513 * self.tile_buffer_bytes / 1024
+        return default if self.energy.tile_buffer_byte is None else self.energy.tile_buffer_byte
+
+    @cached_property
+    def scratchpad_bytes_per_cycle(self) -> float:
+        default = 2.0 * self.side
+        return default if self.bandwidth.scratchpad_bytes is None else self.bandwidth.scratchpad_bytes
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names of the shipped targets, sorted."""
+    return tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))
+
+
+def load_target(name_or_path: str | Path) -> Target:
+    """A preset by name, or a target YAML file by path.
+
+    Raises:
+        TargetError: unknown preset, unreadable file, or a field that does not validate.
+    """
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        preset = PRESETS / f"{name_or_path}.yaml"
+        if not preset.exists():
+            raise TargetError(
+                f"unknown target {str(name_or_path)!r}: choose one of {', '.join(preset_names())} or give a .yaml file"
+            )
+        path = preset
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return Target.model_validate(content)
+    except OSError as error:
+        raise TargetError(f"{path}: cannot read the target: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise TargetError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, e['loc'])) or 'target'}: {e['msg']}" for e in error.errors()
+        )
+        raise TargetError(f"{path}: {problems}") from error

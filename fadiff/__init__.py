@@ -1,0 +1,1 @@
+"""FADiff: ONNX model to schedule."""
