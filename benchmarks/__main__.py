@@ -1,0 +1,36 @@
+"""`python -m benchmarks NAME ...`: reproduce a table or figure, or compare with an independent tool."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+BENCHMARKS = {
+    "timeloop": "access counts, cycles and energy against Timeloop",
+    "dosa": "energy and cycles against the Timeloop points published with DOSA",
+    "defines": "trends of fused chains over tile sizes against DeFiNES (the paper's Figure 3)",
+    "firesim": "the rtl latency model against RTL cycles measured on FireSim",
+    "costmodel": "speed and memory of the exact and the relaxed cost model",
+    "table1": "EDP of every method on the paper's networks (Table 1)",
+    "figure4": "EDP against wall-clock time (the paper's Figure 4)",
+    "scaling": "search time against network size",
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run the named benchmark's `main(arguments) -> exit code`; 2 on a usage error."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: python -m benchmarks NAME [options]   (NAME --help for its options)\n")
+        for name, text in BENCHMARKS.items():
+            print(f"  {name:<10} {text}")
+        return 0 if arguments else 2
+    name, *rest = arguments
+    if name not in BENCHMARKS:
+        print(f"unknown benchmark {name!r}: choose one of {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"benchmarks.{name}")
+    return int(module.main(rest))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
