@@ -124,6 +124,11 @@ def preset_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))
 
 
+def target_yaml(target: Target) -> str:
+    """The target as YAML that `load_target` reads back to an equal target."""
+    return yaml.safe_dump(target.model_dump(exclude_none=True), sort_keys=False)
+
+
 def load_target(name_or_path: str | Path) -> Target:
     """A preset by name, or a target YAML file by path.
 

@@ -1,0 +1,53 @@
+# FADiff: `make demo` and `make test` set up everything they need in .venv first.
+#
+# Needs python3 (3.11 or newer), a C compiler and make.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.installed
+JOBS   ?= 2
+DEMO   := build/demo
+
+.PHONY: help setup demo test unit lint format clean
+
+help:
+	@echo "make demo    ResNet-18 from ONNX to verified Gemmini C (sets up .venv first)"
+	@echo "make test    lint, types and every test (sets up .venv first)"
+	@echo "make lint    ruff and mypy only"
+	@echo "make format  let ruff rewrite the sources"
+	@echo "make clean   remove .venv, build and caches"
+
+setup: $(READY)
+
+# One stamp file: installed again only when pyproject.toml is newer than the last success.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "error: $(PYTHON) is older than 3.11; run: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); echo "error: no virtual environment; on Debian: apt install python3-venv"; exit 1; }
+	@echo "setting up $(VENV) (some minutes the first time: PyTorch is large)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[dev,baselines]'
+	@touch $@
+
+demo: $(READY)
+	@mkdir -p $(DEMO)
+	@test -f $(DEMO)/resnet18.onnx || $(BIN)/python -m samples resnet18 -o $(DEMO)/resnet18.onnx
+	@$(BIN)/python -m fadiff.demo $(DEMO)
+
+test: $(READY) lint unit
+
+unit: $(READY)
+	@$(BIN)/python -m pytest -n $(JOBS) -q
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(READY)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info

@@ -1,0 +1,83 @@
+"""The `fadiff` command: parse, run, and turn every ending into an exit code.
+
+Exit codes: 0 ok, 1 the check failed, 2 bad input or usage, 3 internal error (a bug).
+Command modules import only light packages at the top, so that `fadiff --help` is instant.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import click
+
+from fadiff.commands.compare import compare
+from fadiff.commands.compile import compile_command
+from fadiff.commands.evaluate import evaluate
+from fadiff.commands.inspect import inspect
+from fadiff.commands.report import report
+from fadiff.commands.sweep import sweep
+from fadiff.commands.targets import targets
+from fadiff.commands.timeloop import timeloop
+from fadiff.commands.verify import verify
+from fadiff.console import Console, print_error
+from fadiff.errors import BAD_INPUT, INTERNAL, is_bad_input, one_line
+
+INTERRUPTED = 130
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Exit codes: 0 ok, 1 the check failed, 2 bad input or usage, 3 internal error.",
+)
+@click.version_option(version("fadiff"), prog_name="fadiff")
+def cli() -> None:
+    """ONNX model to Gemmini C and Timeloop mappings, searched by gradient and verified.
+
+    \b
+    Start here:
+      fadiff inspect MODEL.onnx
+      fadiff compile MODEL.onnx --target gemmini-default --out DIR --verify
+    """
+
+
+for _command in (compile_command, verify, inspect, compare, evaluate, targets, sweep, report, timeloop):
+    cli.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    console = Console()
+    try:
+        code = cli.main(
+            list(sys.argv[1:] if arguments is None else arguments),
+            prog_name="fadiff",
+            standalone_mode=False,
+            obj=console,
+        )
+        sys.stdout.flush()
+        return int(code or 0)
+    except click.ClickException as error:
+        error.show()
+        return BAD_INPUT
+    except (KeyboardInterrupt, click.Abort):
+        print_error("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:  # `fadiff inspect model.onnx | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if console.verbosity > 0:
+            traceback.print_exc()
+        if is_bad_input(error):
+            print_error(one_line(error))
+            return BAD_INPUT
+        print_error(
+            f"internal error in fadiff {version('fadiff')}: {type(error).__name__}: {one_line(error)}\n"
+            "This is a bug. Please report it with the model (or `fadiff inspect MODEL.onnx --json`), "
+            "the command, and its output with -v."
+        )
+        return INTERNAL

@@ -1,0 +1,158 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fadiff.console import Console
+from fadiff.errors import InputError
+
+if TYPE_CHECKING:
+    from costmodel import Target
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+METHODS = ("gradient", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto", "exact")
+DEFAULT_TARGET = "gemmini-default"
+
+
+def console_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add -q and -v, and pass the Console as first argument."""
+
+    @click.option("-q", "--quiet", is_flag=True, help="No progress; errors, warnings and results only.")
+    @click.option("-v", "--verbose", is_flag=True, help="More progress, and the traceback of an error.")
+    @click.pass_context
+    @wraps(function)
+    def wrapper(context: click.Context, quiet: bool, verbose: bool, **arguments: Any) -> Any:
+        console = context.obj if isinstance(context.obj, Console) else Console()
+        console.verbosity = 1 if verbose else -1 if quiet else 0
+        return function(console, **arguments)
+
+    return wrapper
+
+
+class TargetType(click.ParamType):
+    """A preset name, a target .yaml, or a gemmini_params.h."""
+
+    name = "target"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        """Load the target; a TargetError is already one clear line."""
+        from costmodel import load_target
+        from costmodel.params_header import target_from_header
+        from costmodel.target import Target
+
+        if isinstance(value, Target):
+            return value
+        return target_from_header(value) if str(value).endswith(".h") else load_target(value)
+
+
+class DimType(click.ParamType):
+    """NAME=SIZE for a symbolic dimension."""
+
+    name = "name=size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        """Split and check; usage errors are click's."""
+        if isinstance(value, tuple):
+            return value
+        name, separator, size = str(value).partition("=")
+        if not name or not separator or not size.isdigit() or int(size) < 1:
+            self.fail(f"{value!r}: write NAME=SIZE with a positive integer, such as batch=1", param, ctx)
+        return name, int(size)
+
+
+def model_argument(function: Command) -> Command:
+    """MODEL.onnx; whether it can be read is the converter's to say."""
+    return click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))(function)
+
+
+def target_option(function: Command) -> Command:
+    """--target: preset, YAML or header."""
+    return click.option(
+        "--target",
+        type=TargetType(),
+        metavar="NAME|FILE",
+        default=DEFAULT_TARGET,
+        show_default=True,
+        help="Preset (see `fadiff targets list`), target .yaml, or your gemmini_params.h.",
+    )(function)
+
+
+def dim_option(function: Command) -> Command:
+    """--dim NAME=SIZE, repeatable."""
+    return click.option(
+        "--dim", "dims", type=DimType(), multiple=True, help="Bind a symbolic dimension, e.g. --dim batch=1."
+    )(function)
+
+
+def quantize_options(function: Command) -> Command:
+    """--quantize and --calibration."""
+    function = click.option(
+        "--calibration",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE.npz",
+        help="Calibration inputs: one array per model input, samples along the first axis.",
+    )(function)
+    return click.option(
+        "--quantize",
+        type=click.Choice(["auto", "int8", "none"]),
+        default="auto",
+        show_default=True,
+        help="auto: float models become int8 on an int8 target, quantised models stay as they are.",
+    )(function)
+
+
+def search_options(function: Command) -> Command:
+    """Everything that decides what the search does, except the method."""
+    decorators = (
+        click.option("--objective", type=click.Choice(["edp", "energy", "latency"]), default="edp", show_default=True),
+        click.option("--no-fusion", "fusion", flag_value=False, default=True, help="Keep every layer on its own."),
+        click.option(
+            "--profile",
+            type=click.Choice(["hw", "dosa"]),
+            default="hw",
+            show_default=True,
+            help="hw: what the hardware does, and the only one that emits C. dosa: to compare with published numbers.",
+        ),
+        click.option("--latency", type=click.Choice(["roofline", "rtl"]), default="roofline", show_default=True),
+        click.option(
+            "--fusion-model",
+            type=click.Choice(["sound", "paper"]),
+            default="sound",
+            show_default=True,
+            help="sound: only fusion that can be executed. paper: the literature's optimistic count.",
+        ),
+        click.option(
+            "--tiling",
+            type=click.Choice(["ragged", "divisor"]),
+            default="ragged",
+            show_default=True,
+            help="divisor: only tiles that divide the layer, for tools that need them.",
+        ),
+        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+        click.option(
+            "--time-budget", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Search time."
+        ),
+    )
+    for decorate in reversed(decorators):
+        function = decorate(function)
+    return function
+
+
+def bound_dims(dims: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """The --dim options as a mapping.
+
+    Raises:
+        InputError: one dimension bound to two sizes.
+    """
+    bound: dict[str, int] = {}
+    for name, size in dims:
+        if bound.setdefault(name, size) != size:
+            raise InputError(f"--dim {name}: bound to both {bound[name]} and {size}: give it once")
+    return bound

@@ -1,0 +1,147 @@
+"""`fadiff targets`: list, show, import and check hardware descriptions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fadiff.commands.options import console_options
+from fadiff.console import Console
+from fadiff.errors import CHECK_FAILED, OK, InputError
+
+if TYPE_CHECKING:
+    from costmodel import Target
+
+
+@click.group()
+def targets() -> None:
+    """List, show, import and check hardware descriptions.
+
+    \b
+    Examples:
+      fadiff targets list
+      fadiff targets show gemmini-large
+      fadiff targets import gemmini_params.h -o mine.yaml
+      fadiff targets check mine.yaml --params gemmini_params.h
+    """
+
+
+@targets.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@console_options
+def list_targets(console: Console, as_json: bool) -> None:
+    """The shipped presets."""
+    from rich.table import Table
+
+    from costmodel import load_target, preset_names
+
+    presets = [load_target(name) for name in preset_names()]
+    if as_json:
+        console.result(json.dumps([_summary(target) for target in presets], indent=2))
+        return
+    table = Table("name", "array", "scratchpad", "accumulator", "elements", "fusion path", box=None)
+    for target in presets:
+        table.add_row(
+            target.name,
+            f"{target.side} x {target.side}",
+            f"{target.scratchpad_bytes // 1024} KB",
+            f"{target.accumulator_bytes // 1024} KB",
+            target.element_type,
+            target.fusion_path,
+        )
+    console.table(table)
+
+
+@targets.command()
+@click.argument("name", metavar="NAME|FILE")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable, with derived values.")
+@console_options
+def show(console: Console, name: str, as_json: bool) -> None:
+    """Every parameter of a preset or target file, as YAML."""
+    from costmodel import load_target, target_yaml
+
+    target = load_target(name)
+    if as_json:
+        console.result(json.dumps({**target.model_dump(), "derived": _derived(target)}, indent=2))
+        return
+    console.result(target_yaml(target).rstrip())
+    for key, value in _derived(target).items():
+        console.result(f"# {key}: {value:g}")
+
+
+@targets.command("import")
+@click.argument("header", metavar="gemmini_params.h", type=click.Path(path_type=Path))
+@click.option("--name", help="Name of the target.  [default: from its sizes]")
+@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), help="YAML file to write.  [default: stdout]")
+@click.option("--force", is_flag=True, help="Replace the file.")
+@console_options
+def import_target(console: Console, header: Path, name: str | None, out: Path | None, force: bool) -> None:
+    """Make a target from the gemmini_params.h of your hardware."""
+    from costmodel import target_yaml
+    from costmodel.params_header import target_from_header, unsaid
+
+    target = target_from_header(header, name)
+    text = f"# From {header.name}.\n{target_yaml(target)}"
+    if out is None:
+        console.result(text.rstrip())
+    else:
+        if out.suffix not in (".yaml", ".yml"):
+            raise InputError(f"{out}: a target file ends in .yaml")
+        if out.exists() and not force:
+            raise InputError(f"{out}: already exists: choose another name, or replace it with --force")
+        out.write_text(text, encoding="utf-8")
+        console.note(f"wrote {out}")
+    console.note("The header does not say these; check them against your configuration:")
+    for line in unsaid(target):
+        console.note(f"  {line}")
+
+
+@targets.command()
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--params", type=click.Path(path_type=Path), metavar="gemmini_params.h", help="Also compare with this header."
+)
+@console_options
+def check(console: Console, file: Path, params: Path | None) -> int:
+    """Validate a target file, and compare it with a gemmini_params.h.
+
+    Exits 2 when the file is no valid target, 1 when it disagrees with the header.
+    """
+    from costmodel import load_target
+    from costmodel.params_header import HEADER_FIELDS, target_from_header
+
+    target = load_target(file)
+    if params is not None:
+        header = target_from_header(params)
+        wrong = [f for f in HEADER_FIELDS if getattr(target, f) != getattr(header, f)]
+        for field in wrong:
+            console.result(
+                f"{file}: {field} is {getattr(target, field)}, but {params} says {getattr(header, field)}"
+            )
+        if wrong:
+            return CHECK_FAILED
+    console.result(
+        f"{file}: ok: {target.name}, {target.side} x {target.side} {target.element_type}, "
+        f"{target.scratchpad_rows} scratchpad rows, {target.accumulator_rows} accumulator rows"
+    )
+    return OK
+
+
+def _summary(target: Target) -> dict[str, object]:
+    return target.model_dump(
+        include={"name", "side", "scratchpad_bytes", "accumulator_bytes", "element_type", "fusion_path"}
+    )
+
+
+def _derived(target: Target) -> dict[str, float]:
+    return {
+        "scratchpad_rows": target.scratchpad_rows,
+        "accumulator_rows": target.accumulator_rows,
+        "accumulator_word_pj": target.accumulator_word_pj,
+        "scratchpad_byte_pj": target.scratchpad_byte_pj,
+        "tile_buffer_byte_pj": target.tile_buffer_byte_pj,
+        "scratchpad_bytes_per_cycle": target.scratchpad_bytes_per_cycle,
+    }

@@ -1,0 +1,85 @@
+"""What the user sees while we work: progress on stderr, results on stdout."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console as RichConsole
+from rich.status import Status
+from rich.table import Table
+
+
+@dataclass
+class Console:
+    """Progress lines (a live status line on a terminal, plain lines elsewhere) and results.
+
+    verbosity: -1 quiet (errors only), 0 one line per stage, 1 also what happens inside a stage.
+    """
+
+    verbosity: int = 0
+    err: RichConsole = field(default_factory=lambda: RichConsole(stderr=True, highlight=False, soft_wrap=True))
+    out: RichConsole = field(default_factory=lambda: RichConsole(highlight=False, soft_wrap=True))
+    _status: Status | None = None
+    _last_plain: float = 0.0
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        """A step of the work; says how long it took when it ends well."""
+        if self.verbosity < 0:
+            yield
+            return
+        start = time.monotonic()
+        if self.err.is_terminal:
+            with self.err.status(title) as self._status:
+                yield
+            self._status = None
+        else:
+            self.err.print(f"{title} ...", markup=False)
+            yield
+        self.err.print(f"{title}: {time.monotonic() - start:.1f} s", markup=False)
+
+    def update(self, message: str) -> None:
+        """Progress inside a stage; off a terminal at most one line every two seconds (-v: all)."""
+        if self.verbosity < 0:
+            return
+        if self._status is not None:
+            self._status.update(message)
+            return
+        now = time.monotonic()
+        if self.verbosity > 0 or now - self._last_plain >= 2.0:
+            self._last_plain = now
+            self.err.print(f"  {message}", markup=False)
+
+    def note(self, message: str) -> None:
+        """Something the user should know; shown unless quiet."""
+        if self.verbosity >= 0:
+            self.err.print(message, markup=False)
+
+    def warn(self, message: str) -> None:
+        """Something the user must not miss: shown even when quiet."""
+        self.err.print(f"[yellow]warning:[/] {_escape(message)}")
+
+    def result(self, text: str) -> None:
+        """One line of the result on stdout."""
+        self.out.print(text, markup=False)
+
+    def table(self, table: Table) -> None:
+        """A result table on stdout; as wide as it needs to be when stdout is not a terminal."""
+        if not self.out.is_terminal:
+            self.out.width = max(self.out.width, 200)
+        self.out.print(table)
+
+
+def _escape(message: str) -> str:
+    from rich.markup import escape
+
+    return escape(message)
+
+
+def print_error(message: str) -> None:
+    """The one line that ends a failed run."""
+    print(f"error: {message}", file=sys.stderr)

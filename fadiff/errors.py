@@ -1,0 +1,33 @@
+"""How an error becomes one line and an exit code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OK: Final = 0
+CHECK_FAILED: Final = 1
+BAD_INPUT: Final = 2
+INTERNAL: Final = 3
+
+
+class InputError(Exception):
+    """Something the user gave cannot be used; the message names it and the remedy."""
+
+
+def is_bad_input(error: BaseException) -> bool:
+    """Whether `error` is the user's to mend (exit code 2) and not a bug of ours (3).
+
+    Called once something has failed, so that importing the packages here costs a good run nothing.
+    """
+    from converter import ModelError
+    from costmodel import ScheduleError, TargetError
+    from costmodel.mapping import MappingError
+
+    return isinstance(error, (InputError, ModelError, TargetError, ScheduleError, MappingError, OSError))
+
+
+def one_line(error: BaseException) -> str:
+    """The message for the terminal; an OSError is put in order as 'file: reason'."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

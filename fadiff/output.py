@@ -1,0 +1,82 @@
+"""Output folders appear complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fadiff.errors import InputError
+
+MARKER = "schedule.json"
+"""Every folder we write has this file: --force replaces nothing else."""
+
+
+def check_free(target: Path, *, force: bool) -> None:
+    """Refuse early what `replacing_folder` could not do at the end.
+
+    Raises:
+        InputError: the folder exists (without force), is not one of ours, or its parent cannot be written.
+    """
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise InputError(f"{target}: exists and is not a folder: choose another --out")
+    if target.exists() and any(target.iterdir()):
+        if not force:
+            raise InputError(f"{target}: already exists: choose another --out, or replace it with --force")
+        if not (target / MARKER).is_file():
+            raise InputError(
+                f"{target}: is not an output folder of fadiff (no {MARKER}): --force will not delete it"
+            )
+    parent = target.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"{target}: cannot write in {parent}: choose another --out")
+
+
+@contextmanager
+def replacing_folder(target: Path, *, force: bool) -> Iterator[Path]:
+    """A temporary sibling of `target` that becomes `target` when the block ends well.
+
+    On any exception, a keyboard interrupt included, the sibling and any parent folders made for it
+    are removed and `target` is as it was.
+    """
+    check_free(target, force=force)
+    target = target.absolute()
+    made = [p for p in (target.parent, *target.parent.parents) if not p.exists()]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    work.chmod(0o777 & ~_umask())
+    try:
+        yield work
+        _swap(work, target)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        for parent in made:
+            if parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
+        raise
+
+
+def _swap(work: Path, target: Path) -> None:
+    if not target.exists():
+        work.rename(target)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    target.rename(old / target.name)
+    try:
+        work.rename(target)
+    except BaseException:
+        (old / target.name).rename(target)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
