@@ -17,7 +17,7 @@ Interval = tuple[int, int]
 
 @lru_cache(maxsize=1 << 16)
 def tile_extents(extent: int, sizes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """(extent, how many) of the innermost tiles when `extent` is cut by sizes[0], each piece by sizes[1], ..."""
+    """(extent, how many) of the innermost tiles: `extent` cut by sizes[0], each piece by sizes[1], ..."""
     if not sizes:
         return ((extent, 1),)
     size, inner = sizes[0], sizes[1:]
@@ -100,9 +100,7 @@ def fetched_rows(window: Window, regions: tuple[Interval, ...], tile: int, taps:
     for start, stop in regions:
         for p in range(start, stop, tile):
             for r in range(0, window.kernel, taps):
-                rows += touched_rows(
-                    window, (p, min(p + tile, stop)), (r, min(r + taps, window.kernel))
-                )
+                rows += touched_rows(window, (p, min(p + tile, stop)), (r, min(r + taps, window.kernel)))
     return rows
 
 

@@ -1,0 +1,248 @@
+"""Exact cost of a schedule: integer traffic, energy and latency per layer, per group and in total.
+
+No torch, no search.  Layers that are identical (same shape, mapping, regions and placement) are
+computed once and remembered across calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from converter.graph import Graph, HostLayer, TensorCoreLayer
+from costmodel.energy import energy_breakdown
+from costmodel.fusion import Member, boundary, plan_group
+from costmodel.host import host_moves
+from costmodel.latency import roofline
+from costmodel.mapping import Mapping
+from costmodel.schedule import FusionGroup, LatencyModel, Profile, Schedule
+from costmodel.shape import LayerShape, Region, shape_of, whole
+from costmodel.target import Target
+from costmodel.traffic import ALONE, LayerTraffic, Move, Placement, layer_traffic, paper_fusion
+
+CACHE_LIMIT = 1 << 16
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of one tensor through one memory in one direction.
+
+    `role` is the operand (W, I, O, bias, psum), `memory` where the bytes are: dram, tile-buffer,
+    scratchpad, accumulator, register, or host (a layer that runs on the core).
+    """
+
+    level: str
+    role: str
+    tensor: str
+    direction: str
+    bytes: int
+    memory: str
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """Cost of one layer: picojoules, cycles, what binds (compute, L1, L2, L3, tile-buffer, host)."""
+
+    name: str
+    energy_pj: float
+    latency_cycles: int
+    bound: str
+    moves: tuple[tuple[str, Move], ...] = field(repr=False)
+    """(tensor name, bytes moved)."""
+    energy_breakdown: MappingABC[str, float] = field(repr=False)
+    """Picojoules per memory; `mac` is the array."""
+
+    @cached_property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Every access, by level, tensor and direction."""
+        return tuple(
+            Traffic(move.level, move.role, tensor, move.direction, move.bytes, move.memory)
+            for tensor, move in self.moves
+        )
+
+    def bytes_in(self, memory: str) -> dict[str, tuple[int, int]]:
+        """{tensor: (bytes read, bytes written)} of one memory."""
+        totals: dict[str, tuple[int, int]] = {}
+        for tensor, move in self.moves:
+            if move.memory == memory:
+                read, written = totals.get(tensor, (0, 0))
+                if move.direction == "read":
+                    read += move.bytes
+                else:
+                    written += move.bytes
+                totals[tensor] = (read, written)
+        return totals
+
+
+@dataclass(frozen=True)
+class GroupCost:
+    """Cost of one fusion group: members run one after the other."""
+
+    layers: tuple[str, ...]
+    energy_pj: float
+    latency_cycles: int
+
+
+@dataclass(frozen=True)
+class NetworkCost:
+    """Cost of a whole schedule.  Energy in pJ, latency in cycles, EDP in uJ x cycles."""
+
+    layers: tuple[LayerCost, ...]
+    groups: tuple[GroupCost, ...]
+    energy_pj: float
+    latency_cycles: int
+
+    @property
+    def edp_uj_cycles(self) -> float:
+        """Energy-delay product of the network."""
+        return self.energy_pj * self.latency_cycles * 1e-6
+
+    @cached_property
+    def by_name(self) -> MappingABC[str, LayerCost]:
+        """Cost of each layer."""
+        return {layer.name: layer for layer in self.layers}
+
+    def dram_traffic(self, layer: str) -> dict[str, tuple[int, int]]:
+        """{tensor: (bytes read, bytes written)} that Gemmini's DMA moves for one layer.
+
+        Spilled partial sums of tensor T go to a scratch area and are reported as `T.psum`.
+        """
+        return self.by_name[layer].bytes_in("dram")
+
+    def tile_buffer_traffic(self, layer: str) -> dict[str, tuple[int, int]]:
+        """{tensor: (bytes read, bytes written)} of fused intermediates in the tile buffer."""
+        return self.by_name[layer].bytes_in("tile-buffer")
+
+
+def evaluate(schedule: Schedule, latency: LatencyModel = "roofline") -> NetworkCost:
+    """Exact cost of `schedule` under its own profile and fusion model."""
+    layers: dict[str, LayerCost] = {}
+    groups = []
+    paper = schedule.fusion_model == "paper"
+    for group in schedule.groups:
+        costs = group_cost(
+            schedule.graph, group, schedule.mappings, schedule.target, schedule.profile, latency, paper=paper
+        )
+        energy = math.fsum(cost.energy_pj for cost in costs)
+        groups.append(GroupCost(group.layers, energy, sum(cost.latency_cycles for cost in costs)))
+        layers.update((cost.name, cost) for cost in costs)
+    return NetworkCost(
+        tuple(layers[layer.name] for layer in schedule.graph.layers),
+        tuple(groups),
+        math.fsum(group.energy_pj for group in groups),
+        sum(group.latency_cycles for group in groups),
+    )
+
+
+def group_cost(
+    graph: Graph,
+    group: FusionGroup,
+    mappings: MappingABC[str, Mapping],
+    target: Target,
+    profile: Profile = "hw",
+    latency: LatencyModel = "roofline",
+    *,
+    paper: bool = False,
+) -> tuple[LayerCost, ...]:
+    """Cost of the members of one group, in graph order; legality of mappings is not checked.
+
+    Raises:
+        ScheduleError: the group has no executable plan (see costmodel.fusion.plan_group).
+    """
+    plan = boundary(graph, group) if paper else plan_group(graph, group)
+    costs = []
+    for name in group.layers:
+        layer, member = graph.by_name[name], plan[name]
+        if isinstance(layer, HostLayer):
+            costs.append(_host_cost(graph, layer, member, target, profile))
+            continue
+        placement = Placement(
+            layer.input.tensor in member.fused_inputs,
+            member.writes_inside,
+            member.writes_outside,
+            name in group.resident_weights,
+            paper and len(group.layers) > 1,
+        )
+        region = None if len(group.layers) == 1 else member.computed
+        numbers = layer_cost(
+            shape_of(layer), mappings[name], target, profile, latency, region=region, placement=placement
+        )
+        costs.append(_named(layer, numbers))
+    return tuple(costs)
+
+
+class LayerNumbers(NamedTuple):
+    """Cost of a tensor-core layer without its names: what identical layers share."""
+
+    energy_pj: float
+    latency_cycles: int
+    bound: str
+    moves: tuple[Move, ...]
+    breakdown: dict[str, float]
+
+
+_cache: dict[tuple[object, ...], LayerNumbers] = {}
+
+
+def layer_cost(
+    shape: LayerShape,
+    mapping: Mapping,
+    target: Target,
+    profile: Profile = "hw",
+    latency: LatencyModel = "roofline",
+    *,
+    region: Region | None = None,
+    placement: Placement = ALONE,
+) -> LayerNumbers:
+    """Cost of one tensor-core layer (of a group: over all group tiles), remembered."""
+    key = (shape, mapping, target, profile, latency, region, placement)
+    numbers = _cache.get(key)
+    if numbers is None:
+        if len(_cache) >= CACHE_LIMIT:
+            _cache.clear()
+        computed = whole(shape.dims) if region is None else region
+        traffic = layer_traffic(shape, mapping, computed, target, profile, placement)
+        if placement.is_paper:
+            traffic = paper_fusion(traffic, placement)
+        numbers = _cache[key] = _price(traffic, target)
+    return numbers
+
+
+def _price(traffic: LayerTraffic, target: Target) -> LayerNumbers:
+    breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
+    cycles, bound = roofline(traffic.moves, traffic.compute_cycles, traffic.columns, target)
+    return LayerNumbers(sum(breakdown.values()), cycles, bound, traffic.moves, breakdown)
+
+
+def _named(layer: TensorCoreLayer, numbers: LayerNumbers) -> LayerCost:
+    """Attach the layer's tensor names."""
+    out = layer.output.tensor
+    tensor = {
+        "W": layer.weight.tensor,
+        "I": layer.input.tensor,
+        "O": out,
+        "bias": layer.bias or out,
+        "psum": out + ".psum",
+    }
+    return LayerCost(
+        layer.name,
+        numbers.energy_pj,
+        numbers.latency_cycles,
+        numbers.bound,
+        tuple((tensor[move.role], move) for move in numbers.moves),
+        numbers.breakdown,
+    )
+
+
+def _host_cost(graph: Graph, layer: HostLayer, member: Member, target: Target, profile: Profile) -> LayerCost:
+    """Adds run through Gemmini's accumulator, other host operators through the core; free in `dosa`."""
+    if profile == "dosa":
+        return LayerCost(layer.name, 0.0, 0, "host", (), {})
+    named = host_moves(graph, layer, member, target)
+    moves = tuple(move for _, move in named)
+    breakdown = energy_breakdown(moves, 0, target)
+    cycles, bound = roofline(moves, 0, target.side, target)
+    return LayerCost(layer.name, sum(breakdown.values()), cycles, bound, named, breakdown)

@@ -1,0 +1,244 @@
+"""Fusion groups: which region of each member one group tile needs, and where every tensor lives.
+
+A group walks the (N, P, Q) tiles of its last member's output.  Needs are traced back from there:
+a convolution needs its input box (halo included, clipped to the image), an `add` the same region.
+With halo `recompute` every tile computes its whole need; with `retain` only the rows that no
+earlier tile computed (tiles are then full-width and the tile buffer keeps the rest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from costmodel.schedule import FusionGroup
+from costmodel.shape import Region, whole
+from costmodel.tiling import Interval, Window
+
+
+class ScheduleError(ValueError):
+    """An illegal schedule; the message names the layer, the constraint and the numbers."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One layer inside its group.
+
+    `needed` has one interval per group tile and axis (what later members read); `computed` the
+    intervals its loop nest runs on.  `reads` and `writes_inside` say which of its tensors stay in
+    the group; `writes_outside` whether the output also goes to DRAM.
+    """
+
+    name: str
+    size: tuple[int, int, int]
+    """N, P, Q of the whole output."""
+    needed: Region
+    computed: Region
+    fused_inputs: frozenset[str]
+    writes_inside: bool
+    writes_outside: bool
+
+
+def output_size(
+    layer: Layer, graph: Graph, sizes: Mapping[str, tuple[int, int, int]]
+) -> tuple[int, int, int]:
+    """(N, P, Q) of a layer's output; an `add` has those of the fused operand it follows."""
+    if isinstance(layer, TensorCoreLayer):
+        return layer.dims.N, layer.dims.P, layer.dims.Q
+    for tensor in layer.inputs:
+        for producer in graph.producers(tensor):
+            if producer.name in sizes:
+                return sizes[producer.name]
+    raise ScheduleError(
+        f"{layer.name}: only a convolution, matrix product or add of one can lead a fusion group"
+    )
+
+
+def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
+    """Regions and placements of every member, in graph order.
+
+    Raises:
+        ScheduleError: the group cannot be executed as one (unknown tile, member that is neither
+            tensor-core nor add, member that feeds nobody inside, layouts that differ, output that
+            is read outside but not computed everywhere).
+    """
+    layers = [graph.by_name[name] for name in group.layers]
+    if len(layers) == 1:
+        return {layers[0].name: _alone(layers[0])}
+    if group.tile is None:
+        raise ScheduleError(f"{group.layers[0]}: a group of {len(layers)} layers needs a group tile")
+    sizes: dict[str, tuple[int, int, int]] = {}
+    for layer in layers:
+        if isinstance(layer, HostLayer) and layer.op != "add":
+            raise ScheduleError(
+                f"{layer.name}: host operator {layer.op} cannot be a member of a fusion group"
+            )
+        sizes[layer.name] = output_size(layer, graph, sizes)
+    last = layers[-1].name
+    inside = {layer.name for layer in layers}
+    tile = (group.tile.N, group.tile.P, group.tile.Q)
+    for axis, extent, bound in zip("NPQ", tile, sizes[last], strict=True):
+        if not 1 <= extent <= bound:
+            raise ScheduleError(f"{last}: group tile {axis}={extent} is outside 1..{bound}")
+    if group.halo == "retain" and tile[2] != sizes[last][2]:
+        raise ScheduleError(
+            f"{last}: halo retain needs full-width group tiles, Q={tile[2]} of {sizes[last][2]}"
+        )
+    needed: dict[str, list[list[Interval]]] = {
+        last: [_cut(extent, bound) for extent, bound in zip(tile, sizes[last], strict=True)]
+    }
+    computed: dict[str, list[list[Interval]]] = {}
+    members: dict[str, Member] = {}
+    for layer in reversed(layers):
+        name = layer.name
+        if name not in needed:
+            raise ScheduleError(f"{name}: no later member of its fusion group reads its output")
+        axes = [
+            [(max(0, a), min(b, size)) for a, b in axis]
+            for axis, size in zip(needed[name], sizes[name], strict=True)
+        ]
+        computed[name] = list(axes)
+        if group.halo == "retain":
+            computed[name][1] = _fresh(axes[1])
+        fused_inputs = set()
+        for tensor in layer.inputs:
+            for producer in graph.producers(tensor):
+                if producer.name in inside:
+                    _check_layouts(graph, producer, layer, tensor)
+                    fused_inputs.add(tensor)
+                    _need(needed, producer.name, _boxes(layer, computed[name]))
+        tensor = layer.outputs[0]
+        readers = {consumer.name for consumer in graph.consumers(tensor)}
+        outside = tensor in graph.outputs or bool(readers - inside) or name == last
+        if outside and name != last:
+            for axis, intervals, size in zip("NPQ", axes, sizes[name], strict=True):
+                if not _covers(intervals, size):
+                    raise ScheduleError(
+                        f"{name}: read outside its fusion group, which does not compute all of {axis}={size}"
+                    )
+        members[name] = Member(
+            name,
+            sizes[name],
+            _region(axes),
+            _region(computed[name]),
+            frozenset(fused_inputs),
+            bool(readers & inside),
+            outside,
+        )
+    return {layer.name: members[layer.name] for layer in layers}
+
+
+def boundary(graph: Graph, group: FusionGroup) -> dict[str, Member]:
+    """Members of a group in the paper's model: whole layers, with the same inside and outside."""
+    inside = set(group.layers)
+    members = {}
+    for name in group.layers:
+        layer = graph.by_name[name]
+        alone = _alone(layer)
+        fused = frozenset(
+            tensor
+            for tensor in layer.inputs
+            if any(producer.name in inside for producer in graph.producers(tensor))
+        )
+        readers = {consumer.name for tensor in layer.outputs for consumer in graph.consumers(tensor)}
+        outside = bool(readers - inside) or not readers or any(t in graph.outputs for t in layer.outputs)
+        members[name] = replace(
+            alone, fused_inputs=fused, writes_inside=bool(readers & inside), writes_outside=outside
+        )
+    return members
+
+
+def _alone(layer: Layer) -> Member:
+    if isinstance(layer, TensorCoreLayer):
+        region = whole(layer.dims)
+        size = (layer.dims.N, layer.dims.P, layer.dims.Q)
+    else:
+        region, size = Region(((0, 1),), ((0, 1),), ((0, 1),)), (1, 1, 1)
+    return Member(layer.name, size, region, region, frozenset(), False, True)
+
+
+def _region(axes: list[list[Interval]]) -> Region:
+    """Drop the intervals for which there is nothing to do."""
+    n, p, q = (tuple((a, b) for a, b in axis if b > a) for axis in axes)
+    return Region(n, p, q)
+
+
+def _cut(extent: int, bound: int) -> list[Interval]:
+    return [(start, min(start + extent, bound)) for start in range(0, bound, extent)]
+
+
+def _fresh(intervals: list[Interval]) -> list[Interval]:
+    """What no earlier interval covers (needs advance monotonically)."""
+    done = 0
+    fresh = []
+    for start, stop in intervals:
+        fresh.append((min(max(start, done), stop), stop))
+        done = max(done, stop)
+    return fresh
+
+
+def _boxes(consumer: Layer, computed: list[list[Interval]]) -> list[list[Interval]]:
+    """Input boxes of the consumer's regions in the producer's output coordinates, unclipped."""
+    if not isinstance(consumer, TensorCoreLayer):
+        return [list(axis) for axis in computed]
+    n, p, q = computed
+    height = Window(consumer.dims.R, consumer.stride[0], consumer.dilation[0], consumer.pads[0], 0)
+    width = Window(consumer.dims.S, consumer.stride[1], consumer.dilation[1], consumer.pads[1], 0)
+    return [list(n), [_box(height, i) for i in p], [_box(width, i) for i in q]]
+
+
+def _box(window: Window, outputs: Interval) -> Interval:
+    start, stop = outputs
+    if start == stop:
+        return (0, 0)
+    return (
+        start * window.stride - window.pad,
+        (stop - 1) * window.stride + (window.kernel - 1) * window.dilation - window.pad + 1,
+    )
+
+
+def _need(needed: dict[str, list[list[Interval]]], name: str, boxes: list[list[Interval]]) -> None:
+    """Widen the producer's needs to the hull of all consumers' boxes, tile by tile."""
+    if name not in needed:
+        needed[name] = boxes
+        return
+    needed[name] = [
+        [_hull(a, b) for a, b in zip(old, new, strict=True)]
+        for old, new in zip(needed[name], boxes, strict=True)
+    ]
+
+
+def _hull(a: Interval, b: Interval) -> Interval:
+    if a[0] == a[1]:
+        return b
+    if b[0] == b[1]:
+        return a
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _covers(intervals: list[Interval], size: int) -> bool:
+    done = 0
+    for start, stop in intervals:
+        if start > done:
+            return False
+        done = max(done, stop)
+    return done >= size
+
+
+def _check_layouts(graph: Graph, producer: Layer, consumer: Layer, tensor: str) -> None:
+    """A fused tensor has one producer, and both ends address it as the same (N, H, W, C) image."""
+    edge = f"{producer.name} -> {consumer.name}"
+    if len(graph.producers(tensor)) > 1:
+        raise ScheduleError(f"{edge}: {tensor} is a concatenation and cannot be fused")
+    if isinstance(consumer, HostLayer) or isinstance(producer, HostLayer):
+        return
+    if consumer.weight.tensor == tensor:
+        raise ScheduleError(f"{edge}: {tensor} is the stationary operand and cannot be fused")
+    d = producer.dims
+    written, read = producer.output, consumer.input
+    same = written.offset == read.offset
+    for extent, a, b in zip((d.N, d.P, d.Q), written.strides[1:4], read.strides[1:4], strict=True):
+        same = same and (extent == 1 or a == b)
+    if not same or consumer.input_size != (d.P, d.Q):
+        raise ScheduleError(f"{edge}: the two layers address {tensor} differently and cannot be fused")

@@ -1,0 +1,314 @@
+"""Whether a schedule can be executed: nesting, array shape, capacities, fusion groups.
+
+The rules are docs/execution-contract.md section 2 (profile hw) and Timeloop's (profile dosa).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from converter.dims import DIMS
+from converter.graph import HostLayer, TensorCoreLayer
+from costmodel.fusion import Member, ScheduleError, plan_group
+from costmodel.mapping import Mapping, ceil_div
+from costmodel.schedule import FusionGroup, Profile, Schedule
+from costmodel.shape import LayerShape, Region, extents, shape_of, whole
+from costmodel.target import Target
+from costmodel.tiling import box_rows
+from costmodel.traffic import Nest, product
+
+__all__ = ["Occupancy", "ScheduleError", "check_mapping", "check_schedule", "occupancy"]
+
+
+class Occupancy(NamedTuple):
+    """What one member holds on chip, in rows (profile hw) or bytes and words (profile dosa).
+
+    Double-buffered tiles count twice.  `resident_weights` is the whole weight tensor; it replaces
+    `weights` when the group keeps it.
+    """
+
+    weights: int
+    inputs: int
+    outputs: int
+    resident_weights: int
+
+
+def occupancy(
+    shape: LayerShape, mapping: Mapping, target: Target, profile: Profile, region: Region | None = None
+) -> Occupancy:
+    """Scratchpad and accumulator space of one layer's tiles."""
+    region = whole(shape.dims) if region is None else region
+    l2, l1, cols, rows = mapping.tile_l2, mapping.tile_l1, mapping.cols, mapping.rows
+    h = box_rows(shape.height, l2.P, l2.R)
+    w = box_rows(shape.width, l2.Q, l2.S)
+    d = shape.dims
+    if profile == "dosa":
+        h = (l2.P - 1) * shape.height.stride + (l2.R - 1) * shape.height.dilation + 1
+        w = (l2.Q - 1) * shape.width.stride + (l2.S - 1) * shape.width.dilation + 1
+        e = target.element_bytes
+        return Occupancy(
+            e * l2.G * l2.K * l2.C * l2.R * l2.S,
+            e * l2.G * l2.N * l2.C * h * w,
+            ceil_div(l1.G * l1.N * l1.K * l1.P * l1.Q, cols.product),
+            e * d.G * d.K * d.C * d.R * d.S,
+        )
+    nest = Nest(shape, mapping, region)
+    weights_twice = 1 + nest.fetch("W", 1)[1]
+    inputs_twice = 1 + nest.fetch("I", 1)[1]
+    outputs_twice = 1 + nest.fetch("O", 2)[1]
+    if shape.is_depthwise:
+        blocks = ceil_div(l2.G, cols.G)
+        return Occupancy(
+            weights_twice * l2.G * l2.R * l2.S,
+            inputs_twice * l2.N * h * w * blocks,
+            outputs_twice * l1.N * l1.P * l1.Q * ceil_div(l1.G, cols.G),
+            d.G * d.R * d.S,
+        )
+    return Occupancy(
+        weights_twice * l2.G * l2.R * l2.S * l2.C * ceil_div(l2.K, cols.K),
+        inputs_twice * l2.G * l2.N * h * w * ceil_div(l2.C, rows.C),
+        outputs_twice * l1.G * l1.N * l1.P * l1.Q * ceil_div(l1.K, cols.K),
+        d.G * d.R * d.S * d.C * ceil_div(d.K, cols.K),
+    )
+
+
+def check_mapping(
+    layer: TensorCoreLayer,
+    mapping: Mapping,
+    target: Target,
+    profile: Profile,
+    region: Region | None = None,
+    *,
+    resident: bool = False,
+    reserved: int = 0,
+) -> None:
+    """Check one layer's mapping on its own.
+
+    `region` is what a fusion group makes the layer compute (default: the whole layer).  `resident`
+    layers keep their whole weights; `reserved` is scratchpad space (rows for hw, bytes for dosa)
+    that other members occupy.
+
+    Raises:
+        ScheduleError: the first rule that breaks.
+    """
+    shape = shape_of(layer)
+    region = whole(shape.dims) if region is None else region
+    _check_tiles(layer.name, shape, mapping, region)
+    _check_array(layer.name, shape, mapping, target, profile)
+    used = occupancy(shape, mapping, target, profile, region)
+    weights = used.resident_weights if resident else used.weights
+    spad = weights + used.inputs + reserved
+    if profile == "hw":
+        spad_size, acc_size, units = target.scratchpad_rows, target.accumulator_rows, ("rows", "rows")
+    else:
+        spad_size = target.scratchpad_bytes
+        acc_size = target.accumulator_bytes // target.accumulator_bytes_per_word // target.side
+        units = ("bytes", "words per column")
+    if spad > spad_size:
+        raise ScheduleError(
+            f"{layer.name}: scratchpad overflows: W {weights} + I {used.inputs}"
+            + (f" + reserved {reserved}" if reserved else "")
+            + f" = {spad} of {spad_size} {units[0]}"
+        )
+    if used.outputs > acc_size:
+        raise ScheduleError(f"{layer.name}: accumulator overflows: O {used.outputs} of {acc_size} {units[1]}")
+
+
+def _check_tiles(name: str, shape: LayerShape, mapping: Mapping, region: Region) -> None:
+    bounds = {d: shape.dims[d] for d in DIMS}
+    bounds["N"], bounds["P"], bounds["Q"] = (max(extents(axis)) for axis in region)
+    for d in DIMS:
+        if mapping.tile_l2[d] > bounds[d]:
+            raise ScheduleError(
+                f"{name}: scratchpad tile {d}={mapping.tile_l2[d]} exceeds the bound {bounds[d]}"
+            )
+    block, rows, cols = mapping.tile_l0, mapping.rows, mapping.cols
+    for d in ("G", "K", "C", "R", "S"):
+        if block[d] != rows[d] * cols[d]:
+            raise ScheduleError(
+                f"{name}: array block {d}={block[d]} must equal its spatial factor {rows[d] * cols[d]}: "
+                "a processing element holds one weight"
+            )
+
+
+def _check_array(name: str, shape: LayerShape, mapping: Mapping, target: Target, profile: Profile) -> None:
+    rows, cols, dims = mapping.rows, mapping.cols, shape.dims
+    for label, factor in (("rows", rows), ("columns", cols)):
+        if factor.product > target.side:
+            raise ScheduleError(f"{name}: {factor.product} array {label} of {target.side}")
+    column_dim = "G" if shape.is_depthwise else "K"
+    for d in DIMS:
+        if cols[d] > 1 and d != column_dim:
+            raise ScheduleError(f"{name}: {d} cannot be spread over the array columns, only {column_dim}")
+        if rows[d] > 1 and (d not in ("C", "S") or shape.is_depthwise):
+            raise ScheduleError(f"{name}: {d} cannot be spread over the array rows")
+    if rows.S > 1:
+        if rows.C != dims.C:
+            raise ScheduleError(
+                f"{name}: row packing (S={rows.S} on rows) needs all of C={dims.C} inside, not {rows.C}"
+            )
+        if profile == "hw" and not target.has_row_packing:
+            raise ScheduleError(f"{name}: target {target.name} has no row packing (has_row_packing)")
+    if profile == "hw" and not shape.is_depthwise and dims.G > 1 and mapping.tile_l2.G != 1:
+        raise ScheduleError(
+            f"{name}: the scratchpad holds one group at a time, tile G={mapping.tile_l2.G} must be 1"
+        )
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Check a whole schedule: the partition into groups, every group, every mapping.
+
+    Raises:
+        ScheduleError: the first constraint that breaks, naming layer and numbers.
+    """
+    graph = schedule.graph
+    for layer in graph.tensor_core_layers:
+        if layer.name not in schedule.mappings:
+            raise ScheduleError(f"{layer.name}: has no mapping")
+    for name in schedule.mappings:
+        if not isinstance(graph.by_name.get(name), TensorCoreLayer):
+            raise ScheduleError(f"{name}: has a mapping but is no tensor-core layer of the graph")
+    _check_partition(schedule)
+    for group in schedule.groups:
+        if schedule.fusion_model == "paper":
+            _check_paper_group(schedule, group)
+        else:
+            _check_group(schedule, group)
+
+
+def _check_partition(schedule: Schedule) -> None:
+    position = {layer.name: i for i, layer in enumerate(schedule.graph.layers)}
+    seen: set[str] = set()
+    group_index: dict[str, int] = {}
+    for index, group in enumerate(schedule.groups):
+        for name in group.layers:
+            if name not in position:
+                raise ScheduleError(f"{name}: is in a fusion group but not in the graph")
+            if name in seen:
+                raise ScheduleError(f"{name}: is in two fusion groups")
+            seen.add(name)
+            group_index[name] = index
+        if list(group.layers) != sorted(group.layers, key=position.__getitem__):
+            raise ScheduleError(f"{group.layers[0]}: its fusion group is not in graph order")
+        for name in group.resident_weights:
+            if name not in group.layers:
+                raise ScheduleError(f"{name}: weights are resident in a group that it is no member of")
+    missing = [name for name in position if name not in seen]
+    if missing:
+        raise ScheduleError(f"{missing[0]}: is in no fusion group")
+    for producer, consumer in schedule.graph.dag.edges:
+        if group_index[producer] > group_index[consumer]:
+            raise ScheduleError(
+                f"{consumer}: its fusion group runs before the group of {producer}, whose output it reads"
+            )
+
+
+def _tensor_core(schedule: Schedule, name: str) -> TensorCoreLayer | None:
+    layer = schedule.graph.by_name[name]
+    return layer if isinstance(layer, TensorCoreLayer) else None
+
+
+def _check_group(schedule: Schedule, group: FusionGroup) -> None:
+    target, profile = schedule.target, schedule.profile
+    plan = plan_group(schedule.graph, group)
+    residents = {}
+    for name in group.resident_weights:
+        layer = _tensor_core(schedule, name)
+        if layer is None:
+            raise ScheduleError(f"{name}: a host layer has no weights to keep resident")
+        shape = shape_of(layer)
+        used = occupancy(shape, schedule.mappings[name], target, profile, plan[name].computed)
+        residents[name] = used.resident_weights
+    fused = len(group.layers) > 1
+    live = _live_bytes(schedule, plan) if fused else {}
+    for name in group.layers:
+        layer = _tensor_core(schedule, name)
+        if layer is None:
+            continue
+        resident = name in residents
+        reserved = sum(size for other, size in residents.items() if other != name)
+        if profile == "dosa" and fused:
+            reserved += live[name]
+            _check_final(schedule, layer, plan[name])
+        check_mapping(
+            layer,
+            schedule.mappings[name],
+            target,
+            profile,
+            plan[name].computed,
+            resident=resident,
+            reserved=reserved,
+        )
+    if profile == "hw" and fused:
+        total = sum(intermediate_bytes(schedule, member) for member in plan.values() if member.writes_inside)
+        if total > target.tile_buffer_bytes:
+            raise ScheduleError(
+                f"{group.layers[0]}: intermediates of its fusion group need {total} of "
+                f"{target.tile_buffer_bytes} tile-buffer bytes"
+            )
+
+
+def intermediate_bytes(schedule: Schedule, member: Member) -> int:
+    """Space for the largest region of a fused tensor that one group tile needs."""
+    box = product([max(extents(axis)) for axis in member.needed])
+    tensor = schedule.graph.tensors[schedule.graph.by_name[member.name].outputs[0]]
+    return box * (tensor.size // product(member.size)) * schedule.target.element_bytes
+
+
+def _live_bytes(schedule: Schedule, plan: dict[str, Member]) -> dict[str, int]:
+    """Scratchpad bytes of fused tensors alive while each member runs (its own input excluded twice: it
+    is resident, so the mapping's I tile costs nothing more; the excess is subtracted)."""
+    names = list(plan)
+    graph = schedule.graph
+    last_use = {}
+    for member in plan.values():
+        if member.writes_inside:
+            tensor = graph.by_name[member.name].outputs[0]
+            readers = [layer.name for layer in graph.consumers(tensor) if layer.name in plan]
+            last_use[member.name] = max(names.index(reader) for reader in readers)
+    live = {}
+    for index, name in enumerate(names):
+        live[name] = sum(
+            intermediate_bytes(schedule, plan[producer])
+            for producer, last in last_use.items()
+            if names.index(producer) <= index <= last
+        )
+        layer = _tensor_core(schedule, name)
+        if layer is not None and layer.input.tensor in plan[name].fused_inputs:
+            used = occupancy(shape_of(layer), schedule.mappings[name], schedule.target, "dosa")
+            live[name] -= used.inputs
+    return live
+
+
+def _check_final(schedule: Schedule, layer: TensorCoreLayer, member: Member) -> None:
+    """An on-chip copy is final-value only: a fused producer must not spill partial sums."""
+    if member.writes_inside:
+        nest = Nest(shape_of(layer), schedule.mappings[layer.name], member.computed)
+        times = nest.fetch("O", 2)[0]
+        if times > 1:
+            raise ScheduleError(
+                f"{layer.name}: its output is fused but leaves the accumulator unfinished ({times} visits)"
+            )
+
+
+def _check_paper_group(schedule: Schedule, group: FusionGroup) -> None:
+    """Eq. 24: the scratchpad tiles of all members together fit."""
+    total = 0
+    for name in group.layers:
+        layer = _tensor_core(schedule, name)
+        if layer is None:
+            host = schedule.graph.by_name[name]
+            if len(group.layers) > 1 and isinstance(host, HostLayer) and host.op != "add":
+                raise ScheduleError(f"{name}: host operator {host.op} cannot be a member of a fusion group")
+            continue
+        mapping = schedule.mappings[name]
+        check_mapping(layer, mapping, schedule.target, schedule.profile)
+        used = occupancy(shape_of(layer), mapping, schedule.target, schedule.profile)
+        total += used.weights + used.inputs
+    hw = schedule.profile == "hw"
+    size = schedule.target.scratchpad_rows if hw else schedule.target.scratchpad_bytes
+    if len(group.layers) > 1 and total > size:
+        raise ScheduleError(
+            f"{group.layers[0]}: scratchpad tiles of its fusion group need {total} of {size} "
+            f"{'rows' if hw else 'bytes'} (paper's Eq. 24)"
+        )
