@@ -74,10 +74,14 @@ class SpatialRecord(_Record):
 class MappingRecord(_Record):
     """One loop nest; L3 DRAM, L2 scratchpad, L1 accumulator, L0 array block."""
 
-    temporal: dict[Level, Extents] = Field(description="trip counts of full tiles; follows from tile and spatial")
+    temporal: dict[Level, Extents] = Field(
+        description="trip counts of full tiles; follows from tile and spatial"
+    )
     spatial: SpatialRecord
     order: dict[Level, str] = Field(description="loop order, outermost first, all eight dimensions")
-    tile: dict[Literal["L2", "L1", "L0"], Extents] = Field(description="extents of one tile; the last may be smaller")
+    tile: dict[Literal["L2", "L1", "L0"], Extents] = Field(
+        description="extents of one tile; the last may be smaller"
+    )
 
 
 class TransferRecord(_Record):
@@ -103,11 +107,13 @@ class CostRecord(_Record):
 
     energy_pj: float
     latency_cycles: float
-    bound: str = Field(description="what limits the latency: compute, L1, L2, L3, host")
+    bound: str = Field(description="what limits the latency: compute, L1, L2, L3, tile-buffer, host")
     utilization: float = Field(description="multiply-accumulates per cycle over those of the whole array")
     traffic: TrafficRecord
-    accesses: dict[str, float] = Field(description="accesses per level: L0 and L2 bytes, L1 words, L3 bytes")
-    energy_breakdown: dict[str, float] = Field(description="picojoules per level, and for the products (MAC)")
+    bytes_per_memory: dict[str, int] = Field(
+        description="all bytes read or written in dram, tile-buffer, scratchpad, accumulator, register, host"
+    )
+    energy_breakdown: dict[str, float] = Field(description="picojoules per memory, and of the products (mac)")
 
 
 Attribute = bool | int | float | str

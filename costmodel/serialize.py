@@ -7,16 +7,18 @@ are placeholders without memory); to emit code, read it against the `Graph` of i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from pydantic import ValidationError
 
 from converter.dims import DIMS, Dim, Dims
 from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
-from costmodel.mapping import Mapping, MappingError, Order
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.evaluate import LayerCost, NetworkCost
+from costmodel.mapping import Level, Mapping, MappingError, Order
+from costmodel.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
 from costmodel.schedule_document import (
     VERSION,
     ConversionRecord,
@@ -35,10 +37,21 @@ from costmodel.schedule_document import (
     SpatialRecord,
     TensorRecord,
     TotalsRecord,
+    TrafficRecord,
+    TransferRecord,
     ViewRecord,
 )
+from costmodel.target import Target
 
-LEVELS = ("L3", "L2", "L1", "L0")
+LEVELS: tuple[Level, ...] = ("L3", "L2", "L1", "L0")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """No schedule of the search space has a smaller EDP; `relaxed` bounds may be out of reach."""
+
+    edp_uj_cycles: float
+    kind: Literal["proven", "relaxed"]
 
 
 class ScheduleFileError(ValueError):
@@ -74,7 +87,9 @@ def read_document(path: Path) -> ScheduleDocument:
     except ValidationError as error:
         first = error.errors()[0]
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ScheduleFileError(f"{path}: {_location(first['loc'], content)}: {first['msg']}{more}") from error
+        raise ScheduleFileError(
+            f"{path}: {_location(first['loc'], content)}: {first['msg']}{more}"
+        ) from error
 
 
 def _location(loc: tuple[int | str, ...], content: object) -> str:
@@ -92,34 +107,90 @@ def _location(loc: tuple[int | str, ...], content: object) -> str:
 
 def to_document(
     schedule: Schedule,
-    costs: MappingABC[str, CostRecord],
-    totals: TotalsRecord,
+    cost: NetworkCost,
     *,
     generator: str,
-    latency_model: str,
+    latency_model: LatencyModel = "roofline",
+    bound: Bound | None = None,
     search: SearchRecord | None = None,
     conversion: ConversionRecord | None = None,
 ) -> ScheduleDocument:
-    """The whole decision with its cost; `costs` has every layer of the graph."""
+    """The whole decision with its cost.
+
+    Args:
+        schedule: What was decided.
+        cost: `costmodel.evaluate(schedule, latency_model)`.
+        generator: Name and version of the program that wrote it.
+        latency_model: The one `cost` was made with.
+        bound: What is known about how good the schedule can be at best.
+        search: How it was found.
+        conversion: What the front end did.
+    """
     graph = schedule.graph
-    return ScheduleDocument.model_validate(
-        {
-            "generator": generator,
-            "model": ModelRecord(
-                name=graph.name, sha256=graph.sha256, inputs=graph.inputs, outputs=graph.outputs
-            ),
-            "target": schedule.target,
-            "profile": schedule.profile,
-            "fusion_model": schedule.fusion_model,
-            "latency_model": latency_model,
-            "totals": totals,
-            "tensors": tuple(_tensor_record(tensor) for tensor in graph.tensors.values()),
-            "layers": tuple(_layer_record(layer, schedule, costs[layer.name]) for layer in graph.layers),
-            "fusion": _fusion_record(schedule),
-            "search": search,
-            "conversion": conversion or ConversionRecord(),
-        }
+    return ScheduleDocument(
+        generator=generator,
+        model=ModelRecord(name=graph.name, sha256=graph.sha256, inputs=graph.inputs, outputs=graph.outputs),
+        target=schedule.target,
+        profile=schedule.profile,
+        fusion_model=schedule.fusion_model,
+        latency_model=latency_model,
+        totals=_totals(schedule, cost, bound),
+        tensors=tuple(_tensor_record(tensor) for tensor in graph.tensors.values()),
+        layers=tuple(_layer_record(layer, schedule, cost.by_name[layer.name]) for layer in graph.layers),
+        fusion=_fusion_record(schedule),
+        search=search,
+        conversion=conversion or ConversionRecord(),
     )
+
+
+def _totals(schedule: Schedule, cost: NetworkCost, bound: Bound | None) -> TotalsRecord:
+    dram = sum(move.bytes for layer in cost.layers for _, move in layer.moves if move.memory == "dram")
+    return TotalsRecord(
+        energy_pj=cost.energy_pj,
+        latency_cycles=cost.latency_cycles,
+        edp_uj_cycles=cost.edp_uj_cycles,
+        dram_bytes=dram,
+        macs=sum(layer.macs for layer in schedule.graph.tensor_core_layers),
+        lower_bound_edp_uj_cycles=bound.edp_uj_cycles if bound else None,
+        bound_kind=bound.kind if bound else None,
+        gap=cost.edp_uj_cycles / bound.edp_uj_cycles - 1 if bound else None,
+    )
+
+
+def _cost_record(layer: Layer, cost: LayerCost, target: Target) -> CostRecord:
+    macs = layer.macs if isinstance(layer, TensorCoreLayer) else 0
+    bytes_per_memory: dict[str, int] = {}
+    for _, move in cost.moves:
+        bytes_per_memory[move.memory] = bytes_per_memory.get(move.memory, 0) + move.bytes
+    return CostRecord(
+        energy_pj=cost.energy_pj,
+        latency_cycles=cost.latency_cycles,
+        bound=cost.bound,
+        utilization=macs / (cost.latency_cycles * target.side**2) if cost.latency_cycles else 0.0,
+        traffic=TrafficRecord(
+            dram=_transfers(layer, cost, "dram"),
+            tile_buffer=_transfers(layer, cost, "tile-buffer"),
+            host_bytes=bytes_per_memory.get("host", 0),
+        ),
+        bytes_per_memory=bytes_per_memory,
+        energy_breakdown=dict(cost.energy_breakdown),
+    )
+
+
+def _transfers(layer: Layer, cost: LayerCost, memory: str) -> dict[str, TransferRecord]:
+    """Bytes per role; the second input of an addition is I2, also where both inputs are one tensor."""
+    totals: dict[str, dict[str, int]] = {}
+    reads_of_add = 0
+    for _, move in cost.moves:
+        if move.memory != memory:
+            continue
+        role: str = move.role
+        if layer.op == "add" and role == "I":
+            reads_of_add += 1
+            role = "I" if reads_of_add == 1 else "I2"
+        total = totals.setdefault(role, {"read": 0, "write": 0})
+        total[move.direction] += move.bytes
+    return {role: TransferRecord(**total) for role, total in totals.items()}
 
 
 def _tensor_record(tensor: Tensor) -> TensorRecord:
@@ -134,7 +205,8 @@ def _tensor_record(tensor: Tensor) -> TensorRecord:
     )
 
 
-def _layer_record(layer: Layer, schedule: Schedule, cost: CostRecord) -> LayerRecord:
+def _layer_record(layer: Layer, schedule: Schedule, layer_cost: LayerCost) -> LayerRecord:
+    cost = _cost_record(layer, layer_cost, schedule.target)
     if isinstance(layer, HostLayer):
         return LayerRecord(
             name=layer.name,
@@ -206,7 +278,9 @@ def _fusion_record(schedule: Schedule) -> FusionRecord:
         groups=tuple(group.layers for group in schedule.groups),
         execution=tuple(
             ExecutionRecord(
-                tile=None if group.tile is None else GroupTileRecord(N=group.tile.N, P=group.tile.P, Q=group.tile.Q),
+                tile=None
+                if group.tile is None
+                else GroupTileRecord(N=group.tile.N, P=group.tile.P, Q=group.tile.Q),
                 halo=group.halo,
                 resident_weights=tuple(sorted(group.resident_weights)),
             )
@@ -338,5 +412,7 @@ def _matching(graph: Graph, document: ScheduleDocument) -> Graph:
                 f"{getattr(other, 'dims', 'none')} in the schedule: it was made for another model"
             )
     if planned:
-        raise ScheduleFileError(f"the model has no layer {next(iter(planned))}: the schedule was made for another")
+        raise ScheduleFileError(
+            f"the model has no layer {next(iter(planned))}: the schedule was made for another"
+        )
     return graph

@@ -21,7 +21,9 @@ class Console:
     """
 
     verbosity: int = 0
-    err: RichConsole = field(default_factory=lambda: RichConsole(stderr=True, highlight=False, soft_wrap=True))
+    err: RichConsole = field(
+        default_factory=lambda: RichConsole(stderr=True, highlight=False, soft_wrap=True)
+    )
     out: RichConsole = field(default_factory=lambda: RichConsole(highlight=False, soft_wrap=True))
     _status: Status | None = None
     _last_plain: float = 0.0

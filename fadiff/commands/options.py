@@ -57,7 +57,9 @@ class DimType(click.ParamType):
 
     name = "name=size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
         """Split and check; usage errors are click's."""
         if isinstance(value, tuple):
             return value
@@ -111,8 +113,12 @@ def quantize_options(function: Command) -> Command:
 def search_options(function: Command) -> Command:
     """Everything that decides what the search does, except the method."""
     decorators = (
-        click.option("--objective", type=click.Choice(["edp", "energy", "latency"]), default="edp", show_default=True),
-        click.option("--no-fusion", "fusion", flag_value=False, default=True, help="Keep every layer on its own."),
+        click.option(
+            "--objective", type=click.Choice(["edp", "energy", "latency"]), default="edp", show_default=True
+        ),
+        click.option(
+            "--no-fusion", "fusion", flag_value=False, default=True, help="Keep every layer on its own."
+        ),
         click.option(
             "--profile",
             type=click.Choice(["hw", "dosa"]),
@@ -120,7 +126,9 @@ def search_options(function: Command) -> Command:
             show_default=True,
             help="hw: what the hardware does, and the only one that emits C. dosa: to compare with published numbers.",
         ),
-        click.option("--latency", type=click.Choice(["roofline", "rtl"]), default="roofline", show_default=True),
+        click.option(
+            "--latency", type=click.Choice(["roofline", "rtl"]), default="roofline", show_default=True
+        ),
         click.option(
             "--fusion-model",
             type=click.Choice(["sound", "paper"]),
@@ -137,7 +145,10 @@ def search_options(function: Command) -> Command:
         ),
         click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
         click.option(
-            "--time-budget", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Search time."
+            "--time-budget",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="Search time.",
         ),
     )
     for decorate in reversed(decorators):

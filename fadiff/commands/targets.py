@@ -75,7 +75,12 @@ def show(console: Console, name: str, as_json: bool) -> None:
 @targets.command("import")
 @click.argument("header", metavar="gemmini_params.h", type=click.Path(path_type=Path))
 @click.option("--name", help="Name of the target.  [default: from its sizes]")
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), help="YAML file to write.  [default: stdout]")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="YAML file to write.  [default: stdout]",
+)
 @click.option("--force", is_flag=True, help="Replace the file.")
 @console_options
 def import_target(console: Console, header: Path, name: str | None, out: Path | None, force: bool) -> None:
@@ -102,7 +107,10 @@ def import_target(console: Console, header: Path, name: str | None, out: Path | 
 @targets.command()
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option(
-    "--params", type=click.Path(path_type=Path), metavar="gemmini_params.h", help="Also compare with this header."
+    "--params",
+    type=click.Path(path_type=Path),
+    metavar="gemmini_params.h",
+    help="Also compare with this header.",
 )
 @console_options
 def check(console: Console, file: Path, params: Path | None) -> int:

@@ -1,0 +1,155 @@
+"""The two plots of the report: how the search went, and what limits each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from markupsafe import Markup
+
+from costmodel.schedule_document import HistoryPoint, LayerRecord, ScheduleDocument
+from emitters.report.svg import Scale, canvas, element, title
+from emitters.report.text import edp, percent, power, si, tick
+
+WIDTH, HEIGHT = 640, 300
+LEFT, RIGHT, TOP, BOTTOM = 70, 20, 16, 44
+
+
+def search_curve(document: ScheduleDocument) -> Markup | None:
+    """Best EDP found so far against seconds, with the lower bound; None without a history."""
+    history = document.search.history if document.search else ()
+    if len(history) < 2:
+        return None
+    bound = document.totals.lower_bound_edp_uj_cycles
+    values = [point.edp_uj_cycles for point in history] + ([bound] if bound else [])
+    x = Scale(0.0, max(history[-1].seconds, 1e-3), LEFT, WIDTH - RIGHT)
+    y = Scale(min(values) * 0.98, max(values) * 1.02, HEIGHT - BOTTOM, TOP, log=True)
+    parts = _axes(x, y, "seconds", "EDP (µJ × cycles)", tick, power)
+    if bound:
+        parts.append(_line("bound", LEFT, y(bound), WIDTH - RIGHT, y(bound)))
+        parts.append(
+            element(
+                "text",
+                f"lower bound {edp(bound)}",
+                x=WIDTH - RIGHT,
+                y=y(bound) - 6,
+                class_="note",
+                text_anchor="end",
+            )
+        )
+    parts.append(element("path", d=_staircase(history, x, y), class_="curve"))
+    last = history[-1]
+    parts.append(
+        element(
+            "circle",
+            title(f"{edp(last.edp_uj_cycles)} after {last.seconds:.1f} s"),
+            cx=x(last.seconds),
+            cy=y(last.edp_uj_cycles),
+            r=4,
+            class_="mark",
+        )
+    )
+    return canvas(WIDTH, HEIGHT, "Best energy-delay product against search time", parts)
+
+
+def _staircase(history: tuple[HistoryPoint, ...], x: Scale, y: Scale) -> str:
+    """The best known value holds until a better one is found."""
+    first, *rest = history
+    steps = [f"M{x(first.seconds):.1f} {y(first.edp_uj_cycles):.1f}"]
+    steps += [f"H{x(point.seconds):.1f}V{y(point.edp_uj_cycles):.1f}" for point in rest]
+    return "".join(steps)
+
+
+def roofline(document: ScheduleDocument) -> Markup | None:
+    """Multiply-accumulates per cycle against per DRAM byte, one dot per array layer."""
+    target = document.target
+    dots = [(layer, macs, dram_bytes(layer)) for layer in document.layers if (macs := layer_macs(layer))]
+    dots = [dot for dot in dots if dot[2] and dot[0].cost.latency_cycles]
+    if not dots:
+        return None
+    peak, bandwidth = float(target.side**2), target.bandwidth.dram_bytes
+    intensity = [macs / nbytes for _, macs, nbytes in dots]
+    rate = [macs / layer.cost.latency_cycles for layer, macs, _ in dots]
+    ridge = peak / bandwidth
+    x = Scale(min(*intensity, ridge) / 2, max(*intensity, ridge) * 2, LEFT, WIDTH - RIGHT, log=True)
+    y = Scale(min(*rate, peak) / 2, peak * 1.6, HEIGHT - BOTTOM, TOP, log=True)
+    parts = _axes(x, y, "multiply-accumulates per DRAM byte", "multiply-accumulates per cycle", tick, tick)
+    floor = max(x.low, y.low / bandwidth)
+    roof = f"M{x(floor):.1f} {y(floor * bandwidth):.1f}L{x(ridge):.1f} {y(peak):.1f}H{WIDTH - RIGHT}"
+    parts.append(element("path", d=roof, class_="roof"))
+    parts.append(
+        element(
+            "text", f"array: {peak:.0f}", x=WIDTH - RIGHT, y=y(peak) - 6, class_="note", text_anchor="end"
+        )
+    )
+    for (layer, macs, _), across, up in zip(dots, intensity, rate, strict=True):
+        tip = (
+            f"{layer.name}: {si(macs)}MAC, {up:.1f} per cycle ({percent(up / peak)} of the array), "
+            f"limited by {layer.cost.bound}"
+        )
+        parts.append(
+            element(
+                "circle",
+                title(tip),
+                cx=x(across),
+                cy=y(up),
+                r=5,
+                class_=f"dot {bound_class(layer.cost.bound)}",
+            )
+        )
+    return canvas(WIDTH, HEIGHT, "Roofline: what limits each layer", parts)
+
+
+def bound_class(bound: str) -> str:
+    """CSS class of a latency bound."""
+    return {"compute": "mac", "L1": "l1", "L2": "l2", "L3": "l3", "tile-buffer": "tb"}.get(bound, "host")
+
+
+def layer_macs(layer: LayerRecord) -> int:
+    """Multiply-accumulates of a layer; 0 for one that is not on the array."""
+    if layer.dims is None:
+        return 0
+    product = layer.groups
+    for size in layer.dims.values():
+        product *= size
+    return product
+
+
+def dram_bytes(layer: LayerRecord) -> int:
+    """Bytes that Gemmini moves to and from DRAM for the layer."""
+    return sum(move.read + move.write for move in layer.cost.traffic.dram.values())
+
+
+def _axes(
+    x: Scale,
+    y: Scale,
+    x_label: str,
+    y_label: str,
+    x_text: Callable[[float], str],
+    y_text: Callable[[float], str],
+) -> list[Markup]:
+    parts = []
+    for value in x.ticks():
+        parts.append(_line("grid", x(value), TOP, x(value), HEIGHT - BOTTOM))
+        parts.append(element("text", x_text(value), x=x(value), y=HEIGHT - BOTTOM + 16, text_anchor="middle"))
+    for value in y.ticks():
+        parts.append(_line("grid", LEFT, y(value), WIDTH - RIGHT, y(value)))
+        parts.append(element("text", y_text(value), x=LEFT - 6, y=y(value) + 4, text_anchor="end"))
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(element("text", x_label, x=middle, y=HEIGHT - 8, text_anchor="middle", class_="axis"))
+    upright = f"rotate(-90 12 {(TOP + HEIGHT - BOTTOM) / 2})"
+    parts.append(
+        element(
+            "text",
+            y_label,
+            x=12,
+            y=(TOP + HEIGHT - BOTTOM) / 2,
+            text_anchor="middle",
+            class_="axis",
+            transform=upright,
+        )
+    )
+    return parts
+
+
+def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)

@@ -1,0 +1,61 @@
+"""Print report.html: one self-contained file that needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from costmodel.schedule_document import ScheduleDocument
+from emitters.report import view
+from emitters.report.charts import roofline, search_curve
+from emitters.report.diagrams import arena_map, fusion_graph
+
+
+def render(
+    document: ScheduleDocument,
+    verification: Mapping[str, Any] | None = None,
+    memory_map: Mapping[str, Any] | None = None,
+) -> str:
+    """The report as HTML.
+
+    Args:
+        document: schedule.json.
+        verification: What `fadiff verify --json` printed for this folder, if it ran.
+        memory_map: firmware/memory_map.json, if C was emitted.
+    """
+    environment = Environment(
+        loader=PackageLoader("emitters.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(
+        document=document,
+        verification=verification,
+        memory_map=memory_map,
+        tiles=view.summary(document, verification),
+        share=view.array_share(document),
+        rows=view.layer_rows(document),
+        parts=view.ENERGY_PARTS,
+        host=view.host_operators(document),
+        quantization=view.quantization_rows(document),
+        search_curve=search_curve(document),
+        roofline=roofline(document),
+        fusion_graph=fusion_graph(document),
+        arena=arena_map(document, memory_map) if memory_map else None,
+        fused_groups=sum(len(group) > 1 for group in document.fusion.groups),
+    )
+
+
+def write_report(
+    document: ScheduleDocument,
+    path: Path,
+    verification: Mapping[str, Any] | None = None,
+    memory_map: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the report to `path`; see `render`."""
+    path.write_text(render(document, verification, memory_map), encoding="utf-8")

@@ -1,0 +1,56 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def si(value: float, unit: str = "", digits: int = 3) -> str:
+    """12_345_678 -> '12.3 M'; small numbers stay as they are."""
+    for factor, prefix in _PREFIXES:
+        if abs(value) >= factor:
+            return f"{_digits(value / factor, digits)} {prefix}{unit}"
+    return f"{_digits(value, digits)} {unit}".rstrip()
+
+
+def _digits(value: float, digits: int) -> str:
+    whole = len(str(int(abs(value))))
+    return f"{value:.{max(0, digits - whole)}f}" if value != int(value) or whole < digits else f"{value:.0f}"
+
+
+def tick(value: float) -> str:
+    """Axis labels: 2000 -> '2 k', 0.5 -> '0.5'."""
+    for factor, prefix in _PREFIXES:
+        if abs(value) >= factor:
+            return f"{value / factor:g} {prefix}"
+    return f"{value:g}"
+
+
+def power(value: float) -> str:
+    """Axis labels of EDP: 2e+10 -> '2e10'."""
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
+
+
+def count(value: float) -> str:
+    """12345678 -> '12,345,678'."""
+    return f"{value:,.0f}"
+
+
+def edp(value: float) -> str:
+    """Microjoules x cycles, as the literature prints them: 1.86e+10 -> '1.860e10'."""
+    mantissa, exponent = f"{value:.3e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """0.1234 -> '12.3 %'."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def picojoules(value: float) -> str:
+    """Energy with the unit that fits."""
+    for factor, unit in ((1e12, "J"), (1e9, "mJ"), (1e6, "µJ"), (1e3, "nJ")):
+        if value >= factor:
+            return f"{_digits(value / factor, 3)} {unit}"
+    return f"{_digits(value, 3)} pJ"

@@ -1,0 +1,254 @@
+"""What the report's template shows, as plain rows: every number here comes from the files of one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from costmodel.schedule_document import LayerRecord, MappingRecord, ScheduleDocument
+from emitters.report.charts import bound_class, dram_bytes, layer_macs
+from emitters.report.text import count, edp, percent, picojoules, si
+
+#: Energy parts in the order they are stacked, with what they are.
+ENERGY_PARTS = (
+    ("mac", "mac", "products"),
+    ("register", "l0", "array registers"),
+    ("accumulator", "l1", "accumulator"),
+    ("scratchpad", "l2", "scratchpad"),
+    ("tile-buffer", "tb", "tile buffer"),
+    ("dram", "l3", "DRAM"),
+)
+
+HOST_REASONS = {
+    "add": "residual addition: two DMA streams through the accumulator, no products",
+    "quantize": "float input becomes int8 once, on the core",
+    "dequantize": "int8 becomes float once, on the core",
+    "maxpool": "not fusible into the store path here",
+    "global_average_pool": "a mean has no form on the array that is exact in int8",
+    "softmax": "needs exponentials over a whole row",
+    "layernorm": "needs mean and variance over a whole row",
+}
+DEFAULT_REASON = "no N K C P Q R S form: plain C on the core"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure of the summary; state is '', 'good' or 'bad'."""
+
+    label: str
+    value: str
+    detail: str = ""
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One part of a stacked bar."""
+
+    kind: str
+    width: float
+    label: str
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One line of the layer table."""
+
+    index: int
+    name: str
+    op: str
+    dims: str
+    group: str
+    tiles: str
+    bound: str
+    bound_kind: str
+    utilization: str
+    utilization_width: float
+    cycles: str
+    energy: str
+    energy_width: float
+    slices: tuple[Slice, ...]
+    dram: str
+    nest: str
+    transfers: tuple[tuple[str, str, str, str], ...]
+
+
+def summary(document: ScheduleDocument, verification: Mapping[str, Any] | None) -> list[Tile]:
+    """The figures at the top."""
+    totals = document.totals
+    tiles = [
+        Tile("Energy-delay product", edp(totals.edp_uj_cycles), "µJ × cycles"),
+        Tile("Energy", picojoules(totals.energy_pj), "per inference, modelled"),
+        Tile("Latency", si(totals.latency_cycles), f"cycles, {document.latency_model} model"),
+    ]
+    if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
+        tiles.append(
+            Tile(
+                "Above the lower bound",
+                percent(totals.gap),
+                f"{totals.bound_kind or 'relaxed'} bound {edp(totals.lower_bound_edp_uj_cycles)}",
+            )
+        )
+    measured = verification["measured"]["dram_bytes"] if verification else None
+    if measured is None:
+        tiles.append(Tile("DRAM bytes", si(totals.dram_bytes, "B"), "predicted; not measured yet"))
+        tiles.append(Tile("Verified", "not yet", "run: fadiff verify DIR", "bad"))
+        return tiles
+    assert verification is not None
+    exact = bool(verification["traffic_exact"])
+    detail = (
+        "measured, equal to the prediction in every layer and tensor"
+        if exact
+        else f"measured; predicted {count(totals.dram_bytes)}"
+    )
+    tiles.append(Tile("DRAM bytes", count(measured), detail, "good" if exact else "bad"))
+    right = sum(bool(layer["bit_exact"]) for layer in verification["layers"])
+    tiles.append(
+        Tile(
+            "Bit-exact layers",
+            f"{right} of {len(verification['layers'])}",
+            "against the integer reference in ONNX Runtime",
+            "good" if verification["bit_exact"] else "bad",
+        )
+    )
+    if verification.get("top1_agreement") is not None:
+        tiles.append(
+            Tile(
+                "Top-1 agreement",
+                percent(verification["top1_agreement"], 0),
+                "with the quantised model in ONNX Runtime",
+            )
+        )
+    if verification.get("sqnr_db") is not None:
+        tiles.append(Tile("SQNR", f"{verification['sqnr_db']:.1f} dB", "int8 on the device against float"))
+    return tiles
+
+
+def layer_rows(document: ScheduleDocument) -> list[LayerRow]:
+    """The layer table, in order of execution."""
+    groups = {
+        name: number
+        for number, names in enumerate(document.fusion.groups, 1)
+        for name in names
+        if len(names) > 1
+    }
+    most = max((layer.cost.energy_pj for layer in document.layers), default=0.0) or 1.0
+    return [
+        _layer_row(index, layer, groups.get(layer.name), most) for index, layer in enumerate(document.layers)
+    ]
+
+
+def _layer_row(index: int, layer: LayerRecord, group: int | None, most: float) -> LayerRow:
+    cost = layer.cost
+    known = {key for key, _, _ in ENERGY_PARTS}
+    parts = [(kind, label, cost.energy_breakdown.get(key, 0.0)) for key, kind, label in ENERGY_PARTS]
+    parts.append(("host", "other", sum(v for k, v in cost.energy_breakdown.items() if k not in known)))
+    total = sum(value for _, _, value in parts) or 1.0
+    transfers = [("DRAM", role, move) for role, move in cost.traffic.dram.items()]
+    transfers += [("tile buffer", role, move) for role, move in cost.traffic.tile_buffer.items()]
+    return LayerRow(
+        index=index,
+        name=layer.name,
+        op=layer.op,
+        dims=dims_text(layer),
+        group="" if group is None else str(group),
+        tiles="" if layer.mapping is None else tile_text(layer.mapping),
+        bound=cost.bound,
+        bound_kind=bound_class(cost.bound),
+        utilization=percent(cost.utilization, 0) if layer.mapping else "",
+        utilization_width=100 * cost.utilization,
+        cycles=si(cost.latency_cycles),
+        energy=picojoules(cost.energy_pj),
+        energy_width=100 * cost.energy_pj / most,
+        slices=tuple(
+            Slice(kind, 100 * value / total, f"{label}: {picojoules(value)}")
+            for kind, label, value in parts
+            if value
+        ),
+        dram=si(dram_bytes(layer), "B") if layer.cost.traffic.dram else "",
+        nest="" if layer.mapping is None else loop_nest(layer, layer.mapping),
+        transfers=tuple(
+            (where, role, count(move.read), count(move.write)) for where, role, move in transfers
+        ),
+    )
+
+
+def dims_text(layer: LayerRecord) -> str:
+    """'K64 C64 P56 Q56 R3 S3', with stride and groups where they are not one."""
+    if layer.dims is None:
+        return ""
+    parts = [f"G{layer.groups}"] if layer.groups > 1 else []
+    parts += [f"{d}{n}" for d, n in layer.dims.items() if n > 1]
+    if layer.stride != (1, 1):
+        parts.append(
+            f"stride {layer.stride[0]}x{layer.stride[1]}"
+            if layer.stride[0] != layer.stride[1]
+            else f"stride {layer.stride[0]}"
+        )
+    return " ".join(parts) or "1"
+
+
+def tile_text(mapping: MappingRecord) -> str:
+    """Scratchpad and accumulator tile in one line."""
+    return " | ".join(
+        " ".join(f"{d}{n}" for d, n in mapping.tile[level].items()) or "1" for level in ("L2", "L1")
+    )
+
+
+def loop_nest(layer: LayerRecord, mapping: MappingRecord) -> str:
+    """The loop nest, outermost first; trip counts are those of full tiles."""
+    lines: list[str] = []
+    for level, place in (
+        ("L3", "DRAM"),
+        ("L2", "scratchpad"),
+        ("L1", "accumulator"),
+        ("L0", "array, streamed"),
+    ):
+        trips = mapping.temporal.get(level, {})
+        loops = [(d, trips[d]) for d in mapping.order[level] if trips.get(d, 1) > 1]
+        for d, trip in loops:
+            lines.append(f"{'  ' * len(lines)}for {d.lower()} in {trip:<5} # {place}")
+    unrolled = [
+        f"{d} over {n} {where}"
+        for where, extents in (("columns", mapping.spatial.cols), ("rows", mapping.spatial.rows))
+        for d, n in extents.items()
+    ]
+    lines.append(f"{'  ' * len(lines)}{layer.op}: {', '.join(unrolled) or 'one element'}")
+    return "\n".join(lines)
+
+
+def host_operators(document: ScheduleDocument) -> list[tuple[str, str, str, str]]:
+    """Name, operator, bytes and reason of every layer that is not on the array."""
+    return [
+        (
+            layer.name,
+            layer.op,
+            si(dram_bytes(layer) + layer.cost.traffic.host_bytes, "B"),
+            HOST_REASONS.get(layer.op, DEFAULT_REASON),
+        )
+        for layer in document.layers
+        if layer.mapping is None
+    ]
+
+
+def quantization_rows(document: ScheduleDocument) -> list[tuple[str, str, str, str]]:
+    """Activation tensors with shape, scale and, where known, signal to noise."""
+    sqnr = {row.tensor: f"{row.sqnr_db:.1f} dB" for row in document.conversion.quantization}
+    return [
+        (
+            t.name,
+            " × ".join(map(str, t.shape)),
+            "" if t.scale is None else f"{t.scale:.6g}",
+            sqnr.get(t.name, ""),
+        )
+        for t in document.tensors
+        if not t.constant and t.dtype == "int8"
+    ]
+
+
+def array_share(document: ScheduleDocument) -> str:
+    """How much of the work runs on the array, in words."""
+    core = [layer for layer in document.layers if layer.mapping]
+    macs = sum(map(layer_macs, core))
+    return f"{len(core)} of {len(document.layers)} layers and all {si(macs, 'MACs')} run on the array"

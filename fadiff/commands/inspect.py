@@ -1,0 +1,115 @@
+"""`fadiff inspect`: what a model becomes, before anything is decided."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fadiff.commands.options import bound_dims, console_options, dim_option, model_argument
+from fadiff.console import Console
+
+if TYPE_CHECKING:
+    from converter import Graph
+
+
+@click.command()
+@model_argument
+@dim_option
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--explain", is_flag=True, help="Also what the front end rewrote, and why.")
+@console_options
+def inspect(
+    console: Console, model: Path, dims: tuple[tuple[str, int], ...], as_json: bool, explain: bool
+) -> None:
+    """The layers of MODEL.onnx in N K C P Q R S form, their MACs and bytes.
+
+    Unsupported operators are refused all at once, each with its reason (exit code 2).
+
+    \b
+    Examples:
+      fadiff inspect resnet18.onnx
+      fadiff inspect bert.onnx --dim batch=1 --dim sequence=128 --json
+    """
+    from converter import convert
+
+    with console.stage(f"reading {model.name}"):
+        conversion = convert(model, quantize="none", dims=bound_dims(dims), progress=console.update)
+    summary = describe(conversion.graph)
+    if as_json:
+        console.result(json.dumps({**summary, "notes": list(conversion.notes)}, indent=2))
+        return
+    _print(console, summary)
+    if explain:
+        for note in conversion.notes:
+            console.result(note)
+
+
+def describe(graph: Graph) -> dict[str, object]:
+    """The layer table as plain data; bytes are of one element per int8, four per int32 and float32."""
+    from converter.graph import TensorCoreLayer
+
+    def nbytes(names: tuple[str, ...], *, constant: bool) -> int:
+        tensors = (graph.tensors[name] for name in dict.fromkeys(names))
+        return sum(t.nbytes for t in tensors if (t.data is not None) == constant)
+
+    layers: list[dict[str, object]] = []
+    for layer in graph.layers:
+        core = isinstance(layer, TensorCoreLayer)
+        layers.append(
+            {
+                "name": layer.name,
+                "op": layer.op,
+                "runs_on": "array" if core else "dma" if layer.op == "add" else "core",
+                "dims": layer.dims.as_dict() if isinstance(layer, TensorCoreLayer) else None,
+                "stride": layer.stride if isinstance(layer, TensorCoreLayer) else None,
+                "macs": layer.macs if isinstance(layer, TensorCoreLayer) else 0,
+                "weight_bytes": nbytes(layer.inputs, constant=True),
+                "input_bytes": nbytes(layer.inputs, constant=False),
+                "output_bytes": nbytes(layer.outputs, constant=False),
+                "onnx_nodes": list(layer.onnx_nodes),
+            }
+        )
+    core_layers = graph.tensor_core_layers
+    return {
+        "model": graph.name,
+        "sha256": graph.sha256,
+        "inputs": {name: list(graph.tensors[name].shape) for name in graph.inputs},
+        "outputs": {name: list(graph.tensors[name].shape) for name in graph.outputs},
+        "layers": layers,
+        "totals": {
+            "layers": len(layers),
+            "array_layers": len(core_layers),
+            "macs": sum(layer.macs for layer in core_layers),
+            "weight_bytes": sum(t.nbytes for t in graph.tensors.values() if t.data is not None),
+        },
+    }
+
+
+def _print(console: Console, summary: dict[str, object]) -> None:
+    from rich.table import Table
+
+    table = Table("layer", "op", "runs on", "dims", "stride", box=None)
+    for heading in ("MACs", "weights B", "in B", "out B"):
+        table.add_column(heading, justify="right")
+    layers = summary["layers"]
+    totals = summary["totals"]
+    assert isinstance(layers, list) and isinstance(totals, dict)
+    for layer in layers:
+        dims = layer["dims"] or {}
+        table.add_row(
+            layer["name"],
+            layer["op"],
+            layer["runs_on"],
+            " ".join(f"{d}{n}" for d, n in dims.items() if n > 1),
+            "x".join(map(str, layer["stride"])) if layer["stride"] else "",
+            f"{layer['macs']:,}" if layer["macs"] else "",
+            *(f"{layer[key]:,}" for key in ("weight_bytes", "input_bytes", "output_bytes")),
+        )
+    console.table(table)
+    console.result(
+        f"{totals['layers']} layers, {totals['array_layers']} on the array; "
+        f"{totals['macs']:,} MACs; {totals['weight_bytes']:,} bytes of weights"
+    )
