@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from fadiff.cli import main
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def fadiff(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Run the command line in this process, as a user would, and return how it ended."""
+
+    def run(*arguments: object) -> Ended:
+        capfd.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return run

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+HEADERS = Path(__file__).parents[1] / "costmodel" / "headers"
+
+
+def test_list_names_the_presets(fadiff):
+    ended = fadiff("targets", "list", "--json")
+    assert ended.code == 0
+    sizes = {t["name"]: (t["side"], t["scratchpad_bytes"], t["accumulator_bytes"]) for t in json.loads(ended.out)}
+    assert sizes["gemmini-large"] == (32, 512 * 1024, 64 * 1024)
+    assert sizes["gemmini-small"] == (16, 8 * 1024, 8 * 1024)
+    assert sizes["gemmini-default"] == (16, 256 * 1024, 64 * 1024)
+
+
+def test_list_as_a_table(fadiff):
+    ended = fadiff("targets", "list")
+    assert ended.code == 0
+    assert "gemmini-small" in ended.out and "32 x 32" in ended.out
+
+
+def test_what_show_prints_is_a_target_file(fadiff, tmp_path):
+    shown = fadiff("targets", "show", "gemmini-large")
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(shown.out)
+    checked = fadiff("targets", "check", copy)
+    assert (shown.code, checked.code) == (0, 0)
+    assert "32 x 32" in checked.out
+
+
+def test_import_then_check_against_the_header(fadiff, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    imported = fadiff("targets", "import", HEADERS / "int8_16x16.h", "-o", mine, "--name", "mine")
+    assert imported.code == 0
+    assert "bandwidth.dram_bytes" in imported.err, "must say what the header cannot"
+    assert yaml.safe_load(mine.read_text())["scratchpad_bytes"] == 262144
+    assert fadiff("targets", "check", mine, "--params", HEADERS / "int8_16x16.h").code == 0
+
+    content = yaml.safe_load(mine.read_text())
+    content["accumulator_bytes"] //= 2
+    mine.write_text(yaml.safe_dump(content))
+    differs = fadiff("targets", "check", mine, "--params", HEADERS / "int8_16x16.h")
+    assert differs.code == 1
+    assert "accumulator_bytes is 32768" in differs.out
+
+
+def test_import_does_not_overwrite(fadiff, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("precious")
+    ended = fadiff("targets", "import", HEADERS / "int8_16x16.h", "-o", mine)
+    assert ended.code == 2 and "--force" in ended.err
+    assert mine.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("name: x\nside: 12\nscratchpad_bytes: 1024\naccumulator_bytes: 1024\n", "power of two"),
+        ("name: x\nside: 16\nscratchpad_bytes: 1024\n", "accumulator_bytes"),
+        ("name: x\nsied: 16\nscratchpad_bytes: 1024\naccumulator_bytes: 1024\n", "sied"),
+        ("name: [x\n", "not YAML"),
+        ("- 1\n", "target"),
+    ],
+)
+def test_a_wrong_target_file_is_one_line(fadiff, tmp_path, content, says):
+    file = tmp_path / "wrong.yaml"
+    file.write_text(content)
+    ended = fadiff("targets", "check", file)
+    assert ended.code == 2
+    assert says in ended.err and str(file) in ended.err
+    assert ended.err.count("\n") == 1, ended.err
+
+
+def test_an_unknown_preset_lists_the_known_ones(fadiff):
+    ended = fadiff("targets", "show", "gemini")
+    assert ended.code == 2
+    assert "gemmini-default" in ended.err
