@@ -157,7 +157,7 @@ def group_cost(
     for name in group.layers:
         layer, member = graph.by_name[name], plan[name]
         if isinstance(layer, HostLayer):
-            costs.append(_host_cost(graph, layer, member, target, profile))
+            costs.append(host_cost(graph, layer, member, target, profile))
             continue
         placement = Placement(
             layer.input.tensor in member.fused_inputs,
@@ -237,7 +237,7 @@ def _named(layer: TensorCoreLayer, numbers: LayerNumbers) -> LayerCost:
     )
 
 
-def _host_cost(graph: Graph, layer: HostLayer, member: Member, target: Target, profile: Profile) -> LayerCost:
+def host_cost(graph: Graph, layer: HostLayer, member: Member, target: Target, profile: Profile) -> LayerCost:
     """Adds run through Gemmini's accumulator, other host operators through the core; free in `dosa`."""
     if profile == "dosa":
         return LayerCost(layer.name, 0.0, 0, "host", (), {})
