@@ -1,0 +1,116 @@
+"""Timeloop's YAML with its line numbers kept, so that a wrong entry is reported where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import yaml
+
+
+class TimeloopFormatError(ValueError):
+    """A Timeloop file that cannot be read; the message is `file:line: field: what and remedy`."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One node of a YAML file, with the field path that leads to it.
+
+    Tags (`!Component`, `!Mapping` of the front-end dialect) are ignored, nothing is constructed.
+    """
+
+    file: Path
+    field: str
+    node: yaml.Node
+
+    @property
+    def line(self) -> int:
+        """Counted from one."""
+        return int(self.node.start_mark.line) + 1
+
+    def fail(self, problem: str) -> NoReturn:
+        """Raise the one-line error for this entry."""
+        where = f" {self.field}:" if self.field else ""
+        raise TimeloopFormatError(f"{self.file}:{self.line}:{where} {problem}")
+
+    def keys(self) -> dict[str, Entry]:
+        """The entries of a map; `-` and `_` in keys mean the same, as in Timeloop since 2024-02."""
+        if not isinstance(self.node, yaml.MappingNode):
+            self.fail("expected a map (key: value)")
+        found: dict[str, Entry] = {}
+        for key, value in self.node.value:
+            name = str(key.value).replace("-", "_")
+            entry = Entry(self.file, f"{self.field}.{name}".lstrip("."), value)
+            if name in found:
+                Entry(self.file, entry.field, key).fail("given twice")
+            found[name] = entry
+        return found
+
+    def items(self) -> Iterator[Entry]:
+        """The entries of a list."""
+        if not isinstance(self.node, yaml.SequenceNode):
+            self.fail("expected a list")
+        for index, value in enumerate(self.node.value):
+            yield Entry(self.file, f"{self.field}[{index}]", value)
+
+    @property
+    def is_text(self) -> bool:
+        return isinstance(self.node, yaml.ScalarNode)
+
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.node, yaml.SequenceNode)
+
+    @property
+    def is_map(self) -> bool:
+        return isinstance(self.node, yaml.MappingNode)
+
+    def text(self) -> str:
+        """A scalar as it is written."""
+        if not isinstance(self.node, yaml.ScalarNode):
+            self.fail("expected a single value")
+        return str(self.node.value)
+
+    def positive(self) -> int:
+        """A positive integer."""
+        text = self.text()
+        if not text.isdecimal() or int(text) < 1:
+            self.fail(f"{text!r} is not a positive integer")
+        return int(text)
+
+    def truth(self) -> bool:
+        """A YAML boolean."""
+        return self.text().lower() in ("true", "yes", "on")
+
+    def texts(self) -> list[str]:
+        """A list of scalars."""
+        return [item.text() for item in self.items()]
+
+
+def read_root(path: Path, key: str) -> Entry:
+    """The entry `key` of the top-level map of a YAML file.
+
+    Raises:
+        TimeloopFormatError: the file cannot be read, is no YAML, or lacks `key`.
+    """
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise TimeloopFormatError(f"{path}: cannot read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise TimeloopFormatError(f"{path}: not a text file: {error.reason}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = mark.line + 1 if mark else 1
+        raise TimeloopFormatError(f"{path}:{line}: not YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise TimeloopFormatError(f"{path}:1: not YAML: {' '.join(str(error).split())}") from error
+    if root is None:
+        raise TimeloopFormatError(f"{path}:1: the file is empty; expected a `{key}:` entry")
+    entries = Entry(path, "", root).keys()
+    if key not in entries:
+        found = ", ".join(entries) or "nothing"
+        raise TimeloopFormatError(f"{path}:1: no `{key}:` entry (found {found})")
+    return entries[key]

@@ -1,0 +1,242 @@
+"""A Timeloop mapping file as a `Mapping`: from timeloop-mapper, CoSA or somebody's own head.
+
+The levels are found by name (Registers, Accumulator, Scratchpad, DRAM, in any case).  Directives
+follow Timeloop's rules: a later one for the same level and type replaces an earlier one, missing
+levels, dimensions and permutation letters mean factor 1 and no particular order, `permutation` is
+inner to outer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from converter.dims import DIMS, Dim, Dims
+from converter.timeloop import OPERANDS, TimeloopProblem
+from converter.timeloop_yaml import Entry, read_root
+from costmodel.mapping import Mapping, MappingError, Order
+from costmodel.target import Target
+from costmodel.timeloop_nest import LOOPS, STORAGE, Factor, Loops, Nest, StorageLevel, mapping_of
+
+#: Operands that Gemmini keeps at each level; all others pass by.  DRAM keeps all three.
+KEPT: dict[StorageLevel, str] = {"Registers": "W", "Accumulator": "O", "Scratchpad": "WI"}
+
+_FACTOR = re.compile(r"([A-Za-z]+)\s*=?\s*(\d+)(?:,(\d+))?")
+_SEPARATORS = re.compile(r"[\s,]*")
+_LEVELS: dict[str, StorageLevel] = {level.lower(): level for level in STORAGE.values()}
+#: Where the front-end dialect writes the fan-outs: the container below the level, or its stand-in.
+_FAN_OUTS: dict[str, StorageLevel] = {
+    "pecols": "Scratchpad",
+    "inter_pecols_spatial": "Scratchpad",
+    "perows": "Accumulator",
+    "inter_perows_spatial": "Accumulator",
+}
+
+
+@dataclass(frozen=True)
+class _Directive:
+    """Factors and order of one group of loops, and where they stand in the file."""
+
+    entry: Entry
+    factors: dict[Dim, Factor]
+    order: Order
+
+
+def read_mapping(path: Path, problem: TimeloopProblem) -> Mapping:
+    """Read `mapping:` of a YAML file, native or front-end dialect.
+
+    Raises:
+        TimeloopFormatError: malformed file, unknown level, letter or directive, or operands kept
+            where Gemmini cannot keep them (`file:line: field: what is wrong`).
+        MappingError: factors that do not multiply to the bounds; the message names file and line.
+    """
+    root = read_root(path, "mapping")
+    entries = root.keys()["nodes"] if root.is_map and "nodes" in root.keys() else root
+    directives: dict[Loops, _Directive] = {}
+    kept: dict[StorageLevel, tuple[Entry, frozenset[str]]] = {}
+    for entry in entries.items():
+        keys = entry.keys()
+        for required in ("target", "type"):
+            if required not in keys:
+                entry.fail(f"a directive needs `{required}:`")
+        kind = keys["type"].text()
+        if kind in ("bypass", "datatype", "dataspace"):
+            level = _level(keys["target"], _LEVELS)
+            kept[level] = (entry, _kept(keys, level))
+        elif kind == "temporal":
+            level = _level(keys["target"], _LEVELS)
+            directives[Loops(level, "temporal")] = _directive(entry, keys, problem)
+        elif kind == "spatial":
+            level = _level(keys["target"], {**_LEVELS, **_FAN_OUTS})
+            if level not in ("Accumulator", "Scratchpad"):
+                keys["target"].fail(
+                    f"{level} has no fan-out below it; the array rows are below Accumulator, "
+                    "the columns below Scratchpad"
+                )
+            directives[Loops(level, "spatial")] = _directive(entry, keys, problem)
+        else:
+            keys["type"].fail(f"unknown directive type {kind!r}; use temporal, spatial or bypass")
+    _check_kept(root, kept)
+    return _mapping(root, directives, problem.layer.dims)
+
+
+def check_tiles(path: Path, problem: TimeloopProblem, mapping: Mapping, target: Target) -> None:
+    """Whether the tiles fit the target by Timeloop's rule: kept words at a level <= its entries.
+
+    Raises:
+        MappingError: the level that overflows, naming the directive to shrink.
+    """
+    d = problem.layer.dims
+    l2, l1 = mapping.tile_l2, mapping.tile_l1
+    layer = problem.layer
+    height = (l2.P - 1) * layer.stride[0] + (l2.R - 1) * layer.dilation[0] + 1
+    width = (l2.Q - 1) * layer.stride[1] + (l2.S - 1) * layer.dilation[1] + 1
+    weights = l2.G * l2.K * l2.C * l2.R * l2.S
+    inputs = l2.G * l2.N * l2.C * height * width
+    outputs = l1.G * l1.N * l1.K * l1.P * l1.Q
+    columns, rows = mapping.cols.product, mapping.rows.product
+    checks = (
+        ("Registers", "weights per element", mapping.trips("L0", d), 1),
+        ("Scratchpad", "W + I bytes", (weights + inputs) * target.element_bytes, target.scratchpad_bytes),
+        ("Accumulator", "words per column", -(-outputs // columns), target.accumulator_rows),
+        ("Scratchpad", "spatial factors (array columns)", columns, target.side),
+        ("Accumulator", "spatial factors (array rows)", rows, target.side),
+    )
+    root = read_root(path, "mapping")
+    for level, what, size, limit in checks:
+        if isinstance(size, Dims):
+            size = size.G * size.K * size.C * size.R * size.S
+        if size > limit:
+            kind = "spatial" if "spatial" in what else "temporal"
+            where = _find(root, level, kind)
+            raise MappingError(
+                f"{path}:{where.line}: {where.field}.factors: {what} at {level}: {size} exceed {limit} "
+                f"of target {target.name}"
+            )
+
+
+def _level(target: Entry, names: dict[str, StorageLevel]) -> StorageLevel:
+    name = target.text()
+    if name.lower() not in names:
+        target.fail(f"unknown level {name!r}; Gemmini has {', '.join(STORAGE.values())}")
+    return names[name.lower()]
+
+
+def _directive(entry: Entry, keys: dict[str, Entry], problem: TimeloopProblem) -> _Directive:
+    factors = _factors(keys["factors"], problem) if "factors" in keys else {}
+    letters = _letters(keys["permutation"], problem) if "permutation" in keys else []
+    missing = [d for d in reversed(DIMS) if d not in letters]
+    return _Directive(keys.get("factors", entry), factors, tuple([*letters, *missing]))
+
+
+def _factors(entry: Entry, problem: TimeloopProblem) -> dict[Dim, Factor]:
+    """`N=1 K=4 P=13,4` as one string, or a list of such."""
+    text = " ".join(entry.texts()) if entry.is_list else entry.text().split("#")[0]
+    factors: dict[Dim, Factor] = {}
+    position = 0
+    while position < len(text):
+        match = _FACTOR.match(text, position)
+        if match is None:
+            entry.fail(f"cannot read {text[position:]!r}; factors are written N=1 K=4 P=13,4")
+        letter, full, last = match[1], int(match[2]), int(match[3] or match[2])
+        _known(entry, letter, problem)
+        if full == 0:
+            entry.fail(f"{letter}=0: write the factor out")
+        if not 1 <= last <= full:
+            entry.fail(f"{letter}={full},{last}: the remainder must be in 1..{full}")
+        if letter in problem.letters:
+            factors[problem.letters[letter]] = Factor(full, last)
+        elif full > 1:
+            entry.fail(f"{letter}={full}: the problem's bound is 1")
+        separator = _SEPARATORS.match(text, match.end())
+        position = separator.end() if separator else match.end()
+    return factors
+
+
+def _letters(entry: Entry, problem: TimeloopProblem) -> list[Dim]:
+    """Dimensions inner to outer: one string of letters, or a list."""
+    text = "".join(entry.texts()) if entry.is_list else entry.text()
+    order: list[Dim] = []
+    for letter in text.replace(" ", ""):
+        _known(entry, letter, problem)
+        if letter in problem.letters:
+            d = problem.letters[letter]
+            if d in order:
+                entry.fail(f"{letter} is given twice")
+            order.append(d)
+    return order
+
+
+def _known(entry: Entry, letter: str, problem: TimeloopProblem) -> None:
+    if letter not in problem.letters and letter not in problem.unused:
+        known = " ".join(sorted({*problem.letters, *problem.unused}))
+        entry.fail(f"unknown dimension {letter!r}; the problem has {known}")
+
+
+def _kept(keys: dict[str, Entry], level: StorageLevel) -> frozenset[str]:
+    """Operands kept at a level: those under `keep`, and those not listed at all (Timeloop's default)."""
+    kept = set(OPERANDS.values())
+    for key in ("bypass", "keep"):
+        for item in keys[key].items() if key in keys else ():
+            name = item.text()
+            if name not in OPERANDS:
+                item.fail(f"unknown data space {name!r}; there are {', '.join(OPERANDS)}")
+            (kept.add if key == "keep" else kept.discard)(OPERANDS[name])
+    return frozenset(kept)
+
+
+def _check_kept(root: Entry, kept: dict[StorageLevel, tuple[Entry, frozenset[str]]]) -> None:
+    """Weights in the array, outputs in the accumulator, weights and inputs in the scratchpad."""
+    names = {operand: name for name, operand in OPERANDS.items()}
+    for level, wanted in KEPT.items():
+        entry, found = kept.get(level, (root, frozenset(OPERANDS.values())))
+        if found != frozenset(wanted):
+            right = ", ".join(names[o] for o in wanted)
+            have = ", ".join(names[o] for o in sorted(found)) or "nothing"
+            entry.fail(f"{level} keeps {have}; Gemmini's keeps {right} only (bypass the others)")
+
+
+def _find(root: Entry, level: str, kind: str) -> Entry:
+    """The last directive for a level and kind; the whole mapping if there is none."""
+    found = root
+    entries = root.keys()["nodes"] if root.is_map and "nodes" in root.keys() else root
+    for entry in entries.items():
+        keys = entry.keys()
+        name = keys["target"].text().lower()
+        target = {**_LEVELS, **_FAN_OUTS}.get(name) if kind == "spatial" else _LEVELS.get(name)
+        if target == level and keys["type"].text() == kind:
+            found = entry
+    return found
+
+
+def _mapping(root: Entry, directives: dict[Loops, _Directive], bounds: Dims) -> Mapping:
+    one = Factor(1, 1)
+    inner_to_outer: Order = tuple(reversed(DIMS))
+    # A shared accumulator below which both K and C fan out (the flat Gemmini): K is on columns.
+    factors = {loops: dict.fromkeys(DIMS, one) for loops in LOOPS}
+    orders = dict.fromkeys(LOOPS, inner_to_outer)
+    for loops, directive in directives.items():
+        for d, factor in directive.factors.items():
+            place = Loops("Scratchpad", "spatial") if loops.kind == "spatial" and d in ("K", "G") else loops
+            if factors[place][d] != one and factor != one:
+                directive.entry.fail(
+                    f"{d} is unrolled at two levels; Gemmini unrolls it along the columns only"
+                )
+            if factor != one:
+                factors[place][d] = factor
+        orders[loops] = directive.order
+        if loops.kind == "spatial":
+            wrong = [d for d, f in directive.factors.items() if f.full > 1 and d in ("N", "P", "Q")]
+            if wrong:
+                directive.entry.fail(
+                    f"{wrong[0]} is unrolled; Gemmini's array takes K on columns, C (S) on rows"
+                )
+    nest = Nest(factors, {**orders, **{loops: inner_to_outer for loops in LOOPS if loops.kind == "spatial"}})
+    try:
+        return mapping_of(nest, bounds)
+    except MappingError as error:
+        d = str(error)[0]
+        last = [x for x in directives.values() if d in x.factors]
+        where = last[-1].entry if last else root
+        raise MappingError(f"{where.file}:{where.line}: {where.field}: {error}") from None

@@ -1,0 +1,182 @@
+"""Run the user's timeloop-model on emitted files and set its numbers beside ours."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from costmodel.energy import energy_breakdown
+from costmodel.latency import roofline
+from costmodel.schedule import Schedule
+from costmodel.shape import shape_of, whole
+from costmodel.target import Target
+from costmodel.traffic import Memory, Move, layer_traffic
+from emitters.timeloop.index import Index, IndexEntry
+from emitters.timeloop.stats import Stats, StatsError, read_stats
+from emitters.timeloop.units import Unit, units_of
+
+ENERGY_TOLERANCE = 1e-3
+TIMEOUT_SECONDS = 600
+
+_LEVEL: dict[Memory, str] = {
+    "register": "Registers",
+    "accumulator": "Accumulator",
+    "scratchpad": "Scratchpad",
+    "tile-buffer": "TileBuffer",
+    "dram": "DRAM",
+}
+_SPACE = {"W": "Weights", "I": "Inputs", "O": "Outputs", "psum": "Outputs"}
+_HOLDER: dict[str, tuple[str, Memory]] = {"Scratchpad": ("L2", "scratchpad"), "TileBuffer": ("L3", "tile-buffer")}
+
+
+class TimeloopRunError(ValueError):
+    """timeloop-model cannot be run at all, or the files do not belong to the schedule."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One run beside its prediction.  `problem` is set when there is nothing to compare."""
+
+    layer: str
+    file: str
+    runs: int
+    factors: str
+    predicted: Stats
+    measured: Stats | None
+    problem: str = ""
+
+    @property
+    def cycles_match(self) -> bool:
+        return self.measured is not None and self.measured.cycles == self.predicted.cycles
+
+    @property
+    def energy_error(self) -> float:
+        """Relative to Timeloop; infinite without a measurement."""
+        if self.measured is None:
+            return float("inf")
+        return abs(self.predicted.energy_pj - self.measured.energy_pj) / self.measured.energy_pj
+
+    @property
+    def differences(self) -> tuple[tuple[str, str, str, int, int], ...]:
+        """(level, data space, reads or writes, predicted, Timeloop) wherever the two are not equal."""
+        if self.measured is None:
+            return ()
+        found = []
+        ours, theirs = self.predicted.accesses, self.measured.accesses
+        for key in sorted({*ours, *theirs}):
+            for index, what in enumerate(("reads", "writes")):
+                a, b = ours.get(key, (0, 0))[index], theirs.get(key, (0, 0))[index]
+                if a != b:
+                    found.append((*key, what, a, b))
+        return tuple(found)
+
+    @property
+    def is_equal(self) -> bool:
+        """Counts and cycles equal, energy within 0.1 %."""
+        return self.cycles_match and not self.differences and self.energy_error <= ENERGY_TOLERANCE
+
+    @property
+    def passes(self) -> bool:
+        """Equal; with imperfect factors, where Timeloop itself rounds, it is enough that it ran."""
+        return self.is_equal or (self.factors == "imperfect" and self.measured is not None)
+
+
+def predict(unit: Unit, target: Target) -> Stats:
+    """What Timeloop should find for a unit: our counts by its rules (profile dosa).
+
+    Fused operands are counted at the level that holds them instead of DRAM.
+    """
+    shape = shape_of(unit.layer)._replace(dims=unit.dims)
+    traffic = layer_traffic(shape, unit.mapping, whole(unit.dims), target, "dosa")
+    moves = [moved for move in traffic.moves for moved in _relocated(move, unit)]
+    cycles, _ = roofline(moves, traffic.compute_cycles, traffic.columns, target)
+    accesses: dict[tuple[str, str], tuple[int, int]] = {}
+    for move in moves:
+        key = (_LEVEL[move.memory], _SPACE[move.role])
+        word = target.accumulator_bytes_per_word if move.memory == "accumulator" else target.element_bytes
+        reads, writes = accesses.get(key, (0, 0))
+        words = move.bytes // word
+        accesses[key] = (reads + words, writes) if move.direction == "read" else (reads, writes + words)
+    energy = sum(energy_breakdown(moves, traffic.macs, target).values())
+    return Stats(cycles, energy, accesses)
+
+
+def _relocated(move: Move, unit: Unit) -> list[Move]:
+    """A DRAM access of a fused operand at the level that holds it."""
+    holder = unit.inputs_in if move.role == "I" else unit.outputs_in if move.role in ("O", "psum") else None
+    if holder is None or (move.level, move.role) not in (("L3", "I"), ("L3", "O"), ("L3", "psum"), ("L2", "I")):
+        return [move]
+    level, memory = _HOLDER[holder]
+    if move.role == "I":
+        if holder == "Scratchpad":
+            return [move] if (move.level, move.direction) == ("L2", "read") else []
+        return [move] if move.level == "L2" else [move._replace(level=level, memory=memory)]
+    held = [move._replace(level=level, memory=memory)]
+    return [*held, move] if move.role == "O" and unit.outputs_also_in_dram else held
+
+
+def compare(
+    schedule: Schedule,
+    index: Index,
+    folder: Path,
+    model: Path,
+    report: Callable[[Comparison], None] = lambda _: None,
+) -> tuple[Comparison, ...]:
+    """Run every entry of the index; `report` is called after each.
+
+    Raises:
+        TimeloopRunError: the index has other layers than the schedule, or the binary does not start.
+    """
+    units = {unit.file_name: unit for unit in units_of(schedule)}
+    results = []
+    for entry in index.layers:
+        name = entry.problem.removesuffix(".problem.yaml")
+        unit = units.get(name)
+        if unit is None or unit.layer.name != entry.layer:
+            raise TimeloopRunError(
+                f"{folder / 'index.yaml'}: {name} (layer {entry.layer}) is not in the schedule; compile again"
+            )
+        results.append(_compare(unit, entry, schedule.target, folder, model))
+        report(results[-1])
+    return tuple(results)
+
+
+def _compare(unit: Unit, entry: IndexEntry, target: Target, folder: Path, model: Path) -> Comparison:
+    measured, problem = None, next((note for note in entry.notes if note.startswith("no Timeloop form")), "")
+    if entry.mapping is not None:
+        try:
+            measured = run_model(model, [folder / name for name in (entry.arch, entry.problem, entry.mapping)])
+        except StatsError as error:
+            problem = str(error)
+    return Comparison(
+        entry.layer, unit.file_name, unit.runs, entry.factors, predict(unit, target), measured, problem
+    )
+
+
+def run_model(model: Path, files: list[Path]) -> Stats:
+    """Run timeloop-model on files and read its result.
+
+    Raises:
+        StatsError: it wrote no stats (then the message is the first line it complained with), or
+            it printed a warning.
+        TimeloopRunError: it cannot be started, or runs for more than ten minutes.
+    """
+    with tempfile.TemporaryDirectory() as out:
+        command = [str(model), *map(str, files), "-o", out]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+        except OSError as error:
+            raise TimeloopRunError(f"{model}: cannot be started: {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise TimeloopRunError(f"{model}: no result for {files[-1]} after {TIMEOUT_SECONDS} s") from error
+        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line or "WARNING" in line]
+        stats = Path(out) / "timeloop-model.stats.txt"
+        if not stats.exists():
+            what = said[0] if said else (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise StatsError(f"timeloop-model failed (exit {done.returncode}): {what}")
+        if said:
+            raise StatsError(f"timeloop-model warns: {said[0]}")
+        return read_stats(stats)

@@ -1,0 +1,70 @@
+"""The same files in the dialect of Timeloop's Python front end (timeloopfe, pytimeloop), v0.4.
+
+Fan-outs belong to the containers below a level, factors and permutations are lists, and the
+architecture is a flat list of tagged nodes.  The front end rewrites all this to the native form.
+"""
+
+from __future__ import annotations
+
+from costmodel.target import Target
+from emitters.timeloop.architecture import architecture
+from emitters.timeloop.yaml_text import Tagged
+
+Yaml = dict[str, object]
+
+#: The container whose spatial fan-out lies below a level.
+FAN_OUT = {"Scratchpad": "PECols", "Accumulator": "PERows"}
+
+
+def frontend_architecture(target: Target, *, tile_buffer: bool = False) -> Yaml:
+    """Root keys `architecture` (nodes, outermost first) and `ERT`."""
+    native = architecture(target, tile_buffer=tile_buffer)
+    nodes: list[Tagged] = []
+    tree = native["architecture"]
+    while isinstance(tree, dict) and "subtree" in tree:
+        tree = tree["subtree"][0]
+        nodes.append(_container(tree["name"], target.side))
+        nodes += [_component(part) for part in tree["local"]]
+    return {"architecture": {"version": 0.4, "nodes": nodes}, "ERT": native["ERT"]}
+
+
+def frontend_problem(native: Yaml) -> Yaml:
+    """Root key `problem` with its version."""
+    problem = native["problem"]
+    assert isinstance(problem, dict)
+    return {"problem": {"version": 0.4, **problem}}
+
+
+def frontend_mapping(native: Yaml) -> Yaml:
+    """Root key `mapping`: lists instead of strings, containers as spatial targets."""
+    directives = native["mapping"]
+    assert isinstance(directives, list)
+    return {"mapping": [_directive(d) for d in directives]}
+
+
+def _container(name: str, side: int) -> Tagged:
+    container: Yaml = {"name": name.split("[")[0]}
+    if container["name"] in FAN_OUT.values():
+        container["spatial"] = {"meshX" if container["name"] == "PECols" else "meshY": side}
+    return Tagged("!Container", container)
+
+
+def _component(part: Yaml) -> Tagged:
+    attributes = part["attributes"]
+    assert isinstance(attributes, dict)
+    renamed = {"word_bits": "datawidth", "entries": "depth"}
+    kept = {renamed.get(k, k): v for k, v in attributes.items() if k not in ("instances", "meshX")}
+    if "depth" in kept:
+        kept["width"] = kept["datawidth"]
+    return Tagged("!Component", {"name": part["name"], "class": part["class"], "attributes": kept})
+
+
+def _directive(native: Yaml) -> Yaml:
+    if native["type"] == "bypass":
+        return {**native, "type": "dataspace"}
+    changed = dict(native)
+    changed["factors"] = str(native["factors"]).split()
+    changed["permutation"] = list(str(native["permutation"]))
+    if native["type"] == "spatial":
+        changed["target"] = FAN_OUT[str(native["target"])]
+    return changed

@@ -1,0 +1,58 @@
+"""`index.yaml`: which files belong together and what is known about each run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from converter.timeloop_yaml import TimeloopFormatError
+
+FORMAT: Literal[1] = 1
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class IndexEntry(_Record):
+    """One run: files (relative to the index), how often the layer does it, how exact Timeloop is."""
+
+    layer: str
+    arch: str
+    problem: str
+    mapping: str | None
+    runs: int
+    factors: Literal["perfect", "imperfect", "none"]
+    notes: tuple[str, ...] = ()
+
+
+class Index(_Record):
+    """The manifest of a folder of Timeloop files."""
+
+    format: Literal[1]
+    model: str
+    target: str
+    profile: Literal["hw", "dosa"]
+    dialect: Literal["native", "frontend"]
+    layers: tuple[IndexEntry, ...]
+
+
+def read_index(path: Path) -> Index:
+    """Read `index.yaml`.
+
+    Raises:
+        TimeloopFormatError: unreadable, no YAML, or a field that does not validate.
+    """
+    try:
+        return Index.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise TimeloopFormatError(f"{path}: cannot read: {error.strerror}; compile the model first") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TimeloopFormatError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "index"
+        raise TimeloopFormatError(f"{path}: {field}: {first['msg']}") from error

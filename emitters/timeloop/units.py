@@ -1,0 +1,169 @@
+"""What Timeloop is asked to run for a schedule: one problem and mapping per layer.
+
+A layer alone is one unit.  A member of a fusion group runs once per group tile on the region that
+the tile needs, so it is one unit per distinct region size, with the number of times it runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from converter.dims import DIMS, Dims
+from converter.graph import TensorCoreLayer
+from costmodel.fusion import boundary, plan_group
+from costmodel.mapping import Mapping
+from costmodel.schedule import Schedule
+from costmodel.shape import extents
+from costmodel.timeloop_nest import Nest, NoTimeloopForm, nest_of
+
+#: What a fused intermediate is kept in instead of DRAM.
+FusedLevel = str
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One Timeloop run: a layer, or what a fused layer computes for one size of group tile.
+
+    `inputs_in` and `outputs_in` name the level that holds a fused operand (None: DRAM).  `nest` is
+    None when the mapping has no Timeloop form; `notes` say why, and whatever else the reader of the
+    files should know.
+    """
+
+    file_name: str
+    layer: TensorCoreLayer
+    dims: Dims
+    mapping: Mapping
+    runs: int
+    nest: Nest | None
+    inputs_in: FusedLevel | None = None
+    outputs_in: FusedLevel | None = None
+    outputs_also_in_dram: bool = False
+    weights_are_resident: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_fused(self) -> bool:
+        return self.inputs_in is not None or self.outputs_in is not None
+
+    @property
+    def uses_tile_buffer(self) -> bool:
+        return "TileBuffer" in (self.inputs_in, self.outputs_in)
+
+
+def units_of(schedule: Schedule) -> tuple[Unit, ...]:
+    """The units of every tensor-core layer, in graph order, with unique file names."""
+    names = FileNames()
+    return tuple(unit for layer in schedule.graph.tensor_core_layers for unit in _units(schedule, layer, names))
+
+
+class FileNames:
+    """Layer names made safe for every file system, unique also where case does not count."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def unique(self, name: str) -> str:
+        """Letters, digits, `_`, `-` and inner dots of `name`, with a number when taken."""
+        base = re.sub(r"[^0-9A-Za-z_.-]+", "_", name).strip("._-")[:100] or "layer"
+        candidate, number = base, 1
+        while candidate.lower() in self._taken:
+            number += 1
+            candidate = f"{base}_{number}"
+        self._taken.add(candidate.lower())
+        return candidate
+
+
+def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iterator[Unit]:
+    group = schedule.group_of[layer.name]
+    mapping = schedule.mappings[layer.name]
+    notes = list(_profile_notes(schedule, layer, mapping))
+    inputs_in = outputs_in = None
+    also_dram = resident = False
+    regions: Counter[Dims] = Counter({layer.dims: 1})
+    if len(group.layers) > 1:
+        plan = boundary if schedule.fusion_model == "paper" else plan_group
+        member = plan(schedule.graph, group)[layer.name]
+        sizes = product(*(extents(axis) for axis in member.computed))
+        regions = Counter(layer.dims.replace({"N": n, "P": p, "Q": q}) for n, p, q in sizes)
+        held_in, why = _fused_level(schedule)
+        if layer.input.tensor in member.fused_inputs:
+            inputs_in = held_in
+            notes.append(f"Inputs come from the fused layer before, {why}: bypassed at DRAM")
+        if member.writes_inside:
+            outputs_in = held_in
+            also_dram = member.writes_outside
+            where = "written to DRAM as well" if also_dram else "bypassed at DRAM"
+            notes.append(f"Outputs go to a fused layer, {why}: {where}")
+        resident = layer.name in group.resident_weights
+        if resident:
+            notes.append("Weights stay in the scratchpad for all runs; Timeloop counts their fill in every run")
+    for dims, runs in sorted(regions.items(), key=lambda item: (-item[0].product, tuple(item[0]))):
+        clipped = _clipped(mapping, dims)
+        try:
+            nest = nest_of(clipped, dims)
+            more = () if nest.is_perfect else (
+                "ragged tiles are imperfect factors; Timeloop counts idle iterations of the array in full",
+            )
+        except NoTimeloopForm as error:
+            nest = None
+            more = (f"no Timeloop form: {error} (compile with --tiling divisor to have one)",)
+        yield Unit(
+            names.unique(layer.name),
+            layer,
+            dims,
+            clipped,
+            runs,
+            nest,
+            inputs_in,
+            outputs_in,
+            also_dram,
+            resident,
+            (*notes, *more),
+        )
+
+
+def _clipped(mapping: Mapping, bounds: Dims) -> Mapping:
+    """The mapping on a region that may be smaller than its tiles (only N, P and Q ever are)."""
+
+    def clip(tile: Dims) -> Dims:
+        return Dims(*(min(tile[d], bounds[d]) for d in DIMS))
+
+    return Mapping(
+        clip(mapping.tile_l2),
+        clip(mapping.tile_l1),
+        clip(mapping.tile_l0),
+        mapping.rows,
+        mapping.cols,
+        mapping.order_l3,
+        mapping.order_l2,
+        mapping.order_l1,
+        mapping.order_l0,
+    )
+
+
+def _fused_level(schedule: Schedule) -> tuple[FusedLevel, str]:
+    """Which level stands for the fusion path, and how to say it."""
+    if schedule.profile == "dosa" or schedule.target.fusion_path == "spad":
+        return "Scratchpad", "kept in the scratchpad"
+    if schedule.target.fusion_path == "acc":
+        return "Scratchpad", "kept in the accumulator (no Timeloop form: shown as kept in the scratchpad)"
+    return "TileBuffer", "kept in the tile buffer"
+
+
+def _profile_notes(schedule: Schedule, layer: TensorCoreLayer, mapping: Mapping) -> Iterator[str]:
+    """What the executed program does that Timeloop's model does not."""
+    if any(layer.pads):
+        yield f"padding {layer.pads} (top, left, bottom, right) is part of Inputs here and is counted"
+    if schedule.profile == "hw":
+        yield (
+            "profile hw also double-buffers, clips padding, adds the bias and spills partial sums as "
+            f"{schedule.target.accumulator_bytes_per_word} bytes; Timeloop has no form for these"
+        )
+        if mapping.rows.S > 1:
+            yield f"row packing is shown as S={mapping.rows.S} unrolled on the array rows"
+        if layer.op == "depthwise":
+            yield "each block of channels runs as one block-diagonal array tile; its zero weights are not counted here"
