@@ -1,0 +1,43 @@
+"""The front end: an ONNX model becomes a Graph of N K C P Q R S layers.
+
+`converter.convert` and what belongs to it load onnx and onnxruntime, so they are imported on
+first use; the graph types are light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from converter.errors import ModelError, Unsupported, UnsupportedError
+from converter.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+
+if TYPE_CHECKING:
+    from converter.pipeline import Conversion, convert
+    from converter.reference import integer_reference
+
+__all__ = [
+    "Conversion",
+    "Graph",
+    "HostLayer",
+    "ModelError",
+    "Tensor",
+    "TensorCoreLayer",
+    "Unsupported",
+    "UnsupportedError",
+    "View",
+    "convert",
+    "integer_reference",
+]
+
+_LAZY = {
+    "Conversion": "converter.pipeline",
+    "convert": "converter.pipeline",
+    "integer_reference": "converter.reference",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,7 +35,7 @@ def requantise_scale(input_scale: float, weight_scale: float, output_scale: floa
 
 def image_view(tensor: str, shape: tuple[int, int, int, int], groups: int = 1) -> View:
     """A dense N H W C image seen as (G, N, H, W, C / G)."""
-    n, h, w, c = shape
+    _, h, w, c = shape
     return View(tensor, 0, (c // groups, h * w * c, w * c, c, 1))
 
 

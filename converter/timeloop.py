@@ -112,7 +112,9 @@ def _shape(entry: Entry | None, problem: Entry) -> _Shape:
     if entry is None or entry.is_text:
         name = "cnn_layer" if entry is None else entry.text().replace("-", "_").lower()
         if name != "cnn_layer":
-            (entry or problem).fail(f"stock shape {name!r} is not known; write the shape out (or use cnn_layer)")
+            (entry or problem).fail(
+                f"stock shape {name!r} is not known; write the shape out (or use cnn_layer)"
+            )
         return _stock(entry or problem)
     entries = entry.keys()
     for key in ("dimensions", "data_spaces"):
@@ -205,9 +207,7 @@ def _assign(letters: dict[str, Dim], letter: str, wanted: tuple[Dim, ...], shape
     shape.entry.fail(f"dimensions {rival} and {letter} play the same part ({wanted[0]}); merge them into one")
 
 
-def _graph(
-    name: str, dims: Dims, stride: tuple[int, int], dilation: tuple[int, int], seed: int
-) -> Graph:
+def _graph(name: str, dims: Dims, stride: tuple[int, int], dilation: tuple[int, int], seed: int) -> Graph:
     """The layer with dense operands of its own: inputs unpadded, weights seeded random int8."""
     builder = GraphBuilder(name)
     size = tuple(

@@ -1,0 +1,107 @@
+"""Ranges of activations: ONNX Runtime's calibrator over calibration samples."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
+from onnxruntime.quantization.calibrate import create_calibrator
+
+from converter.errors import ModelError, one_line
+from converter.program import Program
+
+Samples = Sequence[Mapping[str, np.ndarray]]
+_NUMPY_TYPES = {
+    value: onnx.helper.tensor_dtype_to_np_dtype(value)
+    for value in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
+}
+
+
+class _Reader(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, samples: Samples) -> None:
+        self._samples: Iterator[Mapping[str, np.ndarray]] = iter(samples)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        """The next sample, None at the end (the interface of CalibrationDataReader)."""
+        sample = next(self._samples, None)
+        return None if sample is None else dict(sample)
+
+
+def calibration_ranges(
+    file: str, model: onnx.ModelProto, samples: Samples, values: Sequence[str]
+) -> dict[str, tuple[float, float]]:
+    """Smallest and largest value that each activation took (MinMax calibration).
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "float.onnx"
+        onnx.save(model, path)
+        try:
+            calibrator = create_calibrator(
+                path,
+                augmented_model_path=str(Path(folder) / "augmented.onnx"),
+                calibrate_method=CalibrationMethod.MinMax,
+            )
+            calibrator.collect_data(_Reader(samples))
+            found = calibrator.compute_data()
+        except Exception as error:
+            raise ModelError(f"{file}: calibration failed: {one_line(error)}") from error
+        ranges = {}
+        for value in values:
+            low, high = found[value].range_value
+            ranges[value] = (float(np.min(low)), float(np.max(high)))
+        return ranges
+
+
+def random_samples(program: Program, seed: int, count: int = 4) -> list[dict[str, np.ndarray]]:
+    """Standard normal inputs (integers: small non-negative numbers), repeatable for a seed."""
+    generator = np.random.default_rng(seed)
+    return [{name: _random(program, name, generator) for name in program.inputs} for _ in range(count)]
+
+
+def _random(program: Program, name: str, generator: np.random.Generator) -> np.ndarray:
+    shape, kind = program.shapes[name], program.types[name]
+    if kind in _NUMPY_TYPES:
+        return generator.standard_normal(shape).astype(_NUMPY_TYPES[kind])
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+    return generator.integers(0, 2, shape).astype(dtype)
+
+
+def load_samples(file: str, program: Program, path: Path) -> list[dict[str, np.ndarray]]:
+    """Samples of an .npz file: one array per model input, stacked along a new first axis.
+
+    An array of the input's own shape is one sample; where the input's batch is 1 an array
+    [count, ...] without the batch axis is taken too.
+
+    Raises:
+        ModelError: unreadable file, missing input, or a shape that does not fit.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot read calibration data (.npz): {one_line(error)}") from error
+    stacked: dict[str, np.ndarray] = {}
+    for name in program.inputs:
+        if name not in arrays:
+            raise ModelError(
+                f"{path}: no array named {name!r} for the input of {file}; it has {', '.join(sorted(arrays))}"
+            )
+        array, shape = arrays[name], program.shapes[name]
+        if array.shape == shape:
+            array = array[None]
+        elif array.ndim == len(shape) and shape[0] == 1 and array.shape[1:] == shape[1:]:
+            array = array[:, None]
+        if array.shape[1:] != shape:
+            raise ModelError(f"{path}: {name} has shape {arrays[name].shape}, expected (samples, {shape})")
+        stacked[name] = array.astype(onnx.helper.tensor_dtype_to_np_dtype(program.types[name]))
+    counts = {len(array) for array in stacked.values()}
+    if len(counts) != 1:
+        raise ModelError(f"{path}: the inputs have different numbers of samples {sorted(counts)}")
+    return [{name: array[i] for name, array in stacked.items()} for i in range(counts.pop())]

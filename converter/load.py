@@ -1,0 +1,108 @@
+"""Read an ONNX file into memory and pin its shapes: everything that can be wrong with the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
+from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
+
+from converter.errors import ModelError
+
+_IR_VERSION_TAG = 0x08  # first byte of every serialised ModelProto: field 1 (ir_version), varint
+
+
+def load_model(path: Path, dims: Mapping[str, int]) -> onnx.ModelProto:
+    """The model with its external data inlined and every input dimension a number.
+
+    Args:
+        path: the .onnx file.
+        dims: sizes of symbolic dimensions, by dim_param, or by `input.axis` where it has no name.
+
+    Raises:
+        ModelError: unreadable, truncated or non-ONNX file, missing external data, or a symbolic
+            dimension that `dims` does not bind.
+    """
+    model = _parse(path)
+    _load_external_data(path, model)
+    _pin_dimensions(path, model, dims)
+    return model
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read the model: {error.strerror}; check the path") from error
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError as error:
+        if content[:1] == bytes([_IR_VERSION_TAG]):
+            raise ModelError(
+                f"{path}: the ONNX file is truncated or damaged after {len(content)} bytes; "
+                "copy or export it again"
+            ) from error
+        raise ModelError(f"{path}: not an ONNX file; export the model to ONNX first") from error
+    if not model.ir_version or not model.graph.output:
+        raise ModelError(f"{path}: not an ONNX model (no graph in it); export the model to ONNX first")
+    return model
+
+
+def _load_external_data(path: Path, model: onnx.ModelProto) -> None:
+    for tensor in model.graph.initializer:
+        if not uses_external_data(tensor):
+            continue
+        info = ExternalDataInfo(tensor)
+        file = path.parent / info.location
+        if not file.is_file():
+            raise ModelError(
+                f"{path}: initializer {tensor.name}: external data file {info.location} is missing; "
+                f"put it beside the model in {path.parent}"
+            )
+        needed = int(info.offset or 0) + int(info.length or 0)
+        if file.stat().st_size < needed:
+            raise ModelError(
+                f"{path}: initializer {tensor.name}: external data file {info.location} has "
+                f"{file.stat().st_size} bytes, needs {needed}; copy it again"
+            )
+    try:
+        load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"{path}: cannot read external data: {' '.join(str(error).split())}") from error
+
+
+def _pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    used: set[str] = set()
+    for value in model.graph.input:
+        if value.name in constants or not value.type.HasField("tensor_type"):
+            continue
+        if not value.type.tensor_type.HasField("shape"):
+            raise ModelError(
+                f"{path}: input {value.name} has no shape at all; export the model with static shapes"
+            )
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            positional = f"{value.name}.{axis}"
+            if positional in dims:
+                used.add(positional)
+                dim.dim_value = dims[positional]
+            elif dim.HasField("dim_param") and dim.dim_param in dims:
+                used.add(dim.dim_param)
+                make_dim_param_fixed(model.graph, dim.dim_param, dims[dim.dim_param])
+            elif dim.HasField("dim_param") and dim.dim_param:
+                raise ModelError(
+                    f"{path}: input {value.name} has symbolic dimension {dim.dim_param!r} (axis {axis}); "
+                    f"bind it, for example --dim {dim.dim_param}=1"
+                )
+            elif not dim.HasField("dim_value") or dim.dim_value < 1:
+                raise ModelError(
+                    f"{path}: input {value.name} has no size for axis {axis}; "
+                    f"bind it, for example --dim {positional}=1"
+                )
+    unknown = sorted(set(dims) - used)
+    if unknown:
+        raise ModelError(f"{path}: --dim {unknown[0]}: no input has a dimension of this name")

@@ -1,0 +1,92 @@
+"""What each operator must satisfy to be lowered.
+
+A constraint returns None, or the reason for a refusal.  Its docstring is the rule as users read it
+in docs/SUPPORTED_OPS.md, so it is written as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from converter.program import Node, Program
+
+Constraint = Callable[[Program, Node], str | None]
+
+
+def constant_weight(program: Program, node: Node) -> str | None:
+    """The weights (second input) are constant."""
+    return None if node.input(1) in program.constants else f"weights {node.input(1)} are computed at run time"
+
+
+def constant_bias(program: Program, node: Node) -> str | None:
+    """The bias (third input), if any, is constant and has one value per output channel."""
+    name = node.input(2)
+    if not name:
+        return None
+    array = program.constant(name)
+    if array is None:
+        return f"bias {name} is computed at run time"
+    channels = program.shapes[node.outputs[0]][1]
+    return (
+        None
+        if array.size in (1, channels) and array.shape[-1:] in ((), (1,), (channels,))
+        else (f"bias {name} has shape {list(array.shape)}, expected {channels} values")
+    )
+
+
+def image(program: Program, node: Node) -> str | None:
+    """The input is N C W or N C H W (one or two spatial axes)."""
+    shape = program.shapes[node.inputs[0]]
+    return None if len(shape) in (3, 4) else f"input {node.inputs[0]} has shape {list(shape)}"
+
+
+def float_values(program: Program, node: Node) -> str | None:
+    """Inputs and output are floating point (they become int8)."""
+    values = (*program.activations(node), *node.outputs)
+    bad = next((v for v in values if v and v in program.types and not program.is_float(v)), None)
+    return None if bad is None else f"{bad} is not floating point"
+
+
+def same_shapes(program: Program, node: Node) -> str | None:
+    """Both inputs have the same shape (no broadcasting)."""
+    shapes = [program.shapes[v] for v in node.inputs]
+    return None if shapes[0] == shapes[1] else f"shapes {list(shapes[0])} and {list(shapes[1])} differ"
+
+
+def one_output(program: Program, node: Node) -> str | None:
+    """Only the first output is used."""
+    used = [v for v in node.outputs[1:] if v and (program.consumers(v) or v in program.outputs)]
+    return f"output {used[0]} is used" if used else None
+
+
+def row_major_indices(program: Program, node: Node) -> str | None:
+    """storage_order is 0."""
+    return "storage_order=1" if node.attributes.get("storage_order", 0) else None
+
+
+def spatial_mean(program: Program, node: Node) -> str | None:
+    """The mean is taken over all spatial axes of an N C H W (or N C W) value."""
+    rank = len(program.shapes[node.inputs[0]])
+    axes = reduction_axes(program, node)
+    if axes is None:
+        return "axes are computed at run time"
+    return None if rank in (3, 4) and axes == tuple(range(2, rank)) else f"axes {list(axes)} of rank {rank}"
+
+
+def reduction_axes(program: Program, node: Node) -> tuple[int, ...] | None:
+    """Axes of a Reduce operator, sorted and non-negative; None when computed at run time."""
+    rank = len(program.shapes[node.inputs[0]])
+    axes = node.attributes.get("axes")
+    if node.input(1):
+        array = program.constant(node.input(1))
+        if array is None:
+            return None
+        axes = tuple(int(a) for a in array.reshape(-1))
+    if not axes:
+        return () if node.attributes.get("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted(a % rank for a in axes))
+
+
+def static_shape(program: Program, node: Node) -> str | None:
+    """The output shape is known after the input dimensions are bound."""
+    return None if node.outputs[0] in program.shapes else f"the shape of {node.outputs[0]} is not static"

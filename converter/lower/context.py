@@ -1,0 +1,210 @@
+"""Lowering: what every handler works with while the Graph grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from converter.builder import GraphBuilder
+from converter.graph import View
+from converter.plan import Step
+from converter.program import Node, Program
+from converter.quantise import Quantisation, Quantised
+from converter.strided import Factor, Strided, common_loops, dense, merged
+from converter.subgraph import Subgraph
+
+IMAGE_ORDER = (0, 2, 3, 1)  # N C H W stored as N H W C
+
+
+class Lowering:
+    """State of one lowering: stored values as strided accesses, and the growing graph.
+
+    Attributes:
+        program: the float program that is lowered.
+        quantisation: scales and integers.
+        graph: the builder.
+        values: how each lowered ONNX value is stored.
+        subgraph: runs element-wise pieces of the float model, for tables.
+    """
+
+    def __init__(self, name: str, program: Program, quantisation: Quantisation, subgraph: Subgraph) -> None:
+        self.program = program
+        self.quantisation = quantisation
+        self.graph = GraphBuilder(name)
+        self.values: dict[str, Strided] = {}
+        self.subgraph = subgraph
+        self._constants: dict[str, Strided] = {}
+
+    # reading -------------------------------------------------------------------------------
+
+    def value(self, name: str) -> Strided:
+        """How a value is stored; a quantised constant becomes a constant tensor."""
+        if name in self.values:
+            return self.values[name]
+        if name not in self._constants:
+            constant = self.quantisation.weights[name]
+            tensor = self.graph.tensor(
+                name, constant.data.shape, "int8", constant.scale, constant.data, onnx_name=name
+            )
+            self._constants[name] = dense(tensor, constant.data.shape, constant.scale)
+        return self._constants[name]
+
+    def weight(self, name: str) -> Quantised | None:
+        """A constant operand of a product as integers, None for a computed one."""
+        return self.quantisation.weights.get(name)
+
+    def is_whole(self, value: Strided) -> bool:
+        """Whether a value is all of its tensor."""
+        return value.covers(self.graph.tensors[value.tensor].size)
+
+    # writing -------------------------------------------------------------------------------
+
+    def output(
+        self,
+        step: Step,
+        order: Sequence[int] | None = None,
+        name: str | None = None,
+    ) -> Strided:
+        """A new dense tensor for the value of a step (or `name`), stored in axis `order`."""
+        value = name or step.output
+        shape = self.program.shapes[value]
+        is_float = self.program.is_float(value)
+        scale = self.quantisation.scales[value] if is_float else None
+        order = tuple(range(len(shape))) if order is None else tuple(order)
+        tensor = self.graph.tensor(
+            value,
+            tuple(shape[i] for i in order),
+            "int8" if is_float else "int32",
+            scale,
+            onnx_name=value,
+            onnx_axes=None if order == tuple(range(len(shape))) else order,
+        )
+        self.values[value] = dense(tensor, shape, scale, order)
+        return self.values[value]
+
+    def output_like(self, step: Step, like: Strided) -> Strided:
+        """A new tensor for the value of a step, stored exactly as `like` (of the same shape) is.
+
+        Where `like` is part of a tensor, the output is dense with the same order of factors.
+        """
+        value = step.output
+        scale = self.quantisation.scales[value]
+        if self.is_whole(like):
+            model = self.graph.tensors[like.tensor]
+            axes = model.onnx_axes if model.shape == self._stored_shape(value, model.onnx_axes) else None
+            tensor = self.graph.tensor(value, model.shape, "int8", scale, onnx_name=value, onnx_axes=axes)
+            self.values[value] = Strided(tensor, 0, like.axes, scale)
+            return self.values[value]
+        order = like.storage_order()
+        return self.output(step, order)
+
+    def _stored_shape(self, value: str, axes: tuple[int, ...] | None) -> tuple[int, ...]:
+        shape = self.program.shapes[value]
+        return shape if axes is None or len(axes) != len(shape) else tuple(shape[i] for i in axes)
+
+    def bias(self, step: Step, groups: int, channels: int) -> str | None:
+        """The bias of a product as a tensor [G, K] int32, None without bias."""
+        bias = self.quantisation.biases.get(step.name)
+        if bias is None:
+            return None
+        data = np.broadcast_to(bias.data.reshape(-1), (groups * channels,)).reshape(groups, channels)
+        return self.graph.tensor(f"{step.name}.bias", (groups, channels), "int32", bias.scale, data)
+
+    def copy(self, value: Strided, order: Sequence[int] | None = None, name: str = "copy") -> Strided:
+        """The value moved to a dense tensor of its own, stored in axis `order`."""
+        shape = value.shape
+        order = tuple(range(len(shape))) if order is None else tuple(order)
+        source = self.graph.tensors[value.tensor]
+        tensor = self.graph.tensor(
+            f"{value.tensor}.{name}", tuple(shape[i] for i in order), source.dtype, value.scale
+        )
+        out = dense(tensor, shape, value.scale, order)
+        self.move(value, out, name)
+        return out
+
+    def move(self, source: Strided, target: Strided, name: str = "copy", nodes: tuple[str, ...] = ()) -> None:
+        """A host layer that copies elements between two accesses of equal shape and scale."""
+        loops = common_loops((source, target))
+        if loops is None:  # their axes split differently: go through a plain dense tensor
+            middle = self.copy(source)
+            loops = common_loops((middle, target))
+            source = middle
+        assert loops is not None
+        attributes = {
+            "shape": loops.extents,
+            "offset": source.offset,
+            "strides": loops.strides[0],
+            "out_offset": target.offset,
+            "out_strides": loops.strides[1],
+        }
+        self.graph.host(
+            f"{target.tensor}.{name}", "copy", (source.tensor,), (target.tensor,), attributes, nodes
+        )
+
+    def rename(self, value: Strided, onnx_name: str, row_major: bool) -> None:
+        """Record that a whole tensor is the ONNX value `onnx_name`.
+
+        Stored row-major, its flat content is the ONNX value's (whatever the two shapes); else its
+        axes are a permutation of the ONNX axes.
+        """
+        tensor = self.graph.tensors[value.tensor]
+        order = None if row_major else value.storage_order()
+        self.graph.tensors[value.tensor] = replace(tensor, onnx_name=onnx_name, onnx_axes=order)
+
+    def image(self, value: Strided) -> tuple[Strided, tuple[int, int, int, int]]:
+        """A value N C H W (or N C W) as an image access with unit channel stride, and its N H W C strides.
+
+        Copied when its strides do not allow that.
+        """
+        strides = _image_strides(value)
+        if strides is None:
+            rank = len(value.axes)
+            value = self.copy(value, (0, *range(2, rank), 1), "nhwc")
+            strides = _image_strides(value)
+            assert strides is not None
+        return value, strides
+
+
+def _image_strides(value: Strided) -> tuple[int, int, int, int] | None:
+    axes = [merged(axis) for axis in value.axes]
+    if len(axes) == 3:
+        axes.insert(2, ())
+    if any(len(axis) > 1 for axis in axes):
+        return None
+    sizes = [axis[0] if axis else None for axis in axes]
+    channels, height, width = sizes[1], sizes[2], sizes[3]
+    if channels is not None and channels[1] != 1:
+        return None
+    c = channels[0] if channels else 1
+    w_stride = width[1] if width else c
+    h_stride = height[1] if height else w_stride * (width[0] if width else 1)
+    n_stride = sizes[0][1] if sizes[0] else h_stride * (height[0] if height else 1)
+    return n_stride, h_stride, w_stride, 1
+
+
+def image_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """N, H, W, C of an ONNX shape N C H W or N C W (H = 1)."""
+    if len(shape) == 3:
+        return shape[0], 1, shape[2], shape[1]
+    n, c, h, w = shape
+    return n, h, w, c
+
+
+def factor_or_none(axis: Sequence[Factor]) -> Factor | None:
+    """The single factor of an axis, (1, 0) for size one, None when it is split."""
+    factors = merged(axis)
+    if len(factors) > 1:
+        return None
+    return factors[0] if factors else (1, 0)
+
+
+def view(value: Strided, g: int, n: int, h: int, w: int, c: int) -> View:
+    """A View of a value with the given strides."""
+    return View(value.tensor, value.offset, (g, n, h, w, c))
+
+
+def node_attribute(node: Node, name: str, default: object) -> object:
+    """An attribute with its ONNX default."""
+    return node.attributes.get(name, default)

@@ -1,0 +1,84 @@
+"""Walk the plan and lower each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from converter.errors import Unsupported
+from converter.graph import Graph
+from converter.lower.context import Lowering
+from converter.lower.layout import finish_outputs
+from converter.lower.lookup import lower_lookup
+from converter.lower.table import find, problem
+from converter.operators import is_elementwise
+from converter.plan import Step
+from converter.program import Program
+from converter.quantise import Quantisation
+from converter.strided import dense
+from converter.subgraph import Subgraph
+
+_IMAGE_READERS = frozenset(
+    ["Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "Resize", "Upsample", "BatchNormalization", "InstanceNormalization", "LRN", "DepthToSpace", "SpaceToDepth"]
+)
+
+
+def unsupported(program: Program, steps: Sequence[Step]) -> tuple[Unsupported, ...]:
+    """Every step that cannot be lowered, with its reason."""
+    return tuple(p for p in (problem(program, step) for step in steps) if p is not None)
+
+
+def lower(
+    name: str,
+    model: onnx.ModelProto,
+    program: Program,
+    steps: Sequence[Step],
+    quantisation: Quantisation,
+    sha256: str = "",
+) -> Graph:
+    """The Graph of a program all of whose steps are supported."""
+    lowering = Lowering(name, program, quantisation, Subgraph(model))
+    for value in program.inputs:
+        _lower_input(lowering, value)
+    for step in steps:
+        if step.kind == "lookup":
+            lower_lookup(lowering, step)
+        else:
+            operator = find(step.head)
+            assert operator is not None
+            operator.lower(lowering, step)
+    outputs = finish_outputs(lowering)
+    return lowering.graph.build(outputs, sha256)
+
+
+def _lower_input(lowering: Lowering, value: str) -> None:
+    program = lowering.program
+    shape = program.shapes[value]
+    is_float = program.is_float(value)
+    scale = lowering.quantisation.scales[value] if is_float else None
+    order = tuple(range(len(shape)))
+    if len(shape) in (3, 4) and _is_image(program, value):
+        order = (0, *range(2, len(shape)), 1)
+    tensor = lowering.graph.input(
+        value,
+        tuple(shape[i] for i in order),
+        "int8" if is_float else "int32",
+        scale=scale,
+        onnx_name=value,
+        onnx_axes=None if order == tuple(range(len(shape))) else order,
+    )
+    lowering.values[value] = dense(tensor, shape, scale, order)
+
+
+def _is_image(program: Program, value: str) -> bool:
+    """Whether a value reaches an operator on images through element-wise operators only."""
+    pending, seen = [value], set()
+    while pending:
+        for node in program.consumers(pending.pop()):
+            if node.op in _IMAGE_READERS:
+                return True
+            if (is_elementwise(node) or node.op in ("Concat", "Pad", "Slice")) and node.name not in seen:
+                seen.add(node.name)
+                pending.extend(node.outputs)
+    return False

@@ -1,0 +1,118 @@
+"""Tensor-core layers: convolutions and matrix products with constant weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.builder import weight_view
+from converter.dims import Dims
+from converter.graph import TensorCoreOp
+from converter.lower.context import Lowering, image_shape, view
+from converter.lower.window import window_of
+from converter.plan import Step
+from converter.quantise import Quantised
+from converter.strided import Strided, merged
+
+
+def lower_conv(lowering: Lowering, step: Step) -> None:
+    """Conv (1-D, 2-D; any groups): weights K C R S become [G, R, S, C, K]."""
+    node = step.head
+    weight = lowering.weight(node.inputs[1])
+    assert weight is not None
+    groups = int(node.attributes.get("group", 1))
+    data = weight.data if weight.data.ndim == 4 else weight.data[:, :, None, :]
+    out_channels, per_group, r, s = data.shape
+    source, strides = lowering.image(lowering.value(node.inputs[0]))
+    n, height, width, channels = image_shape(source.shape)
+    window = window_of(node, (height, width), weight.data.shape[2:])
+    dims = Dims(
+        groups, n, out_channels // groups, channels // groups, window.output[0], window.output[1], r, s
+    )
+    depthwise = groups > 1 and dims.C == 1 and dims.K == 1
+    stored = data.reshape(groups, dims.K, per_group, r, s).transpose(0, 3, 4, 2, 1)
+    rank = len(source.axes)
+    out = lowering.output(step, (0, *range(2, rank), 1))
+    image = (window.output[0] * window.output[1] * out_channels, window.output[1] * out_channels)
+    lowering.graph.tensor_core(
+        step.name,
+        "depthwise" if depthwise else "conv",
+        dims,
+        view(source, dims.C, *strides),
+        weight_view(_constant(lowering, node.inputs[1], stored, weight), dims),
+        view(out, dims.K, *image, out_channels, 1),
+        (height, width),
+        bias=lowering.bias(step, groups, dims.K),
+        stride=window.stride,
+        dilation=window.dilation,
+        pads=window.pads,
+        activation=step.activation,
+        onnx_nodes=step.onnx_nodes,
+    )
+
+
+def lower_gemm(lowering: Lowering, step: Step) -> None:
+    """Gemm with constant B: rows become P, transposes and alpha fold into the weights."""
+    node = step.head
+    weight = lowering.weight(node.inputs[1])
+    assert weight is not None
+    matrix = weight.data.T if node.attributes.get("transB", 0) else weight.data
+    scale = float(np.float32(weight.scale) * np.float32(node.attributes.get("alpha", 1.0)))
+    value = lowering.value(node.inputs[0])
+    if node.attributes.get("transA", 0):
+        value = value.transpose((1, 0))
+    lower_matrix_product(lowering, step, value, Quantised(matrix, scale), "gemm")
+
+
+def lower_matrix_product(
+    lowering: Lowering, step: Step, value: Strided, weight: Quantised, op: TensorCoreOp
+) -> None:
+    """[..., M, C] times a constant [C, K]: all leading axes are rows."""
+    c, k = weight.data.shape
+    rows = value.size // c
+    order, merged_c = _reduction_order(value)
+    flat = value.reshape((rows, c)) if merged_c is not None else None
+    factors = merged(flat.axes[0]) if flat is not None else ()
+    if flat is None or len(factors) > 1:
+        flat = lowering.copy(value).reshape((rows, c))
+        assert flat is not None
+        order, merged_c, factors = None, (c, 1), merged(flat.axes[0])
+    matrix = weight.data
+    if order is not None:
+        sizes = [size for size, _ in merged(value.axes[-1])]
+        matrix = matrix.reshape(*sizes, k).transpose(*order, len(order)).reshape(c, k)
+    row_stride = factors[0][1] if factors else c
+    dims = Dims(K=k, C=c, P=rows)
+    out = lowering.output(step)
+    lowering.graph.tensor_core(
+        step.name,
+        op,
+        dims,
+        view(flat, rows * row_stride, rows * row_stride, row_stride, row_stride, 1),
+        weight_view(_constant(lowering, step.head.inputs[1], matrix.reshape(1, 1, 1, c, k), weight), dims),
+        view(out, rows * k, rows * k, k, k, 1),
+        (rows, 1),
+        bias=lowering.bias(step, 1, k),
+        activation=step.activation,
+        onnx_nodes=step.onnx_nodes,
+    )
+
+
+def _reduction_order(value: Strided) -> tuple[tuple[int, ...] | None, tuple[int, int] | None]:
+    """How to permute weight rows so that the reduction axis is walked with stride 1.
+
+    The factors of a flattened N H W C image come as C, H, W: storing the weight rows as H, W, C
+    makes them one contiguous run.
+    """
+    factors = merged(value.axes[-1])
+    order = tuple(sorted(range(len(factors)), key=lambda i: -factors[i][1]))
+    run = merged(tuple(factors[i] for i in order))
+    if not run:
+        return None, (1, 1)
+    if len(run) > 1 or run[0][1] != 1:
+        return None, None
+    return (order if len(factors) > 1 else None), run[0]
+
+
+def _constant(lowering: Lowering, name: str, data: np.ndarray, weight: Quantised) -> str:
+    content = np.ascontiguousarray(data)
+    return lowering.graph.tensor(name, content.shape, "int8", weight.scale, content, onnx_name=name)

@@ -1,0 +1,49 @@
+"""Classes of operators that planning and quantisation treat alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from converter.program import Node, Program
+
+#: Operators whose output element depends on the same element of each input only.
+UNARY = frozenset(
+    ["Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Neg", "Not", "QuickGelu", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu"]
+)
+BINARY = frozenset(
+    ["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mean", "Sum", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "PRelu", "Where", "Mod"]
+)
+#: Products: their first two inputs are int8 operands, the third a bias.
+WEIGHTED = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+#: Operators that only pick or move elements: the output has the input's scale.
+KEEPS_SCALE = frozenset(
+    ["DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "MaxPool", "GlobalMaxPool", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "ReduceMax", "ReduceMin"]
+)
+_LINEAR = frozenset(("Mul", "Div", "Identity", "Dropout", "Cast"))
+
+
+def is_elementwise(node: Node) -> bool:
+    """Whether a node computes each element from the same element of its inputs."""
+    return node.domain in ("", "com.microsoft") and node.op in UNARY | BINARY
+
+
+def linear_factor(program: Program, nodes: Sequence[Node]) -> float | None:
+    """c when a chain of element-wise nodes computes x -> c x with c > 0, else None.
+
+    Such a chain needs no work at all: the int8 numbers stay, their scale is multiplied by c.
+    """
+    factor = np.float32(1.0)
+    for node in nodes:
+        if node.op not in _LINEAR or len(list(program.activations(node))) != 1:
+            return None
+        if node.op == "Cast" and not program.is_float(node.outputs[0]):
+            return None
+        if node.op in ("Mul", "Div"):
+            constant = next(program.constants[v] for v in node.inputs if v in program.constants)
+            if node.op == "Div" and node.inputs[0] in program.constants:
+                return None
+            value = np.float32(constant.reshape(-1)[0])
+            factor = factor * value if node.op == "Mul" else factor / value
+    return float(factor) if np.isfinite(factor) and factor > 0 else None

@@ -1,0 +1,111 @@
+"""convert: an ONNX file to a Graph, step by step."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx
+
+from converter.calibrate import Samples, calibration_ranges, load_samples, random_samples
+from converter.errors import UnsupportedError
+from converter.graph import Graph
+from converter.load import load_model
+from converter.lower import lower, unsupported
+from converter.normalise import normalise
+from converter.plan import plan
+from converter.program import program_of
+from converter.qdq import quantised_model
+from converter.quantise import quantise, stored_values
+
+QuantizeMode = Literal["auto", "int8", "none"]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A converted model.
+
+    `float_model` is the normalised float model, `quantized_model` the QDQ model whose integers the
+    graph holds: both run in ONNX Runtime under the input and output names of the file.
+    """
+
+    graph: Graph
+    float_model: onnx.ModelProto = field(repr=False)
+    quantized_model: onnx.ModelProto = field(repr=False)
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def _silent(_: str) -> None:
+    """No progress wanted."""
+
+
+def convert(
+    path: str | Path,
+    *,
+    quantize: QuantizeMode = "auto",
+    calibration: str | Path | Sequence[Mapping[str, np.ndarray]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    seed: int = 0,
+    progress: Progress = _silent,
+) -> Conversion:
+    """Import, normalise, quantise and lower an ONNX model.
+
+    Args:
+        path: the .onnx file; external data is looked for beside it.
+        quantize: "int8" quantises, "none" demands a model that is already quantised, "auto" keeps
+            the scales of a quantised model and quantises the rest.
+        calibration: .npz file or samples (one mapping of input name to array each); by default
+            FILE.calibration.npz beside the model, else seeded random numbers with a warning.
+        dims: sizes of symbolic dimensions.
+        seed: of the random samples.
+        progress: told what is going on, one short line at a time.
+
+    Raises:
+        ModelError: the file, a dimension or the calibration data cannot be used.
+        UnsupportedError: operators that cannot be lowered, all in one message.
+    """
+    path = Path(path)
+    notes: list[str] = []
+    warnings: list[str] = []
+    progress(f"reading {path.name}")
+    model = load_model(path, dims or {})
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    progress("normalising")
+    float_model = normalise(str(path), model)
+    program = program_of(float_model)
+    steps = plan(program)
+    problems = unsupported(program, steps)
+    if problems:
+        raise UnsupportedError(str(path), problems)
+    samples: Samples
+    if calibration is None:
+        beside = path.with_suffix(".calibration.npz")
+        calibration = beside if beside.is_file() else None
+    if calibration is None:
+        warnings.append(
+            "no calibration data: int8 ranges come from seeded random inputs; "
+            "accuracy on real data may be poor (give --calibration FILE.npz)"
+        )
+        samples = random_samples(program, seed)
+    elif isinstance(calibration, (str, Path)):
+        samples = load_samples(str(path), program, Path(calibration))
+    else:
+        samples = calibration
+    progress(f"calibrating on {len(samples)} samples")
+    ranges = calibration_ranges(str(path), float_model, samples, stored_values(program, steps))
+    quantisation = quantise(program, steps, ranges)
+    progress("lowering")
+    graph = lower(path.stem, float_model, program, steps, quantisation, sha256)
+    return Conversion(
+        graph,
+        float_model,
+        quantised_model(float_model, program, steps, quantisation),
+        tuple(notes),
+        tuple(warnings),
+    )

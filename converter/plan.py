@@ -1,0 +1,192 @@
+"""Plan: which nodes become one layer, and which values are therefore stored (and quantised).
+
+Three kinds of grouping, all on the float graph:
+
+* epilogue: bias add, ReLU and Clip(0, max) join the convolution, matrix product or residual add
+  before them, when nothing else reads the value in between;
+* lookup: element-wise nodes that depend on one stored value only (an activation function, however
+  many nodes the exporter made of it) become one 256-entry table of that value;
+* everything else is a step of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from converter.graph import Activation
+from converter.operators import WEIGHTED, is_elementwise
+from converter.program import Node, Program
+
+StepKind = Literal["node", "lookup"]
+
+_INTERIOR_MASK = -1e4  # an additive attention mask blanks positions with values below this
+
+
+@dataclass(frozen=True)
+class Step:
+    """Nodes that become one layer; `output` is the stored value (the first of several)."""
+
+    kind: StepKind
+    head: Node
+    nodes: tuple[Node, ...]
+    output: str
+    bias: str = ""
+    """Constant added by a fused Add, besides any bias of the head itself."""
+    activation: Activation = "none"
+    mask: str = ""
+    """Constant additive mask fused into a Softmax."""
+    source: str = ""
+    """The value that feeds the head; for a lookup the one value it is a function of."""
+
+    @property
+    def name(self) -> str:
+        """The head's name: what the layer will be called."""
+        return self.head.name
+
+    @property
+    def onnx_nodes(self) -> tuple[str, ...]:
+        """Names of all fused nodes."""
+        return tuple(node.name for node in self.nodes)
+
+
+def plan(program: Program) -> tuple[Step, ...]:
+    """Group the nodes of a normalised float program into steps, in topological order."""
+    return _Planner(program).steps()
+
+
+class _Planner:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.taken: set[str] = set()
+        self.origin: dict[str, str] = {}
+        """The one stored value that an element-wise value is a function of."""
+        self.region: dict[str, tuple[Node, ...]] = {}
+        """Element-wise nodes from the origin of a value to the value."""
+
+    def steps(self) -> tuple[Step, ...]:
+        found: list[Step] = []
+        for node in self.program.nodes:
+            if node.name not in self.taken and not self._joins_region(node):
+                step = self._step(node)
+                self.taken.update(step.onnx_nodes)
+                found.append(step)
+        for value, nodes in self.region.items():
+            if self._is_stored(value):
+                found.append(Step("lookup", nodes[-1], nodes, value, source=self.origin[value]))
+        position = {node.name: i for i, node in enumerate(self.program.nodes)}
+        return tuple(sorted(found, key=lambda step: position[step.nodes[-1].name]))
+
+    def _joins_region(self, node: Node) -> bool:
+        if not is_elementwise(node) or len(node.outputs) != 1:
+            return False
+        sources = list(dict.fromkeys(self.program.activations(node)))
+        constants = [self.program.constants[v] for v in node.inputs if v in self.program.constants]
+        origins = {self.origin.get(value, value) for value in sources}
+        if len(origins) != 1 or any(array.size != 1 for array in constants):
+            return False
+        (origin,) = origins
+        shape = self.program.shapes.get(node.outputs[0])
+        if not self.program.is_float(origin) or shape != self.program.shapes.get(origin):
+            return False
+        nodes: dict[str, Node] = {}
+        for value in sources:
+            nodes.update((n.name, n) for n in self.region.get(value, ()))
+        self.origin[node.outputs[0]] = origin
+        self.region[node.outputs[0]] = (*nodes.values(), node)
+        return True
+
+    def _is_stored(self, value: str) -> bool:
+        """Whether something outside the region of element-wise nodes reads a value."""
+        if value in self.program.outputs:
+            return True
+        readers = self.program.consumers(value)
+        return any(self.origin.get(reader.outputs[0]) != self.origin[value] for reader in readers)
+
+    def _step(self, node: Node) -> Step:
+        nodes = [node]
+        bias = ""
+        activation: Activation = "none"
+        value = node.outputs[0] if node.outputs else ""
+        if node.op in WEIGHTED:
+            adder = self._next(value, "Add")
+            if adder is not None and not _has_bias(node) and self._is_bias(node, adder):
+                bias = next(v for v in adder.inputs if v in self.program.constants)
+                nodes.append(adder)
+                value = adder.outputs[0]
+        if node.op == "Add":
+            softmax = self._next(value, "Softmax")
+            constant = next((v for v in node.inputs if v in self.program.constants), "")
+            if softmax is not None and constant and _is_mask(self.program.constants[constant]):
+                return Step(
+                    "node",
+                    softmax,
+                    (node, softmax),
+                    softmax.outputs[0],
+                    mask=constant,
+                    source=next(self.program.activations(node)),
+                )
+        if node.op in WEIGHTED or self._is_residual_add(node):
+            relu = self._next(value, "Relu") or self._next(value, "Clip")
+            if relu is not None and self._is_rectifier(relu):
+                activation = "relu"
+                nodes.append(relu)
+                value = relu.outputs[0]
+        source = next(self.program.activations(node), "")
+        return Step("node", node, tuple(nodes), value, bias, activation, source=source)
+
+    def _next(self, value: str, op: str) -> Node | None:
+        node = self.program.sole_consumer(value)
+        return node if node is not None and node.op == op and node.domain == "" else None
+
+    def _is_bias(self, product: Node, adder: Node) -> bool:
+        constants = [self.program.constants[v] for v in adder.inputs if v in self.program.constants]
+        if len(constants) != 1:
+            return False
+        rank = len(self.program.shapes[product.outputs[0]])
+        channel = rank - 1 if product.op in ("Gemm", "MatMul") else 1
+        channels = self.program.shapes[product.outputs[0]][channel]
+        shape = (1,) * (rank - constants[0].ndim) + constants[0].shape
+        others = [size for axis, size in enumerate(shape) if axis != channel]
+        weight = self.program.constant(product.input(1))
+        return (
+            len(shape) == rank
+            and set(others) <= {1}
+            and shape[channel] in (1, channels)
+            and weight is not None
+        )
+
+    def _is_residual_add(self, node: Node) -> bool:
+        shapes = [self.program.shapes.get(v) for v in self.program.activations(node)]
+        return node.op == "Add" and len(shapes) == 2 and shapes[0] == shapes[1]
+
+    def _is_rectifier(self, node: Node) -> bool:
+        """ReLU, or Clip(0, max): the calibrated scale makes int8 saturation the upper bound."""
+        if node.op == "Relu":
+            return True
+        low, _ = clip_bounds(self.program, node)
+        return low == 0.0
+
+
+def clip_bounds(program: Program, node: Node) -> tuple[float | None, float | None]:
+    """Lower and upper bound of a Clip: None when absent, NaN when computed at run time."""
+    if node.version < 11:
+        return node.attributes.get("min"), node.attributes.get("max")
+
+    def bound(index: int) -> float | None:
+        if not node.input(index):
+            return None
+        array = program.constant(node.input(index))
+        return float("nan") if array is None else float(np.asarray(array).reshape(-1)[0])
+
+    return bound(1), bound(2)
+
+
+def _has_bias(node: Node) -> bool:
+    return node.op != "MatMul" and bool(node.input(2))
+
+
+def _is_mask(array: np.ndarray) -> bool:
+    return bool(np.all((array == 0) | (array <= _INTERIOR_MASK)) and np.any(array != 0))

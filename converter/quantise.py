@@ -1,0 +1,145 @@
+"""int8 quantisation for an array without zero points: symmetric, one scale per tensor.
+
+Ranges come from ONNX Runtime's calibrator; which values get a scale comes from the plan (only
+stored values: what lives inside a fused layer keeps full precision).  `quantised_model` writes
+the decision back as a standard QDQ model, so that ONNX Runtime can run exactly what is lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from converter.operators import KEEPS_SCALE, WEIGHTED, linear_factor
+from converter.plan import Step
+from converter.program import Node, Program
+
+INT8_MAX = 127
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Integers and the float32 value of one step."""
+
+    data: np.ndarray = field(repr=False, compare=False)
+    scale: float
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """Scales of the stored values, and the constants as integers.
+
+    `weights` are keyed by constant name, `biases` by the name of the step they belong to.
+    """
+
+    scales: Mapping[str, float]
+    weights: Mapping[str, Quantised]
+    biases: Mapping[str, Quantised]
+
+
+def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
+    """Float activations that a layer writes or the graph takes in."""
+    values = [v for v in program.inputs if program.is_float(v)]
+    for step in steps:
+        outputs = (step.output,) if len(step.nodes) > 1 else step.nodes[-1].outputs
+        values.extend(v for v in outputs if v and program.is_float(v))
+    return tuple(dict.fromkeys(values))
+
+
+def symmetric_scale(low: float, high: float) -> float:
+    """Scale that maps the larger bound to 127 (float32; 1 for an all-zero range)."""
+    bound = np.float32(max(abs(low), abs(high)))
+    scale = bound / np.float32(INT8_MAX)
+    if not np.isfinite(scale) or scale < np.finfo(np.float32).tiny:
+        return 1.0
+    return float(scale)
+
+
+def to_int8(array: np.ndarray, scale: float) -> np.ndarray:
+    """Round half to even, clipped to [-127, 127]."""
+    steps = np.rint(array.astype(np.float64) / scale)
+    return np.clip(steps, -INT8_MAX, INT8_MAX).astype(np.int8)
+
+
+def quantise(
+    program: Program,
+    steps: Sequence[Step],
+    ranges: Mapping[str, tuple[float, float]],
+    known: Mapping[str, float] | None = None,
+) -> Quantisation:
+    """Scales for every stored value and integers for every constant that layers read.
+
+    Args:
+        program: the float program.
+        steps: its plan.
+        ranges: calibrated range per stored value.
+        known: scales that an imported quantised model prescribes, by value or constant name.
+    """
+    known = known or {}
+    scales = {
+        value: known.get(value, symmetric_scale(*ranges[value])) for value in stored_values(program, steps)
+    }
+    for step in steps:
+        _tie_scales(program, step, scales)
+    weights: dict[str, Quantised] = {}
+    biases: dict[str, Quantised] = {}
+    for step in steps:
+        for name in _quantised_constants(program, step):
+            array = program.constants[name]
+            scale = known.get(name, symmetric_scale(float(array.min()), float(array.max())))
+            weights[name] = Quantised(to_int8(array, scale), float(np.float32(scale)))
+        bias = _bias(program, step)
+        if bias is not None:
+            accumulator = np.float32(scales[step.source]) * _product_scale(weights, step.head)
+            limit = 2**31 - 1
+            steps_of_bias = np.rint(bias.astype(np.float64) / float(accumulator))
+            integers = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
+            biases[step.name] = Quantised(integers, float(accumulator))
+    return Quantisation(scales, weights, biases)
+
+
+def _tie_scales(program: Program, step: Step, scales: dict[str, float]) -> None:
+    if step.source not in scales:
+        return
+    if step.kind == "lookup":
+        factor = linear_factor(program, step.nodes)
+        if factor is not None:
+            scales[step.output] = float(np.float32(scales[step.source]) * np.float32(factor))
+    elif step.head.op in KEEPS_SCALE:
+        for output in step.head.outputs:
+            if output:
+                scales[output] = scales[step.source]
+
+
+def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:
+    """Constants that the layer reads as int8 tensors: weights, and operands of binary ops."""
+    if step.kind == "lookup":
+        return ()
+    node = step.head
+    if node.op in WEIGHTED:
+        names: tuple[str, ...] = node.inputs[:2]
+    elif node.op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Concat", "Where", "Gather"):
+        names = node.inputs
+    else:
+        names = ()
+    return tuple(v for v in names if v in program.constants and program.is_float(v))
+
+
+def _product_scale(weights: Mapping[str, Quantised], node: Node) -> np.float32:
+    """Scale of the constant operand, a Gemm's alpha included."""
+    scale = np.float32(next(weights[v].scale for v in node.inputs[:2] if v in weights))
+    return scale * np.float32(node.attributes.get("alpha", 1.0)) if node.op == "Gemm" else scale
+
+
+def _bias(program: Program, step: Step) -> np.ndarray | None:
+    """Bias of a product as a vector over output channels (or one number), in float."""
+    if step.kind == "lookup" or step.head.op not in WEIGHTED:
+        return None
+    name = step.bias or (step.head.input(2) if step.head.op != "MatMul" else "")
+    array = program.constant(name)
+    if array is None:
+        return None
+    beta = step.head.attributes.get("beta", 1.0) if step.head.op == "Gemm" and not step.bias else 1.0
+    return np.asarray(array, dtype=np.float64).reshape(-1) * beta

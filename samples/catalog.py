@@ -1,0 +1,57 @@
+"""The sample networks by name: how to build each and what its inputs look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from samples import resnet
+
+Options = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One network; `defaults` are its options with their default values."""
+
+    name: str
+    description: str
+    builder: Callable[[Options], nn.Module]
+    make_inputs: Callable[[Options, int, torch.Generator], tuple[Tensor, ...]]
+    defaults: Options = field(default_factory=dict)
+    input_names: tuple[str, ...] = ("input",)
+
+    def build(self, options: Options) -> nn.Module:
+        """The module; options that are not given take their defaults."""
+        return self.builder({**self.defaults, **options})
+
+    def inputs(self, options: Options, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """Random inputs of the network."""
+        return self.make_inputs({**self.defaults, **options}, batch, generator)
+
+
+def _images(options: Options, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Smooth random images: noise at several scales, as natural images have, about unit variance."""
+    size = options["image_size"]
+    image = torch.zeros(batch, 3, size, size)
+    for cells in (4, 16, size):
+        noise = torch.randn(batch, 3, min(cells, size), min(cells, size), generator=generator)
+        image += nn.functional.interpolate(noise, size=(size, size), mode="bilinear")
+    return (image / image.std(),)
+
+
+def _classifier(name: str, description: str, network: Callable[[], nn.Module], size: int = 224) -> Sample:
+    return Sample(name, description, lambda _: network(), _images, {"image_size": size})
+
+
+SAMPLES: Mapping[str, Sample] = {
+    sample.name: sample
+    for sample in (
+        _classifier("resnet18", "ResNet-18, 11.7 M weights, 1.81 GMAC", resnet.resnet18),
+        _classifier("resnet50", "ResNet-50, 25.6 M weights", resnet.resnet50),
+        _classifier("resnet152", "ResNet-152, 60.2 M weights", resnet.resnet152),
+    )
+}

@@ -1,0 +1,100 @@
+"""Build a sample network with seeded weights and export it to ONNX with calibration and test data."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from samples.catalog import Sample
+
+Exporter = Literal["dynamo", "torchscript"]
+CALIBRATION_COUNT = 8
+TEST_COUNT = 16
+_WARM_UP_BATCH = 8
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The files that one export wrote."""
+
+    model: Path
+    calibration: Path
+    inputs: Path
+
+
+def export(
+    sample: Sample,
+    path: Path,
+    *,
+    options: dict[str, int],
+    seed: int = 0,
+    exporter: Exporter = "dynamo",
+) -> Exported:
+    """Write FILE.onnx, FILE.calibration.npz (8 samples) and FILE.inputs.npz (16 samples).
+
+    Weights are random but seeded; batch-norm statistics come from seeded batches, so that
+    activations keep about unit variance and different inputs give different outputs.
+
+    Args:
+        sample: the network.
+        path: of the .onnx file; the folder must exist.
+        options: of the sample (image_size, seq...).
+        seed: of weights and data.
+        exporter: torch.onnx's dynamo or TorchScript exporter.
+    """
+    torch.manual_seed(seed)
+    module = sample.build(options)
+    _settle_batch_norms(module, sample.inputs(options, _WARM_UP_BATCH, _generator(seed, 1)))
+    module.eval()
+    example = sample.inputs(options, 1, _generator(seed, 2))
+    names = list(sample.input_names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if exporter == "dynamo":
+            torch.onnx.export(
+                module,
+                example,
+                path,
+                dynamo=True,
+                input_names=names,
+                output_names=["output"],
+                external_data=_bytes(module) > 2**30,
+                verbose=False,
+            )
+        else:
+            torch.onnx.export(
+                module, example, str(path), dynamo=False, input_names=names, output_names=["output"]
+            )
+    calibration, inputs = path.with_suffix(".calibration.npz"), path.with_suffix(".inputs.npz")
+    for file, count, stream in ((calibration, CALIBRATION_COUNT, 3), (inputs, TEST_COUNT, 4)):
+        generator = _generator(seed, stream)
+        batches = [sample.inputs(options, 1, generator) for _ in range(count)]
+        np.savez(file, **{n: np.stack([b[i].numpy() for b in batches]) for i, n in enumerate(names)})
+    return Exported(path, calibration, inputs)
+
+
+def _generator(seed: int, stream: int) -> torch.Generator:
+    return torch.Generator().manual_seed(1000 * seed + stream)
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(p.numel() * p.element_size() for p in module.parameters())
+
+
+@torch.no_grad()
+def _settle_batch_norms(module: nn.Module, batch: tuple[Tensor, ...]) -> None:
+    """One training pass with cumulative averaging sets running mean and variance."""
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if not norms:
+        return
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None
+    module.train()
+    module(*batch)
