@@ -1,0 +1,96 @@
+/* Instructions in, effects out. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dram.h"
+#include "timing.h"
+
+void execute(uint32_t funct, uint64_t rs1, uint64_t rs2) {
+  machine.funct = funct;
+  machine.rs1 = rs1;
+  machine.rs2 = rs2;
+  machine.executed[funct % NUM_FUNCTS]++;
+  switch (funct) {
+    case CONFIG:
+      configure(rs1, rs2);
+      break;
+    case MVIN:
+      move_in(rs1, rs2, 0);
+      break;
+    case MVIN2:
+      move_in(rs1, rs2, 1);
+      break;
+    case MVIN3:
+      move_in(rs1, rs2, 2);
+      break;
+    case MVOUT:
+      move_out(rs1, rs2);
+      break;
+    case STORE_SPAD:
+      store_to_spad(rs1, rs2);
+      break;
+    case PRELOAD:
+      preload(rs1, rs2);
+      break;
+    case COMPUTE_PRELOADED:
+      compute(rs1, rs2, true);
+      break;
+    case COMPUTE_ACCUMULATED:
+      compute(rs1, rs2, false);
+      break;
+    case LOOP_WS_BOUNDS:
+    case LOOP_WS_ADDRS_AB:
+    case LOOP_WS_ADDRS_DC:
+    case LOOP_WS_STRIDES_AB:
+    case LOOP_WS_STRIDES_DC:
+      machine.loop_ws[2 * (funct - LOOP_WS_BOUNDS)] = rs1;
+      machine.loop_ws[2 * (funct - LOOP_WS_BOUNDS) + 1] = rs2;
+      break;
+    case LOOP_WS:
+      loop_matmul(rs1, rs2);
+      break;
+    case LOOP_CONV_WS:
+      loop_conv(rs1, rs2);
+      break;
+    case FLUSH: /* TLB only */
+    case CLKGATE_EN:
+      break;
+    case LOOP_WS_SPAD_AB:
+    case LOOP_WS_SPAD_C:
+      fail("LOOP_WS_CONFIG_SPAD_%s is not modelled: give a_spad_id and b_spad_id", funct == LOOP_WS_SPAD_AB ? "AB" : "C");
+    default:
+      if (funct >= LOOP_CONV_WS_1 && funct <= LOOP_CONV_WS_6) {
+        machine.loop_conv[2 * (funct - LOOP_CONV_WS_1)] = rs1;
+        machine.loop_conv[2 * (funct - LOOP_CONV_WS_1) + 1] = rs2;
+        break;
+      }
+      fail("no instruction has funct %u", funct);
+  }
+}
+
+static bool ready(void) {
+  if (machine.configured) return !machine.failed;
+  fprintf(stderr, "gemmini emulator: an instruction before fadiff_configure()\n");
+  exit(1);
+}
+
+uint64_t fadiff_rocc(uint32_t funct, uint64_t rs1, uint64_t rs2) {
+  if (!ready()) return 0;
+  machine.counts.core_instructions++;
+  timing_issue();
+  if (funct == COUNTER) {
+    machine.executed[COUNTER]++;
+    return counter_instruction(rs1);
+  }
+  if (!setjmp(machine.abandon)) execute(funct, rs1, rs2);
+  return 0;
+}
+
+void fadiff_fence(void) {
+  if (!ready()) return;
+  machine.counts.fences++;
+  machine.fence_load = machine.loads;
+  machine.fence_count++;
+  dram_fence();
+  timing_fence();
+}

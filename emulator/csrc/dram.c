@@ -1,0 +1,190 @@
+#include "dram.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LINE 64 /* bytes per tracked line and per DMA request */
+
+typedef struct {
+  int layer;
+  uint64_t start, end;
+  int role, memory;
+  char name[96];
+  fadiff_traffic traffic;
+} Region;
+
+static Region *regions;
+static int region_count, region_capacity;
+static int layer_first, layer_last; /* regions of the current layer: [first, last) */
+
+/* Lines with bytes stored since the last fence: an open-addressing hash set. */
+typedef struct {
+  uint64_t line, bytes; /* bytes: one bit each; 0 = free slot */
+} StoredLine;
+static StoredLine *stored;
+static uint32_t stored_capacity, stored_count;
+static uint32_t *stored_slots; /* slots in use, to clear them without walking the table */
+
+void fadiff_clear_regions(void) {
+  region_count = layer_first = layer_last = 0;
+  machine.layer = -1;
+  machine.layer_name[0] = 0;
+}
+
+int fadiff_add_region(int layer, const char *name, const void *start, size_t bytes, int role, int memory) {
+  if (region_count == region_capacity) {
+    const int capacity = region_capacity ? 2 * region_capacity : 64;
+    Region *grown = realloc(regions, (size_t)capacity * sizeof *grown);
+    if (!grown) return -1;
+    regions = grown;
+    region_capacity = capacity;
+  }
+  Region *region = &regions[region_count];
+  *region = (Region){.layer = layer, .start = (uintptr_t)start, .end = (uintptr_t)start + bytes, .role = role,
+                     .memory = memory};
+  snprintf(region->name, sizeof region->name, "%s", name);
+  return region_count++;
+}
+
+fadiff_traffic fadiff_region_traffic(int region) {
+  return region >= 0 && region < region_count ? regions[region].traffic : (fadiff_traffic){0};
+}
+
+void fadiff_enter_layer(int layer, const char *name) {
+  machine.layer = layer;
+  snprintf(machine.layer_name, sizeof machine.layer_name, "%s", name);
+  machine.layer_visit++;
+  machine.spad.used = machine.acc.used = 0;
+  /* A layer's regions were added one after the other. */
+  for (layer_first = 0; layer_first < region_count && regions[layer_first].layer != layer;) layer_first++;
+  for (layer_last = layer_first; layer_last < region_count && regions[layer_last].layer == layer;) layer_last++;
+}
+
+static bool is_output(int role) { return role == FADIFF_O || role == FADIFF_PSUM; }
+
+/* The region of the layer that a row belongs to: loads prefer inputs, stores outputs. */
+static Region *find(uint64_t address, uint32_t bytes, bool store) {
+  Region *best = NULL;
+  for (int i = layer_first; i < layer_last; i++) {
+    Region *region = &regions[i];
+    if (address < region->start || address + bytes > region->end) continue;
+    const bool better = !best || (store ? region->role > best->role : region->role < best->role);
+    if (better) best = region;
+  }
+  return best;
+}
+
+const char *dram_describe(uint64_t address, char *buffer, size_t size) {
+  const Region *region = find(address, 1, false);
+  if (region)
+    snprintf(buffer, size, "%s+%llu", region->name, (unsigned long long)(address - region->start));
+  else
+    snprintf(buffer, size, "0x%llx", (unsigned long long)address);
+  return buffer;
+}
+
+static uint64_t line_bytes(uint64_t line, uint64_t address, uint64_t end) {
+  const uint64_t low = address > line ? address - line : 0;
+  const uint64_t high = end - line < LINE ? end - line : LINE;
+  return (high == LINE ? ~0ull : (1ull << high) - 1) & ~((1ull << low) - 1);
+}
+
+static StoredLine *slot_of(uint64_t line) {
+  uint32_t slot = (uint32_t)((line / LINE) * 0x9E3779B97F4A7C15ull >> 32) & (stored_capacity - 1);
+  while (stored[slot].bytes && stored[slot].line != line) slot = (slot + 1) & (stored_capacity - 1);
+  return &stored[slot];
+}
+
+static void remember_line(uint64_t line, uint64_t bytes) {
+  StoredLine *entry = slot_of(line);
+  if (!entry->bytes) stored_slots[stored_count++] = (uint32_t)(entry - stored);
+  entry->line = line;
+  entry->bytes |= bytes;
+}
+
+static void grow_stored(void) {
+  StoredLine *old = stored;
+  uint32_t *old_slots = stored_slots;
+  const uint32_t old_count = stored_count;
+  stored_capacity = stored_capacity ? 2 * stored_capacity : 4096;
+  stored = calloc(stored_capacity, sizeof *stored);
+  stored_slots = malloc(stored_capacity / 2 * sizeof *stored_slots);
+  if (!stored || !stored_slots) {
+    stored = old;
+    stored_slots = old_slots;
+    stored_capacity /= 2;
+    fail("out of memory");
+  }
+  stored_count = 0;
+  for (uint32_t i = 0; i < old_count; i++) remember_line(old[old_slots[i]].line, old[old_slots[i]].bytes);
+  free(old);
+  free(old_slots);
+}
+
+void dram_fence(void) {
+  for (uint32_t i = 0; i < stored_count; i++) stored[stored_slots[i]].bytes = 0;
+  stored_count = 0;
+}
+
+void dram_reset(void) {
+  dram_fence();
+  for (int i = 0; i < region_count; i++) regions[i].traffic = (fadiff_traffic){0};
+}
+
+int fadiff_require_fence(const char *reader) {
+  if (machine.failed) return -1;
+  if (!stored_count) return 0;
+  machine.funct = FLUSH;
+  if (!setjmp(machine.abandon))
+    fail("%s reads memory that Gemmini stored to since the last fence: call gemmini_fence() first", reader);
+  return -1;
+}
+
+static void count(Region *region, uint32_t bytes, bool store, uint64_t address, Transfer *transfer) {
+  const uint64_t requests = (address + bytes - 1) / LINE - address / LINE + 1;
+  const bool tile_buffer = region && region->memory == FADIFF_TILE_BUFFER;
+  fadiff_counts *counts = &machine.counts;
+  transfer->requests += requests;
+  *(tile_buffer ? &transfer->tile_buffer_bytes : &transfer->dram_bytes) += bytes;
+  if (store)
+    *(tile_buffer ? &counts->tile_buffer_written : &counts->dram_written) += bytes;
+  else
+    *(tile_buffer ? &counts->tile_buffer_read : &counts->dram_read) += bytes;
+  if (!region) return;
+  *(store ? &region->traffic.bytes_written : &region->traffic.bytes_read) += bytes;
+  *(store ? &region->traffic.rows_written : &region->traffic.rows_read) += 1;
+}
+
+static Region *checked_region(uint64_t address, uint32_t bytes, bool store) {
+  Region *region = find(address, bytes, store);
+  if (!region && machine.config.check_regions)
+    fail("%s %u bytes at 0x%llx, outside every DRAM region of the layer", store ? "stores" : "loads", bytes,
+         (unsigned long long)address);
+  if (region && store && !is_output(region->role))
+    fail("stores into %s, which the layer only reads", region->name);
+  return region;
+}
+
+const void *dram_load(uint64_t address, uint32_t bytes, Transfer *transfer) {
+  Region *region = checked_region(address, bytes, false);
+  if (stored_count) {
+    for (uint64_t line = address / LINE * LINE; line < address + bytes; line += LINE) {
+      char where[128];
+      if (slot_of(line)->bytes & line_bytes(line, address, address + bytes))
+        fail("loads %s that an earlier mvout wrote, without a fence between: DRAM order is not tracked",
+             dram_describe(address, where, sizeof where));
+    }
+  }
+  count(region, bytes, false, address, transfer);
+  return (const void *)(uintptr_t)address;
+}
+
+void *dram_store(uint64_t address, uint32_t bytes, Transfer *transfer) {
+  Region *region = checked_region(address, bytes, true);
+  for (uint64_t line = address / LINE * LINE; line < address + bytes; line += LINE) {
+    if (2 * (stored_count + 1) > stored_capacity) grow_stored();
+    remember_line(line, line_bytes(line, address, address + bytes));
+  }
+  count(region, bytes, true, address, transfer);
+  return (void *)(uintptr_t)address;
+}

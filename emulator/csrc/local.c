@@ -1,0 +1,115 @@
+#include "local.h"
+
+static uint64_t column_mask(uint32_t first, uint32_t cols) {
+  const uint32_t low = first >> machine.mask_shift;
+  const uint32_t high = (first + cols - 1) >> machine.mask_shift;
+  return (high >= 63 ? ~0ull : (2ull << high) - 1) & ~((1ull << low) - 1);
+}
+
+Memory *memory_of(const Operand *operand) { return operand->accumulator ? &machine.acc : &machine.spad; }
+
+static void check_limits(const Span *span) {
+  const uint64_t last = span->start + (uint64_t)(span->count - 1) * span->stride;
+  if (last >= span->memory->count)
+    fail("%s row %llu is beyond its %u rows", span->memory->name, (unsigned long long)last, span->memory->count);
+}
+
+static void touch(Memory *memory, Row *row) {
+  if (row->touched == machine.layer_visit) return;
+  row->touched = machine.layer_visit;
+  if (++memory->used > memory->peak) memory->peak = memory->used;
+}
+
+static bool in_flight(const Row *row) {
+  return row->load > machine.fence_load && machine.loads - row->load < machine.config.load_queue &&
+         !machine.completed[row->load % MAX_QUEUE];
+}
+
+double span_read(const Span *span, int reader) {
+  check_limits(span);
+  const uint64_t mask = column_mask(span->first, span->cols);
+  double ready = 0;
+  for (uint32_t i = 0; i < span->count; i++) {
+    const uint32_t number = span->start + i * span->stride;
+    Row *row = &span->memory->rows[number];
+    if ((row->valid & mask) != mask)
+      fail("%s row %u is read (columns %u..%u) before anything wrote %s", span->memory->name, number, span->first,
+           span->first + span->cols - 1, row->valid ? "all of them" : "it");
+    if (reader == READ_OPERAND && row->writer_fence == machine.fence_count && row->writer_start != span->start)
+      fail("%s row %u was written by a compute whose result starts at row %u, and is read from row %u on "
+           "without a fence: the hardware only tracks equal start rows",
+           span->memory->name, number, row->writer_start, span->start);
+    if (reader == READ_COPY) row->copied_fence = machine.fence_count;
+    if (row->load) machine.completed[row->load % MAX_QUEUE] |= machine.loads - row->load < MAX_QUEUE;
+    touch(span->memory, row);
+    if (row->ready > ready) ready = row->ready;
+  }
+  return ready;
+}
+
+double span_load(const Span *span, bool accumulate) {
+  check_limits(span);
+  const uint64_t mask = column_mask(span->first, span->cols);
+  double available = 0;
+  for (uint32_t i = 0; i < span->count; i++) {
+    const uint32_t number = span->start + i * span->stride;
+    Row *row = &span->memory->rows[number];
+    if (accumulate && (row->valid & mask) != mask)
+      fail("%s row %u is accumulated onto before anything wrote it", span->memory->name, number);
+    if (row->load != machine.loads) {
+      const bool pending = in_flight(row);
+      if (pending && !accumulate && (row->loaded & mask))
+        fail("%s row %u is loaded again while an earlier mvin of it may be in flight: loads can complete out of "
+             "order; fence, or load disjoint rows",
+             span->memory->name, number);
+      row->loaded = pending ? row->loaded | mask : mask;
+      row->load = machine.loads;
+    } else {
+      row->loaded |= mask;
+    }
+    row->valid |= mask;
+    row->writer_fence = 0;
+    touch(span->memory, row);
+    if (row->ready > available) available = row->ready;
+    if (row->free > available) available = row->free;
+  }
+  return available;
+}
+
+double span_write(const Span *span) {
+  check_limits(span);
+  double available = 0;
+  const uint64_t mask = column_mask(span->first, span->cols);
+  for (uint32_t i = 0; i < span->count; i++) {
+    const uint32_t number = span->start + i * span->stride;
+    Row *row = &span->memory->rows[number];
+    if (row->copied_fence == machine.fence_count)
+      fail("%s row %u is overwritten while STORE_SPAD may still read it: fence, or alternate accumulator rows",
+           span->memory->name, number);
+    row->valid |= mask;
+    if (row->load) machine.completed[row->load % MAX_QUEUE] |= machine.loads - row->load < MAX_QUEUE;
+    touch(span->memory, row);
+    if (row->ready > available) available = row->ready;
+    if (row->free > available) available = row->free;
+  }
+  return available;
+}
+
+void span_computed(const Span *span) {
+  for (uint32_t i = 0; i < span->count; i++) {
+    Row *row = &span->memory->rows[span->start + i * span->stride];
+    row->writer_start = span->start;
+    row->writer_fence = machine.fence_count;
+  }
+}
+
+void span_ready(const Span *span, double cycle) {
+  for (uint32_t i = 0; i < span->count; i++) span->memory->rows[span->start + i * span->stride].ready = cycle;
+}
+
+void span_free(const Span *span, double cycle) {
+  for (uint32_t i = 0; i < span->count; i++) {
+    Row *row = &span->memory->rows[span->start + i * span->stride];
+    if (row->free < cycle) row->free = cycle;
+  }
+}

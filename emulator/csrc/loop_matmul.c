@@ -1,0 +1,130 @@
+/* LOOP_WS: one weight-stationary tile of a matrix product (or a residual addition), unrolled into
+ * the same primitive instructions as the hardware's state machine.
+ *
+ * Scratchpad: A blocks from the start of a half, B blocks up to the end of a half; accumulator: C
+ * blocks in one half.  Without a spad id the half alternates with every call. */
+#include "machine.h"
+
+typedef struct {
+  uint32_t I, J, K, pad_I, pad_J, pad_K;
+  uint64_t A, B, D, C;
+  uint64_t A_stride, B_stride, D_stride, C_stride;
+  bool ex_accumulate, full_C, low_D, A_transpose, B_transpose;
+  uint32_t A_row, B_row, C_row; /* first local rows */
+} Tile;
+
+/* Elements of blocks [first, first + count) of a dimension of `blocks` blocks, the last one padded. */
+static uint32_t extent(uint32_t first, uint32_t count, uint32_t blocks, uint32_t pad) {
+  return count * machine.config.dim - (first + count == blocks ? pad : 0);
+}
+
+static void check_block_stride(uint32_t state, uint32_t blocks) {
+  if (blocks > 1 && machine.load[state].block_stride != machine.config.dim)
+    fail("LOOP_WS lays blocks DIM=%u rows apart, but load state %u has block_stride %u", machine.config.dim, state,
+         machine.load[state].block_stride);
+}
+
+/* Moves a matrix of `rows` x `cols` blocks in, as many blocks of a row at a time as one mvin takes. */
+static void load_matrix(uint32_t funct, uint32_t state, uint64_t dram, uint64_t stride, uint32_t address, uint32_t rows,
+                        uint32_t cols, uint32_t pad_rows, uint32_t pad_cols, uint32_t item, uint32_t most) {
+  const uint32_t dim = machine.config.dim;
+  check_block_stride(state, minimum(cols, most));
+  for (uint32_t c = 0; c < cols; c += most)
+    for (uint32_t r = 0; r < rows; r++) {
+      const uint32_t blocks = minimum(most, cols - c);
+      execute(funct, dram + (r * stride + c) * dim * item,
+              encode(address + (r * cols + c) * dim, extent(c, blocks, cols, pad_cols), extent(r, 1, rows, pad_rows)));
+    }
+}
+
+static void store_matrix(const Tile *tile) {
+  const uint32_t dim = machine.config.dim, item = tile->full_C ? 4 : element_bytes();
+  const uint32_t most = tile->full_C ? 1 : machine.config.max_block_len;
+  const uint32_t address = ACC_BIT | (tile->full_C ? FULL_WIDTH_BIT : 0) | tile->C_row;
+  for (uint32_t i = 0; i < tile->I; i++)
+    for (uint32_t j = 0; j < tile->J; j += most) {
+      const uint32_t blocks = minimum(most, tile->J - j);
+      execute(MVOUT, tile->C + (i * tile->C_stride + j) * dim * item,
+              encode(address + (i * tile->J + j) * dim, extent(j, blocks, tile->J, tile->pad_J),
+                     extent(i, 1, tile->I, tile->pad_I)));
+    }
+}
+
+static void add_matrices(const Tile *tile) {
+  const uint32_t item = element_bytes(), most = machine.config.max_block_len;
+  const uint32_t address = ACC_BIT | tile->C_row;
+  load_matrix(MVIN, 0, tile->A, tile->A_stride, address, tile->I, tile->J, tile->pad_I, tile->pad_J, item, most);
+  load_matrix(MVIN2, 1, tile->B, tile->B_stride, address | ACCUMULATE_BIT, tile->I, tile->J, tile->pad_I, tile->pad_J,
+              item, most);
+  if (tile->C) store_matrix(tile);
+}
+
+static void multiply_blocks(const Tile *tile) {
+  const uint32_t dim = machine.config.dim, I = tile->I, J = tile->J, K = tile->K;
+  for (uint32_t k = 0; k < K; k++)
+    for (uint32_t j = 0; j < J; j++)
+      for (uint32_t i = 0; i < I; i++) {
+        const uint32_t a = tile->A_row + (tile->A_transpose ? k * I + i : i * K + k) * dim;
+        const uint32_t b = tile->B_row + (tile->B_transpose ? j * K + k : k * J + j) * dim;
+        const bool accumulate = tile->ex_accumulate || k > 0;
+        const uint32_t c = ACC_BIT | (accumulate ? ACCUMULATE_BIT : 0) | (tile->C_row + (i * J + j) * dim);
+        const uint32_t rows = extent(i, 1, I, tile->pad_I), cols = extent(j, 1, J, tile->pad_J);
+        const uint32_t depth = extent(k, 1, K, tile->pad_K);
+        execute(PRELOAD, encode(i == 0 ? b : GARBAGE, cols, depth), encode(c, cols, rows));
+        execute(i == 0 ? COMPUTE_PRELOADED : COMPUTE_ACCUMULATED, encode(a, depth, rows), encode(GARBAGE, dim, dim));
+      }
+}
+
+static void place(Tile *tile, uint32_t a_id, uint32_t b_id, bool addition) {
+  const uint32_t dim = machine.config.dim;
+  const uint32_t spad_half = machine.spad.count / 2, acc_half = machine.acc.count / 2;
+  const uint64_t b_rows = (uint64_t)tile->K * tile->J * dim, a_rows = (uint64_t)tile->I * tile->K * dim;
+  const uint64_t c_rows = (uint64_t)tile->I * tile->J * dim;
+  if (!addition && a_rows + b_rows > spad_half)
+    fail("LOOP_WS: A and B take %llu rows, half the scratchpad is %u", (unsigned long long)(a_rows + b_rows), spad_half);
+  if (c_rows > acc_half)
+    fail("LOOP_WS: C takes %llu rows, half the accumulator is %u", (unsigned long long)c_rows, acc_half);
+  const uint32_t half = machine.loop_ws_calls++ % 2;
+  const uint32_t a_half = a_id ? a_id - 1 : half, b_half = b_id ? b_id - 1 : half;
+  if (a_id > 2 || b_id > 2) fail("LOOP_WS: spad ids are 0 (alternate), 1 or 2");
+  tile->A_row = a_half * spad_half;
+  tile->B_row = (b_half + 1) * spad_half - (uint32_t)b_rows;
+  tile->C_row = machine.loop_ws_acc_half * acc_half;
+  if (tile->C) machine.loop_ws_acc_half ^= 1;
+}
+
+void loop_matmul(uint64_t rs1, uint64_t rs2) {
+  const uint64_t *config = machine.loop_ws;
+  Tile tile = {
+      .pad_I = field(config[0], 0, 16), .pad_J = field(config[0], 16, 16), .pad_K = field(config[0], 32, 16),
+      .I = field(config[1], 0, 16), .J = field(config[1], 16, 16), .K = field(config[1], 32, 16),
+      .A = config[2], .B = config[3], .D = config[4], .C = config[5],
+      .A_stride = config[6], .B_stride = config[7], .D_stride = config[8], .C_stride = config[9],
+      .ex_accumulate = field(rs1, 0, 1), .full_C = field(rs1, 1, 1), .low_D = field(rs1, 2, 1),
+      .A_transpose = field(rs2, 0, 1), .B_transpose = field(rs2, 1, 1),
+  };
+  const bool addition = field(rs2, 2, 1);
+  const uint32_t activation = field(rs1, 8, 3);
+  if (activation > 1) fail("LOOP_WS activation %u is not modelled: only none and ReLU", activation);
+  if (rs2 >> 3) fail("LOOP_WS: skip, inc_acc_addr and spad_only flags are not modelled");
+  if (!tile.I || !tile.J || (!tile.K && !addition)) fail("LOOP_WS over no blocks: I=%u J=%u K=%u", tile.I, tile.J, tile.K);
+  place(&tile, field(rs1, 18, 2), field(rs1, 16, 2), addition);
+  if (addition) {
+    add_matrices(&tile);
+    return;
+  }
+  const uint32_t item = element_bytes(), most = machine.config.max_block_len;
+  if (tile.D)
+    load_matrix(MVIN3, 2, tile.D, tile.D_stride, ACC_BIT | tile.C_row, tile.I, tile.J, tile.pad_I, tile.pad_J,
+                tile.low_D ? item : 4, tile.low_D ? most : machine.config.max_block_len_acc);
+  if (tile.A && tile.A_transpose)
+    load_matrix(MVIN, 0, tile.A, tile.A_stride, tile.A_row, tile.K, tile.I, tile.pad_K, tile.pad_I, item, most);
+  else if (tile.A)
+    load_matrix(MVIN, 0, tile.A, tile.A_stride, tile.A_row, tile.I, tile.K, tile.pad_I, tile.pad_K, item, most);
+  if (tile.B && tile.B_transpose)
+    load_matrix(MVIN2, 1, tile.B, tile.B_stride, tile.B_row, tile.J, tile.K, tile.pad_J, tile.pad_K, item, most);
+  else if (tile.B)
+    load_matrix(MVIN2, 1, tile.B, tile.B_stride, tile.B_row, tile.K, tile.J, tile.pad_K, tile.pad_J, item, most);
+  multiply_blocks(&tile);
+  if (tile.C) store_matrix(&tile);
+}

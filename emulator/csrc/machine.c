@@ -1,0 +1,173 @@
+/* Lifecycle of the machine, errors, counts. */
+#include "machine.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dram.h"
+#include "timing.h"
+
+Machine machine;
+
+static const char *function_name(uint32_t funct) {
+  static const char *const names[] = {
+      "config",      "mvin2",    "mvin",           "mvout",          "compute_preloaded", "compute_accumulated",
+      "preload",     "flush",    "loop_ws",        "loop_ws_bounds", "loop_ws_addrs_ab",  "loop_ws_addrs_dc",
+      "loop_ws_strides_ab",      "loop_ws_strides_dc", "mvin3",      "loop_conv_ws",      "loop_conv_ws_config_1",
+      "loop_conv_ws_config_2",   "loop_conv_ws_config_3", "loop_conv_ws_config_4", "loop_conv_ws_config_5",
+      "loop_conv_ws_config_6",   "clkgate",        "store_spad",     "loop_ws_spad_ab",   "loop_ws_spad_c"};
+  if (funct == COUNTER) return "counter";
+  return funct < sizeof names / sizeof *names ? names[funct] : "instruction";
+}
+
+static int describe_operand(char *out, size_t size, const char *name, uint64_t bits) {
+  const Operand operand = decode(bits);
+  if (operand.garbage) return snprintf(out, size, " %s=garbage", name);
+  return snprintf(out, size, " %s=%s%s%s[%u] %ux%u", name, operand.accumulator ? "acc" : "spad",
+                  operand.accumulator && operand.accumulate ? "+" : "",
+                  operand.accumulator && operand.full_width ? "(full)" : "", operand.row, operand.rows, operand.cols);
+}
+
+static void describe_instruction(char *out, size_t size) {
+  static const char *const kinds[] = {"config_ex", "config_ld", "config_st", "config_norm"};
+  const uint32_t funct = machine.funct;
+  char address[128];
+  int used;
+  switch (funct) {
+    case CONFIG:
+      snprintf(out, size, "%s", kinds[machine.rs1 & 3]);
+      return;
+    case MVIN:
+    case MVIN2:
+    case MVIN3:
+    case MVOUT:
+      used = snprintf(out, size, "%s dram=%s", function_name(funct),
+                      machine.rs1 ? dram_describe(machine.rs1, address, sizeof address) : "zeros");
+      describe_operand(out + used, size - (size_t)used, "local", machine.rs2);
+      return;
+    case PRELOAD:
+    case COMPUTE_PRELOADED:
+    case COMPUTE_ACCUMULATED:
+      used = snprintf(out, size, "%s", function_name(funct));
+      used += describe_operand(out + used, size - (size_t)used, funct == PRELOAD ? "BD" : "A", machine.rs1);
+      describe_operand(out + used, size - (size_t)used, funct == PRELOAD ? "C" : "BD", machine.rs2);
+      return;
+    default:
+      snprintf(out, size, "%s", function_name(funct));
+  }
+}
+
+void fail(const char *format, ...) {
+  char what[512], instruction[256];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(what, sizeof what, format, arguments);
+  va_end(arguments);
+  describe_instruction(instruction, sizeof instruction);
+  snprintf(machine.error, sizeof machine.error, "instruction %llu (%s)%s%s: %s",
+           (unsigned long long)machine.counts.core_instructions, instruction, machine.layer_name[0] ? ", layer " : "",
+           machine.layer_name, what);
+  machine.failed = true;
+  if (machine.config.exit_on_error) {
+    fprintf(stderr, "gemmini emulator: %s\n", machine.error);
+    exit(1);
+  }
+  longjmp(machine.abandon, 1);
+}
+
+static int refuse(const char *why) {
+  snprintf(machine.error, sizeof machine.error, "configuration: %s", why);
+  machine.failed = true;
+  return -1;
+}
+
+static int allocate(Memory *memory, void **data, const char *name, uint32_t rows, size_t row_bytes) {
+  free(memory->rows);
+  free(*data);
+  *memory = (Memory){.name = name, .rows = calloc(rows, sizeof(Row)), .count = rows};
+  *data = calloc(rows, row_bytes);
+  return memory->rows && *data ? 0 : -1;
+}
+
+int fadiff_configure(const fadiff_config *config) {
+  machine.configured = false;
+  machine.config = *config;
+  if (config->dim < 2 || config->dim > MAX_DIM || (config->dim & (config->dim - 1)))
+    return refuse("DIM must be a power of two from 2 to 256");
+  if (!config->bank_num || !config->bank_rows || !config->acc_rows || !config->max_block_len ||
+      !config->max_block_len_acc)
+    return refuse("a memory has no rows, or a move no columns");
+  const uint32_t queues[] = {config->load_queue, config->execute_queue, config->store_queue};
+  for (int i = 0; i < 3; i++)
+    if (queues[i] < 1 || queues[i] > MAX_QUEUE) return refuse("queues have 1 to 64 entries");
+  const size_t word = 4, element = config->is_float ? 4 : 1;
+  if (allocate(&machine.spad, &machine.spad_data, "scratchpad", config->bank_num * config->bank_rows,
+               config->dim * element) ||
+      allocate(&machine.acc, &machine.acc_data, "accumulator", config->acc_rows, config->dim * word))
+    return refuse("out of memory");
+  for (machine.mask_shift = 0; config->dim >> machine.mask_shift > 64;) machine.mask_shift++;
+  machine.configured = true;
+  machine.layer = -1;
+  machine.layer_name[0] = 0;
+  fadiff_reset();
+  return 0;
+}
+
+void fadiff_configure_from_header(uint32_t dim, uint32_t bank_num, uint32_t bank_rows, uint32_t acc_rows,
+                                  uint32_t max_block_len, uint32_t max_block_len_acc, int is_float,
+                                  int has_mvin_scale) {
+  if (machine.configured) return; /* whoever loaded the program knows more */
+  const fadiff_config config = {
+      .dim = dim, .bank_num = bank_num, .bank_rows = bank_rows, .acc_rows = acc_rows, .max_block_len = max_block_len,
+      .max_block_len_acc = max_block_len_acc, .is_float = (uint32_t)is_float, .has_mvin_scale = (uint32_t)has_mvin_scale,
+      .has_max_pool = 1, .has_row_packing = 1, .has_full_width_read = 1, .has_os = 1, .has_ws = 1,
+      .has_transformed_conv = !is_float, .ex_read_from_acc = 1, .ex_write_to_spad = 1, .exit_on_error = 1,
+      .load_queue = 8, .execute_queue = 16, .store_queue = 4, .dram_bytes_per_cycle = 8,
+      .tile_buffer_bytes_per_cycle = 16, .request_cycles = 4, .load_latency = 64, .issue_cycles = 4};
+  if (fadiff_configure(&config)) {
+    fprintf(stderr, "gemmini emulator: %s\n", machine.error);
+    exit(1);
+  }
+}
+
+void fadiff_reset(void) {
+  memset(machine.spad.rows, 0, machine.spad.count * sizeof(Row));
+  memset(machine.acc.rows, 0, machine.acc.count * sizeof(Row));
+  machine.spad.used = machine.spad.peak = machine.acc.used = machine.acc.peak = 0;
+  memset(machine.load, 0, sizeof machine.load);
+  machine.execute = (ExecuteState){0};
+  machine.store = (StoreState){0};
+  machine.array = (Array){0};
+  memset(machine.loop_ws, 0, sizeof machine.loop_ws);
+  memset(machine.loop_conv, 0, sizeof machine.loop_conv);
+  machine.loop_ws_calls = machine.loop_conv_calls = 0;
+  machine.loop_ws_acc_half = machine.loop_conv_d_half = machine.loop_conv_c_half = 0;
+  machine.loads = machine.fence_load = 0;
+  memset(machine.completed, 0, sizeof machine.completed);
+  machine.fence_count = machine.layer_visit = 1;
+  machine.counts = (fadiff_counts){0};
+  memset(machine.executed, 0, sizeof machine.executed);
+  machine.failed = false;
+  machine.error[0] = 0;
+  dram_reset();
+  timing_reset();
+  counters_reset();
+}
+
+fadiff_counts fadiff_get_counts(void) {
+  fadiff_counts counts = machine.counts;
+  counts.peak_spad_rows = machine.spad.peak;
+  counts.peak_acc_rows = machine.acc.peak;
+  counts.cycles = timing_now();
+  counts.load_busy = timing_busy(LOAD_QUEUE);
+  counts.execute_busy = timing_busy(EXECUTE_QUEUE);
+  counts.store_busy = timing_busy(STORE_QUEUE);
+  return counts;
+}
+
+uint64_t fadiff_executed(uint32_t funct) { return funct < NUM_FUNCTS ? machine.executed[funct] : 0; }
+
+const char *fadiff_error(void) { return machine.failed ? machine.error : NULL; }
+
+uint64_t fadiff_cycles(void) { return (uint64_t)timing_now(); }

@@ -1,0 +1,175 @@
+/* State of the one machine, shared by the files of the model. */
+#ifndef FADIFF_MACHINE_H
+#define FADIFF_MACHINE_H
+
+#include <setjmp.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "fadiff_emulator.h"
+
+#define MAX_DIM 256
+#define LOAD_STATES 3
+#define MAX_QUEUE 64
+#define NUM_FUNCTS 128
+
+enum {
+  CONFIG = 0, MVIN2 = 1, MVIN = 2, MVOUT = 3, COMPUTE_PRELOADED = 4, COMPUTE_ACCUMULATED = 5, PRELOAD = 6,
+  FLUSH = 7, LOOP_WS = 8, LOOP_WS_BOUNDS = 9, LOOP_WS_ADDRS_AB = 10, LOOP_WS_ADDRS_DC = 11,
+  LOOP_WS_STRIDES_AB = 12, LOOP_WS_STRIDES_DC = 13, MVIN3 = 14, LOOP_CONV_WS = 15, LOOP_CONV_WS_1 = 16,
+  LOOP_CONV_WS_6 = 21, CLKGATE_EN = 22, STORE_SPAD = 23, LOOP_WS_SPAD_AB = 24, LOOP_WS_SPAD_C = 25, COUNTER = 126
+};
+enum { CONFIG_EX = 0, CONFIG_LD = 1, CONFIG_ST = 2, CONFIG_NORM = 3 };
+enum { OUTPUT_STATIONARY = 0, WEIGHT_STATIONARY = 1 };
+
+#define GARBAGE 0xFFFFFFFFu
+#define ACC_BIT (1u << 31)
+#define ACCUMULATE_BIT (1u << 30)
+#define FULL_WIDTH_BIT (1u << 29)
+
+/* What the strict checks and the cycle estimate know about one local-memory row. */
+typedef struct {
+  uint64_t valid;        /* columns ever written (one bit per dim/64 columns beyond dim 64) */
+  uint64_t loaded;       /* columns written by `load`, while that may still be in flight */
+  uint32_t load;         /* number of the last mvin that wrote the row, 0 = none */
+  uint32_t writer_start; /* first row of the last compute that wrote the row */
+  uint32_t writer_fence; /* fence count at that compute, 0 = no compute wrote it */
+  uint32_t copied_fence; /* fence count when STORE_SPAD read the row, 0 = never */
+  uint32_t touched;      /* layer visit that last used the row */
+  double ready, free;    /* estimated cycles: last write done, last read done */
+} Row;
+
+typedef struct {
+  const char *name;
+  Row *rows;
+  uint32_t count;
+  uint32_t used, peak; /* distinct rows touched in this layer, most in any layer */
+} Memory;
+
+/* rs1 or rs2 of a move or compute: local address, columns, rows. */
+typedef struct {
+  bool garbage, accumulator, accumulate, full_width;
+  uint32_t norm, row, cols, rows;
+} Operand;
+
+typedef struct {
+  uint64_t stride;
+  uint32_t block_stride, pixels;
+  float scale;
+  bool shrunk, configured;
+} LoadState;
+
+typedef struct {
+  bool configured;
+  uint32_t dataflow, activation, shift, a_stride, c_stride;
+  float acc_scale;
+  bool a_transpose, b_transpose;
+} ExecuteState;
+
+typedef struct {
+  bool configured, relu;
+  uint64_t stride;
+  float scale;
+  uint32_t pool_stride, pool_size, pool_upad, pool_lpad, pool_out_dim, porows, pocols, orows, ocols;
+} StoreState;
+
+/* The stationary matrix.  int8: weights as pairs of k for the multiply-add; sums for OS. */
+typedef struct {
+  bool loaded;      /* something has been flipped in by COMPUTE_PRELOADED */
+  bool pending;     /* a PRELOAD waits for its COMPUTE */
+  bool pending_new; /* that PRELOAD names a matrix */
+  Operand result;   /* C of the pending PRELOAD */
+  uint32_t rows;    /* of the stationary matrix (WS: its K extent) */
+  double ready;     /* when the preloaded operand is in local memory */
+} Array;
+
+typedef struct {
+  fadiff_config config;
+  bool configured;
+
+  Memory spad, acc;
+  void *spad_data, *acc_data; /* int8_t or float; int32_t or float */
+  uint32_t mask_shift;        /* columns per bit of Row.valid, as a power of two */
+
+  LoadState load[LOAD_STATES];
+  ExecuteState execute;
+  StoreState store;
+  Array array;
+  uint64_t loop_ws[10], loop_conv[12]; /* rs1, rs2 of the configuration instructions, in funct order */
+  uint32_t loop_ws_calls, loop_conv_calls, loop_ws_acc_half, loop_conv_d_half, loop_conv_c_half;
+
+  uint32_t loads;         /* mvins so far */
+  uint32_t fence_load;    /* the last one before the last fence */
+  bool completed[MAX_QUEUE]; /* load is known to be done because something read it */
+  uint32_t fence_count;   /* starts at 1 */
+  uint32_t layer_visit;   /* starts at 1 */
+
+  int layer;
+  char layer_name[128];
+  uint32_t funct; /* instruction being executed, possibly unrolled from a loop */
+  uint64_t rs1, rs2;
+  fadiff_counts counts;
+  uint64_t executed[NUM_FUNCTS];
+
+  bool failed;
+  char error[1024];
+  jmp_buf abandon;
+} Machine;
+
+extern Machine machine;
+
+/* machine.c */
+_Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* dispatch.c: one instruction, from the program or unrolled by a loop. */
+void execute(uint32_t funct, uint64_t rs1, uint64_t rs2);
+
+/* config.c */
+void configure(uint64_t rs1, uint64_t rs2);
+
+/* move.c */
+void move_in(uint64_t rs1, uint64_t rs2, int state);
+void move_out(uint64_t rs1, uint64_t rs2);
+void store_to_spad(uint64_t rs1, uint64_t rs2);
+
+/* compute.c */
+void preload(uint64_t rs1, uint64_t rs2);
+void compute(uint64_t rs1, uint64_t rs2, bool flip);
+
+/* loop_matmul.c, loop_conv.c */
+void loop_matmul(uint64_t rs1, uint64_t rs2);
+void loop_conv(uint64_t rs1, uint64_t rs2);
+
+/* counters.c */
+uint64_t counter_instruction(uint64_t rs1);
+void counters_reset(void);
+
+/* Bits [low, low + width) of an instruction register. */
+static inline uint32_t field(uint64_t bits, uint32_t low, uint32_t width) {
+  return (uint32_t)(bits >> low & ((1ull << width) - 1));
+}
+
+static inline Operand decode(uint64_t bits) {
+  return (Operand){
+      .garbage = (uint32_t)bits == GARBAGE,
+      .accumulator = field(bits, 31, 1),
+      .accumulate = field(bits, 30, 1),
+      .full_width = field(bits, 29, 1),
+      .norm = field(bits, 26, 3),
+      .row = field(bits, 0, 26),
+      .cols = field(bits, 32, 16),
+      .rows = field(bits, 48, 16),
+  };
+}
+
+static inline uint64_t encode(uint32_t address, uint32_t cols, uint32_t rows) {
+  return (uint64_t)rows << 48 | (uint64_t)cols << 32 | address;
+}
+
+static inline uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
+
+static inline uint32_t minimum(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+static inline uint32_t element_bytes(void) { return machine.config.is_float ? 4 : 1; }
+
+#endif

@@ -1,0 +1,23 @@
+/* Estimate of cycles.  Not RTL-accurate: see timing.c for what it models. */
+#ifndef FADIFF_TIMING_H
+#define FADIFF_TIMING_H
+
+#include "machine.h"
+
+enum { LOAD_QUEUE, EXECUTE_QUEUE, STORE_QUEUE, NUM_QUEUES };
+
+void timing_reset(void);
+/* The core issued one instruction. */
+void timing_issue(void);
+/* Earliest start of the next instruction of a queue whose operands are there at `operands`. */
+double timing_start(int queue, double operands);
+/* End of a DMA transfer that starts at `start`. */
+double timing_dma(double start, uint64_t requests, uint64_t dram_bytes, uint64_t tile_buffer_bytes);
+/* The queue is busy from start to end and the instruction leaves its entry at `retired`. */
+void timing_finish(int queue, double start, double end, double retired);
+/* Everything must be over before the core goes on. */
+void timing_fence(void);
+double timing_now(void);
+double timing_busy(int queue);
+
+#endif
