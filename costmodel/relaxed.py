@@ -1,0 +1,269 @@
+"""Differentiable twin of the exact model: energy and latency of [restart, layer] real-valued mappings.
+
+    model = RelaxedModel(nodes, edges, target, profile, orders)      # once per network
+    cost = model(point)                                              # every step; all torch, no loops
+
+Shapes: B restarts, L nodes, O candidate orders, E fusion edges; the last axis of a tile is always
+`converter.dims.DIMS` (G N K C P Q R S).
+
+`point` (RelaxedPoint): tile extents l2, l1, l0 and spatial factors rows, cols, each [B, L, 8] and
+positive (l0 = rows * cols * stream); order weights [B, L, O] that sum to one; sigma [B, E].
+`cost` (RelaxedCost): energy_pj and latency_cycles [B, L], network totals [B] (every node times its
+`repeat`), and penalties, a dict of [B] tensors, zero exactly where the rule holds:
+    mapping   tiles nest inside each other and inside the layer (Eq. 20-22)
+    array     rows and columns fit the array (Eq. 22, as two limits)
+    memory    scratchpad and accumulator capacity, fused residents included (Eq. 23-24)
+    buffer    tile-buffer capacity of fused intermediates (profile hw)
+    grid      fused layers walk the same group tiles, halo included (Eq. 25-26, made satisfiable)
+    final     a fused producer leaves the accumulator finished (a rule of profile dosa only)
+    reuse     a fused consumer fetches its input once (no hard rule: fused inputs are held whole)
+Penalties are squares of log ratios, so they have one scale for all layers.
+
+Trip counts have exact values of ceil division and the gradient of plain division; so at integer
+extents with one-hot orders and sigma = 0 the values equal costmodel.evaluate's to float precision
+(latency up to its rounding to whole cycles).  With sigma = 1 a fused pair differs from the exact
+model only in how the image border clips the producer's overlapping regions.  Weights that fit
+whole are taken to be resident in their group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from converter.dims import DIMS, RELEVANT
+from costmodel.mapping import STREAM_ORDER, Order
+from costmodel.schedule import FusionModel, Halo, Profile
+from costmodel.shape import LayerShape
+from costmodel.target import Target
+from costmodel.tiling import Window, fetched_rows
+
+G, N, K, C, P, Q, R, S = range(8)
+_TABLE_LIMIT = 1 << 15
+
+
+class NestOrder(NamedTuple):
+    """Loop orders of the three levels, outermost first."""
+
+    l3: Order
+    l2: Order = ("G", "N", "P", "Q", "K", "C", "R", "S")
+    l1: Order = STREAM_ORDER
+
+
+WS = NestOrder(("G", "K", "C", "R", "S", "N", "P", "Q"))
+IS = NestOrder(("G", "N", "P", "Q", "C", "R", "S", "K"))
+OS = NestOrder(("G", "N", "P", "Q", "K", "C", "R", "S"))
+ORDERS: tuple[NestOrder, ...] = (WS, IS, OS)
+"""Weight-, input- and output-stationary DRAM loops: enough for an optimum (one stationary operand)."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One layer of the relaxed network, standing for `repeat` identical ones.
+
+    `output_needed` says that somebody who cannot be fused reads the output.
+    """
+
+    shape: LayerShape
+    repeat: float = 1.0
+    output_needed: bool = False
+
+
+class Edge(NamedTuple):
+    """A fusable edge: indices of nodes; the consumer reads the producer's output as its I."""
+
+    producer: int
+    consumer: int
+
+
+@dataclass
+class RelaxedPoint:
+    """Where to evaluate; see the module text for shapes.  `sigma` may be None without edges."""
+
+    l2: Tensor
+    l1: Tensor
+    l0: Tensor
+    rows: Tensor
+    cols: Tensor
+    order: Tensor
+    sigma: Tensor | None = None
+
+
+@dataclass
+class RelaxedCost:
+    """Result of one evaluation; see the module text for shapes."""
+
+    energy_pj: Tensor
+    latency_cycles: Tensor
+    total_energy_pj: Tensor
+    total_latency_cycles: Tensor
+    penalties: Mapping[str, Tensor]
+    memory_bytes: Mapping[str, Tensor]
+    """Bytes per memory, [B, L]."""
+
+
+def _exact(value: Tensor, gradient_of: Tensor) -> Tensor:
+    """`value` in the forward pass with the gradient of `gradient_of`."""
+    return gradient_of + (value - gradient_of).detach()
+
+
+def _ceil(ratio: Tensor) -> Tensor:
+    return torch.ceil(ratio - 1e-4)
+
+
+def _over(ratio: Tensor) -> Tensor:
+    """Squared log of a ratio that must not exceed one."""
+    return torch.relu(torch.log(ratio)).square()
+
+
+class RelaxedModel:
+    """The constants of a network on a target, ready to evaluate batches of points."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        edges: Sequence[Edge],
+        target: Target,
+        profile: Profile = "hw",
+        orders: Sequence[NestOrder] = ORDERS,
+        *,
+        fusion_model: FusionModel = "sound",
+        halo: Halo = "recompute",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.target, self.hw, self.paper = target, profile == "hw", fusion_model == "paper"
+        self.halo, self.dtype = halo, dtype
+        self.n_layers, self.n_orders = len(nodes), len(orders)
+        shapes = [node.shape for node in nodes]
+
+        def column(values: Sequence[float]) -> Tensor:
+            return torch.tensor(list(values), dtype=dtype)
+
+        self.bounds = torch.tensor([list(shape.dims) for shape in shapes], dtype=dtype)
+        self.repeat = column([node.repeat for node in nodes])
+        self.needed = column([node.output_needed for node in nodes])
+        self.depthwise = column([shape.is_depthwise for shape in shapes])
+        self.bias = column([shape.has_bias for shape in shapes])
+        self.axes = [
+            _Axis([s.height for s in shapes], [s.dims.P for s in shapes], P, R, self.hw, dtype),
+            _Axis([s.width for s in shapes], [s.dims.Q for s in shapes], Q, S, self.hw, dtype),
+        ]
+        self._set_edges(edges, nodes)
+        self._set_orders(orders)
+
+    def _set_edges(self, edges: Sequence[Edge], nodes: Sequence[Node]) -> None:
+        count = len(edges)
+        inner = [count] * self.n_layers
+        outer: list[list[int]] = [[] for _ in nodes]
+        for index, edge in enumerate(edges):
+            if inner[edge.consumer] != count:
+                raise ValueError(f"node {edge.consumer} has two fusable inputs")
+            inner[edge.consumer] = index
+            outer[edge.producer].append(index)
+        width = max((len(o) for o in outer), default=0) or 1
+        readers = [[edges[e].consumer for e in o] + [0] * (width - len(o)) for o in outer]
+        self.edges = tuple(edges)
+        self.in_edge = torch.tensor(inner)
+        self.out_edges = torch.tensor([o + [count] * (width - len(o)) for o in outer])
+        self.readers = torch.tensor(readers)
+        self.source = torch.tensor([edge.producer for edge in edges], dtype=torch.long)
+        self.sink = torch.tensor([edge.consumer for edge in edges], dtype=torch.long)
+        #: Nobody at all reads the output inside: then it goes to DRAM whatever sigma is.
+        self.unread = torch.tensor([not o for o in outer], dtype=self.dtype)
+
+    def _set_orders(self, orders: Sequence[NestOrder]) -> None:
+        """Append, for every order, the one a fused layer follows: group loops N P Q outermost."""
+        known = list(orders)
+        grouped = []
+        for order in orders:
+            inner = tuple(d for d in order.l3 if d not in ("G", "N", "P", "Q"))
+            fused = order._replace(l3=("G", "N", "P", "Q", *inner))
+            if fused not in known:
+                known.append(fused)
+            grouped.append(known.index(fused))
+        self.to_group = torch.zeros(self.n_orders, len(known), dtype=self.dtype)
+        for index, fused_index in enumerate(grouped):
+            self.to_group[index, fused_index] = 1
+        self.identity = torch.eye(self.n_orders, len(known), dtype=self.dtype)
+        # Loops inner to outer; index level * 8 + dim into the concatenated trips (L1, L2, L3).
+        loops = [
+            [
+                level * 8 + DIMS.index(d)
+                for level, order in enumerate((o.l1, o.l2, o.l3))
+                for d in reversed(order)
+            ]
+            for o in known
+        ]
+        self.loops = torch.tensor(loops)
+        relevant = {t: torch.tensor([d in RELEVANT[t] for d in DIMS], dtype=self.dtype) for t in RELEVANT}
+        self.relevant = {t: mask[self.loops % 8] for t, mask in relevant.items()}
+
+    def __call__(self, point: RelaxedPoint, softness: float | None = None) -> RelaxedCost:
+        """Evaluate a batch; `softness` beta replaces max by logsumexp(beta log x)/beta in the latency."""
+        from costmodel.relaxed_terms import Terms
+
+        return Terms(self, point).cost(softness)
+
+
+class _Axis:
+    """Input rows fetched along one image axis, as a function of the scratchpad tile."""
+
+    def __init__(
+        self,
+        windows: Sequence[Window],
+        bounds: Sequence[int],
+        outputs: int,
+        taps: int,
+        hw: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        self.outputs, self.taps, self.hw = outputs, taps, hw
+        self.kernel = torch.tensor([w.kernel for w in windows], dtype=dtype)
+        self.stride = torch.tensor([w.stride for w in windows], dtype=dtype)
+        self.dilation = torch.tensor([w.dilation for w in windows], dtype=dtype)
+        self.size = torch.tensor([w.size for w in windows], dtype=dtype)
+        # Kernel 1 in profile hw: only touched rows move, so boxes have no gaps.
+        self.step = torch.where((self.kernel == 1) & hw, torch.ones_like(self.stride), self.stride)
+        if not hw:
+            return
+        flat: list[int] = []
+        start, pitch, whole = [], [], []
+        for window, bound in zip(windows, bounds, strict=True):
+            start.append(len(flat))
+            region = ((0, bound),)
+            tabulated = window.kernel > 1 and bound * window.kernel <= _TABLE_LIMIT
+            pitch.append(window.kernel if tabulated else 0)
+            whole.append(bound)
+            if not tabulated:
+                flat.append(fetched_rows(window, region, bound, window.kernel))
+                continue
+            flat += [
+                fetched_rows(window, region, tile, tap)
+                for tile in range(1, bound + 1)
+                for tap in range(1, window.kernel + 1)
+            ]
+        self.table = torch.tensor(flat, dtype=dtype)
+        self.start = torch.tensor(start)
+        self.pitch = torch.tensor(pitch)
+        self.bound = torch.tensor(whole, dtype=dtype)
+
+    def box(self, outputs: Tensor, taps: Tensor) -> Tensor:
+        """Rows that one tile holds on chip, padding included."""
+        return (outputs - 1) * self.step + (taps - 1) * self.dilation + 1
+
+    def rows(self, total: Tensor, tiles: Tensor, tap_tiles: Tensor) -> Tensor:
+        """Rows of all fetched boxes, not clipped to the image."""
+        moved = tap_tiles * self.step * (total - tiles)
+        return moved + tiles * self.dilation * (self.kernel - tap_tiles) + tiles * tap_tiles
+
+    def clipping(self, tile: Tensor, taps: Tensor, rows: Tensor) -> Tensor:
+        """Exact rows minus `rows` at the nearest integer tile of a layer that is not fused."""
+        with torch.no_grad():
+            tile = torch.minimum(tile.round(), self.bound).clamp(min=1).long()
+            taps = torch.minimum(taps.round(), self.kernel).clamp(min=1).long()
+            index = self.start + ((tile - 1) * self.pitch + (taps - 1)) * (self.pitch > 0)
+            return self.table[index] - rows

@@ -1,0 +1,381 @@
+"""One evaluation of the relaxed model: trip counts, fetches, bytes, prices, penalties.
+
+Follows costmodel/traffic.py line by line, with tensors [B, L] for integers; see costmodel/relaxed.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from costmodel.energy import picojoules_per_byte
+from costmodel.latency import bandwidths
+from costmodel.relaxed import (
+    RelaxedCost,
+    RelaxedModel,
+    RelaxedPoint,
+    _ceil,
+    _exact,
+    _over,
+)
+
+G, N, K, C, P, Q, R, S = range(8)
+
+
+class Terms:
+    """Intermediate tensors of one evaluation."""
+
+    def __init__(self, model: RelaxedModel, point: RelaxedPoint) -> None:
+        self.model, self.point = model, point
+        self._trips()
+        self._fusion()
+        self._fetches()
+
+    # -- tile counts -----------------------------------------------------------------------------
+    def _trips(self) -> None:
+        """Full-tile trip counts per level, and tiles that really occur (ragged) down to each level."""
+        bound, p = self.model.bounds, self.point
+        smooth = [bound / p.l2, p.l2 / p.l1, p.l1 / p.l0]
+        with torch.no_grad():
+            full = [_ceil(ratio) for ratio in smooth]
+            n3, f2, f1 = full
+            last2 = bound - (n3 - 1) * p.l2
+            m = _ceil(last2 / p.l1)
+            n2 = (n3 - 1) * f2 + m
+            blocks = (f2 - 1) * f1 + _ceil((p.l2 - (f2 - 1) * p.l1) / p.l0)
+            n1 = (n3 - 1) * blocks + (m - 1) * f1 + _ceil((last2 - (m - 1) * p.l1) / p.l0)
+        self.full = [_exact(f, s) for f, s in zip(full, smooth, strict=True)]
+        self.n3 = self.full[0]
+        self.n2 = _exact(n2, bound / p.l1)
+        self.n1 = _exact(n1, bound / p.l0)
+
+    # -- fusion ----------------------------------------------------------------------------------
+    def _fusion(self) -> None:
+        """Strength of incoming and outgoing fusion, and what overlapping regions add to a producer."""
+        m, p = self.model, self.point
+        batch = p.l2.shape[0]
+        zero = p.l2.new_zeros(batch, m.n_layers)
+        self.rho_p = self.rho_q = zero + 1
+        self.tiles_p, self.tiles_q = self.n3[..., P], self.n3[..., Q]
+        self.fused = bool(m.edges) and p.sigma is not None
+        if p.sigma is None or not self.fused:
+            self.into, self.member, self.copied, self.written = zero, zero, zero, zero + 1
+            return
+        sigma = torch.cat([p.sigma, p.sigma.new_zeros(batch, 1)], dim=1)
+        self.into = sigma[:, m.in_edge]
+        out = sigma[:, m.out_edges]
+        unfused = torch.prod(1 - out, dim=-1)
+        self.copied = 1 - unfused
+        every = torch.prod(torch.where(m.out_edges == len(m.edges), torch.ones_like(out), out), dim=-1)
+        self.written = 1 - (1 - m.needed) * (1 - m.unread) * every
+        self.member = 1 - (1 - self.into) * unfused
+        if m.paper:
+            return
+        rho, tiles = [], []
+        for axis, own in zip(m.axes, (self.tiles_p, self.tiles_q), strict=True):
+            n = self.n3[..., axis.outputs]
+            rows = axis.rows(m.bounds[:, axis.outputs], n, torch.ones_like(n))
+            if m.hw:
+                rows = rows + axis.clipping(p.l2[..., axis.outputs], axis.kernel, rows)
+            ratio = torch.maximum(rows / axis.size, torch.ones_like(rows))[:, m.readers] - 1
+            rho.append(1 + (out * ratio).amax(dim=-1) * (m.halo == "recompute"))
+            theirs = (out * (n[:, m.readers] - own.unsqueeze(-1))).sum(dim=-1)
+            tiles.append(own + theirs / out.sum(dim=-1).clamp(min=1))
+        self.rho_p, self.rho_q = rho
+        self.tiles_p, self.tiles_q = tiles
+
+    # -- how often tiles are fetched -------------------------------------------------------------
+    def _fetches(self) -> None:
+        """Multiplicity of W and I into the scratchpad, O into the accumulator, W into the array.
+
+        h = 1 - prod(1 - r g) over the loops from the innermost up to here says whether a relevant
+        loop was met; every loop multiplies by 1 + h (trips - 1).
+        """
+        m = self.model
+        effective = torch.cat([self.n1 / self.n2, self.n2 / self.n3, self._outer_trips()], dim=-1)
+        started = torch.cat([self.full[2], self.full[1], self.full[0]], dim=-1)
+        gate = (started - 1).clamp(0, 1)
+        loops = m.loops
+        trips = effective[..., loops] - 1
+        gates = gate[..., loops]
+        weights = self._order_weights()
+        self.fetch_w = self._mix(trips, gates, "W", 16, weights)
+        self.fetch_i = self._mix(trips, gates, "I", 16, weights)
+        self.fetch_o = self._mix(trips, gates, "O", 8, weights)
+        self.fetch_w0 = self._mix(trips, gates, "W", 0, weights)
+        self.gate3 = gate[..., 16:]
+        self.gate2 = gate[..., 8:16]
+
+    def _outer_trips(self) -> Tensor:
+        """DRAM trips, with the group's tile count along the image axes of fused layers."""
+        if not self.fused or self.model.paper:
+            return self.n3
+        n3 = list(self.n3.unbind(-1))
+        n3[P], n3[Q] = self.tiles_p, self.tiles_q
+        return torch.stack(n3, dim=-1)
+
+    def _order_weights(self) -> Tensor:
+        m = self.model
+        own = self.point.order @ m.identity
+        if not self.fused or m.paper:
+            return own
+        member = self.member.unsqueeze(-1)
+        return own * (1 - member) + (self.point.order @ m.to_group) * member
+
+    def _mix(self, trips: Tensor, gates: Tensor, operand: str, skip: int, weights: Tensor) -> Tensor:
+        relevant = self.model.relevant[operand][:, skip:]
+        met = 1 - torch.cumprod(1 - relevant * gates[..., skip:], dim=-1)
+        factors = 1 + (1 - relevant) * met * trips[..., skip:]
+        return (torch.prod(factors, dim=-1) * weights).sum(dim=-1)
+
+    # -- bytes -----------------------------------------------------------------------------------
+    def cost(self, softness: float | None) -> RelaxedCost:
+        """Bytes of every memory, then energy, latency and penalties."""
+        m = self.model
+        e, word = m.target.element_bytes, m.target.accumulator_bytes_per_word
+        b = m.bounds
+        pixels = b[:, N] * b[:, P] * b[:, Q] * self.rho_p * self.rho_q
+        weights = b[:, G] * b[:, K] * b[:, C] * b[:, R] * b[:, S]
+        macs = weights * pixels
+        if m.hw:
+            weights = weights + m.depthwise * (self._diagonal() - weights)
+        outputs = b[:, G] * b[:, K] * pixels
+        steps = self.n1[..., C] * self.n1[..., R] * self.n1[..., S]
+        updates = outputs * steps
+        cycles = self.n1[..., G] * self.n1[..., K] * steps * pixels
+        rows, columns = self._input_rows()
+        w_fills = weights * self.fetch_w
+        w_loads = weights * self.fetch_w0
+        i_fills = b[:, G] * b[:, N] * b[:, C] * rows * columns * self.fetch_i
+        i_reads = macs / b[:, K] * self.n1[..., K]
+        spills = outputs * (self.fetch_o - 1)
+
+        register = (w_loads + macs) * e
+        scratchpad = (w_fills + w_loads + i_reads) * e
+        dram = w_fills * e
+        buffer = torch.zeros_like(dram)
+        stored = b[:, G] * b[:, K] * b[:, N] * b[:, P] * b[:, Q]
+        # A fused tensor that is also read outside is stored once per element, else region by region.
+        written = self.written * (outputs + self.copied * (stored - outputs))
+        outside = 1 - self.into
+        if m.hw and not m.paper:
+            accumulator = word * (2 * (updates + spills) + 2 * outputs)
+            scratchpad = scratchpad + i_fills * e
+            dram = dram + (outside * i_fills + written) * e + 2 * spills * word
+            dram = dram + m.bias * self._bias(pixels) * word
+            buffer = (self.into * i_fills + self.copied * outputs) * e
+        else:
+            spilled = spills * self.written if m.paper else spills
+            if m.hw:
+                accumulator = word * (2 * (updates + spills) + 2 * outputs)
+                dram = dram + m.bias * self._bias(pixels) * word + 2 * spilled * word
+            else:
+                accumulator = word * (2 * updates - outputs + spills)
+                dram = dram + 2 * spilled * e
+                if not m.paper:
+                    accumulator = accumulator + word * outputs * (self.written + self.copied - 1).clamp(min=0)
+            scratchpad = scratchpad + (outside * i_fills + self.copied * outputs) * e
+            dram = dram + (outside * i_fills + written) * e
+
+        memory = {
+            "register": register,
+            "accumulator": accumulator,
+            "scratchpad": scratchpad,
+            "tile-buffer": buffer,
+            "dram": dram,
+        }
+        price = picojoules_per_byte(m.target)
+        energy = macs * m.target.energy.mac
+        for name, moved in memory.items():
+            energy = energy + moved * price[name]  # type: ignore[index]
+        latency = self._latency(cycles, memory, softness)
+        return RelaxedCost(
+            energy,
+            latency,
+            (energy * m.repeat).sum(dim=-1),
+            (latency * m.repeat).sum(dim=-1),
+            self._penalties(),
+            memory,
+        )
+
+    def _latency(self, cycles: Tensor, memory: dict[str, Tensor], softness: float | None) -> Tensor:
+        columns = self.point.cols.prod(dim=-1)
+        needed = [cycles]
+        for name, bandwidth in bandwidths(self.model.target, 1).items():
+            if name in memory:
+                per_cycle = bandwidth * columns if name == "accumulator" else bandwidth
+                needed.append(memory[name] / per_cycle)
+        stacked = torch.stack(needed)
+        if softness is None:
+            return stacked.amax(dim=0)
+        return torch.exp(torch.logsumexp(softness * torch.log(stacked + 1e-6), dim=0) / softness)
+
+    def _input_rows(self) -> tuple[Tensor, Tensor]:
+        """Input rows and columns fetched in one pass over all scratchpad tiles."""
+        m, p = self.model, self.point
+        result = []
+        for axis, rho, tiles in zip(
+            m.axes, (self.rho_p, self.rho_q), (self.tiles_p, self.tiles_q), strict=True
+        ):
+            total = m.bounds[:, axis.outputs] * rho
+            rows = axis.rows(total, tiles, self.n3[..., axis.taps])
+            if m.hw:
+                own = axis.rows(
+                    m.bounds[:, axis.outputs], self.n3[..., axis.outputs], self.n3[..., axis.taps]
+                )
+                rows = rows + axis.clipping(p.l2[..., axis.outputs], p.l2[..., axis.taps], own.detach())
+            result.append(rows)
+        return result[0], result[1]
+
+    def _pieces(self, d: int) -> tuple[Tensor, Tensor]:
+        """Extents of the accumulator tiles of one dimension with how often each occurs, [B, L, 4]."""
+        p = self.point
+        l2, l1, n3 = p.l2[..., d], p.l1[..., d], self.n3[..., d]
+        extents: list[Tensor] = []
+        times: list[Tensor] = []
+        for piece, count in ((l2, n3 - 1), (self.model.bounds[:, d] - (n3 - 1) * l2, torch.ones_like(n3))):
+            n = _ceil(piece / l1)
+            extents += [l1, piece - (n - 1) * l1]
+            times += [count * (n - 1), count]
+        return torch.stack(extents, dim=-1), torch.stack(times, dim=-1)
+
+    def _bias(self, pixels: Tensor) -> Tensor:
+        """Words read to initialise accumulator tiles: one per column and `side` rows."""
+        m = self.model
+        channels = m.bounds[:, G] * m.bounds[:, K]
+        tiles = self.n2[..., N] * self.n2[..., P] * self.n2[..., Q]
+        smooth = torch.maximum(tiles, pixels / m.target.side)
+        with torch.no_grad():
+            (n, n_t), (p, p_t), (q, q_t) = (self._pieces(d) for d in (N, P, Q))
+            np_ = (n.unsqueeze(-1) * p.unsqueeze(-2)).flatten(-2)
+            np_t = (n_t.unsqueeze(-1) * p_t.unsqueeze(-2)).flatten(-2)
+            rows = np_.unsqueeze(-1) * q.unsqueeze(-2)
+            fills = (_ceil(rows / m.target.side) * np_t.unsqueeze(-1) * q_t.unsqueeze(-2)).sum(dim=(-1, -2))
+            fills = fills * self.rho_p * self.rho_q
+        return channels * _exact(fills, smooth)
+
+    def _diagonal(self) -> Tensor:
+        """Weights of a depthwise layer's block-diagonal tiles, zeros included."""
+        m, p = self.model, self.point
+        b = m.bounds
+        block = p.l0[..., G]
+        with torch.no_grad():
+            extent, times = self._pieces(G)
+            size = block.unsqueeze(-1)
+            whole = torch.floor(extent / size + 1e-4)
+            squares = (times * (whole * size.square() + (extent - whole * size).square())).sum(dim=-1)
+        return b[:, R] * b[:, S] * _exact(squares, b[:, G] * block)
+
+    # -- penalties -------------------------------------------------------------------------------
+    def _penalties(self) -> dict[str, Tensor]:
+        m, p = self.model, self.point
+        side = m.target.side
+        mapping = _over(p.l2 / m.bounds) + _over(p.l1 / p.l2) + _over(p.l0 / p.l1)
+        mapping = mapping + _over(p.rows * p.cols / p.l0) + _over(1 / p.l0)
+        array = _over(p.rows.prod(dim=-1) / side) + _over(p.cols.prod(dim=-1) / side)
+        penalties = {"mapping": mapping.sum(dim=(-1, -2)), "array": array.sum(dim=-1)}
+        weights, inputs, outputs, spad, acc = self._occupancy()
+        carried = self._carried(weights, inputs)
+        penalties["memory"] = (_over((weights + inputs + carried) / spad) + _over(outputs / acc)).sum(dim=-1)
+        zero = torch.zeros_like(penalties["memory"])
+        penalties.update(buffer=zero, grid=zero, final=zero, reuse=zero)
+        if self.fused:
+            sigma = p.sigma
+            assert sigma is not None
+            final = torch.log(self.fetch_o).square()[:, m.source]
+            reuse = torch.log(self.fetch_i).square()[:, m.sink]
+            penalties["final"] = (sigma * final).sum(dim=-1)
+            penalties["reuse"] = (sigma * reuse).sum(dim=-1)
+            penalties["grid"] = (sigma * self._misalignment()).sum(dim=-1)
+            if m.hw and not m.paper:
+                held = self._intermediates() * m.target.element_bytes
+                penalties["buffer"] = _over((sigma * held).sum(dim=-1) / m.target.tile_buffer_bytes + 1e-9)
+        return penalties
+
+    def _boxes(self) -> Sequence[Tensor]:
+        p = self.point
+        return [axis.box(p.l2[..., axis.outputs], p.l2[..., axis.taps]) for axis in self.model.axes]
+
+    def _occupancy(self) -> tuple[Tensor, Tensor, Tensor, float, float]:
+        """Scratchpad space of the W and I tile, accumulator space of the O tile, both capacities."""
+        m, p = self.model, self.point
+        t = m.target
+        l2, l1 = p.l2, p.l1
+        h, w = self._boxes()
+        w_tile = l2[..., G] * l2[..., K] * l2[..., C] * l2[..., R] * l2[..., S]
+        i_tile = l2[..., G] * l2[..., N] * l2[..., C] * h * w
+        o_tile = l1[..., G] * l1[..., N] * l1[..., K] * l1[..., P] * l1[..., Q]
+        if not m.hw:
+            words = o_tile / p.cols.prod(dim=-1)
+            depth = t.accumulator_bytes // t.accumulator_bytes_per_word // t.side
+            return w_tile * t.element_bytes, i_tile * t.element_bytes, words, t.scratchpad_bytes, depth
+
+        def blocks(extent: Tensor, width: Tensor) -> Tensor:
+            ratio = extent / width
+            return _exact(_ceil(ratio), ratio) / extent
+
+        k2 = blocks(l2[..., K], p.cols[..., K])
+        k1 = blocks(l1[..., K], p.cols[..., K]) * blocks(l1[..., G], p.cols[..., G])
+        c2 = blocks(l2[..., C], p.rows[..., C]) * blocks(l2[..., G], p.cols[..., G])
+        # A group of tiles is fetched in one run: its own loops over N, P, Q do not double-buffer.
+        alone = 1 - self.member if self.fused and not m.paper else torch.ones_like(h)
+        g3, g2 = self.gate3, self.gate2
+        weight_loops = torch.prod(1 - g3[..., [G, K, C, R, S]], dim=-1)
+        image = torch.prod(1 - g3[..., [N, P, Q]] * alone.unsqueeze(-1), dim=-1)
+        input_loops = torch.prod(1 - g3[..., [G, C, R, S]], dim=-1) * image
+        output_loops = torch.prod(1 - g3[..., [G, K]], dim=-1) * image
+        output_loops = output_loops * torch.prod(1 - g2[..., [G, N, K, P, Q]], dim=-1)
+        return (
+            w_tile * k2 * (2 - weight_loops),
+            i_tile * c2 * (2 - input_loops),
+            o_tile * k1 * (2 - output_loops),
+            t.scratchpad_rows,
+            t.accumulator_rows,
+        )
+
+    def _carried(self, weights: Tensor, inputs: Tensor) -> Tensor:
+        """Scratchpad space that the rest of the group occupies while a member runs."""
+        m, p = self.model, self.point
+        if not self.fused:
+            return torch.zeros_like(weights)
+        sigma = p.sigma
+        assert sigma is not None
+        if m.paper:
+            held = weights + inputs
+        else:
+            held = weights * torch.prod(1 - self.gate3[..., [G, K, C, R, S]], dim=-1)
+        up = down = torch.zeros_like(held)
+        for _ in range(3):
+            up, down = (
+                torch.zeros_like(held).index_add(1, m.sink, sigma * (up + held)[:, m.source]),
+                torch.zeros_like(held).index_add(1, m.source, sigma * (down + held)[:, m.sink]),
+            )
+        carried = up + down
+        if not m.hw and not m.paper:
+            tiles = sigma * self._intermediates() * m.target.element_bytes
+            carried = carried.index_add(1, m.sink, tiles - sigma * inputs[:, m.sink])
+            carried = carried.index_add(1, m.source, tiles)
+        return carried
+
+    def _intermediates(self) -> Tensor:
+        """Elements of the region that one group tile needs of each fused tensor, [B, E]."""
+        m, p = self.model, self.point
+        b = m.bounds
+        channels = b[m.source, G] * b[m.source, K]
+        size = channels * p.l2[..., N][:, m.sink]
+        for axis in m.axes:
+            box = axis.box(p.l2[..., axis.outputs], axis.kernel)[:, m.sink]
+            size = size * torch.minimum(box, axis.size[m.sink])
+        return size
+
+    def _misalignment(self) -> Tensor:
+        """Producer tile against the consumer's input box along N, P, Q, in logs, [B, E]."""
+        m, p = self.model, self.point
+        total = torch.log(p.l2[..., N][:, m.source] / p.l2[..., N][:, m.sink]).square()
+        for axis in m.axes:
+            box = axis.box(p.l2[..., axis.outputs], axis.kernel)[:, m.sink]
+            need = torch.minimum(box, axis.size[m.sink])
+            total = total + torch.log(p.l2[..., axis.outputs][:, m.source] / need).square()
+        return total
