@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from costmodel_strategies import layer_shapes, mappings
+from tests.costmodel.strategies import layer_shapes, mappings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
