@@ -1,0 +1,55 @@
+"""Tile extents worth trying for one dimension.
+
+A tile of extent T cuts a dimension D into ceil(D / T) tiles.  Of all extents that give the same
+number of tiles the smallest, ceil(D / n), needs the least memory; there are about 2 sqrt(D) of
+them.  `divisor` tiling keeps those that divide D (Timeloop's perfect factors).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+from costmodel.mapping import ceil_div
+
+Tiling = Literal["ragged", "divisor"]
+
+
+@lru_cache(maxsize=None)
+def ragged(size: int) -> tuple[int, ...]:
+    """All distinct ceil(size / n), ascending: O(sqrt(size)) values."""
+    extents = []
+    n = 1
+    while True:
+        extent = ceil_div(size, n)
+        extents.append(extent)
+        if extent == 1:
+            break
+        n = ceil_div(size, extent - 1)
+    return tuple(reversed(extents))
+
+
+@lru_cache(maxsize=None)
+def divisors(size: int) -> tuple[int, ...]:
+    """All divisors of `size`, ascending."""
+    small = [d for d in range(1, int(size**0.5) + 1) if size % d == 0]
+    return tuple(sorted({*small, *(size // d for d in small)}))
+
+
+def extents(size: int, tiling: Tiling) -> tuple[int, ...]:
+    """Candidate extents of a dimension of `size`, ascending, `size` included."""
+    return divisors(size) if tiling == "divisor" else ragged(size)
+
+
+@lru_cache(maxsize=None)
+def blocked_extents(size: int, block: int, tiling: Tiling) -> tuple[int, ...]:
+    """Candidates of a dimension that is unrolled `block` wide on the array.
+
+    Ragged extents are joined by the same extents rounded up to whole blocks: they fill every
+    array pass and, in row-granular memories, cost nothing.
+    """
+    plain = extents(size, tiling)
+    if tiling == "divisor" or block <= 1:
+        return plain
+    rounded = {min(size, ceil_div(extent, block) * block) for extent in plain}
+    return tuple(sorted({*plain, *rounded}))

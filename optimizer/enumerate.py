@@ -1,0 +1,230 @@
+"""Every mapping of one layer that can be on its energy-latency front, in columns.
+
+Canonical form (see `orders`): three DRAM orders; the accumulator tile either covers the scratchpad
+tile (class A) or is one column block by the pixels that make fewest tiles (class B).  Inside that
+space the result is a superset of the front: a tile is dropped only when a larger one that fits is
+at least as good in every count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converter.dims import Dim, Dims
+from costmodel.mapping import Mapping, Order
+from optimizer.candidates import extents
+from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS, STATIONARY
+from optimizer.space import Ints, LayerSpace, tile_count
+
+Columns = dict[str, Ints]
+_PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
+
+
+@dataclass(frozen=True)
+class Points:
+    """Mappings of one space in columns (all arrays of one length)."""
+
+    space: LayerSpace
+    tile: Columns
+    """Scratchpad-tile extents K C R S N P Q, accumulator-tile extents k n p q."""
+    order: Ints
+    """Index into orders.STATIONARY."""
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def select(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Points:
+        """The chosen rows."""
+        return Points(self.space, {n: c[index] for n, c in self.tile.items()}, self.order[index])
+
+    def mapping(self, i: int) -> Mapping:
+        """Row `i` as a Mapping."""
+        tile = {name: int(column[i]) for name, column in self.tile.items()}
+        return canonical_mapping(self.space, tile, L3_ORDERS[STATIONARY[int(self.order[i])]])
+
+
+def canonical_mapping(space: LayerSpace, t: dict[str, int], order_l3: Order) -> Mapping:
+    """The Mapping of scratchpad tile K C R S N P Q and accumulator tile k n p q."""
+    g = space.groups_at_once
+    row_c = 1 if space.shape.is_depthwise else space.block(t["C"])
+    row_s = space.packed_taps(t["C"], t["S"])
+    col_k = 1 if space.shape.is_depthwise else space.block(t["k"])
+    return Mapping(
+        tile_l2=Dims(g, t["N"], t["K"], t["C"], t["P"], t["Q"], t["R"], t["S"]),
+        tile_l1=Dims(g, t["n"], t["k"], t["C"], t["p"], t["q"], t["R"], t["S"]),
+        tile_l0=Dims(G=g, K=col_k, C=row_c, S=row_s),
+        rows=Dims(C=row_c, S=row_s),
+        cols=Dims(G=g) if space.shape.is_depthwise else Dims(K=col_k),
+        order_l3=order_l3,
+        order_l2=L2_ORDER,
+        order_l1=L1_ORDER,
+        order_l0=L0_ORDER,
+    )
+
+
+def enumerate_space(space: LayerSpace) -> Points:
+    """All undominated canonical mappings of `space`; empty if nothing fits."""
+    blocks = [
+        _combine(space, pixels, covers)
+        for pixels, covers in ((_class_a(space), True), (_class_b(space), False))
+    ]
+    tile = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
+    order = np.repeat(np.arange(len(STATIONARY)), len(tile["K"]))
+    return Points(space, {name: np.tile(c, len(STATIONARY)) for name, c in tile.items()}, order)
+
+
+def _pixel_grid(space: LayerSpace) -> Columns:
+    """All (R, S, N, P, Q) scratchpad extents with input volume, footprint and tiles."""
+    names: tuple[Dim, ...] = ("R", "S", *_PIXELS)
+    axes = [np.asarray(space.tiles(d), dtype=np.int64) for d in names]
+    index = [a.ravel() for a in np.meshgrid(*(np.arange(len(x)) for x in axes), indexing="ij")]
+    grid: Columns = {name: axis[i] for name, axis, i in zip(names, axes, index, strict=True)}
+    grid["volume"], grid["foot"], grid["tiles"] = (np.ones(len(index[0]), dtype=np.int64) for _ in range(3))
+    for out, taps in ((3, 0), (4, 1)):
+        dim: Dim = names[out]
+        pairs = [(int(o), int(t)) for o in axes[out] for t in axes[taps]]
+        shape = (len(axes[out]), len(axes[taps]))
+        volume = np.array([space.input_positions(dim, o, t) for o, t in pairs], dtype=np.int64)
+        box = np.array([space.box(dim, o, t) for o, t in pairs], dtype=np.int64)
+        grid["volume"] *= volume.reshape(shape)[index[out], index[taps]]
+        grid["foot"] *= box.reshape(shape)[index[out], index[taps]]
+    grid["foot"] *= grid["N"]
+    for d in _PIXELS:
+        grid["tiles"] *= tile_count(space.outline(d), grid[d])
+    return grid
+
+
+def _class_a(space: LayerSpace) -> Columns:
+    """Accumulator tile = scratchpad tile: pixel extents worth combining with K and C."""
+    grid = _pixel_grid(space)
+    grid.update(n=grid["N"], p=grid["P"], q=grid["Q"])
+    grid["area"] = grid["N"] * grid["P"] * grid["Q"]
+    keep = _undominated(grid, ("foot", "tiles", "volume", "area"))
+    return {name: column[keep] for name, column in grid.items()}
+
+
+def _class_b(space: LayerSpace) -> Columns:
+    """One column block by the pixels that make the fewest accumulator tiles."""
+    grid = _pixel_grid(space)
+    stacked = np.stack([grid[d] for d in _PIXELS], axis=1)
+    shapes, inverse = np.unique(stacked, axis=0, return_inverse=True)
+    limit = space.accumulator_limit(split=True)
+    inner = np.array([best_inner(space, *(int(x) for x in shape), limit) for shape in shapes], dtype=np.int64)
+    for name, column in zip("npq", inner[inverse.ravel()].T, strict=True):
+        grid[name] = column
+    grid["l1_tiles"] = np.ones(len(stacked), dtype=np.int64)
+    for d in _PIXELS:
+        grid["l1_tiles"] *= tile_count(space.outline(d), grid[d], grid[d.lower()])
+    keep = _undominated(grid, ("foot", "tiles", "volume", "l1_tiles"))
+    return {name: column[keep] for name, column in grid.items()}
+
+
+def best_inner(space: LayerSpace, n: int, p: int, q: int, limit: int) -> tuple[int, int, int]:
+    """Accumulator extents of one column block that cut n x p x q tiles into the fewest pieces.
+
+    `limit`: accumulator rows of one piece.
+    """
+    if n * p * q <= limit:
+        return n, p, q
+    options = [np.array(extents(x, space.rules.tiling), dtype=np.int64) for x in (n, p, q)]
+    columns = [a.ravel() for a in np.meshgrid(*options, indexing="ij")]
+    fits = np.flatnonzero(columns[0] * columns[1] * columns[2] <= limit)
+    columns = [c[fits] for c in columns]
+    tiles = np.ones(len(fits), dtype=np.int64)
+    for d, outer, column in zip(_PIXELS, (n, p, q), columns, strict=True):
+        tiles *= tile_count(space.outline(d), np.full_like(column, outer), column)
+    best = int(np.argmin(tiles))
+    return int(columns[0][best]), int(columns[1][best]), int(columns[2][best])
+
+
+def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
+    """Cross pixel extents with K and C extents; keep what fits and no larger tile beats.
+
+    `covers`: the accumulator tile covers the scratchpad tile (class A).
+    """
+    bounds = space.bounds
+    k = np.array(space.tiles("K")[::-1], dtype=np.int64)
+    c = np.array(space.tiles("C")[::-1], dtype=np.int64)
+    col = np.array([space.block(int(x)) for x in k], dtype=np.int64)
+    row = np.array([space.block(int(x)) for x in c], dtype=np.int64)
+    pass_k = tile_count(((bounds.K, 1),), k, col)
+    pass_c = tile_count(((bounds.C, 1),), c, row)
+
+    need = _scratchpad_need(space, pixels, c, k, row, col)
+    limit = space.rules.target.scratchpad_rows if space.rules.hw else space.rules.target.scratchpad_bytes
+    fits = need + space.reserved <= limit
+    if covers:
+        split = (space.groups_at_once < bounds.G) | _smaller(pixels, bounds)[:, None, None] | (k < bounds.K)
+        area = pixels["area"][:, None, None] * (-(-k // col))
+        fits = fits & (area <= np.where(split, space.accumulator_limit(True), space.accumulator_limit(False)))
+
+    keep = _records(fits, pass_k, axis=2) & _records(fits, pass_c, axis=1)
+    j, ic, ik = np.nonzero(keep)
+    out = {name: pixels[name][j] for name in ("R", "S", "N", "P", "Q", "n", "p", "q")}
+    out["K"], out["C"] = k[ik], c[ic]
+    out["k"] = k[ik] if covers else col[ik]
+    return out
+
+
+def _scratchpad_need(space: LayerSpace, pixels: Columns, c: Ints, k: Ints, row: Ints, col: Ints) -> Ints:
+    """Rows (profile dosa: bytes) of the W and I tiles over [pixels, C, K], double-buffered where refetched."""
+    b, hw, g = space.bounds, space.rules.hw, space.groups_at_once
+    taps = pixels["R"] * pixels["S"]
+    if hw:
+        diagonal = g if space.shape.is_depthwise else 1
+        w = diagonal * taps[:, None, None] * c[None, :, None] * (-(-k // col))[None, None, :]
+        i = pixels["foot"][:, None, None] * (-(-c // row))[None, :, None]
+    else:
+        e = space.rules.target.element_bytes
+        w = e * g * taps[:, None, None] * c[None, :, None] * k[None, None, :]
+        i = e * g * pixels["foot"][:, None, None] * c[None, :, None]
+    if hw:
+        several = (pixels["R"] < b.R) | (pixels["S"] < b.S) | (g < b.G)
+        moved = several | _smaller(pixels, b)
+        i = i * (1 + (moved[:, None, None] | (c < b.C)[None, :, None]))
+        w = w * (1 + (several[:, None, None] | (c < b.C)[None, :, None] | (k < b.K)[None, None, :]))
+    need = np.zeros((len(taps), len(c), len(k)), dtype=np.int64)
+    if not space.placement.weights_are_resident:
+        need = need + w
+    if hw or not space.placement.input_is_fused:
+        need = need + i
+    return need
+
+
+def _smaller(pixels: Columns, bounds: Dims) -> NDArray[np.bool_]:
+    """Whether the scratchpad tile covers less than all pixels of a run."""
+    return np.asarray((pixels["N"] < bounds.N) | (pixels["P"] < bounds.P) | (pixels["Q"] < bounds.Q))
+
+
+def _records(fits: NDArray[np.bool_], passes: Ints, axis: int) -> NDArray[np.bool_]:
+    """Along `axis` (extents descending): fitting entries that no larger fitting one beats in passes."""
+    shape = [1, 1, 1]
+    shape[axis] = len(passes)
+    value = np.where(fits, passes.reshape(shape), np.iinfo(np.int64).max)
+    best = np.minimum.accumulate(value, axis=axis)
+    keep = fits.copy()
+    later = [slice(None)] * 3
+    earlier = [slice(None)] * 3
+    later[axis], earlier[axis] = slice(1, None), slice(None, -1)
+    keep[tuple(later)] &= value[tuple(later)] < best[tuple(earlier)]
+    return keep
+
+
+def _undominated(grid: Columns, features: tuple[str, ...]) -> Ints:
+    """Rows whose features no other row of the same (R, S) is at least as good in all of."""
+    kept: list[Ints] = []
+    taps = grid["R"] * (grid["S"].max() + 1) + grid["S"]
+    for tap in np.unique(taps):
+        rows = np.flatnonzero(taps == tap)
+        values = np.stack([grid[f][rows] for f in features], axis=1)
+        order = np.lexsort(values.T[::-1])
+        rows, values = rows[order], values[order]
+        alive = np.ones(len(rows), dtype=bool)
+        for i in range(len(rows)):
+            if alive[i]:
+                alive[i + 1 :] &= (values[i + 1 :] < values[i]).any(axis=1)
+        kept.append(rows[alive])
+    return np.concatenate(kept)

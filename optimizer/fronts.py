@@ -1,0 +1,88 @@
+"""Energy-latency fronts of single layers, each distinct layer solved once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.mapping import Mapping
+from optimizer.enumerate import Points, enumerate_space
+from optimizer.hull import lower_hull
+from optimizer.pricing import price
+from optimizer.space import LayerSpace
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Front:
+    """Vertices of one space's lower hull, by ascending energy: pJ, cycles, and how to get there."""
+
+    energy: Floats
+    latency: Floats
+    points: Points
+
+    def __len__(self) -> int:
+        return len(self.energy)
+
+    def mapping(self, i: int) -> Mapping:
+        """The mapping of vertex `i`."""
+        return self.points.mapping(i)
+
+
+@dataclass
+class FrontCache:
+    """Fronts by space.  `final` spaces allow no partial sum to leave the accumulator."""
+
+    _fronts: dict[tuple[LayerSpace, bool], Front] = field(default_factory=dict)
+
+    def front(self, space: LayerSpace, final: bool = False) -> Front:
+        """The front of `space`, empty if no mapping fits."""
+        key = (space, final)
+        found = self._fronts.get(key)
+        if found is None:
+            found = self._fronts[key] = solve_front(space, final)
+        return found
+
+    def __len__(self) -> int:
+        return len(self._fronts)
+
+
+def solve_front(space: LayerSpace, final: bool = False) -> Front:
+    """Enumerate, price and keep the lower hull."""
+    points = enumerate_space(space)
+    costs = price(points)
+    allowed = np.arange(len(points))
+    if final:
+        allowed = np.flatnonzero(costs.visits == 1)
+    if space.placement.weights_are_resident and not space.shape.is_depthwise:
+        # Resident weights are laid out in full-width column blocks (see legality.occupancy).
+        widest = space.block(space.bounds.K)
+        columns = np.array([space.block(int(k)) for k in points.tile["k"]], dtype=np.int64)
+        allowed = allowed[columns[allowed] == widest]
+    energy, latency = costs.energy[allowed], costs.latency[allowed]
+    hull = lower_hull(energy, latency)
+    return Front(energy[hull], latency[hull], points.select(allowed[hull]))
+
+
+def minkowski(fronts: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Lower hull of the sums of one vertex per front, and which vertex of each: [vertex, front]."""
+    at = np.zeros(len(fronts), dtype=np.int64)
+    edges = []
+    for i, (energy, latency) in enumerate(fronts):
+        for j in range(len(energy) - 1):
+            edges.append(((latency[j] - latency[j + 1]) / (energy[j + 1] - energy[j]), i))
+    edges.sort(key=lambda edge: -edge[0])
+    energies = [sum(float(e[0]) for e, _ in fronts)]
+    latencies = [sum(float(lat[0]) for _, lat in fronts)]
+    choices = [at.copy()]
+    for _, i in edges:
+        energy, latency = fronts[i]
+        j = int(at[i])
+        at[i] += 1
+        energies.append(energies[-1] + float(energy[j + 1] - energy[j]))
+        latencies.append(latencies[-1] + float(latency[j + 1] - latency[j]))
+        choices.append(at.copy())
+    return np.array(energies), np.array(latencies), np.stack(choices)

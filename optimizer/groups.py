@@ -1,0 +1,98 @@
+"""Which sets of layers can run as one fusion group: connected, convex, one sink."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from converter.graph import Graph, Layer, TensorCoreLayer
+from costmodel.shape import shape_of
+
+
+def fusable_producers(graph: Graph, layer: Layer, adds: bool = True) -> tuple[str, ...]:
+    """Layers whose output `layer` could read inside a group: streamed operands of convolutions,
+    matrix products and (with `adds`) residual adds; a stationary operand or a concatenation cannot
+    be fused."""
+    if isinstance(layer, TensorCoreLayer):
+        tensors: tuple[str, ...] = (layer.input.tensor,)
+        if layer.weight.tensor == layer.input.tensor:
+            return ()
+    elif layer.op == "add" and adds:
+        tensors = layer.inputs
+    else:
+        return ()
+    names = []
+    for tensor in tensors:
+        producers = graph.producers(tensor)
+        if len(producers) == 1 and (
+            isinstance(producers[0], TensorCoreLayer) or (adds and producers[0].op == "add")
+        ):
+            names.append(producers[0].name)
+    return tuple(dict.fromkeys(names))
+
+
+def candidate_groups(graph: Graph, most: int, adds: bool = True) -> Iterator[tuple[str, ...]]:
+    """Sets of two to `most` layers that a group tile could run through, in graph order.
+
+    Grown backwards from each sink along fusable edges, so every member feeds the sink; kept when no
+    path leaves the set and comes back.  `adds` lets residual adds be members: leave it off in
+    profile dosa, where adds are free and a fused one would hide the write of its operand.
+    """
+    position = {layer.name: i for i, layer in enumerate(graph.layers)}
+    producers = {layer.name: fusable_producers(graph, layer, adds) for layer in graph.layers}
+    ancestors = _ancestors(graph, position)
+    for sink in graph.layers:
+        seen: set[frozenset[str]] = set()
+        frontier = [frozenset((sink.name,))]
+        while frontier:
+            grown: list[frozenset[str]] = []
+            for members in frontier:
+                for name in members:
+                    for producer in producers[name]:
+                        bigger = members | {producer}
+                        if producer not in members and bigger not in seen:
+                            seen.add(bigger)
+                            grown.append(bigger)
+            grown = [g for g in grown if len(g) <= most]
+            for members in grown:
+                if _is_convex(members, position, ancestors, graph):
+                    yield tuple(sorted(members, key=position.__getitem__))
+            frontier = grown
+
+
+def _ancestors(graph: Graph, position: dict[str, int]) -> list[int]:
+    """Bit masks of everything each layer depends on."""
+    masks = [0] * len(graph.layers)
+    for layer in graph.layers:
+        i = position[layer.name]
+        for producer in graph.dag.predecessors(layer.name):
+            j = position[producer]
+            masks[i] |= masks[j] | (1 << j)
+    return masks
+
+
+def _is_convex(members: frozenset[str], position: dict[str, int], ancestors: list[int], graph: Graph) -> bool:
+    inside = sum(1 << position[name] for name in members)
+    for name in members:
+        for producer in graph.dag.predecessors(name):
+            if producer not in members and ancestors[position[producer]] & inside:
+                return False
+    return True
+
+
+def signature(graph: Graph, layers: tuple[str, ...]) -> Hashable:
+    """Equal for groups whose plans and costs are equal, whatever the layers are called."""
+    index = {name: i for i, name in enumerate(layers)}
+    parts: list[Hashable] = []
+    for name in layers:
+        layer = graph.by_name[name]
+        sources = tuple(
+            next((index[p.name] for p in graph.producers(tensor) if p.name in index), -1)
+            for tensor in ((layer.input.tensor,) if isinstance(layer, TensorCoreLayer) else layer.inputs)
+        )
+        tensor = layer.outputs[0]
+        outside = tensor in graph.outputs or any(c.name not in index for c in graph.consumers(tensor))
+        kind: Hashable = (
+            shape_of(layer) if isinstance(layer, TensorCoreLayer) else (layer.op, graph.tensors[tensor].shape)
+        )
+        parts.append((kind, sources, outside))
+    return tuple(parts)

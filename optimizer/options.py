@@ -1,0 +1,319 @@
+"""Ways to execute one fusion group: group tile, halo, resident weights; priced to a hull.
+
+An option's members are ordinary layers on the regions that the group tile makes them compute
+(costmodel.fusion.plan_group), so each member's best mappings come from the same enumeration.
+Options are tried in the order of a floor (infinite scratchpad) and skipped when the floor is
+already above what is known, so only promising ones are enumerated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converter.graph import Graph, TensorCoreLayer
+from costmodel.evaluate import group_cost, host_cost
+from costmodel.fusion import Member, ScheduleError, output_size, plan_group
+from costmodel.mapping import Mapping
+from costmodel.schedule import FusionGroup, GroupTile, Halo
+from costmodel.shape import extents, shape_of
+from costmodel.traffic import Placement, product
+from optimizer import candidates
+from optimizer.enumerate import Points, best_inner
+from optimizer.fronts import Floats, Front, FrontCache, minkowski
+from optimizer.hull import lower_hull
+from optimizer.pricing import price
+from optimizer.space import LayerSpace, Rules
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to run one group: the group as scheduled and its members' mappings."""
+
+    group: FusionGroup
+    fronts: tuple[tuple[str, Front], ...]
+    vertices: tuple[int, ...]
+
+    def mappings(self) -> dict[str, Mapping]:
+        """Mapping of every tensor-core member."""
+        return {
+            name: front.mapping(vertex)
+            for (name, front), vertex in zip(self.fronts, self.vertices, strict=True)
+        }
+
+    def renamed(self, layers: tuple[str, ...]) -> Choice:
+        """The same choice for an identical group of other layers."""
+        names = dict(zip(self.group.layers, layers, strict=True))
+        group = replace(
+            self.group,
+            layers=layers,
+            resident_weights=frozenset(names[n] for n in self.group.resident_weights),
+        )
+        return Choice(group, tuple((names[n], f) for n, f in self.fronts), self.vertices)
+
+
+@dataclass(frozen=True)
+class GroupHull:
+    """Lower hull over all options of one group; `choices` are its vertices."""
+
+    energy: Floats
+    latency: Floats
+    choices: tuple[Choice, ...]
+
+    def __len__(self) -> int:
+        return len(self.choices)
+
+
+EMPTY = GroupHull(np.zeros(0), np.zeros(0), ())
+
+
+def merge(hulls: Iterable[GroupHull]) -> GroupHull:
+    """Lower hull of the union."""
+    parts = [h for h in hulls if len(h)]
+    if not parts:
+        return EMPTY
+    energy = np.concatenate([h.energy for h in parts])
+    latency = np.concatenate([h.latency for h in parts])
+    choices = [c for h in parts for c in h.choices]
+    keep = lower_hull(energy, latency)
+    return GroupHull(energy[keep], latency[keep], tuple(choices[i] for i in keep))
+
+
+def above(hull: tuple[Floats, Floats], energy: float, latency: float) -> bool:
+    """Whether a point can improve on `hull` for no slope."""
+    e, lat = hull
+    if not len(e):
+        return False
+    if energy >= e[-1]:
+        return latency >= lat[-1]
+    if energy < e[0]:
+        return False
+    return latency >= float(np.interp(energy, e, lat))
+
+
+class GroupSolver:
+    """Prices groups of one graph under one set of rules."""
+
+    def __init__(self, graph: Graph, rules: Rules, cache: FrontCache) -> None:
+        self.graph, self.rules, self.cache = graph, rules, cache
+
+    def alone(self, name: str) -> GroupHull:
+        """A layer that is not fused."""
+        layer = self.graph.by_name[name]
+        group = FusionGroup((name,))
+        if not isinstance(layer, TensorCoreLayer):
+            cost = group_cost(self.graph, group, {}, self.rules.target, self.rules.profile)[0]
+            choice = Choice(group, (), ())
+            return GroupHull(np.array([cost.energy_pj]), np.array([float(cost.latency_cycles)]), (choice,))
+        front = self.cache.front(LayerSpace.alone(shape_of(layer), self.rules))
+        if not len(front):
+            raise ScheduleError(
+                f"{name}: no mapping fits target {self.rules.target.name}: even the smallest tile needs more "
+                "scratchpad or accumulator than there is"
+            )
+        choices = tuple(Choice(group, ((name, front),), (i,)) for i in range(len(front)))
+        return GroupHull(front.energy, front.latency, choices)
+
+    def solve(
+        self,
+        layers: tuple[str, ...],
+        options: Iterable[FusionGroup],
+        known: tuple[Floats, Floats],
+    ) -> GroupHull:
+        """Hull over `options` of what beats `known` (the hull of the members unfused) somewhere."""
+        floors = []
+        for group in options:
+            try:
+                plan = plan_group(self.graph, group)
+            except ScheduleError:
+                continue
+            spaces = self._spaces(group, plan)
+            if spaces is None:
+                continue
+            host = self._host_cost(group, plan)
+            energy, latency = host
+            for name, space in spaces:
+                e, lat = self._floor(space)
+                energy += e
+                latency += lat
+            if not above(known, energy, latency):
+                floors.append((energy * latency, len(floors), energy, latency, group, plan, spaces, host))
+        best = EMPTY
+        bound = known
+        for _, _, energy, latency, group, plan, spaces, host in sorted(floors, key=lambda f: f[:2]):
+            if above(bound, energy, latency):
+                continue
+            hull = self._option(group, plan, spaces, host)
+            if not len(hull):
+                continue
+            best = merge((best, hull))
+            e, lat = np.concatenate([bound[0], hull.energy]), np.concatenate([bound[1], hull.latency])
+            keep = lower_hull(e, lat)
+            bound = (e[keep], lat[keep])
+        return best
+
+    def _option(
+        self,
+        group: FusionGroup,
+        plan: dict[str, Member],
+        spaces: list[tuple[str, LayerSpace]],
+        host: tuple[float, float],
+    ) -> GroupHull:
+        dosa = not self.rules.hw
+        fronts = []
+        for name, space in spaces:
+            front = self.cache.front(space, final=dosa and plan[name].writes_inside)
+            if not len(front):
+                return EMPTY
+            fronts.append((name, front))
+        energy, latency, vertices = minkowski([(f.energy, f.latency) for _, f in fronts])
+        choices = tuple(Choice(group, tuple(fronts), tuple(int(v) for v in row)) for row in vertices)
+        return GroupHull(energy + host[0], latency + host[1], choices)
+
+    def _host_cost(self, group: FusionGroup, plan: dict[str, Member]) -> tuple[float, float]:
+        """Adds inside the group."""
+        energy = latency = 0.0
+        for name in group.layers:
+            layer = self.graph.by_name[name]
+            if not isinstance(layer, TensorCoreLayer):
+                cost = host_cost(self.graph, layer, plan[name], self.rules.target, self.rules.profile)
+                energy += cost.energy_pj
+                latency += cost.latency_cycles
+        return energy, latency
+
+    def _spaces(self, group: FusionGroup, plan: dict[str, Member]) -> list[tuple[str, LayerSpace]] | None:
+        """Members' spaces, or None if what must be kept on chip does not fit."""
+        target, hw = self.rules.target, self.rules.hw
+        tensor_core = {
+            name: layer
+            for name in group.layers
+            if isinstance(layer := self.graph.by_name[name], TensorCoreLayer)
+        }
+        residents = sum(self.resident_size(tensor_core[name]) for name in group.resident_weights)
+        limit = target.scratchpad_rows if hw else target.scratchpad_bytes
+        if residents >= limit:
+            return None
+        live = {name: 0 for name in group.layers}
+        if hw:
+            if sum(self._box_bytes(m) for m in plan.values() if m.writes_inside) > target.tile_buffer_bytes:
+                return None
+        else:
+            live = self._live_bytes(group, plan)
+            if max(live.values()) + residents > limit:
+                return None
+        return [
+            (
+                name,
+                LayerSpace(
+                    shape_of(layer),
+                    plan[name].computed,
+                    self.rules,
+                    Placement(
+                        layer.input.tensor in plan[name].fused_inputs,
+                        plan[name].writes_inside,
+                        plan[name].writes_outside,
+                        name in group.resident_weights,
+                    ),
+                    residents + live[name],
+                ),
+            )
+            for name, layer in tensor_core.items()
+        ]
+
+    def resident_size(self, layer: TensorCoreLayer) -> int:
+        """Scratchpad rows (dosa: bytes) of the whole weight tensor."""
+        d = layer.dims
+        if not self.rules.hw:
+            return self.rules.target.element_bytes * d.G * d.K * d.C * d.R * d.S
+        if layer.op == "depthwise":
+            return d.G * d.R * d.S
+        space = LayerSpace.alone(shape_of(layer), self.rules)
+        return d.G * d.R * d.S * d.C * -(-d.K // space.block(d.K))
+
+    def _box_bytes(self, member: Member) -> int:
+        """Bytes of a fused tensor's largest region (legality.intermediate_bytes)."""
+        tensor = self.graph.tensors[self.graph.by_name[member.name].outputs[0]]
+        box = product([max(extents(axis)) for axis in member.needed])
+        return box * (tensor.size // product(member.size)) * self.rules.target.element_bytes
+
+    def _live_bytes(self, group: FusionGroup, plan: dict[str, Member]) -> dict[str, int]:
+        """Fused tensors alive in the scratchpad while each member runs."""
+        live = dict.fromkeys(group.layers, 0)
+        for i, name in enumerate(group.layers):
+            if not plan[name].writes_inside:
+                continue
+            readers = {c.name for c in self.graph.consumers(self.graph.by_name[name].outputs[0])}
+            last = max(j for j, other in enumerate(group.layers) if other in readers)
+            for alive in group.layers[i : last + 1]:
+                live[alive] += self._box_bytes(plan[name])
+        return live
+
+    def _floor(self, space: LayerSpace) -> tuple[float, float]:
+        """Cost with a scratchpad that holds everything: no mapping of the space is cheaper."""
+        b = space.bounds
+        n, p, q = b.N, b.P, b.Q
+        limit = space.rules.target.accumulator_rows
+        if n * p * q > limit:
+            n, p, q = best_inner(space, n, p, q, limit)
+        tile = {"K": b.K, "C": b.C, "R": b.R, "S": b.S, "N": b.N, "P": b.P, "Q": b.Q}
+        tile.update(k=space.block(b.K), n=n, p=p, q=q)
+        columns = {name: np.array([value], dtype=np.int64) for name, value in tile.items()}
+        costs = price(Points(space, columns, np.zeros(1, dtype=np.int64)))
+        return float(costs.energy[0]), float(costs.latency[0])
+
+
+def group_options(
+    graph: Graph, layers: tuple[str, ...], tiling: candidates.Tiling, tiles: Iterable[GroupTile] | None = None
+) -> Iterator[FusionGroup]:
+    """Group tiles x halo policies x sets of resident weights of one group.
+
+    `tiles` limits the group tiles; by default full-width rows of every candidate height, and blocks.
+    """
+    sizes: dict[str, tuple[int, int, int]] = {}
+    try:
+        for name in layers:
+            sizes[name] = output_size(graph.by_name[name], graph, sizes)
+    except ScheduleError:
+        return
+    n, p, q = sizes[layers[-1]]
+    weighted = [
+        name
+        for name in layers
+        if isinstance(layer := graph.by_name[name], TensorCoreLayer)
+        and graph.tensors[layer.weight.tensor].data is not None
+    ]
+    has_halo = any(
+        isinstance(layer := graph.by_name[name], TensorCoreLayer) and (layer.dims.R > 1 or layer.dims.S > 1)
+        for name in layers[1:]
+    )
+    if tiles is None:
+        tiles = all_tiles(n, p, q, tiling)
+    for tile in tiles:
+        halos: tuple[Halo, ...] = ("recompute",)
+        if has_halo and tile.Q == q and tile.P < p:
+            halos = ("retain", "recompute")
+        whole = (tile.N, tile.P, tile.Q) == (n, p, q)
+        for halo in halos:
+            for size in range(1 if whole else len(weighted) + 1):
+                for resident in combinations(weighted, size):
+                    yield FusionGroup(layers, tile, halo, frozenset(resident))
+
+
+def all_tiles(n: int, p: int, q: int, tiling: candidates.Tiling) -> Iterator[GroupTile]:
+    """Full-width tiles of every candidate height; square-ish blocks of power-of-two shares of the width."""
+    for batch in dict.fromkeys((1, n)):
+        for height in reversed(candidates.extents(p, tiling)):
+            yield GroupTile(batch, height, q)
+        share = 2
+        while share <= q:
+            width = -(-q // share)
+            for height in reversed(candidates.extents(p, tiling)):
+                yield GroupTile(batch, height, width)
+            share *= 2
+
+
+__all__ = ["Choice", "GroupHull", "GroupSolver", "NDArray", "all_tiles", "group_options", "merge"]

@@ -1,0 +1,137 @@
+"""Cut a graph into fusion groups: exact dynamic programming over what is done so far.
+
+The first layer not yet in a group decides the next group; what is done beyond it (open branches)
+is the state, so chains cost one state per layer and a residual block a handful.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import networkx as nx
+import numpy as np
+
+from converter.graph import Graph
+from optimizer.hull import HullResult, Solution, minimise_edp
+from optimizer.options import Choice, GroupHull
+
+Objective = Literal["edp", "energy", "latency"]
+Partition = tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    layers: tuple[str, ...]
+    rest: int
+    """Bit mask of the members after the first."""
+    hull: GroupHull
+
+
+class Partitioner:
+    """Minimises over partitions of a graph into candidate groups, each with its hull of options."""
+
+    def __init__(self, graph: Graph, hulls: dict[tuple[str, ...], GroupHull]) -> None:
+        self.graph = graph
+        self.position = {layer.name: i for i, layer in enumerate(graph.layers)}
+        self.starting: list[list[_Candidate]] = [[] for _ in graph.layers]
+        for layers, hull in hulls.items():
+            if len(hull):
+                mask = sum(1 << self.position[name] for name in layers[1:])
+                self.starting[self.position[layers[0]]].append(_Candidate(layers, mask, hull))
+
+    def best(self, objective: Objective) -> HullResult[Partition]:
+        """The best partition and a bound that holds for every partition into the candidates."""
+        if objective == "edp":
+            return minimise_edp(self.solve)
+        solution = self.solve(1.0, 1e-9) if objective == "energy" else self.solve(1e-9, 1.0)
+        return HullResult(solution, solution.energy if objective == "energy" else solution.latency, 1)
+
+    def solve(self, a: float, b: float) -> Solution[Partition]:
+        """Exact minimum of a * energy + b * latency."""
+        banned: set[tuple[str, ...]] = set()
+        while True:
+            solution = self._solve(a, b, banned)
+            cycle = self._deadlock(solution.choice)
+            if cycle is None:
+                return solution
+            banned.add(cycle)
+
+    def _solve(self, a: float, b: float, banned: set[tuple[str, ...]]) -> Solution[Partition]:
+        values: dict[int, tuple[float, int]] = {}
+        priced: list[list[tuple[float, int, _Candidate]]] = []
+        for candidates in self.starting:
+            row = []
+            for candidate in candidates:
+                if candidate.layers in banned:
+                    continue
+                weighted = a * candidate.hull.energy + b * candidate.hull.latency
+                vertex = int(np.argmin(weighted))
+                row.append((float(weighted[vertex]), vertex, candidate))
+            priced.append(row)
+        del values
+        # done[i]: states (layers beyond i that are already grouped) -> (cost, how it was reached)
+        count = len(self.graph.layers)
+        frontier: list[dict[int, tuple[float, tuple[int, int, int, _Candidate] | None]]]
+        frontier = [{} for _ in range(count + 1)]
+        frontier[0][0] = (0.0, None)
+        for i in range(count):
+            for state, (cost, _) in frontier[i].items():
+                if state & 1:
+                    self._reach(frontier, i + 1, state >> 1, cost, (i, state, -1, None))  # type: ignore[arg-type]
+                    continue
+                for value, vertex, candidate in priced[i]:
+                    rest = candidate.rest >> i
+                    if rest & state:
+                        continue
+                    self._reach(
+                        frontier, i + 1, (state | rest) >> 1, cost + value, (i, state, vertex, candidate)
+                    )
+        return self._trace(frontier)
+
+    @staticmethod
+    def _reach(frontier, index, state, cost, origin) -> None:  # type: ignore[no-untyped-def]
+        known = frontier[index].get(state)
+        if known is None or cost < known[0]:
+            frontier[index][state] = (cost, origin)
+
+    def _trace(self, frontier) -> Solution[Partition]:  # type: ignore[no-untyped-def]
+        energy = latency = 0.0
+        chosen: list[Choice] = []
+        origin = frontier[-1][0][1]
+        while origin is not None:
+            i, state, vertex, candidate = origin
+            if candidate is not None:
+                energy += float(candidate.hull.energy[vertex])
+                latency += float(candidate.hull.latency[vertex])
+                chosen.append(candidate.hull.choices[vertex])
+            origin = frontier[i][state][1]
+        return Solution(energy, latency, tuple(reversed(chosen)))
+
+    def _deadlock(self, partition: Partition) -> tuple[str, ...] | None:
+        """A group that waits for itself through others, if any (convex groups can deadlock in pairs)."""
+        group_of = {name: choice.group.layers for choice in partition for name in choice.group.layers}
+        quotient = nx.DiGraph()
+        for producer, consumer in self.graph.dag.edges:
+            if group_of[producer] != group_of[consumer]:
+                quotient.add_edge(group_of[producer], group_of[consumer])
+        try:
+            cycle = nx.find_cycle(quotient)
+        except nx.NetworkXNoCycle:
+            return None
+        return max((edge[0] for edge in cycle), key=len)
+
+
+def ordered(graph: Graph, partition: Partition) -> Partition:
+    """Groups in an order that runs producers before consumers, close to graph order."""
+    group_of = {name: i for i, choice in enumerate(partition) for name in choice.group.layers}
+    quotient = nx.DiGraph()
+    quotient.add_nodes_from(range(len(partition)))
+    for producer, consumer in graph.dag.edges:
+        if group_of[producer] != group_of[consumer]:
+            quotient.add_edge(group_of[producer], group_of[consumer])
+    position = {layer.name: i for i, layer in enumerate(graph.layers)}
+    order = nx.lexicographical_topological_sort(
+        quotient, key=lambda i: position[partition[i].group.layers[-1]]
+    )
+    return tuple(partition[i] for i in order)

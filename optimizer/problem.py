@@ -1,0 +1,125 @@
+"""One search: the graph, the rules, the clock, and the solvers that all methods share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from converter.graph import Graph
+from costmodel.evaluate import NetworkCost, evaluate
+from costmodel.schedule import FusionModel, LatencyModel, Schedule
+from optimizer.fronts import FrontCache, minkowski
+from optimizer.groups import candidate_groups, signature
+from optimizer.options import GroupHull, GroupSolver
+from optimizer.partition import Objective, Partition, Partitioner, ordered
+from optimizer.result import HistoryPoint
+from optimizer.space import Rules
+
+MethodName = Literal[
+    "gradient", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto", "exact"
+]
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Problem:
+    """What to optimise and how long; remembers fronts and the history of the best schedule."""
+
+    graph: Graph
+    rules: Rules
+    objective: Objective = "edp"
+    fusion: bool = True
+    fusion_model: FusionModel = "sound"
+    latency: LatencyModel = "roofline"
+    seed: int = 0
+    time_budget: float | None = None
+    progress: Progress | None = None
+    started: float = field(default_factory=time.monotonic)
+    history: list[HistoryPoint] = field(default_factory=list)
+    steps: int = 0
+
+    @cached_property
+    def fronts(self) -> FrontCache:
+        """Fronts of single layers, shared by everything in this search."""
+        return FrontCache()
+
+    @cached_property
+    def groups(self) -> GroupSolver:
+        """Prices groups."""
+        return GroupSolver(self.graph, self.rules, self.fronts)
+
+    @cached_property
+    def alone(self) -> dict[tuple[str, ...], GroupHull]:
+        """Every layer unfused.
+
+        Raises:
+            ScheduleError: a layer of which not even the smallest tile fits.
+        """
+        return {(layer.name,): self.groups.alone(layer.name) for layer in self.graph.layers}
+
+    @property
+    def seconds(self) -> float:
+        """Since the search started."""
+        return time.monotonic() - self.started
+
+    def out_of_time(self, share: float = 1.0) -> bool:
+        """Whether `share` of the time budget is used up."""
+        return self.time_budget is not None and self.seconds > share * self.time_budget
+
+    def say(self, message: str) -> None:
+        """Live progress."""
+        if self.progress is not None:
+            self.progress(message)
+
+    def candidates(self, most: int) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """Groups of up to `most` layers that may fuse: {group: the first identical group}."""
+        if not self.fusion:
+            return {}
+        first: dict[object, tuple[str, ...]] = {}
+        found = {}
+        for layers in candidate_groups(self.graph, most, adds=self.rules.hw):
+            found[layers] = first.setdefault(signature(self.graph, layers), layers)
+        return found
+
+    def unfused(self, layers: tuple[str, ...]) -> tuple[object, object]:
+        """Hull of a group's members run one by one."""
+        hulls = [self.alone[(name,)] for name in layers]
+        energy, latency, _ = minkowski([(h.energy, h.latency) for h in hulls])
+        return energy, latency
+
+    def schedule(self, partition: Partition) -> Schedule:
+        """The legal schedule that a partition describes."""
+        partition = ordered(self.graph, partition)
+        mappings = {name: m for choice in partition for name, m in choice.mappings().items()}
+        return Schedule(
+            self.graph,
+            self.rules.target,
+            mappings,
+            tuple(choice.group for choice in partition),
+            self.rules.profile,
+            self.fusion_model,
+        )
+
+    def cost(self, schedule: Schedule) -> NetworkCost:
+        """Exact cost under this search's latency model."""
+        return evaluate(schedule, self.latency)
+
+    def record(self, edp: float, feasible: float = float("nan")) -> None:
+        """Note the best EDP (uJ x cycles) known now, and show it."""
+        best = min([edp, *(self.history[-1:] and [self.history[-1].best_edp])])
+        self.history.append(HistoryPoint(self.seconds, self.steps, best, feasible))
+        share = "" if feasible != feasible else f", {feasible:.0%} feasible"
+        self.say(f"step {self.steps}: best EDP {best:.4g} uJ x cycles{share}")
+
+
+def value(objective: Objective, energy: float, latency: float) -> float:
+    """The objective in the units of SearchResult.lower_bound, from pJ and cycles."""
+    return {"edp": energy * latency * 1e-6, "energy": energy, "latency": latency}[objective]
+
+
+def partitioner(problem: Problem, fused: dict[tuple[str, ...], GroupHull]) -> Partitioner:
+    """Over all layers alone and the given groups."""
+    return Partitioner(problem.graph, {**problem.alone, **fused})

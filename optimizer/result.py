@@ -1,0 +1,55 @@
+"""What a search returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from costmodel.evaluate import NetworkCost
+from costmodel.schedule import Schedule
+
+BoundKind = Literal["proven", "relaxed"]
+
+
+class HistoryPoint(NamedTuple):
+    """Best legal schedule known at a moment of the search; EDP in uJ x cycles."""
+
+    seconds: float
+    step: int
+    best_edp: float
+    feasible_share: float
+    """Share of the candidates looked at last that were legal as they were (nan: not applicable)."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A legal schedule, its exact cost and what is known about how good it can get.
+
+    `lower_bound` is in the unit of the objective (EDP: uJ x cycles, energy: pJ, latency: cycles).
+    `bound` says what it covers: `proven`, every schedule of the searched space (canonical mappings,
+    all candidate groups); `relaxed`, any schedule at all (a floor that may be out of reach).
+    """
+
+    schedule: Schedule
+    cost: NetworkCost
+    lower_bound: float
+    bound: BoundKind
+    method: str
+    seconds: float
+    steps: int
+    history: tuple[HistoryPoint, ...]
+    objective: str = "edp"
+
+    @property
+    def value(self) -> float:
+        """The objective reached, in the unit of `lower_bound`."""
+        return {
+            "edp": self.cost.edp_uj_cycles,
+            "energy": self.cost.energy_pj,
+            "latency": float(self.cost.latency_cycles),
+        }[self.objective]
+
+    @property
+    def gap(self) -> float:
+        """value / lower_bound - 1."""
+        return self.value / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")

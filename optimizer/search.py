@@ -1,0 +1,91 @@
+"""`optimize`: the one entry point of every search method."""
+
+from __future__ import annotations
+
+from converter.graph import Graph
+from costmodel.schedule import FusionModel, LatencyModel, Profile, Schedule
+from costmodel.target import Target
+from optimizer.candidates import Tiling
+from optimizer.exact import exact, layerwise
+from optimizer.partition import Objective
+from optimizer.problem import MethodName, Problem, Progress, value
+from optimizer.result import BoundKind, SearchResult
+from optimizer.space import Rules
+
+
+def optimize(
+    graph: Graph,
+    target: Target,
+    *,
+    profile: Profile = "hw",
+    method: MethodName = "gradient",
+    objective: Objective = "edp",
+    fusion: bool = True,
+    fusion_model: FusionModel = "sound",
+    latency: LatencyModel = "roofline",
+    tiling: Tiling = "ragged",
+    row_packing: bool = True,
+    seed: int = 0,
+    time_budget: float | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Search the mapping of every layer and the fusion of the graph; the schedule is always legal.
+
+    Args:
+        graph: What to run.
+        target: On what.
+        profile: `hw` decides what is emitted, `dosa` compares with published numbers.
+        method: How to search.
+        objective: What to minimise.
+        fusion: Whether layers may be fused.
+        fusion_model: `sound`, or the literature's (`paper`).
+        latency: Latency model of the returned cost; the search itself uses `roofline`.
+        tiling: `divisor` restricts tiles to divisors.
+        row_packing: Whether kernel taps may share the array rows of a layer with few channels.
+        seed: Equal seeds give equal schedules (unless `time_budget` cuts the search short).
+        time_budget: Seconds after which to return the best schedule known.
+        progress: Called with a line of text now and then.
+
+    Raises:
+        ScheduleError: a layer does not fit the target at any tile size.
+        ValueError: an unknown method.
+    """
+    problem = Problem(
+        graph,
+        Rules(target, profile, tiling, row_packing),
+        objective,
+        fusion,
+        fusion_model,
+        latency,
+        seed,
+        time_budget,
+        progress,
+    )
+    schedule, bound, kind = _search(problem, method)
+    cost = problem.cost(schedule)
+    return SearchResult(
+        schedule=schedule,
+        cost=cost,
+        lower_bound=bound,
+        bound=kind,
+        method=method,
+        seconds=problem.seconds,
+        steps=problem.steps,
+        history=tuple(problem.history),
+        objective=objective,
+    )
+
+
+def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundKind]:
+    scale = 1e-6 if problem.objective == "edp" else 1.0
+    if method in ("exact", "gradient") and problem.fusion:  # gradient: follows
+        result, complete = exact(problem)
+        kind: BoundKind = "proven" if complete else "relaxed"
+        return problem.schedule(result.best.choice), result.lower_bound * scale, kind
+    if method in ("layerwise", "exact", "gradient"):
+        alone = layerwise(problem)
+        return problem.schedule(alone.best.choice), alone.lower_bound * scale, "proven"
+    raise ValueError(f"unknown method {method!r}")
+
+
+__all__ = ["optimize", "value"]

@@ -1,0 +1,159 @@
+"""The map-space of one layer on one target: bounds, rules and candidate tiles.
+
+A `LayerSpace` has everything that decides a layer's mapping and nothing that does not (no names, no
+tensors), so that layers with equal spaces are solved once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converter.dims import Dim, Dims
+from costmodel.schedule import Profile
+from costmodel.shape import LayerShape, Region, extents, whole
+from costmodel.target import Target
+from costmodel.tiling import box_rows, fetched_rows, unclipped_rows
+from costmodel.traffic import ALONE, Placement
+from optimizer import candidates
+from optimizer.candidates import Tiling
+
+Ints = NDArray[np.int64]
+Outline = tuple[tuple[int, int], ...]
+"""Distinct extents of a dimension's regions with how often each occurs."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for every layer of one search."""
+
+    target: Target = field(hash=False)
+    profile: Profile = "hw"
+    tiling: Tiling = "ragged"
+    row_packing: bool = True
+
+    @property
+    def hw(self) -> bool:
+        """Row-granular capacity, double buffering, clipped boxes, four-byte partial sums."""
+        return self.profile == "hw"
+
+
+@dataclass(frozen=True)
+class LayerSpace:
+    """Bounds and rules of one layer's mapping, alone or as a member of a fusion group."""
+
+    shape: LayerShape
+    region: Region
+    rules: Rules
+    placement: Placement = ALONE
+    reserved: int = 0
+    """Scratchpad rows (profile dosa: bytes) that the rest of the group occupies."""
+
+    @classmethod
+    def alone(cls, shape: LayerShape, rules: Rules) -> LayerSpace:
+        """The space of a layer that is not fused."""
+        return cls(shape, whole(shape.dims), rules)
+
+    @cached_property
+    def outlines(self) -> dict[str, Outline]:
+        """Extents of N, P and Q over all regions."""
+        result = {}
+        for dim, intervals in zip(("N", "P", "Q"), self.region, strict=True):
+            values, times = np.unique(extents(intervals), return_counts=True)
+            result[dim] = tuple((int(v), int(t)) for v, t in zip(values, times, strict=True))
+        return result
+
+    @cached_property
+    def bounds(self) -> Dims:
+        """Largest extent of every dimension that one run of the nest sees."""
+        return self.shape.dims.replace({d: outline[-1][0] for d, outline in self.outlines.items()})  # type: ignore[misc]
+
+    @cached_property
+    def column_dim(self) -> Dim:
+        """The dimension unrolled over the array columns."""
+        return "G" if self.shape.is_depthwise else "K"
+
+    @property
+    def side(self) -> int:
+        """Rows, and columns, of the array."""
+        return self.rules.target.side
+
+    def block(self, extent: int, most: int | None = None) -> int:
+        """Spatial factor for `extent` indices: as many lanes as there are (a divisor if tiling is)."""
+        most = self.side if most is None else most
+        if self.rules.tiling == "divisor":
+            return max(d for d in candidates.divisors(extent) if d <= most)
+        return min(extent, most)
+
+    def packed_taps(self, channels: int, taps: int) -> int:
+        """Kernel columns packed next to `channels` on the array rows (rows.S)."""
+        if not self.packs or channels != self.shape.dims.C or channels > self.side:
+            return 1
+        return self.block(taps, min(taps, self.side // channels))
+
+    @property
+    def packs(self) -> bool:
+        """Whether kernel taps may share the array rows with channels."""
+        return self.rules.row_packing and self.rules.target.has_row_packing and not self.shape.is_depthwise
+
+    @cached_property
+    def groups_at_once(self) -> int:
+        """Tile extent of G: groups share no operand, so one array block of them at a time is never worse."""
+        return self.block(self.shape.dims.G) if self.shape.is_depthwise else 1
+
+    def tiles(self, dim: Dim) -> tuple[int, ...]:
+        """Scratchpad-tile extents worth trying, ascending."""
+        size = self.bounds[dim]
+        if dim == "G":
+            return (self.groups_at_once,)
+        if dim in ("K", "C"):
+            return candidates.blocked_extents(size, min(size, self.side), self.rules.tiling)
+        return candidates.extents(size, self.rules.tiling)
+
+    def accumulator_limit(self, split: bool) -> int:
+        """Accumulator rows (dosa: words per column) for one output tile; `split`: there are several."""
+        rows = self.rules.target.accumulator_rows
+        return rows // 2 if split and self.rules.hw else rows
+
+    def outline(self, dim: Dim) -> Outline:
+        """Extents of any dimension over all regions."""
+        return self.outlines.get(dim, ((self.shape.dims[dim], 1),))
+
+    def total(self, dim: Dim) -> int:
+        """Indices computed over all regions (more than the bound where halo is computed again)."""
+        return sum(extent * times for extent, times in self.outline(dim))
+
+    def runs(self) -> int:
+        """Runs of the loop nest: group tiles, 1 for a layer alone."""
+        return len(self.region.N) * len(self.region.P) * len(self.region.Q)
+
+    def input_positions(self, dim: Dim, out: int, taps: int) -> int:
+        """Rows (dim P) or columns (dim Q) of the image fetched by one pass over all tiles."""
+        window = self.shape.height if dim == "P" else self.shape.width
+        intervals = self.region.P if dim == "P" else self.region.Q
+        if self.rules.hw:
+            return fetched_rows(window, intervals, out, taps)
+        return unclipped_rows(window, extents(intervals), out, taps)
+
+    def box(self, dim: Dim, out: int, taps: int) -> int:
+        """Rows (dim P) or columns (dim Q) that a tile's input occupies on chip."""
+        window = self.shape.height if dim == "P" else self.shape.width
+        if not self.rules.hw:
+            return (out - 1) * window.stride + (taps - 1) * window.dilation + 1
+        return box_rows(window, out, taps)
+
+
+def tile_count(outline: Outline, *sizes: Ints) -> Ints:
+    """Innermost tiles that really occur when every extent is cut by sizes[0], each piece by sizes[1]."""
+    total = np.zeros(np.broadcast_shapes(*(s.shape for s in sizes)), dtype=np.int64)
+    for extent, times in outline:
+        outer = np.minimum(sizes[0], extent)
+        if len(sizes) == 1:
+            total += times * (-(-extent // outer))
+        else:
+            full, tail = extent // outer, extent % outer
+            total += times * (full * -(-outer // sizes[1]) + -(-tail // sizes[1]))
+    return total
