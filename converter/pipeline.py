@@ -20,7 +20,8 @@ from converter.normalise import normalise
 from converter.plan import plan
 from converter.program import program_of
 from converter.qdq import quantised_model
-from converter.quantise import quantise, stored_values
+from converter.quantise import quantise
+from converter.scales import stored_values
 
 QuantizeMode = Literal["auto", "int8", "none"]
 Progress = Callable[[str], None]

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from converter.operators import KEEPS_SCALE, WEIGHTED, linear_factor
+from converter.operators import WEIGHTED
 from converter.plan import Step
 from converter.program import Node, Program
-
-INT8_MAX = 127
+from converter.scales import INT8_MAX, assign_scales, symmetric_scale
 
 
 @dataclass(frozen=True)
@@ -37,24 +36,6 @@ class Quantisation:
     scales: Mapping[str, float]
     weights: Mapping[str, Quantised]
     biases: Mapping[str, Quantised]
-
-
-def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
-    """Float activations that a layer writes or the graph takes in."""
-    values = [v for v in program.inputs if program.is_float(v)]
-    for step in steps:
-        outputs = (step.output,) if len(step.nodes) > 1 else step.nodes[-1].outputs
-        values.extend(v for v in outputs if v and program.is_float(v))
-    return tuple(dict.fromkeys(values))
-
-
-def symmetric_scale(low: float, high: float) -> float:
-    """Scale that maps the larger bound to 127 (float32; 1 for an all-zero range)."""
-    bound = np.float32(max(abs(low), abs(high)))
-    scale = bound / np.float32(INT8_MAX)
-    if not np.isfinite(scale) or scale < np.finfo(np.float32).tiny:
-        return 1.0
-    return float(scale)
 
 
 def to_int8(array: np.ndarray, scale: float) -> np.ndarray:
@@ -78,11 +59,7 @@ def quantise(
         known: scales that an imported quantised model prescribes, by value or constant name.
     """
     known = known or {}
-    scales = {
-        value: known.get(value, symmetric_scale(*ranges[value])) for value in stored_values(program, steps)
-    }
-    for step in steps:
-        _tie_scales(program, step, scales)
+    scales = assign_scales(program, steps, ranges, known)
     weights: dict[str, Quantised] = {}
     biases: dict[str, Quantised] = {}
     for step in steps:
@@ -98,19 +75,6 @@ def quantise(
             integers = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
             biases[step.name] = Quantised(integers, float(accumulator))
     return Quantisation(scales, weights, biases)
-
-
-def _tie_scales(program: Program, step: Step, scales: dict[str, float]) -> None:
-    if step.source not in scales:
-        return
-    if step.kind == "lookup":
-        factor = linear_factor(program, step.nodes)
-        if factor is not None:
-            scales[step.output] = float(np.float32(scales[step.source]) * np.float32(factor))
-    elif step.head.op in KEEPS_SCALE:
-        for output in step.head.outputs:
-            if output:
-                scales[output] = scales[step.source]
 
 
 def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:

@@ -9,8 +9,10 @@ from typing import NoReturn
 
 import yaml
 
+from converter.errors import ModelError
 
-class TimeloopFormatError(ValueError):
+
+class TimeloopFormatError(ModelError):
     """A Timeloop file that cannot be read; the message is `file:line: field: what and remedy`."""
 
 

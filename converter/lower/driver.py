@@ -20,7 +20,22 @@ from converter.strided import dense
 from converter.subgraph import Subgraph
 
 _IMAGE_READERS = frozenset(
-    ["Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "Resize", "Upsample", "BatchNormalization", "InstanceNormalization", "LRN", "DepthToSpace", "SpaceToDepth"]
+    [
+        "Conv",
+        "ConvTranspose",
+        "MaxPool",
+        "AveragePool",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "LpPool",
+        "Resize",
+        "Upsample",
+        "BatchNormalization",
+        "InstanceNormalization",
+        "LRN",
+        "DepthToSpace",
+        "SpaceToDepth",
+    ]
 )
 
 

@@ -1,0 +1,124 @@
+"""Convolutions and matrix products in exact integer arithmetic.
+
+ONNX Runtime's float32 kernels are exact as long as every partial sum is an integer below 2^24,
+whatever the order of additions.  The bound 128 * sum(|weights|) proves that per output channel;
+where it fails the reduction is cut into pieces that satisfy it, and the pieces are added in int32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.graph import TensorCoreLayer
+from converter.reference.emit import Emit
+
+_EXACT = 2**24
+_LARGEST_INPUT = 128
+#: Two computed operands: 1024 products of at most 128 * 128 stay within 2^24.
+_EXACT_LENGTH = _EXACT // (_LARGEST_INPUT * _LARGEST_INPUT)
+
+
+def product(emit: Emit, layer: TensorCoreLayer) -> None:
+    """acc = sum(input * weight) + bias in int32, ReLU, then sat8(rne(float32(acc) * scale))."""
+    dims = layer.dims
+    accumulator = _matrix(emit, layer) if layer.op in ("gemm", "bmm") else _convolution(emit, layer)
+    if layer.bias is not None:
+        bias = np.asarray(emit.tensors[layer.bias].data).reshape(dims.G, 1, 1, 1, dims.K)
+        accumulator = emit.op("Add", accumulator, emit.constant(bias.astype(np.int32)))
+    if layer.activation == "relu":
+        accumulator = emit.op("Max", accumulator, emit.constant(np.int32(0)))
+    result = emit.saturate(emit.scaled(accumulator, layer.scale))
+    sizes = (dims.G, dims.N, dims.P, dims.Q, dims.K)
+    emit.write(layer.output.tensor, result, layer.output.offset, sizes, layer.output.strides)
+
+
+def _convolution(emit: Emit, layer: TensorCoreLayer) -> str:
+    dims, view = layer.dims, layer.input
+    height, width = layer.input_size
+    sizes = (dims.N, dims.G, dims.C, height, width)
+    g, n, h, w, c = view.strides
+    image = emit.read(view.tensor, view.offset, sizes, (n, g, c, h, w))
+    image = emit.cast(image, "float32")
+    weight = _constant_weight(emit, layer).transpose(0, 4, 3, 1, 2)  # G K C R S
+    out: str | None = None
+    for begin, end in _pieces(weight, 2):
+        piece = image
+        if end - begin < dims.C:
+            piece = emit.op("Slice", image, emit.ints([begin]), emit.ints([end]), emit.ints([2]))
+        piece = emit.reshape(piece, (dims.N, dims.G * (end - begin), height, width))
+        kernel = weight[:, :, begin:end].reshape(dims.G * dims.K, end - begin, dims.R, dims.S)
+        part = emit.op(
+            "Conv",
+            piece,
+            emit.constant(kernel.astype(np.float32)),
+            group=dims.G,
+            kernel_shape=[dims.R, dims.S],
+            strides=layer.stride,
+            dilations=layer.dilation,
+            pads=layer.pads,
+        )
+        part = emit.cast(part, "int32")
+        out = part if out is None else emit.op("Add", out, part)
+    assert out is not None
+    out = emit.reshape(out, (dims.N, dims.G, dims.K, dims.P, dims.Q))
+    return emit.op("Transpose", out, perm=[1, 0, 3, 4, 2])
+
+
+def _matrix(emit: Emit, layer: TensorCoreLayer) -> str:
+    dims, view = layer.dims, layer.input
+    rows = dims.N * dims.P * dims.Q
+    left = emit.read(view.tensor, view.offset, (dims.G, dims.N, dims.P, dims.Q, dims.C), view.strides)
+    left = emit.cast(emit.reshape(left, (dims.G, rows, dims.C)), "float32")
+    data = emit.tensors[layer.weight.tensor].data
+    if data is None:
+        g, _, _, c, k = layer.weight.strides
+        right = emit.read(
+            layer.weight.tensor, layer.weight.offset, (dims.G, dims.C, dims.K), (g, c, k)
+        )
+        right = emit.cast(right, "float32")
+        pieces = [(i, min(i + _EXACT_LENGTH, dims.C)) for i in range(0, dims.C, _EXACT_LENGTH)]
+    else:
+        matrix = _constant_weight(emit, layer).reshape(dims.G, dims.C, dims.K)
+        right = emit.constant(matrix.astype(np.float32))
+        pieces = _pieces(matrix, 1)
+    out: str | None = None
+    for begin, end in pieces:
+        a, b = left, right
+        if end - begin < dims.C:
+            a = emit.op("Slice", left, emit.ints([begin]), emit.ints([end]), emit.ints([2]))
+            b = emit.op("Slice", right, emit.ints([begin]), emit.ints([end]), emit.ints([1]))
+        part = emit.cast(emit.op("MatMul", a, b), "int32")
+        out = part if out is None else emit.op("Add", out, part)
+    assert out is not None
+    return emit.reshape(out, (dims.G, dims.N, dims.P, dims.Q, dims.K))
+
+
+def _constant_weight(emit: Emit, layer: TensorCoreLayer) -> np.ndarray:
+    """Weights [G, R, S, C, K] as a numpy view of the constant."""
+    data = np.asarray(emit.tensors[layer.weight.tensor].data).reshape(-1)
+    dims = layer.dims
+    return np.lib.stride_tricks.as_strided(
+        data[layer.weight.offset :],
+        (dims.G, dims.R, dims.S, dims.C, dims.K),
+        tuple(stride * data.itemsize for stride in layer.weight.strides),
+        writeable=False,
+    )
+
+
+def _pieces(weight: np.ndarray, axis: int) -> list[tuple[int, int]]:
+    """Ranges of the C axis over which every output channel's sum of |weights| is small enough.
+
+    `weight` is [G, K, C, R, S] with axis 2, or [G, C, K] with axis 1.
+    """
+    magnitude = np.abs(weight.astype(np.int32))
+    other = (3, 4) if axis == 2 else ()
+    per_channel = magnitude.sum(axis=other) if other else magnitude
+    per_channel = np.moveaxis(per_channel, axis, 0).reshape(weight.shape[axis], -1)
+    pieces, begin = [], 0
+    running = np.zeros(per_channel.shape[1], np.int64)
+    for i, row in enumerate(per_channel):
+        if i > begin and int((running + row).max()) * _LARGEST_INPUT > _EXACT:
+            pieces.append((begin, i))
+            begin, running = i, np.zeros_like(running)
+        running = running + row
+    return [*pieces, (begin, weight.shape[axis])]

@@ -1,0 +1,110 @@
+"""One scale per stored value: calibrated ranges, and values that must share a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from converter.operators import KEEPS_SCALE, linear_factor
+from converter.plan import Step
+from converter.program import Program
+
+INT8_MAX = 127
+_TOLERATED_RATIO = 2.0
+
+
+def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
+    """Float activations that a layer writes or the graph takes in."""
+    values = [v for v in program.inputs if program.is_float(v)]
+    for step in steps:
+        outputs = (step.output,) if len(step.nodes) > 1 else step.nodes[-1].outputs
+        values.extend(v for v in outputs if v and program.is_float(v))
+    return tuple(dict.fromkeys(values))
+
+
+def symmetric_scale(low: float, high: float) -> float:
+    """Scale that maps the larger bound to 127 (float32; 1 for an all-zero range)."""
+    bound = np.float32(max(abs(low), abs(high)))
+    scale = bound / np.float32(INT8_MAX)
+    if not np.isfinite(scale) or scale < np.finfo(np.float32).tiny:
+        return 1.0
+    return float(scale)
+
+
+def assign_scales(
+    program: Program,
+    steps: Sequence[Step],
+    ranges: Mapping[str, tuple[float, float]],
+    known: Mapping[str, float],
+) -> dict[str, float]:
+    """Scales of all stored values.
+
+    Values that only move elements share one scale.  The two operands of a residual add do too
+    (the larger of both): then their sum is exact in int32 and only the result is rounded, as in
+    ONNX Runtime, while Gemmini would round each operand first.  An operand that others read as
+    well keeps its own scale if sharing would make it more than 2 times coarser.
+    Scales that an imported model prescribes (`known`) never change.
+    """
+    scales = {
+        value: float(np.float32(known.get(value, symmetric_scale(*ranges[value]))))
+        for value in stored_values(program, steps)
+    }
+    groups = _Groups(scales, known)
+    for step in steps:
+        if step.kind == "node" and step.head.op in KEEPS_SCALE:
+            for output in step.head.outputs:
+                if output in scales and step.source in scales:
+                    groups.follow(output, step.source)
+    for step in steps:
+        operands = list(program.activations(step.head))
+        if step.kind == "node" and step.head.op == "Add" and not step.mask and len(operands) == 2:
+            a, b = operands
+            if a in scales and b in scales and not {a, b} & known.keys():
+                coarse, fine = (a, b) if groups.scale(a) >= groups.scale(b) else (b, a)
+                cheap = groups.scale(coarse) <= _TOLERATED_RATIO * groups.scale(fine)
+                if cheap or len(program.consumers(fine)) == 1:
+                    groups.join(a, b)
+    for value in scales:
+        scales[value] = groups.scale(value)
+    for step in steps:
+        if step.kind == "lookup" and step.source in scales and step.output in scales:
+            factor = linear_factor(program, step.nodes)
+            if factor is not None:
+                scales[step.output] = float(np.float32(scales[step.source]) * np.float32(factor))
+        elif step.kind == "node" and step.head.op in KEEPS_SCALE and step.source in scales:
+            for output in step.head.outputs:
+                if output in scales:
+                    scales[output] = scales[step.source]
+    return scales
+
+
+class _Groups:
+    """Disjoint sets of values with one scale each."""
+
+    def __init__(self, scales: Mapping[str, float], known: Mapping[str, float]) -> None:
+        self._parent = {value: value for value in scales}
+        self._scale = dict(scales)
+        self._fixed = set(known)
+
+    def _root(self, value: str) -> str:
+        while self._parent[value] != value:
+            value = self._parent[value]
+        return value
+
+    def scale(self, value: str) -> float:
+        """Scale of the set that holds a value."""
+        return self._scale[self._root(value)]
+
+    def follow(self, value: str, leader: str) -> None:
+        """`value` takes the scale of `leader`, and of whatever that is joined with later."""
+        root = self._root(value)
+        if root != self._root(leader):
+            self._parent[root] = self._root(leader)
+
+    def join(self, a: str, b: str) -> None:
+        """One scale for both: the larger."""
+        first, second = self._root(a), self._root(b)
+        if first != second and not {first, second} & self._fixed:
+            self._scale[first] = max(self._scale[first], self._scale[second])
+            self._parent[second] = first
