@@ -9,13 +9,16 @@ inner to outer.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from converter.dims import DIMS, Dim, Dims
 from converter.timeloop import OPERANDS, TimeloopProblem
 from converter.timeloop_yaml import Entry, read_root
+from costmodel.legality import occupancy
 from costmodel.mapping import Mapping, MappingError, Order
+from costmodel.shape import shape_of
 from costmodel.target import Target
 from costmodel.timeloop_nest import LOOPS, STORAGE, Factor, Loops, Nest, StorageLevel, mapping_of
 
@@ -52,10 +55,9 @@ def read_mapping(path: Path, problem: TimeloopProblem) -> Mapping:
         MappingError: factors that do not multiply to the bounds; the message names file and line.
     """
     root = read_root(path, "mapping")
-    entries = root.keys()["nodes"] if root.is_map and "nodes" in root.keys() else root
     directives: dict[Loops, _Directive] = {}
     kept: dict[StorageLevel, tuple[Entry, frozenset[str]]] = {}
-    for entry in entries.items():
+    for entry in _directives(root):
         keys = entry.keys()
         for required in ("target", "type"):
             if required not in keys:
@@ -82,37 +84,27 @@ def read_mapping(path: Path, problem: TimeloopProblem) -> Mapping:
 
 
 def check_tiles(path: Path, problem: TimeloopProblem, mapping: Mapping, target: Target) -> None:
-    """Whether the tiles fit the target by Timeloop's rule: kept words at a level <= its entries.
+    """Whether the tiles fit the target by Timeloop's rule (kept words at a level <= its entries).
 
     Raises:
-        MappingError: the level that overflows, naming the directive to shrink.
+        MappingError: the first level that overflows; the message names the directive to shrink.
     """
-    d = problem.layer.dims
-    l2, l1 = mapping.tile_l2, mapping.tile_l1
-    layer = problem.layer
-    height = (l2.P - 1) * layer.stride[0] + (l2.R - 1) * layer.dilation[0] + 1
-    width = (l2.Q - 1) * layer.stride[1] + (l2.S - 1) * layer.dilation[1] + 1
-    weights = l2.G * l2.K * l2.C * l2.R * l2.S
-    inputs = l2.G * l2.N * l2.C * height * width
-    outputs = l1.G * l1.N * l1.K * l1.P * l1.Q
-    columns, rows = mapping.cols.product, mapping.rows.product
-    checks = (
-        ("Registers", "weights per element", mapping.trips("L0", d), 1),
-        ("Scratchpad", "W + I bytes", (weights + inputs) * target.element_bytes, target.scratchpad_bytes),
-        ("Accumulator", "words per column", -(-outputs // columns), target.accumulator_rows),
-        ("Scratchpad", "spatial factors (array columns)", columns, target.side),
-        ("Accumulator", "spatial factors (array rows)", rows, target.side),
+    used = occupancy(shape_of(problem.layer), mapping, target, "dosa")
+    block = mapping.trips("L0", problem.layer.dims)
+    held, slice_words = used.weights + used.inputs, target.accumulator_rows
+    limits: tuple[tuple[Loops, str, int, int], ...] = (
+        (LOOPS[0], "weights per processing element", block.G * block.K * block.C * block.R * block.S, 1),
+        (LOOPS[1], "rows unrolled", mapping.rows.product, target.side),
+        (LOOPS[3], "columns unrolled", mapping.cols.product, target.side),
+        (LOOPS[2], "words of Outputs per column", used.outputs, slice_words),
+        (LOOPS[4], "bytes of Weights and Inputs", held, target.scratchpad_bytes),
     )
-    root = read_root(path, "mapping")
-    for level, what, size, limit in checks:
-        if isinstance(size, Dims):
-            size = size.G * size.K * size.C * size.R * size.S
+    for loops, what, size, limit in limits:
         if size > limit:
-            kind = "spatial" if "spatial" in what else "temporal"
-            where = _find(root, level, kind)
+            where = _find(_directives(read_root(path, "mapping")), loops)
             raise MappingError(
-                f"{path}:{where.line}: {where.field}.factors: {what} at {level}: {size} exceed {limit} "
-                f"of target {target.name}"
+                f"{path}:{where.line}: {where.field}: {loops}: {size} {what}, "
+                f"target {target.name} has {limit}"
             )
 
 
@@ -197,16 +189,22 @@ def _check_kept(root: Entry, kept: dict[StorageLevel, tuple[Entry, frozenset[str
             entry.fail(f"{level} keeps {have}; Gemmini's keeps {right} only (bypass the others)")
 
 
-def _find(root: Entry, level: str, kind: str) -> Entry:
-    """The last directive for a level and kind; the whole mapping if there is none."""
-    found = root
-    entries = root.keys()["nodes"] if root.is_map and "nodes" in root.keys() else root
-    for entry in entries.items():
+def _directives(root: Entry) -> Iterator[Entry]:
+    """The directives; some front-end files have them under `nodes`."""
+    nodes = root.keys().get("nodes") if root.is_map else root
+    return (nodes or root).items()
+
+
+def _find(directives: Iterator[Entry], loops: Loops) -> Entry:
+    """Factors of the directive that set these loops: the last one wins, as in Timeloop."""
+    names = {**_LEVELS, **_FAN_OUTS} if loops.kind == "spatial" else _LEVELS
+    found = None
+    for entry in directives:
         keys = entry.keys()
-        name = keys["target"].text().lower()
-        target = {**_LEVELS, **_FAN_OUTS}.get(name) if kind == "spatial" else _LEVELS.get(name)
-        if target == level and keys["type"].text() == kind:
-            found = entry
+        found = found or entry
+        if keys["type"].text() == loops.kind and names.get(keys["target"].text().lower()) == loops.level:
+            found = keys.get("factors", entry)
+    assert found is not None, "a mapping that exceeds a limit has directives"
     return found
 
 

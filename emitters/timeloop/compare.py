@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from converter.timeloop import OPERANDS
 from costmodel.energy import energy_breakdown
-from costmodel.latency import roofline
+from costmodel.latency import bandwidths
 from costmodel.schedule import Schedule
 from costmodel.shape import shape_of, whole
+from costmodel.sliding_window import sliding_input_words
 from costmodel.target import Target
-from costmodel.traffic import Memory, Move, layer_traffic
+from costmodel.traffic import LayerTraffic, Memory, Move, layer_traffic
 from emitters.timeloop.index import Index, IndexEntry
-from emitters.timeloop.stats import Stats, StatsError, read_stats
+from emitters.timeloop.stats import Accesses, Stats, StatsError, read_stats
 from emitters.timeloop.units import Unit, units_of
 
 ENERGY_TOLERANCE = 1e-3
@@ -29,7 +32,11 @@ _LEVEL: dict[Memory, str] = {
     "dram": "DRAM",
 }
 _SPACE = {"W": "Weights", "I": "Inputs", "O": "Outputs", "psum": "Outputs"}
-_HOLDER: dict[str, tuple[str, Memory]] = {"Scratchpad": ("L2", "scratchpad"), "TileBuffer": ("L3", "tile-buffer")}
+_INPUT_FILL = (("L3", "I", "read"), ("L2", "I", "write"))
+_HOLDER: dict[str, tuple[str, Memory]] = {
+    "Scratchpad": ("L2", "scratchpad"),
+    "TileBuffer": ("L3", "tile-buffer"),
+}
 
 
 class TimeloopRunError(ValueError):
@@ -85,14 +92,19 @@ class Comparison:
 
 
 def predict(unit: Unit, target: Target) -> Stats:
-    """What Timeloop should find for a unit: our counts by its rules (profile dosa).
+    """What Timeloop should find for a unit: our counts by its rules (profile dosa, sliding window on).
 
     Fused operands are counted at the level that holds them instead of DRAM.
     """
     shape = shape_of(unit.layer)._replace(dims=unit.dims)
     traffic = layer_traffic(shape, unit.mapping, whole(unit.dims), target, "dosa")
-    moves = [moved for move in traffic.moves for moved in _relocated(move, unit)]
-    cycles, _ = roofline(moves, traffic.compute_cycles, traffic.columns, target)
+    counted = traffic.moves
+    if unit.mapping.is_divisor(unit.dims):
+        fills = sliding_input_words(shape, unit.mapping) * target.element_bytes
+        counted = tuple(
+            m._replace(bytes=fills) if (m.level, m.role, m.direction) in _INPUT_FILL else m for m in counted
+        )
+    moves = [moved for move in counted for moved in _relocated(move, unit)]
     accesses: dict[tuple[str, str], tuple[int, int]] = {}
     for move in moves:
         key = (_LEVEL[move.memory], _SPACE[move.role])
@@ -101,13 +113,42 @@ def predict(unit: Unit, target: Target) -> Stats:
         words = move.bytes // word
         accesses[key] = (reads + words, writes) if move.direction == "read" else (reads, writes + words)
     energy = sum(energy_breakdown(moves, traffic.macs, target).values())
-    return Stats(cycles, energy, accesses)
+    return Stats(_cycles(accesses, traffic, target), energy, accesses)
+
+
+def _cycles(accesses: Accesses, traffic: LayerTraffic, target: Target) -> int:
+    """Timeloop's latency, rounding included: its two divisions in doubles may add a cycle to the roofline.
+
+    Source: BufferLevel::ComputePerformance in src/model/buffer.cpp.
+    """
+    worst = compute = traffic.compute_cycles
+    for memory, limit in bandwidths(target, traffic.columns).items():
+        level = _LEVEL.get(memory)
+        if level is None:
+            continue
+        instances, word = 1, target.element_bytes
+        if level == "Accumulator":
+            instances, word = traffic.columns, target.accumulator_bytes_per_word
+        reads = writes = 0.0
+        for space in OPERANDS:
+            read, written = accesses.get((level, space), (0, 0))
+            reads += read / instances / compute
+            writes += written / instances / compute
+        available = limit / instances / word
+        if available < writes + reads:
+            worst = max(worst, math.ceil(compute / (available / (writes + reads))))
+    return worst
 
 
 def _relocated(move: Move, unit: Unit) -> list[Move]:
     """A DRAM access of a fused operand at the level that holds it."""
     holder = unit.inputs_in if move.role == "I" else unit.outputs_in if move.role in ("O", "psum") else None
-    if holder is None or (move.level, move.role) not in (("L3", "I"), ("L3", "O"), ("L3", "psum"), ("L2", "I")):
+    if holder is None or (move.level, move.role) not in (
+        ("L3", "I"),
+        ("L3", "O"),
+        ("L3", "psum"),
+        ("L2", "I"),
+    ):
         return [move]
     level, memory = _HOLDER[holder]
     if move.role == "I":
@@ -148,7 +189,9 @@ def _compare(unit: Unit, entry: IndexEntry, target: Target, folder: Path, model:
     measured, problem = None, next((note for note in entry.notes if note.startswith("no Timeloop form")), "")
     if entry.mapping is not None:
         try:
-            measured = run_model(model, [folder / name for name in (entry.arch, entry.problem, entry.mapping)])
+            measured = run_model(
+                model, [folder / name for name in (entry.arch, entry.problem, entry.mapping)]
+            )
         except StatsError as error:
             problem = str(error)
     return Comparison(
@@ -167,12 +210,16 @@ def run_model(model: Path, files: list[Path]) -> Stats:
     with tempfile.TemporaryDirectory() as out:
         command = [str(model), *map(str, files), "-o", out]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+            )
         except OSError as error:
             raise TimeloopRunError(f"{model}: cannot be started: {error.strerror}") from error
         except subprocess.TimeoutExpired as error:
             raise TimeloopRunError(f"{model}: no result for {files[-1]} after {TIMEOUT_SECONDS} s") from error
-        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line or "WARNING" in line]
+        said = [
+            line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line or "WARNING" in line
+        ]
         stats = Path(out) / "timeloop-model.stats.txt"
         if not stats.exists():
             what = said[0] if said else (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -52,7 +52,12 @@ def _write(
     target = schedule.target
     describe = architecture if native else frontend_architecture
     title = f"target {target.name}: {target.side}x{target.side} processing elements"
-    write("arch.yaml", describe(target), title, "energies: pJ per word; bandwidths: words per cycle and instance")
+    write(
+        "arch.yaml",
+        describe(target),
+        title,
+        "energies: pJ per word; bandwidths: words per cycle and instance",
+    )
     if any(unit.uses_tile_buffer for unit in units):
         note = "for fused layers: the cache that holds the tile buffer stands between DRAM and scratchpad"
         write("arch.fused.yaml", describe(target, tile_buffer=True), title, note)

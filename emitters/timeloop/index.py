@@ -49,7 +49,9 @@ def read_index(path: Path) -> Index:
     try:
         return Index.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise TimeloopFormatError(f"{path}: cannot read: {error.strerror}; compile the model first") from error
+        raise TimeloopFormatError(
+            f"{path}: cannot read: {error.strerror}; compile the model first"
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise TimeloopFormatError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     except ValidationError as error:

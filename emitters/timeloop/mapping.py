@@ -30,7 +30,9 @@ def kept_at(unit: Unit) -> dict[str, tuple[str, ...]]:
             keep[level].add(name)
             if not (name == "Outputs" and unit.outputs_also_in_dram):
                 keep["DRAM"].discard(name)
-    order = [level for level in ("Registers", "Accumulator", "Scratchpad", "TileBuffer", "DRAM") if level in keep]
+    order = [
+        level for level in ("Registers", "Accumulator", "Scratchpad", "TileBuffer", "DRAM") if level in keep
+    ]
     return {level: tuple(name for name in OPERANDS if name in keep[level]) for level in order}
 
 

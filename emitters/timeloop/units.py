@@ -57,7 +57,9 @@ class Unit:
 def units_of(schedule: Schedule) -> tuple[Unit, ...]:
     """The units of every tensor-core layer, in graph order, with unique file names."""
     names = FileNames()
-    return tuple(unit for layer in schedule.graph.tensor_core_layers for unit in _units(schedule, layer, names))
+    return tuple(
+        unit for layer in schedule.graph.tensor_core_layers for unit in _units(schedule, layer, names)
+    )
 
 
 class FileNames:
@@ -100,13 +102,19 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
             notes.append(f"Outputs go to a fused layer, {why}: {where}")
         resident = layer.name in group.resident_weights
         if resident:
-            notes.append("Weights stay in the scratchpad for all runs; Timeloop counts their fill in every run")
+            notes.append(
+                "Weights stay in the scratchpad for all runs; Timeloop counts their fill in every run"
+            )
     for dims, runs in sorted(regions.items(), key=lambda item: (-item[0].product, tuple(item[0]))):
         clipped = _clipped(mapping, dims)
         try:
             nest = nest_of(clipped, dims)
-            more = () if nest.is_perfect else (
-                "ragged tiles are imperfect factors; Timeloop counts idle iterations of the array in full",
+            more = (
+                ()
+                if nest.is_perfect
+                else (
+                    "ragged tiles are imperfect factors; Timeloop counts idle iterations of the array in full",
+                )
             )
         except NoTimeloopForm as error:
             nest = None
