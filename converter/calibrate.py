@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,10 @@ from onnxruntime.quantization.calibrate import create_calibrator
 
 from converter.errors import ModelError, one_line
 from converter.program import Program
+
+# Importing onnxruntime.quantization puts onnxruntime/transformers on sys.path, and with it a top-level
+# module `optimizer` that hides our package in an editable install.
+sys.path[:] = [entry for entry in sys.path if Path(entry).parts[-2:] != ("onnxruntime", "transformers")]
 
 Samples = Sequence[Mapping[str, np.ndarray]]
 _NUMPY_TYPES = {
