@@ -19,11 +19,30 @@ def is_bad_input(error: BaseException) -> bool:
 
     Called once something has failed, so that importing the packages here costs a good run nothing.
     """
-    from converter import ModelError
-    from costmodel import ScheduleError, TargetError
+    from converter.errors import ModelError
+    from converter.timeloop_yaml import TimeloopFormatError
+    from costmodel.fusion import ScheduleError
     from costmodel.mapping import MappingError
+    from costmodel.serialize import ScheduleFileError
+    from costmodel.target import TargetError
+    from emitters.gemmini.errors import EmitError
+    from emitters.timeloop.compare import TimeloopRunError
 
-    return isinstance(error, (InputError, ModelError, TargetError, ScheduleError, MappingError, OSError))
+    return isinstance(
+        error,
+        (
+            EmitError,
+            InputError,
+            MappingError,
+            ModelError,
+            OSError,
+            ScheduleError,
+            ScheduleFileError,
+            TargetError,
+            TimeloopFormatError,
+            TimeloopRunError,
+        ),
+    )
 
 
 def one_line(error: BaseException) -> str:

@@ -7,19 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from fadiff.console import Console
 from fadiff.errors import InputError
+from fadiff.folder import OutputFolder
 from fadiff.output import check_free, replacing_folder
 
 if TYPE_CHECKING:
-    from converter import Conversion
-    from costmodel import Schedule, Target
-    from costmodel.schedule_document import ScheduleDocument
+    from converter import Conversion, Graph
+    from costmodel.schedule import FusionModel, LatencyModel, Profile, Schedule
+    from costmodel.schedule_document import ScheduleDocument, SearchRecord
+    from costmodel.serialize import Bound
+    from costmodel.target import Target
     from emulator import VerifyReport
+    from fadiff.vectors import TestVectors
     from optimizer import SearchResult
+    from optimizer.candidates import Tiling
+    from optimizer.partition import Objective
+    from optimizer.problem import MethodName
 
 Quantize = Literal["auto", "int8", "none"]
 
@@ -28,13 +36,14 @@ Quantize = Literal["auto", "int8", "none"]
 class SearchOptions:
     """What to search for and how; the names and defaults of the command line."""
 
-    method: str = "gradient"
-    objective: str = "edp"
+    method: MethodName = "gradient"
+    objective: Objective = "edp"
     fusion: bool = True
-    profile: str = "hw"
-    latency: str = "roofline"
-    fusion_model: str = "sound"
-    tiling: str = "ragged"
+    profile: Profile = "hw"
+    latency: LatencyModel = "roofline"
+    fusion_model: FusionModel = "sound"
+    tiling: Tiling = "ragged"
+    row_packing: bool = True
     seed: int = 0
     time_budget: float | None = None
 
@@ -58,17 +67,12 @@ class CompileResult:
     verification: VerifyReport | None = None
 
 
-def quiet_console() -> Console:
-    """The console of a Python caller: warnings only."""
-    return Console(verbosity=-1)
-
-
 def compile(
     model: str | Path,
     out: str | Path,
     *,
     target: str | Path | Target = "gemmini-default",
-    model_options: ModelOptions | None = None,
+    reading: ModelOptions | None = None,
     search: SearchOptions | None = None,
     schedule: str | Path | None = None,
     verify: bool = False,
@@ -81,28 +85,185 @@ def compile(
         model: An ONNX file.
         out: Folder to make.
         target: Preset name, target file or Target.
-        model_options: Quantisation, calibration, symbolic dimensions.
+        reading: Quantisation, calibration, symbolic dimensions.
         search: Method, objective, profile, budget.
         schedule: A schedule.json to execute instead of searching; it brings its own target.
         verify: Also build the C for the host and run it on the functional model.
         force: Replace `out` if it is an output folder.
-        console: Where progress goes; none by default.
+        console: Where progress goes; only warnings by default.
 
     Raises:
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
     model, out = Path(model), Path(out)
-    console = console or quiet_console()
-    options = search or SearchOptions()
+    console = console or Console(verbosity=-1)
+    reading, search = reading or ModelOptions(), search or SearchOptions()
+    from fadiff.vectors import make_vectors
+
     check_free(out, force=force)
-    if verify and options.profile != "hw":
+    given = _given_schedule(schedule)
+    profile = given.profile if given else search.profile
+    if verify and profile != "hw":
         raise InputError("--verify needs --profile hw: the dosa profile is for comparison and emits no C")
-    if schedule is None:
-        conversion = read_model(model, load(target), model_options or ModelOptions(), console)
-        result = find_schedule(conversion, load(target), options, console)
-        decision, document = result.schedule, describe_search(conversion, result, options)
+    hardware = given.target if given else as_target(target)
+    conversion = read_model(model, hardware, reading, console)
+    vectors = make_vectors(conversion, reading.test_inputs or _beside(model, ".inputs.npz"), seed=0)
+    if given is not None:
+        from costmodel.serialize import schedule_from_document
+
+        decision = schedule_from_document(given, conversion.graph)
+        document = describe(decision, given.latency_model, conversion, search=given.search)
     else:
-        conversion, decision, document = given_schedule(model, Path(schedule), model_options, console)
+        found = find_schedule(conversion.graph, hardware, search, console)
+        decision = found.schedule
+        document = describe_search(found, search, conversion)
     with replacing_folder(out, force=force) as work:
-        verification = write_output(work, conversion, decision, document, verify=verify, console=console)
-    return CompileResult(out, document, verification)
+        folder = OutputFolder(work)
+        write_folder(folder, conversion, decision, document, vectors, console)
+        report = verify_folder(folder, console) if verify else None
+        folder.refresh_report()
+    return CompileResult(out, document, report)
+
+
+def _given_schedule(path: str | Path | None) -> ScheduleDocument | None:
+    from costmodel.serialize import read_document
+
+    return None if path is None else read_document(Path(path))
+
+
+def _beside(model: Path, suffix: str) -> Path | None:
+    path = model.with_suffix(suffix)
+    return path if path.is_file() else None
+
+
+def as_target(target: str | Path | Target) -> Target:
+    """A preset name, a target .yaml, a gemmini_params.h, or a Target as it is."""
+    from costmodel.params_header import target_from_header
+    from costmodel.target import Target, load_target
+
+    if isinstance(target, Target):
+        return target
+    return target_from_header(target) if str(target).endswith(".h") else load_target(target)
+
+
+def read_model(model: Path, target: Target, reading: ModelOptions, console: Console) -> Conversion:
+    """Convert the model for the element type of `target`."""
+    from converter import convert
+
+    with console.stage(f"converting {model.name}"):
+        conversion = convert(
+            model,
+            quantize=reading.quantize,
+            calibration=reading.calibration,
+            dims=reading.dims,
+            progress=console.update,
+        )
+    for warning in conversion.warnings:
+        console.warn(warning)
+    return conversion
+
+
+def find_schedule(graph: Graph, target: Target, search: SearchOptions, console: Console) -> SearchResult:
+    """Run the optimiser."""
+    from optimizer import optimize
+
+    with console.stage(f"searching ({search.method})"):
+        return optimize(
+            graph,
+            target,
+            profile=search.profile,
+            method=search.method,
+            objective=search.objective,
+            fusion=search.fusion,
+            fusion_model=search.fusion_model,
+            latency=search.latency,
+            tiling=search.tiling,
+            row_packing=search.row_packing,
+            seed=search.seed,
+            time_budget=search.time_budget,
+            progress=console.update,
+        )
+
+
+def describe(
+    schedule: Schedule,
+    latency: LatencyModel,
+    conversion: Conversion | None = None,
+    *,
+    bound: Bound | None = None,
+    search: SearchRecord | None = None,
+) -> ScheduleDocument:
+    """schedule.json of a schedule, costed here."""
+    from costmodel.evaluate import evaluate
+    from costmodel.schedule_document import ConversionRecord
+    from costmodel.serialize import to_document
+
+    notes = ConversionRecord(notes=conversion.notes) if conversion else None
+    return to_document(
+        schedule,
+        evaluate(schedule, latency),
+        generator=f"fadiff {version('fadiff')}",
+        latency_model=latency,
+        bound=bound,
+        search=search,
+        conversion=notes,
+    )
+
+
+def describe_search(
+    found: SearchResult, search: SearchOptions, conversion: Conversion | None = None
+) -> ScheduleDocument:
+    """schedule.json of what a search found, with its history and bound."""
+    from costmodel.schedule_document import HistoryPoint, SearchRecord
+    from costmodel.serialize import Bound
+
+    record = SearchRecord(
+        method=found.method,
+        objective=found.objective,
+        tiling=search.tiling,
+        seed=search.seed,
+        seconds=round(found.seconds, 3),
+        steps=found.steps,
+        history=tuple(
+            HistoryPoint(seconds=round(point.seconds, 3), step=point.step, edp_uj_cycles=point.best_edp)
+            for point in found.history
+        ),
+    )
+    bound = (
+        Bound(found.lower_bound, found.bound) if found.objective == "edp" and found.lower_bound > 0 else None
+    )
+    return describe(found.schedule, search.latency, conversion, bound=bound, search=record)
+
+
+def write_folder(
+    folder: OutputFolder,
+    conversion: Conversion,
+    schedule: Schedule,
+    document: ScheduleDocument,
+    vectors: TestVectors,
+    console: Console,
+) -> None:
+    """schedule.json, Timeloop files and, for the hw profile, firmware with its verification data."""
+    from costmodel.serialize import write_document
+    from emitters import timeloop
+
+    write_document(document, folder.schedule)
+    with console.stage("writing Timeloop files"):
+        timeloop.emit(schedule, folder.timeloop)
+    if schedule.profile != "hw":
+        return
+    from emitters import gemmini
+    from fadiff.vectors import write_vectors
+
+    with console.stage("writing firmware"):
+        write_vectors(folder.verification_data, conversion, vectors)
+        gemmini.emit(schedule, model_name=conversion.graph.name, out_dir=folder.firmware)
+
+
+def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:
+    """Build the firmware for the host, run it on the functional model, and keep what was measured."""
+    from emulator import verify
+
+    with console.stage("verifying"):
+        report = verify(folder.path, progress=console.update)
+    return report

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +12,7 @@ from fadiff.console import Console
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
-    from costmodel import Target
+    from costmodel.target import Target
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -22,18 +21,23 @@ DEFAULT_TARGET = "gemmini-default"
 
 
 def console_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add -q and -v, and pass the Console as first argument."""
+    """Add -q and -v, and pass the Console as first argument.
 
-    @click.option("-q", "--quiet", is_flag=True, help="No progress; errors, warnings and results only.")
-    @click.option("-v", "--verbose", is_flag=True, help="More progress, and the traceback of an error.")
-    @click.pass_context
-    @wraps(function)
-    def wrapper(context: click.Context, quiet: bool, verbose: bool, **arguments: Any) -> Any:
-        console = context.obj if isinstance(context.obj, Console) else Console()
-        console.verbosity = 1 if verbose else -1 if quiet else 0
-        return function(console, **arguments)
+    The two are eager: an error in a later option already knows whether a traceback is wanted.
+    """
 
-    return wrapper
+    def set_verbosity(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+        if given and isinstance(context.obj, Console):
+            context.obj.verbosity = 1 if parameter.name == "verbose" else -1
+
+    def flag(*names: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        return click.option(
+            *names, is_flag=True, is_eager=True, expose_value=False, callback=set_verbosity, help=text
+        )
+
+    decorated = click.make_pass_decorator(Console, ensure=True)(function)
+    decorated = flag("-v", "--verbose", text="More progress, and the traceback of an error.")(decorated)
+    return flag("-q", "--quiet", text="No progress; errors, warnings and results only.")(decorated)
 
 
 class TargetType(click.ParamType):
@@ -43,13 +47,9 @@ class TargetType(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
         """Load the target; a TargetError is already one clear line."""
-        from costmodel import load_target
-        from costmodel.params_header import target_from_header
-        from costmodel.target import Target
+        from fadiff.pipeline import as_target
 
-        if isinstance(value, Target):
-            return value
-        return target_from_header(value) if str(value).endswith(".h") else load_target(value)
+        return as_target(value)
 
 
 class DimType(click.ParamType):
@@ -142,6 +142,13 @@ def search_options(function: Command) -> Command:
             default="ragged",
             show_default=True,
             help="divisor: only tiles that divide the layer, for tools that need them.",
+        ),
+        click.option(
+            "--no-row-packing",
+            "row_packing",
+            flag_value=False,
+            default=True,
+            help="Never put kernel taps on array rows (layers with few channels).",
         ),
         click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
         click.option(

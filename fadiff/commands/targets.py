@@ -13,7 +13,7 @@ from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK, InputError
 
 if TYPE_CHECKING:
-    from costmodel import Target
+    from costmodel.target import Target
 
 
 @click.group()
@@ -36,7 +36,7 @@ def list_targets(console: Console, as_json: bool) -> None:
     """The shipped presets."""
     from rich.table import Table
 
-    from costmodel import load_target, preset_names
+    from costmodel.target import load_target, preset_names
 
     presets = [load_target(name) for name in preset_names()]
     if as_json:
@@ -61,7 +61,7 @@ def list_targets(console: Console, as_json: bool) -> None:
 @console_options
 def show(console: Console, name: str, as_json: bool) -> None:
     """Every parameter of a preset or target file, as YAML."""
-    from costmodel import load_target, target_yaml
+    from costmodel.target import load_target, target_yaml
 
     target = load_target(name)
     if as_json:
@@ -85,7 +85,7 @@ def show(console: Console, name: str, as_json: bool) -> None:
 @console_options
 def import_target(console: Console, header: Path, name: str | None, out: Path | None, force: bool) -> None:
     """Make a target from the gemmini_params.h of your hardware."""
-    from costmodel import target_yaml
+    from costmodel.target import target_yaml
     from costmodel.params_header import target_from_header, unsaid
 
     target = target_from_header(header, name)
@@ -118,7 +118,7 @@ def check(console: Console, file: Path, params: Path | None) -> int:
 
     Exits 2 when the file is no valid target, 1 when it disagrees with the header.
     """
-    from costmodel import load_target
+    from costmodel.target import load_target
     from costmodel.params_header import HEADER_FIELDS, target_from_header
 
     target = load_target(file)

@@ -1,0 +1,123 @@
+"""`fadiff compare`: search methods side by side, same evaluator, same budget."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fadiff.commands.options import (
+    METHODS,
+    bound_dims,
+    console_options,
+    dim_option,
+    model_argument,
+    quantize_options,
+    search_options,
+    target_option,
+)
+from fadiff.console import Console
+from fadiff.errors import InputError
+
+if TYPE_CHECKING:
+    from costmodel.target import Target
+    from optimizer import SearchResult
+
+
+@click.command()
+@model_argument
+@target_option
+@click.option("--methods", default=",".join(METHODS), show_default=True, help="Comma-separated.")
+@quantize_options
+@search_options
+@dim_option
+@click.option(
+    "--plot", metavar="FILE.svg", type=click.Path(path_type=Path, dir_okay=False), help="EDP against time."
+)
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@console_options
+def compare(
+    console: Console,
+    model: Path,
+    target: Target,
+    methods: str,
+    quantize: Any,
+    calibration: Path | None,
+    dims: tuple[tuple[str, int], ...],
+    plot: Path | None,
+    as_json: bool,
+    **search: Any,
+) -> None:
+    """Run several search methods on MODEL.onnx and list what each found.
+
+    All methods are scored by the same exact evaluator under the same rules and time budget.
+
+    \b
+    Examples:
+      fadiff compare resnet18.onnx --target gemmini-large --time-budget 20
+      fadiff compare resnet18.onnx --methods gradient,layerwise,gemmini-auto --plot curves.svg
+    """
+    from fadiff.pipeline import ModelOptions, SearchOptions, find_schedule, read_model
+
+    chosen = [name.strip() for name in methods.split(",") if name.strip()]
+    unknown = sorted(set(chosen) - set(METHODS))
+    if unknown or not chosen:
+        raise InputError(f"--methods {methods}: choose from {', '.join(METHODS)}")
+    options = SearchOptions(**search)
+    conversion = read_model(
+        model, target, ModelOptions(quantize, calibration, None, bound_dims(dims)), console
+    )
+    found = {
+        name: find_schedule(conversion.graph, target, replace(options, method=name), console)
+        for name in chosen
+    }
+    if plot is not None:
+        from emitters.report.charts import method_curves
+
+        plot.write_text(
+            method_curves({name: result.history for name, result in found.items()}), encoding="utf-8"
+        )
+        console.note(f"wrote {plot}")
+    rows = _rows(found)
+    if as_json:
+        console.result(json.dumps(rows, indent=2))
+    else:
+        _print(console, rows)
+
+
+def _rows(found: dict[str, SearchResult]) -> list[dict[str, Any]]:
+    best = min(result.cost.edp_uj_cycles for result in found.values())
+    return [
+        {
+            "method": name,
+            "edp_uj_cycles": result.cost.edp_uj_cycles,
+            "ratio_to_best": result.cost.edp_uj_cycles / best,
+            "energy_uj": result.cost.energy_pj * 1e-6,
+            "latency_cycles": result.cost.latency_cycles,
+            "fused_groups": sum(len(group.layers) > 1 for group in result.schedule.groups),
+            "seconds": result.seconds,
+        }
+        for name, result in sorted(found.items(), key=lambda item: item[1].cost.edp_uj_cycles)
+    ]
+
+
+def _print(console: Console, rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table("method", box=None)
+    for heading in ("EDP uJ x cycles", "of best", "energy uJ", "cycles", "fused groups", "seconds"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(
+            row["method"],
+            f"{row['edp_uj_cycles']:.4e}",
+            f"{row['ratio_to_best']:.3f}",
+            f"{row['energy_uj']:,.1f}",
+            f"{row['latency_cycles']:,}",
+            str(row["fused_groups"]),
+            f"{row['seconds']:.1f}",
+        )
+    console.table(table)

@@ -1,0 +1,141 @@
+"""`fadiff compile`: the main job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fadiff.commands.options import (
+    METHODS,
+    bound_dims,
+    console_options,
+    dim_option,
+    model_argument,
+    quantize_options,
+    search_options,
+    target_option,
+)
+from fadiff.console import Console
+from fadiff.errors import CHECK_FAILED, OK
+
+if TYPE_CHECKING:
+    from costmodel.target import Target
+    from fadiff.pipeline import CompileResult
+
+
+@click.command("compile")
+@model_argument
+@target_option
+@click.option(
+    "-o", "--out", metavar="DIR", type=click.Path(path_type=Path), help="[default: the model's name]"
+)
+@quantize_options
+@click.option(
+    "--test-inputs",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.npz",
+    help="Inputs to verify with.  [default: MODEL.inputs.npz beside the model, else seeded random]",
+)
+@click.option("--method", type=click.Choice(METHODS), default="gradient", show_default=True)
+@search_options
+@dim_option
+@click.option(
+    "--schedule",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="SCHEDULE.json",
+    help="Execute this schedule instead of searching; it brings its own target.",
+)
+@click.option(
+    "--verify/--no-verify", default=False, show_default=True, help="Also do what `fadiff verify` does."
+)
+@click.option("--force", is_flag=True, help="Replace DIR if it is an output folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON.")
+@console_options
+def compile_command(
+    console: Console,
+    model: Path,
+    target: Target,
+    out: Path | None,
+    quantize: Any,
+    calibration: Path | None,
+    test_inputs: Path | None,
+    dims: tuple[tuple[str, int], ...],
+    schedule: Path | None,
+    verify: bool,
+    force: bool,
+    as_json: bool,
+    **search: Any,
+) -> int:
+    """Turn MODEL.onnx into a schedule, Gemmini C, Timeloop mappings and a report.
+
+    DIR appears complete or not at all. Exits 1 when --verify finds a difference.
+
+    \b
+    Examples:
+      fadiff compile resnet18.onnx --target gemmini-large --out build/resnet18 --verify
+      fadiff compile net.onnx --target gemmini_params.h --calibration images.npz
+      fadiff compile bert.onnx --dim batch=1 --dim sequence=128 --time-budget 60
+      fadiff compile net.onnx --schedule edited/schedule.json --out again
+    """
+    from fadiff.pipeline import ModelOptions, SearchOptions
+    from fadiff.pipeline import compile as compile_model
+
+    result = compile_model(
+        model,
+        out or Path(model.stem),
+        target=target,
+        reading=ModelOptions(quantize, calibration, test_inputs, bound_dims(dims)),
+        search=SearchOptions(**search),
+        schedule=schedule,
+        verify=verify,
+        force=force,
+        console=console,
+    )
+    if as_json:
+        console.result(json.dumps(_summary(result), indent=2))
+    else:
+        _print(console, result)
+    failed = result.verification is not None and not result.verification.passed
+    return CHECK_FAILED if failed else OK
+
+
+def _summary(result: CompileResult) -> dict[str, Any]:
+    return {
+        "out": str(result.out),
+        "totals": result.document.totals.model_dump(),
+        "verification": result.verification.as_dict() if result.verification else None,
+    }
+
+
+def _print(console: Console, result: CompileResult) -> None:
+    from fadiff.commands.verify import print_verification
+
+    document, totals = result.document, result.document.totals
+    fused = sum(len(group) > 1 for group in document.fusion.groups)
+    console.result(
+        f"{document.model.name} on {document.target.name} ({document.profile} profile, {document.latency_model} latency)"
+    )
+    console.result(f"  EDP         {totals.edp_uj_cycles:.4e} uJ x cycles")
+    if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
+        console.result(
+            f"  bound       {totals.lower_bound_edp_uj_cycles:.4e} ({totals.bound_kind}): "
+            f"at most {100 * totals.gap:.2f} % above the best possible"
+        )
+    console.result(f"  energy      {totals.energy_pj * 1e-6:,.1f} uJ")
+    console.result(f"  latency     {totals.latency_cycles:,.0f} cycles")
+    console.result(f"  DRAM bytes  {totals.dram_bytes:,}")
+    console.result(f"  layers      {len(document.layers)}, {fused} fused group{'s' if fused != 1 else ''}")
+    if document.search:
+        console.result(
+            f"  search      {document.search.method}, seed {document.search.seed}, {document.search.seconds:.1f} s"
+        )
+    if result.verification is not None:
+        print_verification(console, result.verification)
+    elif document.profile == "hw":
+        console.result(f"  not verified: fadiff verify {result.out}")
+    else:
+        console.result("  no C: the dosa profile is for comparison with published numbers")
+    console.result(f"  report      {result.out / 'report.html'}")

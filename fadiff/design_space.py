@@ -1,0 +1,154 @@
+"""A hardware design space in YAML, and what every point of it costs.
+
+base: gemmini-default            # preset or target .yaml
+vary:                            # every combination is one design
+  side: [8, 16, 32]
+  scratchpad_bytes: [131072, 262144]
+  bandwidth.dram_bytes: [8, 16]
+search:                          # optional; names and defaults of `fadiff compile`
+  method: gradient
+  time_budget: 5
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fadiff.errors import InputError
+
+if TYPE_CHECKING:
+    from converter.graph import Graph
+    from costmodel.target import Target
+    from fadiff.pipeline import SearchOptions
+
+
+class DesignSpace(BaseModel):
+    """The YAML file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base: str
+    vary: dict[str, list[int | float | bool | str]] = Field(min_length=1)
+    search: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Design:
+    """One point: what it changes, and the hardware that comes out (None with the reason if it cannot exist)."""
+
+    changes: dict[str, int | float | bool | str]
+    target: Target | None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One model on one design."""
+
+    model: str
+    design: Design
+    edp_uj_cycles: float | None
+    energy_pj: float | None = None
+    latency_cycles: float | None = None
+    problem: str = ""
+
+
+def read_space(path: Path) -> DesignSpace:
+    """Read and validate the YAML file.
+
+    Raises:
+        InputError: unreadable, not YAML, or a field that does not validate.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        space = DesignSpace.model_validate(content)
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the design space: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "design space"
+        raise InputError(f"{path}: {place}: {first['msg']}") from error
+    empty = [name for name, values in space.vary.items() if not values]
+    if empty:
+        raise InputError(f"{path}: vary.{empty[0]}: give at least one value")
+    return space
+
+
+def designs(space: DesignSpace, path: Path) -> Iterator[Design]:
+    """Every combination, in the order of the file.
+
+    Raises:
+        InputError: the base is unknown, or `vary` names a field that targets do not have.
+    """
+    from costmodel.target import Target, load_target
+
+    beside = path.parent / space.base
+    base = load_target(beside if beside.is_file() else space.base).model_dump(exclude_none=True)
+    for field in space.vary:
+        _check_field(field, path)
+    for values in itertools.product(*space.vary.values()):
+        changes = dict(zip(space.vary, values, strict=True))
+        content: dict[str, Any] = {**base, "name": _name(space.base, changes)}
+        for field, value in changes.items():
+            outer, _, inner = field.partition(".")
+            content[outer] = {**content[outer], inner: value} if inner else value
+        try:
+            yield Design(changes, Target.model_validate(content))
+        except ValidationError as error:
+            yield Design(changes, None, "; ".join(e["msg"] for e in error.errors()))
+
+
+def _check_field(field: str, path: Path) -> None:
+    from costmodel.target import Bandwidth, Energy, Target
+
+    known = {*Target.model_fields, *(f"energy.{f}" for f in Energy.model_fields)}
+    known |= {f"bandwidth.{f}" for f in Bandwidth.model_fields}
+    if field not in known - {"name", "energy", "bandwidth"}:
+        raise InputError(f"{path}: vary.{field}: targets have no such field; see `fadiff targets show NAME`")
+
+
+def _name(base: str, changes: dict[str, int | float | bool | str]) -> str:
+    return "-".join(
+        [Path(base).stem, *(f"{field.rpartition('.')[2]}{value}" for field, value in changes.items())]
+    )
+
+
+def explore(graph: Graph, design: Design, search: SearchOptions) -> Outcome:
+    """Search one model on one design; a model that does not fit is an outcome, not an error."""
+    from costmodel.fusion import ScheduleError
+    from costmodel.mapping import MappingError
+    from fadiff.console import Console
+    from fadiff.pipeline import find_schedule
+
+    if design.target is None:
+        return Outcome(graph.name, design, None, problem=design.problem)
+    try:
+        found = find_schedule(graph, design.target, search, Console(verbosity=-1))
+    except (ScheduleError, MappingError) as error:
+        return Outcome(graph.name, design, None, problem=str(error))
+    cost = found.cost
+    return Outcome(graph.name, design, cost.edp_uj_cycles, cost.energy_pj, cost.latency_cycles)
+
+
+def without_weights(graph: Graph) -> Graph:
+    """The same graph with constants that take no memory: all that a search in another process needs."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    tensors = {
+        name: tensor
+        if tensor.data is None
+        else replace(tensor, data=np.broadcast_to(tensor.data.dtype.type(0), tensor.shape))
+        for name, tensor in graph.tensors.items()
+    }
+    return replace(graph, tensors=tensors)

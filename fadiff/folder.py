@@ -1,0 +1,87 @@
+"""An output folder: names of its files, and reading back what is in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fadiff.errors import InputError
+
+if TYPE_CHECKING:
+    from costmodel.schedule_document import ScheduleDocument
+
+SCHEDULE = "schedule.json"
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """What `fadiff compile` wrote to `path`."""
+
+    path: Path
+
+    @property
+    def schedule(self) -> Path:
+        """The whole decision."""
+        return self.path / SCHEDULE
+
+    @property
+    def firmware(self) -> Path:
+        """C sources, weights and memory map; absent for the dosa profile."""
+        return self.path / "firmware"
+
+    @property
+    def timeloop(self) -> Path:
+        """Architecture, problems and mappings."""
+        return self.path / "timeloop"
+
+    @property
+    def verification_data(self) -> Path:
+        """What verification needs: models and test vectors."""
+        return self.path / "verify"
+
+    @property
+    def verification(self) -> Path:
+        """What the last `fadiff verify` measured."""
+        return self.verification_data / "result.json"
+
+    @property
+    def report(self) -> Path:
+        """The report for people."""
+        return self.path / "report.html"
+
+    @cached_property
+    def document(self) -> ScheduleDocument:
+        """schedule.json; raises InputError where the folder is none of ours."""
+        from costmodel.serialize import read_document
+
+        if not self.schedule.is_file():
+            raise InputError(f"{self.path}: no {SCHEDULE} in it: give the --out folder of fadiff compile")
+        return read_document(self.schedule)
+
+    def refresh_report(self) -> Path:
+        """Write report.html from what the folder has now."""
+        from emitters.report import write_report
+
+        write_report(
+            self.document,
+            self.report,
+            _json(self.verification),
+            _json(self.firmware / "memory_map.json"),
+        )
+        return self.report
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    """A JSON object, None where there is no such file."""
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: not a JSON object")
+    return content

@@ -1,0 +1,141 @@
+"""Test vectors: what verification runs, as floats for ONNX Runtime and as integers for the device.
+
+Written to DIR/verify (docs/firmware-interface.md, section 4), so that `fadiff verify DIR` needs
+nothing but the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from fadiff.errors import InputError
+
+if TYPE_CHECKING:
+    from converter import Conversion
+    from converter.graph import Graph, Tensor
+
+Arrays = Mapping[str, np.ndarray]
+
+DEFAULT_COUNT = 16
+
+
+@dataclass(frozen=True)
+class TestVectors:
+    """Inputs with a leading axis of vectors: by ONNX name as floats, by tensor name as stored."""
+
+    onnx_inputs: Arrays
+    stored_inputs: Arrays
+
+    @property
+    def count(self) -> int:
+        """Number of vectors."""
+        return len(next(iter(self.onnx_inputs.values())))
+
+
+def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVectors:
+    """Vectors of an .npz file, or seeded standard normal ones.
+
+    Raises:
+        InputError: unreadable file, or arrays that do not fit the model's inputs.
+    """
+    shapes = _input_shapes(conversion.float_model)
+    inputs = _random(shapes, seed) if file is None else _load(file, shapes)
+    graph = conversion.graph
+    stored = {name: store(graph.tensors[name], inputs[_onnx_name(graph, name)]) for name in graph.inputs}
+    return TestVectors(inputs, stored)
+
+
+def store(tensor: Tensor, vectors: np.ndarray) -> np.ndarray:
+    """ONNX values [vectors, ...] as the device stores them: transposed and quantised."""
+    if tensor.onnx_axes is not None:
+        vectors = vectors.transpose(0, *(axis + 1 for axis in tensor.onnx_axes))
+    vectors = vectors.reshape(len(vectors), *tensor.shape)
+    if tensor.dtype != "int8" or tensor.scale is None:
+        return np.ascontiguousarray(vectors.astype(tensor.dtype))
+    # QuantizeLinear of ONNX: float32 division, round half to even, saturate.
+    steps = np.rint(vectors.astype(np.float32) / np.float32(tensor.scale))
+    return np.ascontiguousarray(np.clip(steps, -128, 127).astype(np.int8))
+
+
+def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) -> None:
+    """reference.onnx, quantized.onnx, inputs.npz and float_outputs.npz."""
+    from converter.reference import integer_reference
+
+    folder.mkdir()
+    onnx.save(integer_reference(conversion.graph), folder / "reference.onnx")
+    onnx.save(conversion.quantized_model, folder / "quantized.onnx")
+    floats = {f"float:{name}": array for name, array in vectors.onnx_inputs.items()}
+    np.savez(folder / "inputs.npz", allow_pickle=False, **vectors.stored_inputs, **floats)
+    outputs = run_model(conversion.float_model, vectors.onnx_inputs)
+    np.savez(folder / "float_outputs.npz", allow_pickle=False, **outputs)
+
+
+def run_model(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
+    """Run a model in ONNX Runtime once per vector; outputs by name, stacked along a new first axis."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    count = len(next(iter(inputs.values())))
+    runs = [session.run(names, {name: array[i] for name, array in inputs.items()}) for i in range(count)]
+    return {name: np.stack([run[k] for run in runs]) for k, name in enumerate(names)}
+
+
+def _onnx_name(graph: Graph, tensor: str) -> str:
+    return graph.tensors[tensor].onnx_name or tensor
+
+
+def _input_shapes(model: onnx.ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return {
+        value.name: (
+            tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim),
+            onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
+        )
+        for value in model.graph.input
+        if value.name not in constants
+    }
+
+
+def _random(shapes: Mapping[str, tuple[tuple[int, ...], np.dtype]], seed: int) -> dict[str, np.ndarray]:
+    """Floats are standard normal, integers 0 or 1 (valid for masks and for any table of indices)."""
+    generator = np.random.default_rng([seed, 1])  # not the stream that random calibration draws from
+    return {
+        name: generator.standard_normal((DEFAULT_COUNT, *shape)).astype(dtype)
+        if np.issubdtype(dtype, np.floating)
+        else generator.integers(0, 2, (DEFAULT_COUNT, *shape)).astype(dtype)
+        for name, (shape, dtype) in shapes.items()
+    }
+
+
+def _load(file: Path, shapes: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> dict[str, np.ndarray]:
+    try:
+        with np.load(file, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not an .npz file"
+        raise InputError(f"{file}: cannot read test inputs: {reason}") from error
+    vectors = {}
+    for name, (shape, dtype) in shapes.items():
+        if name not in arrays:
+            raise InputError(f"{file}: no array named {name!r}; it has {', '.join(sorted(arrays)) or 'none'}")
+        array = arrays[name]
+        if array.shape == shape:
+            array = array[None]
+        elif shape[:1] == (1,) and array.shape[1:] == shape[1:]:
+            array = array[:, None]
+        if array.shape[1:] != shape:
+            raise InputError(
+                f"{file}: {name} has shape {arrays[name].shape}, expected (vectors, {', '.join(map(str, shape))})"
+            )
+        vectors[name] = array.astype(dtype)
+    counts = {len(array) for array in vectors.values()}
+    if len(counts) != 1:
+        raise InputError(f"{file}: the inputs have different numbers of vectors: {sorted(counts)}")
+    return vectors
