@@ -1,0 +1,10 @@
+"""Gemmini C: the decoded schedule as bare-metal firmware.
+
+`emit` prints; it decides nothing.  What the C moves is docs/execution-contract.md, how a runner
+drives it docs/firmware-interface.md.
+"""
+
+from emitters.gemmini.emit import emit
+from emitters.gemmini.errors import EmitError
+
+__all__ = ["EmitError", "emit"]

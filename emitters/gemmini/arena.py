@@ -1,0 +1,84 @@
+"""Plans the activation arena: one static buffer, tensors overlapped by lifetime.
+
+Greedy-by-size offset allocation (Pisarchyk and Lee, "Efficient memory management for deep neural
+net inference", 2020): large blocks first, each at the lowest offset where it overlaps nothing that
+is alive at the same time.  A second order (longest-lived first) is tried and the smaller plan kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+ALIGNMENT = 64
+"""Bytes; one Gemmini DMA request."""
+
+
+def align(n: int) -> int:
+    """`n` rounded up to the arena's alignment."""
+    return -(-n // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True)
+class Block:
+    """A buffer that must keep its content from step `first` to step `last`, both included."""
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+
+    def overlaps(self, other: Block) -> bool:
+        """Whether both are alive at some step."""
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class ArenaPlan:
+    """Offset of every block.
+
+    `nbytes` is the arena's size, `lower_bound` the largest sum of bytes (aligned) alive at one
+    step: no plan can be smaller.
+    """
+
+    blocks: tuple[Block, ...]
+    offsets: dict[str, int]
+    nbytes: int
+    lower_bound: int
+
+
+def plan_arena(blocks: Sequence[Block]) -> ArenaPlan:
+    """Place all blocks.  Deterministic: ties go by name."""
+    orders: tuple[Callable[[Block], tuple[int, int, str]], ...] = (
+        lambda b: (-b.nbytes, b.first, b.name),
+        lambda b: (b.first - b.last, -b.nbytes, b.name),
+        lambda b: (b.first, -b.nbytes, b.name),
+    )
+    plans = [_place(sorted(blocks, key=order)) for order in orders]
+    offsets = min(plans, key=lambda plan: _end(blocks, plan))
+    steps = {b.first for b in blocks}
+    live = [sum(align(b.nbytes) for b in blocks if b.first <= step <= b.last) for step in steps]
+    return ArenaPlan(
+        tuple(sorted(blocks, key=lambda b: (offsets[b.name], b.name))),
+        offsets,
+        _end(blocks, offsets),
+        max(live, default=0),
+    )
+
+
+def _place(blocks: Sequence[Block]) -> dict[str, int]:
+    placed: list[tuple[int, Block]] = []
+    for block in blocks:
+        offset = 0
+        for start, other in sorted(placed, key=lambda entry: (entry[0], entry[1].name)):
+            if not block.overlaps(other):
+                continue
+            if offset + align(block.nbytes) <= start:
+                break
+            offset = max(offset, start + align(other.nbytes))
+        placed.append((offset, block))
+    return {block.name: offset for offset, block in placed}
+
+
+def _end(blocks: Sequence[Block], offsets: dict[str, int]) -> int:
+    return max((offsets[b.name] + align(b.nbytes) for b in blocks), default=0)

@@ -1,0 +1,167 @@
+"""A tensor-core layer and its mapping in the one form that the loop nest printer understands.
+
+Depthwise layers become channel blocks with a block-diagonal weight tile; strides of axes whose
+kernel is 1 move into the tensor strides (only the touched pixels are loaded); pixel loops that sit
+innermost at L1 join the stream, which fills whole instructions and leaves order and traffic alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from converter.dims import RELEVANT, Dim, Dims
+from converter.graph import TensorCoreLayer
+from costmodel.mapping import Mapping, ceil_div
+from emitters.gemmini.errors import EmitError
+
+PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One image axis: output index p and kernel tap r read input pixel p*stride + r*dilation - pad."""
+
+    stride: int
+    dilation: int
+    pad: int
+    size: int
+    """Pixels of the input image."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the printer needs of a layer.  Strides and offsets are in elements.
+
+    `depth` is the channels that one scratchpad row of the input holds per pixel, `columns` the
+    output channels per accumulator row, `repeats` the pixels packed into one scratchpad row.
+    """
+
+    layer: TensorCoreLayer
+    mapping: Mapping
+    dims: Dims
+    depthwise: bool
+    y: Axis
+    x: Axis
+    input_offset: int
+    input_strides: tuple[int, int, int, int]
+    """Of G, N, H, W; channels are contiguous."""
+    weight_strides: tuple[int, int, int, int]
+    """Of G, R, S, C; output channels are contiguous."""
+    output_strides: tuple[int, int, int, int]
+    """Of G, N, P, Q; channels are contiguous."""
+    depth: int
+    columns: int
+    repeats: int
+
+    @property
+    def input_channel(self) -> Dim:
+        """The dimension along the channels of the input."""
+        return "G" if self.depthwise else "C"
+
+    @property
+    def output_channel(self) -> Dim:
+        """The dimension along the channels of the output."""
+        return "G" if self.depthwise else "K"
+
+
+def form_of(layer: TensorCoreLayer, mapping: Mapping, side: int) -> Form:
+    """Put a layer into printable form.
+
+    Raises:
+        EmitError: an operand that is not contiguous along its channels, or a mapping whose spatial
+            factors or tile boundaries do not match Gemmini rows.
+    """
+    dims, depthwise = layer.dims, layer.op == "depthwise"
+    _check(layer, mapping, side)
+    y, skip_y, start_y = _axis(layer, 0)
+    x, skip_x, start_x = _axis(layer, 1)
+    g, n, h, w, _ = layer.input.strides
+    weight = layer.weight.strides
+    return Form(
+        layer=layer,
+        mapping=_widen_stream(mapping, dims),
+        dims=dims,
+        depthwise=depthwise,
+        y=y,
+        x=x,
+        input_offset=layer.input.offset + start_y * h + start_x * w,
+        input_strides=(g, n, h * skip_y, w * skip_x),
+        weight_strides=weight[:4],
+        output_strides=layer.output.strides[:4],
+        depth=mapping.cols.G if depthwise else mapping.rows.C,
+        columns=mapping.cols.G if depthwise else mapping.cols.K,
+        repeats=mapping.rows.S,
+    )
+
+
+def _axis(layer: TensorCoreLayer, axis: int) -> tuple[Axis, int, int]:
+    """The axis, the factor on its tensor stride, and the first image pixel it touches."""
+    outputs, kernel = (layer.dims.P, layer.dims.R) if axis == 0 else (layer.dims.Q, layer.dims.S)
+    stride, dilation, pad = layer.stride[axis], layer.dilation[axis], layer.pads[axis]
+    size = layer.input_size[axis]
+    if kernel > 1 or stride == 1:
+        return Axis(stride, dilation, pad, size), 1, 0
+    lead = ceil_div(pad, stride)
+    touched = len(range(lead * stride - pad, min(size, outputs * stride - pad), stride))
+    return Axis(1, 1, lead, touched), stride, lead * stride - pad
+
+
+def _widen_stream(mapping: Mapping, dims: Dims) -> Mapping:
+    """Let the stream cover the pixel loops of L1 when no loop that changes weights is inside them."""
+    trips = mapping.trips("L1", dims)
+    order = [d for d in mapping.order_l1 if trips[d] > 1]
+    pixels = [i for i, d in enumerate(order) if d in PIXELS]
+    weights = [i for i, d in enumerate(order) if d in RELEVANT["W"]]
+    if pixels and weights and min(pixels) < max(weights):
+        return mapping
+    tile = mapping.tile_l0.replace({d: mapping.tile_l1[d] for d in PIXELS})
+    return Mapping(
+        mapping.tile_l2,
+        mapping.tile_l1,
+        tile,
+        mapping.rows,
+        mapping.cols,
+        mapping.order_l3,
+        mapping.order_l2,
+        mapping.order_l1,
+        mapping.order_l0,
+    )
+
+
+def _check(layer: TensorCoreLayer, mapping: Mapping, side: int) -> None:
+    def fail(message: str) -> None:
+        raise EmitError(f"layer {layer.name}: {message}")
+
+    depthwise = layer.op == "depthwise"
+    rows: set[Dim] = set() if depthwise else {"C", "S"}
+    columns: set[Dim] = {"G"} if depthwise else {"K"}
+    for d, factor in mapping.rows.as_dict().items():
+        if factor > 1 and d not in rows:
+            fail(f"{d} cannot be on the array rows of Gemmini")
+    for d, factor in mapping.cols.as_dict().items():
+        if factor > 1 and d not in columns:
+            fail(f"{d} cannot be on the array columns of Gemmini")
+    if mapping.rows.product > side or mapping.cols.product > side:
+        fail(f"spatial factors exceed the {side} x {side} array")
+    if mapping.rows.S > 1 and (layer.dilation[1] > 1 or mapping.rows.C != layer.dims.C):
+        fail("row packing needs all input channels in one row and no dilation")
+    for d in ("G", "K", "C", "R", "S"):
+        spatial = mapping.rows[d] * mapping.cols[d]  # type: ignore[index]
+        if mapping.tile_l0[d] != spatial:  # type: ignore[index]
+            fail(f"{d} cannot stream inside one array block (tile_l0 {mapping.tile_l0})")
+    if not depthwise and layer.dims.G > 1 and mapping.tile_l2.G > 1:
+        fail("groups must be an L3 loop (tile_l2.G = 1)")
+    for d in ("C", "K", "G"):
+        block = mapping.rows[d] * mapping.cols[d]  # type: ignore[index]
+        for inner, outer in ((mapping.tile_l1, mapping.tile_l2),):
+            if inner[d] % block and inner[d] < outer[d]:  # type: ignore[index]
+                fail(f"{d}: the L1 tile {inner[d]} splits a block of {block}")  # type: ignore[index]
+    for role, view, extent in (
+        ("input", layer.input, layer.dims.C),
+        ("weight", layer.weight, layer.dims.K),
+        ("output", layer.output, layer.dims.K),
+    ):
+        if not depthwise and extent > 1 and view.strides[4] != 1:
+            fail(f"the {role} is not contiguous along its channels")
+    if depthwise and (layer.input.strides[0] != 1 or layer.output.strides[0] != 1):
+        fail("a depthwise operand is not contiguous along its channels")

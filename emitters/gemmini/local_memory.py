@@ -1,0 +1,88 @@
+"""Where a layer's tiles lie in scratchpad and accumulator, in rows.
+
+Inputs from the bottom of the scratchpad, weights from the top (different banks, so that the array
+reads both at once); a tile that is fetched more than once alternates between two places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product as combinations
+
+from converter.dims import Dims
+from costmodel.mapping import ceil_div
+from costmodel.target import Target
+from emitters.gemmini.errors import EmitError
+from emitters.gemmini.form import Form
+from emitters.gemmini.nest import Nest
+
+
+@dataclass(frozen=True)
+class LocalMemory:
+    """First row of each place a tile uses: one, or two when it is double-buffered."""
+
+    input: tuple[int, ...]
+    weight: tuple[int, ...]
+    output: tuple[int, ...]
+
+
+def weight_rows(form: Form, tile: Dims) -> int:
+    """Scratchpad rows of a weight tile."""
+    blocks = 1 if form.depthwise else ceil_div(tile.K, form.columns)
+    return tile.G * tile.R * tile.S * tile.C * blocks
+
+
+def plan_local_memory(form: Form, nest: Nest, target: Target, resident: int | None, reserved: int) -> LocalMemory:
+    """Place the tiles of one layer.
+
+    `reserved` rows at the top of the scratchpad belong to resident weights of a fusion group;
+    `resident` is the first row of this layer's own, if it has them.
+
+    Raises:
+        EmitError: row-packed input that cannot avoid the middle of the scratchpad, where the
+            pixel repeater of Gemmini stops.
+    """
+    l2, l1 = form.mapping.tile_l2, form.mapping.tile_l1
+    h = (l2.P - 1) * form.y.stride + (l2.R - 1) * form.y.dilation + 1
+    w = (l2.Q - 1) * form.x.stride + (l2.S - 1) * form.x.dilation + 1
+    channels = ceil_div(l2[form.input_channel], form.depth)
+    inputs = [l2.N * h * w * channels] * (2 if nest.fetch_position("I", "L2") else 1)
+    weights: list[int] = []
+    if resident is None:
+        weights = [weight_rows(form, l2)] * (2 if nest.fetch_position("W", "L2") else 1)
+    output = l1.N * l1.P * l1.Q * ceil_div(l1[form.output_channel], form.columns)
+    outputs = (0, output) if nest.fetch_position("O", "L1") else (0,)
+    if outputs[-1] + output > target.accumulator_rows:
+        raise EmitError(f"layer {form.layer.name}: output tiles of {output} rows overflow the accumulator")
+    top = target.scratchpad_rows - reserved
+    if form.repeats > 1:
+        places = _avoid_middle(form, inputs, weights, top, target.scratchpad_rows // 2)
+    else:
+        if sum(inputs) + sum(weights) > top:
+            raise EmitError(f"layer {form.layer.name}: tiles overflow the scratchpad")
+        places = _stack(inputs, 0) + _stack(weights, top - sum(weights))
+    own = places[len(inputs) :] if resident is None else (resident,)
+    return LocalMemory(places[: len(inputs)], own, outputs)
+
+
+def _stack(sizes: list[int], start: int) -> tuple[int, ...]:
+    return tuple(start + sum(sizes[:i]) for i in range(len(sizes)))
+
+
+def _avoid_middle(form: Form, inputs: list[int], weights: list[int], top: int, middle: int) -> tuple[int, ...]:
+    """Assign every tile to one half of the scratchpad, inputs first."""
+    sizes = inputs + weights
+    for halves in combinations((0, 1), repeat=len(sizes)):
+        low = [size for size, half in zip(sizes, halves, strict=True) if half == 0]
+        high = [size for size, half in zip(sizes, halves, strict=True) if half == 1]
+        if sum(low) <= min(middle, top) and sum(high) <= top - middle:
+            next_row = [0, middle]
+            places = []
+            for size, half in zip(sizes, halves, strict=True):
+                places.append(next_row[half])
+                next_row[half] += size
+            return tuple(places)
+    raise EmitError(
+        f"layer {form.layer.name}: row-packed tiles {sizes} do not fit the two halves of the scratchpad "
+        "(Gemmini's pixel repeater does not cross the middle): choose smaller tiles or S = 1 on the rows"
+    )

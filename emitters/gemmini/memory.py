@@ -1,0 +1,101 @@
+"""Where every tensor lives: caller's buffers, arena, tile buffer or weight blob."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingABC
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Literal
+
+from converter.graph import TensorCoreLayer
+from costmodel.schedule import Schedule
+from emitters.gemmini.arena import ArenaPlan, Block, plan_arena
+from emitters.gemmini.errors import EmitError
+from emitters.gemmini.weights import WeightBlob, build_blob
+
+Symbol = Literal["arena", "weights", "tile_buffer", "input", "output"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor's bytes: `offset` into a buffer; `index` says which input or output of the run."""
+
+    symbol: Symbol
+    index: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """All places.
+
+    `tensors` holds what exists in full (depthwise weights under their layer's name), `boxes` the
+    tile-buffer box of each fused intermediate, `psums` the scratch of spilling layers by layer.
+    """
+
+    tensors: MappingABC[str, Place]
+    boxes: MappingABC[str, Place]
+    psums: MappingABC[str, Place]
+    arena: ArenaPlan
+    weights: WeightBlob
+    tile_buffer_bytes: int
+
+    def weight_place(self, layer: TensorCoreLayer) -> Place:
+        """Of a layer's stationary operand."""
+        return self.tensors[layer.name if layer.op == "depthwise" else layer.weight.tensor]
+
+
+def plan_memory(
+    schedule: Schedule,
+    psum_bytes: MappingABC[str, int],
+    boxes: MappingABC[str, Place],
+    never_whole: AbstractSet[str],
+    tile_buffer_bytes: int,
+) -> Memory:
+    """Place every tensor of the schedule's graph.
+
+    `psum_bytes` is the scratch each spilling layer needs while it runs; `never_whole` names the
+    fused intermediates that exist as `boxes` only.
+
+    Raises:
+        EmitError: a graph output that is also an input or a constant.
+    """
+    graph = schedule.graph
+    blob = build_blob(graph, dict(schedule.mappings))
+    places: dict[str, Place] = {
+        name: Place("weights", 0, offset, blob.sizes[name]) for name, offset in blob.offsets.items()
+    }
+    for index, name in enumerate(graph.inputs):
+        places[name] = Place("input", index, 0, graph.tensors[name].nbytes)
+    for index, name in enumerate(graph.outputs):
+        if name in places:
+            raise EmitError(f"tensor {name}: a graph output must be computed by a layer")
+        places[name] = Place("output", index, 0, graph.tensors[name].nbytes)
+    step_of = {name: step for step, group in enumerate(schedule.groups) for name in group.layers}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for layer in graph.layers:
+        step = step_of[layer.name]
+        for name in layer.outputs:
+            first[name] = min(step, first.get(name, step))
+            last[name] = max(step, last.get(name, step))
+        for name in layer.inputs:
+            if name in first:
+                last[name] = max(step, last[name])
+    blocks = [
+        Block(name, graph.tensors[name].nbytes, first[name], last[name])
+        for name in first
+        if name not in places and name not in never_whole
+    ]
+    spills = {f"{name}.psum": name for name in psum_bytes}
+    blocks += [Block(key, psum_bytes[name], step_of[name], step_of[name]) for key, name in spills.items()]
+    arena = plan_arena(blocks)
+    psums = {}
+    for block in arena.blocks:
+        place = Place("arena", 0, arena.offsets[block.name], block.nbytes)
+        if block.name in spills:
+            psums[spills[block.name]] = place
+        else:
+            places[block.name] = place
+    return Memory(places, boxes, psums, arena, blob, tile_buffer_bytes)

@@ -1,0 +1,44 @@
+"""C identifiers from ONNX names: keywords, collisions and odd characters taken care of."""
+
+from __future__ import annotations
+
+import re
+
+_RESERVED = frozenset(
+    """alignas alignof asm auto bool break case char class const constexpr continue default delete do
+    double else enum extern false float for friend goto if inline int long main mutable namespace new
+    nullptr operator private protected public register restrict return short signed sizeof static
+    static_assert struct switch template this thread_local throw true try typedef typename typeof union
+    unsigned using virtual void volatile while""".split()
+)
+
+
+def c_identifier(name: str) -> str:
+    """A lower-case C and C++ identifier that resembles `name`.
+
+    >>> c_identifier("/layer1.0/Conv"), c_identifier("3x3"), c_identifier("while"), c_identifier("")
+    ('layer1_0_conv', 'n3x3', 'while_', 'unnamed')
+    """
+    text = re.sub(r"[^0-9a-z]+", "_", name.lower()).strip("_") or "unnamed"
+    if text[0].isdigit():
+        text = f"n{text}"
+    return f"{text}_" if text in _RESERVED else text
+
+
+class Names:
+    """Hands out unique identifiers of at most 40 characters."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def unique(self, name: str) -> str:
+        """`c_identifier(name)`, with a number when another name came out the same."""
+        base = c_identifier(name)
+        # The end of a long ONNX path tells layers apart better than its beginning.
+        base = c_identifier(base[-40:]) if len(base) > 40 else base
+        identifier, number = base, 1
+        while identifier in self._taken:
+            number += 1
+            identifier = f"{base}_{number}"
+        self._taken.add(identifier)
+        return identifier

@@ -1,0 +1,143 @@
+"""Everything the printers need to know about a schedule, computed once: nests, places, names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass
+
+from converter.dims import Dims
+from converter.graph import TensorCoreLayer
+from costmodel.fusion import Member, plan_group
+from costmodel.schedule import FusionGroup, Schedule
+from costmodel.shape import extents
+from emitters.gemmini.arena import align
+from emitters.gemmini.errors import EmitError
+from emitters.gemmini.expression import Expr
+from emitters.gemmini.form import Form, form_of
+from emitters.gemmini.local_memory import LocalMemory, plan_local_memory, weight_rows
+from emitters.gemmini.memory import Memory, Place, plan_memory
+from emitters.gemmini.names import Names, c_identifier
+from emitters.gemmini.nest import Nest, nest_of
+from emitters.gemmini.tensor_core import psum_of
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """One tensor-core layer, ready to print."""
+
+    form: Form
+    nest: Nest
+    local: LocalMemory
+    resident: bool
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """One fusion group: its members' regions, and the tile-buffer box of each fused intermediate."""
+
+    group: FusionGroup
+    members: MappingABC[str, Member]
+
+    @property
+    def fused(self) -> bool:
+        """Whether several layers run tile by tile."""
+        return len(self.group.layers) > 1
+
+
+@dataclass(frozen=True)
+class FirmwarePlan:
+    """The firmware of one schedule before it becomes text."""
+
+    schedule: Schedule
+    model: str
+    """C-safe model name, prefix of every public symbol."""
+    names: MappingABC[str, str]
+    """C identifier of each layer."""
+    groups: tuple[GroupPlan, ...]
+    layers: MappingABC[str, LayerPlan]
+    memory: Memory
+
+
+def plan_firmware(schedule: Schedule, model_name: str) -> FirmwarePlan:
+    """Lay out the firmware.
+
+    Raises:
+        EmitError: what this backend cannot express, naming the layer.
+    """
+    if schedule.profile != "hw":
+        raise EmitError("only schedules of profile hw can be emitted as C: compile with --profile hw")
+    names = Names()
+    groups = tuple(GroupPlan(group, plan_group(schedule.graph, group)) for group in schedule.groups)
+    layers: dict[str, LayerPlan] = {}
+    for plan in groups:
+        layers.update(_plan_layers(schedule, plan))
+    boxes, tile_buffer_bytes = _plan_tile_buffer(schedule, groups)
+    never_whole = {
+        schedule.graph.by_name[name].outputs[0]
+        for plan in groups
+        for name, member in plan.members.items()
+        if not member.writes_outside
+    }
+    psum_bytes = {}
+    for name, layer in layers.items():
+        psum = psum_of(layer.form, layer.nest)
+        if psum is not None:
+            psum_bytes[name] = psum.nbytes
+    return FirmwarePlan(
+        schedule,
+        c_identifier(model_name),
+        {layer.name: names.unique(layer.name) for layer in schedule.graph.layers},
+        groups,
+        layers,
+        plan_memory(schedule, psum_bytes, boxes, never_whole, tile_buffer_bytes),
+    )
+
+
+def _plan_layers(schedule: Schedule, plan: GroupPlan) -> dict[str, LayerPlan]:
+    target = schedule.target
+    forms: dict[str, tuple[Form, Nest]] = {}
+    for name in plan.group.layers:
+        layer = schedule.graph.by_name[name]
+        if not isinstance(layer, TensorCoreLayer):
+            continue
+        form = form_of(layer, schedule.mappings[name], target.side)
+        n, p, q = (max(extents(axis)) for axis in plan.members[name].computed)
+        full = layer.dims.replace({"N": n, "P": p, "Q": q})
+        bounds: dict[str, Expr] = dict(full.as_dict())
+        if plan.fused:
+            bounds.update({"N": "n_count", "P": "p_count", "Q": "q_count"})
+        forms[name] = (form, nest_of(form.mapping, full, bounds))  # type: ignore[arg-type]
+    residents: dict[str, int] = {}
+    top = target.scratchpad_rows
+    for name in plan.group.layers:
+        if name in plan.group.resident_weights:
+            form = forms[name][0]
+            top -= weight_rows(form, Dims(**{**form.dims.as_dict(), "N": 1, "P": 1, "Q": 1}))
+            residents[name] = top
+    return {
+        name: LayerPlan(
+            form,
+            nest,
+            plan_local_memory(form, nest, target, residents.get(name), target.scratchpad_rows - top),
+            name in residents,
+        )
+        for name, (form, nest) in forms.items()
+    }
+
+
+def _plan_tile_buffer(schedule: Schedule, groups: tuple[GroupPlan, ...]) -> tuple[dict[str, Place], int]:
+    """Places of fused intermediates; groups run one after another and share the buffer."""
+    places: dict[str, Place] = {}
+    size = 0
+    for plan in groups:
+        offset = 0
+        for name, member in plan.members.items():
+            if not member.writes_inside:
+                continue
+            tensor = schedule.graph.tensors[schedule.graph.by_name[name].outputs[0]]
+            n, p, q = (max(extents(axis)) for axis in member.needed)
+            nbytes = n * p * q * tensor.nbytes // (member.size[0] * member.size[1] * member.size[2])
+            places[tensor.name] = Place("tile_buffer", 0, offset, nbytes)
+            offset += align(nbytes)
+        size = max(size, offset)
+    return places, size

@@ -1,0 +1,92 @@
+"""Prints C: indentation, blocks, loops.  Knows the language, not Gemmini."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from emitters.gemmini.expression import Expr, bare
+
+
+class CPrinter:
+    """Collects lines at the current indentation."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._depth = 0
+
+    def line(self, text: str = "") -> None:
+        """One line as is, indented."""
+        self._lines.append(f"{'    ' * self._depth}{text}" if text else "")
+
+    def comment(self, *lines: str) -> None:
+        """A block comment; comment ends inside the text are broken up."""
+        safe = [text.replace("*/", "* /").replace("/*", "/ *") for text in lines]
+        if len(safe) == 1:
+            self.line(f"/* {safe[0]} */")
+            return
+        self.line(f"/* {safe[0]}")
+        for text in safe[1:]:
+            self.line(f" * {text}")
+        self.line(" */")
+
+    def constant(self, name: str, value: Expr, ctype: str = "int32_t") -> None:
+        """`const ctype name = value;`."""
+        self.line(f"const {ctype} {name} = {bare(value)};")
+
+    def call(self, function: str, *arguments: Expr) -> None:
+        """A call statement, wrapped when longer than a line."""
+        texts = [bare(a) for a in arguments]
+        line = f"{function}({', '.join(texts)});"
+        if len(line) + 4 * self._depth <= 110:
+            self.line(line)
+            return
+        self.line(f"{function}(")
+        current = "   "
+        for i, text in enumerate(texts):
+            piece = f" {text}" + ("," if i < len(texts) - 1 else ");")
+            if len(current) + len(piece) + 4 * self._depth > 110:
+                self.line(current)
+                current = "   "
+            current += piece
+        self.line(current)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """`head { ... }`."""
+        self.line(f"{head} {{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    @contextmanager
+    def function(self, signature: str) -> Iterator[None]:
+        """A function definition, brace on its own line."""
+        self.line(signature)
+        self.line("{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    @contextmanager
+    def initialiser(self, head: str) -> Iterator[None]:
+        """`head = { ... };`."""
+        self.line(f"{head} = {{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("};")
+
+    @contextmanager
+    def loop(self, variable: str, bound: Expr, step: Expr = 1) -> Iterator[None]:
+        """`for (int32_t variable = 0; variable < bound; variable += step)`."""
+        advance = f"{variable}++" if step == 1 else f"{variable} += {bare(step)}"
+        with self.block(f"for (int32_t {variable} = 0; {variable} < {bare(bound)}; {advance})"):
+            yield
+
+    @property
+    def text(self) -> str:
+        """Everything printed so far, newline terminated."""
+        return "\n".join(self._lines) + "\n"
