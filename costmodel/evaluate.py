@@ -18,10 +18,11 @@ from costmodel.fusion import Member, boundary, plan_group
 from costmodel.host import host_moves
 from costmodel.latency import roofline
 from costmodel.mapping import Mapping
+from costmodel.nest import layer_traffic
 from costmodel.schedule import FusionGroup, LatencyModel, Profile, Schedule
 from costmodel.shape import LayerShape, Region, shape_of, whole
 from costmodel.target import Target
-from costmodel.traffic import ALONE, LayerTraffic, Move, Placement, layer_traffic, paper_fusion
+from costmodel.traffic import ALONE, Move, Placement
 
 CACHE_LIMIT = 1 << 16
 
@@ -205,16 +206,11 @@ def layer_cost(
             _cache.clear()
         computed = whole(shape.dims) if region is None else region
         traffic = layer_traffic(shape, mapping, computed, target, profile, placement)
-        if placement.is_paper:
-            traffic = paper_fusion(traffic, placement)
-        numbers = _cache[key] = _price(traffic, target)
+        breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
+        cycles, bound = roofline(traffic.moves, traffic.compute_cycles, traffic.columns, target)
+        numbers = LayerNumbers(sum(breakdown.values()), cycles, bound, traffic.moves, breakdown)
+        _cache[key] = numbers
     return numbers
-
-
-def _price(traffic: LayerTraffic, target: Target) -> LayerNumbers:
-    breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
-    cycles, bound = roofline(traffic.moves, traffic.compute_cycles, traffic.columns, target)
-    return LayerNumbers(sum(breakdown.values()), cycles, bound, traffic.moves, breakdown)
 
 
 def _named(layer: TensorCoreLayer, numbers: LayerNumbers) -> LayerCost:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from converter.graph import Graph, HostLayer
 from costmodel.fusion import Member
+from costmodel.nest import product
 from costmodel.shape import extents
 from costmodel.target import Target
-from costmodel.traffic import Memory, Move, product
+from costmodel.traffic import Memory, Move
 
 
 def host_moves(

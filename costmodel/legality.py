@@ -11,11 +11,11 @@ from converter.dims import DIMS
 from converter.graph import HostLayer, TensorCoreLayer
 from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.mapping import Mapping, ceil_div
+from costmodel.nest import Nest, product
 from costmodel.schedule import FusionGroup, Profile, Schedule
 from costmodel.shape import LayerShape, Region, extents, shape_of, whole
 from costmodel.target import Target
 from costmodel.tiling import box_rows
-from costmodel.traffic import Nest, product
 
 __all__ = ["Occupancy", "ScheduleError", "check_mapping", "check_schedule", "occupancy"]
 

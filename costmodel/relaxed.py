@@ -41,6 +41,7 @@ from costmodel.schedule import FusionModel, Halo, Profile
 from costmodel.shape import LayerShape
 from costmodel.target import Target
 from costmodel.tiling import Window, fetched_rows
+from costmodel.traffic import Memory
 
 G, N, K, C, P, Q, R, S = range(8)
 _TABLE_LIMIT = 1 << 15
@@ -102,7 +103,7 @@ class RelaxedCost:
     total_energy_pj: Tensor
     total_latency_cycles: Tensor
     penalties: Mapping[str, Tensor]
-    memory_bytes: Mapping[str, Tensor]
+    memory_bytes: Mapping[Memory, Tensor]
     """Bytes per memory, [B, L]."""
 
 

@@ -5,7 +5,7 @@ Follows costmodel/traffic.py line by line, with tensors [B, L] for integers; see
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -20,6 +20,8 @@ from costmodel.relaxed import (
     _exact,
     _over,
 )
+from costmodel.schedule import Profile
+from costmodel.traffic import Fusion, Memory, Quantities, count_moves
 
 G, N, K, C, P, Q, R, S = range(8)
 
@@ -134,63 +136,17 @@ class Terms:
     def cost(self, softness: float | None) -> RelaxedCost:
         """Bytes of every memory, then energy, latency and penalties."""
         m = self.model
-        e, word = m.target.element_bytes, m.target.accumulator_bytes_per_word
-        b = m.bounds
-        pixels = b[:, N] * b[:, P] * b[:, Q] * self.rho_p * self.rho_q
-        weights = b[:, G] * b[:, K] * b[:, C] * b[:, R] * b[:, S]
-        macs = weights * pixels
-        if m.hw:
-            weights = weights + m.depthwise * (self._diagonal() - weights)
-        outputs = b[:, G] * b[:, K] * pixels
-        steps = self.n1[..., C] * self.n1[..., R] * self.n1[..., S]
-        updates = outputs * steps
-        cycles = self.n1[..., G] * self.n1[..., K] * steps * pixels
-        rows, columns = self._input_rows()
-        w_fills = weights * self.fetch_w
-        w_loads = weights * self.fetch_w0
-        i_fills = b[:, G] * b[:, N] * b[:, C] * rows * columns * self.fetch_i
-        i_reads = macs / b[:, K] * self.n1[..., K]
-        spills = outputs * (self.fetch_o - 1)
-
-        register = (w_loads + macs) * e
-        scratchpad = (w_fills + w_loads + i_reads) * e
-        dram = w_fills * e
-        buffer = torch.zeros_like(dram)
-        stored = b[:, G] * b[:, K] * b[:, N] * b[:, P] * b[:, Q]
-        # A fused tensor that is also read outside is stored once per element, else region by region.
-        written = self.written * (outputs + self.copied * (stored - outputs))
-        outside = 1 - self.into
-        if m.hw and not m.paper:
-            accumulator = word * (2 * (updates + spills) + 2 * outputs)
-            scratchpad = scratchpad + i_fills * e
-            dram = dram + (outside * i_fills + written) * e + 2 * spills * word
-            dram = dram + m.bias * self._bias(pixels) * word
-            buffer = (self.into * i_fills + self.copied * outputs) * e
-        else:
-            spilled = spills * self.written if m.paper else spills
-            if m.hw:
-                accumulator = word * (2 * (updates + spills) + 2 * outputs)
-                dram = dram + m.bias * self._bias(pixels) * word + 2 * spilled * word
-            else:
-                accumulator = word * (2 * updates - outputs + spills)
-                dram = dram + 2 * spilled * e
-                if not m.paper:
-                    accumulator = accumulator + word * outputs * (self.written + self.copied - 1).clamp(min=0)
-            scratchpad = scratchpad + (outside * i_fills + self.copied * outputs) * e
-            dram = dram + (outside * i_fills + written) * e
-
-        memory = {
-            "register": register,
-            "accumulator": accumulator,
-            "scratchpad": scratchpad,
-            "tile-buffer": buffer,
-            "dram": dram,
-        }
+        q = self._quantities()
+        fusion = Fusion(self.into, self.copied, self.written)
+        profile: Profile = "hw" if m.hw else "dosa"
+        memory: dict[Memory, Tensor] = {}
+        for move in count_moves(q, fusion, m.target, profile, paper=m.paper):
+            memory[move.memory] = memory[move.memory] + move.bytes if move.memory in memory else move.bytes
+        energy = q.macs * m.target.energy.mac
         price = picojoules_per_byte(m.target)
-        energy = macs * m.target.energy.mac
         for name, moved in memory.items():
-            energy = energy + moved * price[name]  # type: ignore[index]
-        latency = self._latency(cycles, memory, softness)
+            energy = energy + moved * price[name]
+        latency = self._latency(q.compute_cycles, memory, softness)
         return RelaxedCost(
             energy,
             latency,
@@ -200,7 +156,35 @@ class Terms:
             memory,
         )
 
-    def _latency(self, cycles: Tensor, memory: dict[str, Tensor], softness: float | None) -> Tensor:
+    def _quantities(self) -> Quantities:
+        """costmodel.nest.Nest.quantities with real numbers."""
+        m = self.model
+        b = m.bounds
+        stored = b[:, G] * b[:, K] * b[:, N] * b[:, P] * b[:, Q]
+        recomputed = self.rho_p * self.rho_q
+        weights = b[:, G] * b[:, K] * b[:, C] * b[:, R] * b[:, S]
+        pixels = b[:, N] * b[:, P] * b[:, Q] * recomputed
+        macs = weights * pixels
+        if m.hw:
+            weights = weights + m.depthwise * (self._diagonal() - weights)
+        outputs = stored * recomputed
+        steps = self.n1[..., C] * self.n1[..., R] * self.n1[..., S]
+        rows, columns = self._input_rows()
+        return Quantities(
+            macs=macs,
+            compute_cycles=self.n1[..., G] * self.n1[..., K] * steps * pixels,
+            outputs=outputs,
+            stored=stored,
+            updates=outputs * steps,
+            spills=outputs * (self.fetch_o - 1),
+            weight_fills=weights * self.fetch_w,
+            weight_loads=weights * self.fetch_w0,
+            input_fills=b[:, G] * b[:, N] * b[:, C] * rows * columns * self.fetch_i,
+            input_reads=macs / b[:, K] * self.n1[..., K],
+            bias_words=m.bias * self._bias(pixels) if m.hw else 0,
+        )
+
+    def _latency(self, cycles: Tensor, memory: Mapping[Memory, Tensor], softness: float | None) -> Tensor:
         columns = self.point.cols.prod(dim=-1)
         needed = [cycles]
         for name, bandwidth in bandwidths(self.model.target, 1).items():

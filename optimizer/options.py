@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from converter.graph import Graph, TensorCoreLayer
 from costmodel.evaluate import group_cost, host_cost
 from costmodel.fusion import Member, ScheduleError, output_size, plan_group
 from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup, GroupTile, Halo
+from costmodel.nest import product
+from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import extents, shape_of
-from costmodel.traffic import Placement, product
+from costmodel.traffic import Placement
 from optimizer import candidates
 from optimizer.enumerate import Points, best_inner
 from optimizer.fronts import Floats, Front, FrontCache, minkowski
@@ -95,11 +95,34 @@ def above(hull: tuple[Floats, Floats], energy: float, latency: float) -> bool:
     return latency >= float(np.interp(energy, e, lat))
 
 
+@dataclass(frozen=True)
+class _Member:
+    """A tensor-core member of a group with its weights streamed and resident."""
+
+    name: str
+    layer: TensorCoreLayer
+    streamed: LayerSpace
+    resident: LayerSpace
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One way to run a group, its members' spaces, and a floor under its cost."""
+
+    group: FusionGroup
+    plan: dict[str, Member]
+    spaces: tuple[tuple[str, LayerSpace], ...]
+    host: tuple[float, float]
+    energy: float
+    latency: float
+
+
 class GroupSolver:
     """Prices groups of one graph under one set of rules."""
 
     def __init__(self, graph: Graph, rules: Rules, cache: FrontCache) -> None:
         self.graph, self.rules, self.cache = graph, rules, cache
+        self._floors: dict[LayerSpace, tuple[float, float]] = {}
 
     def alone(self, name: str) -> GroupHull:
         """A layer that is not fused."""
@@ -121,33 +144,28 @@ class GroupSolver:
     def solve(
         self,
         layers: tuple[str, ...],
-        options: Iterable[FusionGroup],
+        runs: Iterable[FusionGroup],
         known: tuple[Floats, Floats],
     ) -> GroupHull:
-        """Hull over `options` of what beats `known` (the hull of the members unfused) somewhere."""
-        floors = []
-        for group in options:
+        """Hull of what beats `known` (the hull of the members unfused) somewhere.
+
+        `runs` are group tiles with halo policies; every set of resident weights is tried with each.
+        """
+        floors: list[tuple[float, int, _Option]] = []
+        for run in runs:
             try:
-                plan = plan_group(self.graph, group)
+                plan = plan_group(self.graph, run)
             except ScheduleError:
                 continue
-            spaces = self._spaces(group, plan)
-            if spaces is None:
-                continue
-            host = self._host_cost(group, plan)
-            energy, latency = host
-            for name, space in spaces:
-                e, lat = self._floor(space)
-                energy += e
-                latency += lat
-            if not above(known, energy, latency):
-                floors.append((energy * latency, len(floors), energy, latency, group, plan, spaces, host))
+            for option in self._options(run, plan):
+                if not above(known, option.energy, option.latency):
+                    floors.append((option.energy * option.latency, len(floors), option))
         best = EMPTY
         bound = known
-        for _, _, energy, latency, group, plan, spaces, host in sorted(floors, key=lambda f: f[:2]):
-            if above(bound, energy, latency):
+        for _, _, option in sorted(floors, key=lambda f: f[:2]):
+            if above(bound, option.energy, option.latency):
                 continue
-            hull = self._option(group, plan, spaces, host)
+            hull = self._price(option)
             if not len(hull):
                 continue
             best = merge((best, hull))
@@ -156,23 +174,71 @@ class GroupSolver:
             bound = (e[keep], lat[keep])
         return best
 
-    def _option(
-        self,
-        group: FusionGroup,
-        plan: dict[str, Member],
-        spaces: list[tuple[str, LayerSpace]],
-        host: tuple[float, float],
-    ) -> GroupHull:
-        dosa = not self.rules.hw
+    def _options(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[_Option]:
+        """Sets of resident weights that leave room, each with its floor."""
+        target = self.rules.target
+        limit = target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes
+        live = dict.fromkeys(run.layers, 0)
+        if self.rules.hw:
+            if sum(self._box_bytes(m) for m in plan.values() if m.writes_inside) > target.tile_buffer_bytes:
+                return
+        else:
+            live = self._live_bytes(run, plan)
+        host = self._host_cost(run, plan)
+        members = [
+            _Member(name, layer, self._space(layer, plan[name], False), self._space(layer, plan[name], True))
+            for name in run.layers
+            if isinstance(layer := self.graph.by_name[name], TensorCoreLayer)
+        ]
+        floor = {m.name: (self._floor(m.streamed), self._floor(m.resident)) for m in members}
+        sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
+        for count in range(len(sizes) + 1):
+            for names in combinations(sizes, count):
+                reserved = sum(sizes[name] for name in names)
+                if reserved + max(live.values()) > limit:
+                    continue
+                costs = [floor[m.name][m.name in names] for m in members]
+                spaces = tuple(
+                    (m.name, replace(m.resident if m.name in names else m.streamed, reserved=reserved + live[m.name]))
+                    for m in members
+                )
+                yield _Option(
+                    replace(run, resident_weights=frozenset(names)),
+                    plan,
+                    spaces,
+                    host,
+                    host[0] + sum(c[0] for c in costs),
+                    host[1] + sum(c[1] for c in costs),
+                )
+
+    def _may_stay(self, member: _Member) -> bool:
+        """Constant weights that streaming would load more than once."""
+        return (
+            self.graph.tensors[member.layer.weight.tensor].data is not None and member.streamed.runs() > 1
+        )
+
+    def _space(self, layer: TensorCoreLayer, member: Member, resident: bool) -> LayerSpace:
+        return LayerSpace(
+            shape_of(layer),
+            member.computed,
+            self.rules,
+            Placement(
+                layer.input.tensor in member.fused_inputs, member.writes_inside, member.writes_outside, resident
+            ),
+        )
+
+    def _price(self, option: _Option) -> GroupHull:
+        """Hull of one option: every member's front, summed."""
         fronts = []
-        for name, space in spaces:
-            front = self.cache.front(space, final=dosa and plan[name].writes_inside)
+        for name, space in option.spaces:
+            final = not self.rules.hw and option.plan[name].writes_inside
+            front = self.cache.front(space, final)
             if not len(front):
                 return EMPTY
             fronts.append((name, front))
         energy, latency, vertices = minkowski([(f.energy, f.latency) for _, f in fronts])
-        choices = tuple(Choice(group, tuple(fronts), tuple(int(v) for v in row)) for row in vertices)
-        return GroupHull(energy + host[0], latency + host[1], choices)
+        choices = tuple(Choice(option.group, tuple(fronts), tuple(int(v) for v in row)) for row in vertices)
+        return GroupHull(energy + option.host[0], latency + option.host[1], choices)
 
     def _host_cost(self, group: FusionGroup, plan: dict[str, Member]) -> tuple[float, float]:
         """Adds inside the group."""
@@ -184,45 +250,6 @@ class GroupSolver:
                 energy += cost.energy_pj
                 latency += cost.latency_cycles
         return energy, latency
-
-    def _spaces(self, group: FusionGroup, plan: dict[str, Member]) -> list[tuple[str, LayerSpace]] | None:
-        """Members' spaces, or None if what must be kept on chip does not fit."""
-        target, hw = self.rules.target, self.rules.hw
-        tensor_core = {
-            name: layer
-            for name in group.layers
-            if isinstance(layer := self.graph.by_name[name], TensorCoreLayer)
-        }
-        residents = sum(self.resident_size(tensor_core[name]) for name in group.resident_weights)
-        limit = target.scratchpad_rows if hw else target.scratchpad_bytes
-        if residents >= limit:
-            return None
-        live = {name: 0 for name in group.layers}
-        if hw:
-            if sum(self._box_bytes(m) for m in plan.values() if m.writes_inside) > target.tile_buffer_bytes:
-                return None
-        else:
-            live = self._live_bytes(group, plan)
-            if max(live.values()) + residents > limit:
-                return None
-        return [
-            (
-                name,
-                LayerSpace(
-                    shape_of(layer),
-                    plan[name].computed,
-                    self.rules,
-                    Placement(
-                        layer.input.tensor in plan[name].fused_inputs,
-                        plan[name].writes_inside,
-                        plan[name].writes_outside,
-                        name in group.resident_weights,
-                    ),
-                    residents + live[name],
-                ),
-            )
-            for name, layer in tensor_core.items()
-        ]
 
     def resident_size(self, layer: TensorCoreLayer) -> int:
         """Scratchpad rows (dosa: bytes) of the whole weight tensor."""
@@ -254,53 +281,47 @@ class GroupSolver:
 
     def _floor(self, space: LayerSpace) -> tuple[float, float]:
         """Cost with a scratchpad that holds everything: no mapping of the space is cheaper."""
-        b = space.bounds
-        n, p, q = b.N, b.P, b.Q
-        limit = space.rules.target.accumulator_rows
-        if n * p * q > limit:
-            n, p, q = best_inner(space, n, p, q, limit)
-        tile = {"K": b.K, "C": b.C, "R": b.R, "S": b.S, "N": b.N, "P": b.P, "Q": b.Q}
-        tile.update(k=space.block(b.K), n=n, p=p, q=q)
-        columns = {name: np.array([value], dtype=np.int64) for name, value in tile.items()}
-        costs = price(Points(space, columns, np.zeros(1, dtype=np.int64)))
-        return float(costs.energy[0]), float(costs.latency[0])
+        found = self._floors.get(space)
+        if found is None:
+            b = space.bounds
+            n, p, q = best_inner(space, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
+            tile = {"K": b.K, "C": b.C, "R": b.R, "S": b.S, "N": b.N, "P": b.P, "Q": b.Q}
+            tile.update(k=space.block(b.K), n=n, p=p, q=q)
+            columns = {name: np.array([value], dtype=np.int64) for name, value in tile.items()}
+            costs = price(Points(space, columns, np.zeros(1, dtype=np.int64)))
+            found = self._floors[space] = float(costs.energy[0]), float(costs.latency[0])
+        return found
 
 
-def group_options(
+def group_runs(
     graph: Graph, layers: tuple[str, ...], tiling: candidates.Tiling, tiles: Iterable[GroupTile] | None = None
 ) -> Iterator[FusionGroup]:
-    """Group tiles x halo policies x sets of resident weights of one group.
+    """Group tiles x halo policies of one group.
 
-    `tiles` limits the group tiles; by default full-width rows of every candidate height, and blocks.
+    `tiles` limits the group tiles; by default all of `all_tiles`.
     """
+    size = last_output(graph, layers)
+    if size is None:
+        return
+    has_halo = any(
+        isinstance(layer := graph.by_name[name], TensorCoreLayer) and (layer.dims.R > 1 or layer.dims.S > 1)
+        for name in layers[1:]
+    )
+    for tile in all_tiles(*size, tiling) if tiles is None else tiles:
+        if has_halo and tile.Q == size[2] and tile.P < size[1]:
+            yield FusionGroup(layers, tile, "retain")
+        yield FusionGroup(layers, tile, "recompute")
+
+
+def last_output(graph: Graph, layers: tuple[str, ...]) -> tuple[int, int, int] | None:
+    """(N, P, Q) of the group's output; None if the group has no such thing."""
     sizes: dict[str, tuple[int, int, int]] = {}
     try:
         for name in layers:
             sizes[name] = output_size(graph.by_name[name], graph, sizes)
     except ScheduleError:
-        return
-    n, p, q = sizes[layers[-1]]
-    weighted = [
-        name
-        for name in layers
-        if isinstance(layer := graph.by_name[name], TensorCoreLayer)
-        and graph.tensors[layer.weight.tensor].data is not None
-    ]
-    has_halo = any(
-        isinstance(layer := graph.by_name[name], TensorCoreLayer) and (layer.dims.R > 1 or layer.dims.S > 1)
-        for name in layers[1:]
-    )
-    if tiles is None:
-        tiles = all_tiles(n, p, q, tiling)
-    for tile in tiles:
-        halos: tuple[Halo, ...] = ("recompute",)
-        if has_halo and tile.Q == q and tile.P < p:
-            halos = ("retain", "recompute")
-        whole = (tile.N, tile.P, tile.Q) == (n, p, q)
-        for halo in halos:
-            for size in range(1 if whole else len(weighted) + 1):
-                for resident in combinations(weighted, size):
-                    yield FusionGroup(layers, tile, halo, frozenset(resident))
+        return None
+    return sizes[layers[-1]]
 
 
 def all_tiles(n: int, p: int, q: int, tiling: candidates.Tiling) -> Iterator[GroupTile]:
@@ -314,6 +335,3 @@ def all_tiles(n: int, p: int, q: int, tiling: candidates.Tiling) -> Iterator[Gro
             for height in reversed(candidates.extents(p, tiling)):
                 yield GroupTile(batch, height, width)
             share *= 2
-
-
-__all__ = ["Choice", "GroupHull", "GroupSolver", "NDArray", "all_tiles", "group_options", "merge"]

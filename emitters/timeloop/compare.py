@@ -12,11 +12,12 @@ from pathlib import Path
 from converter.timeloop import OPERANDS
 from costmodel.energy import energy_breakdown
 from costmodel.latency import bandwidths
+from costmodel.nest import LayerTraffic, layer_traffic
 from costmodel.schedule import Schedule
 from costmodel.shape import shape_of, whole
 from costmodel.sliding_window import sliding_input_words
 from costmodel.target import Target
-from costmodel.traffic import LayerTraffic, Memory, Move, layer_traffic
+from costmodel.traffic import Memory, Move
 from emitters.timeloop.index import Index, IndexEntry
 from emitters.timeloop.stats import Accesses, Stats, StatsError, read_stats
 from emitters.timeloop.units import Unit, units_of
@@ -57,6 +58,7 @@ class Comparison:
 
     @property
     def cycles_match(self) -> bool:
+        """Whether the cycles are equal."""
         return self.measured is not None and self.measured.cycles == self.predicted.cycles
 
     @property
