@@ -7,7 +7,7 @@ group tiles of `options.all_tiles`; the bound it returns holds for exactly that 
 from __future__ import annotations
 
 from optimizer.hull import HullResult
-from optimizer.options import EMPTY, GroupHull, group_options
+from optimizer.options import EMPTY, GroupHull, group_runs
 from optimizer.partition import Partition
 from optimizer.problem import Problem, partitioner, value
 
@@ -34,8 +34,8 @@ def exact(problem: Problem, most: int = MOST_MEMBERS) -> tuple[HullResult[Partit
             complete = False
             break
         problem.say(f"pricing fusion groups: {done} of {len(distinct)} ({'+'.join(layers)})")
-        options = group_options(problem.graph, layers, problem.rules.tiling)
-        hulls[layers] = problem.groups.solve(layers, options, problem.unfused(layers))
+        runs = group_runs(problem.graph, layers, problem.rules.tiling)
+        hulls[layers] = problem.groups.solve(layers, runs, problem.unfused(layers))
     result = partitioner(problem, spread(candidates, hulls)).best(problem.objective)
     problem.steps += len(hulls)
     problem.record(value("edp", result.best.energy, result.best.latency))

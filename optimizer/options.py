@@ -199,7 +199,12 @@ class GroupSolver:
                     continue
                 costs = [floor[m.name][m.name in names] for m in members]
                 spaces = tuple(
-                    (m.name, replace(m.resident if m.name in names else m.streamed, reserved=reserved + live[m.name]))
+                    (
+                        m.name,
+                        replace(
+                            m.resident if m.name in names else m.streamed, reserved=reserved + live[m.name]
+                        ),
+                    )
                     for m in members
                 )
                 yield _Option(
@@ -213,9 +218,7 @@ class GroupSolver:
 
     def _may_stay(self, member: _Member) -> bool:
         """Constant weights that streaming would load more than once."""
-        return (
-            self.graph.tensors[member.layer.weight.tensor].data is not None and member.streamed.runs() > 1
-        )
+        return self.graph.tensors[member.layer.weight.tensor].data is not None and member.streamed.runs() > 1
 
     def _space(self, layer: TensorCoreLayer, member: Member, resident: bool) -> LayerSpace:
         return LayerSpace(
@@ -223,7 +226,10 @@ class GroupSolver:
             member.computed,
             self.rules,
             Placement(
-                layer.input.tensor in member.fused_inputs, member.writes_inside, member.writes_outside, resident
+                layer.input.tensor in member.fused_inputs,
+                member.writes_inside,
+                member.writes_outside,
+                resident,
             ),
         )
 
