@@ -45,6 +45,7 @@ class TimeloopProblem:
 
     @property
     def layer(self) -> TensorCoreLayer:
+        """The graph's only layer."""
         return self.graph.tensor_core_layers[0]
 
 
@@ -67,7 +68,7 @@ def read_problem(path: Path, seed: int = 0) -> TimeloopProblem:
     stride = (coefficient.get("P", 1), coefficient.get("Q", 1))
     dilation = (coefficient.get("R", 1), coefficient.get("S", 1))
     unused = frozenset(shape.dimensions) - frozenset(letters)
-    return TimeloopProblem(_graph(path.stem, dims, stride, dilation, seed), letters, unused)
+    return TimeloopProblem(one_layer_graph(path.stem, dims, stride, dilation, seed), letters, unused)
 
 
 @dataclass(frozen=True)
@@ -207,8 +208,8 @@ def _assign(letters: dict[str, Dim], letter: str, wanted: tuple[Dim, ...], shape
     shape.entry.fail(f"dimensions {rival} and {letter} play the same part ({wanted[0]}); merge them into one")
 
 
-def _graph(name: str, dims: Dims, stride: tuple[int, int], dilation: tuple[int, int], seed: int) -> Graph:
-    """The layer with dense operands of its own: inputs unpadded, weights seeded random int8."""
+def one_layer_graph(name: str, dims: Dims, stride: tuple[int, int], dilation: tuple[int, int], seed: int = 0) -> Graph:
+    """A graph of one layer with dense operands: inputs unpadded, weights seeded random int8."""
     builder = GraphBuilder(name)
     size = tuple(
         (dims[out] - 1) * stride[i] + (dims[kernel] - 1) * dilation[i] + 1
@@ -247,4 +248,4 @@ def _op(dims: Dims) -> TensorCoreOp:
     return "conv"
 
 
-__all__ = ["OPERANDS", "TimeloopFormatError", "TimeloopProblem", "read_problem"]
+__all__ = ["OPERANDS", "TimeloopFormatError", "TimeloopProblem", "one_layer_graph", "read_problem"]

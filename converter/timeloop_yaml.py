@@ -59,14 +59,17 @@ class Entry:
 
     @property
     def is_text(self) -> bool:
+        """Whether this is a single value."""
         return isinstance(self.node, yaml.ScalarNode)
 
     @property
     def is_list(self) -> bool:
+        """Whether this is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     @property
     def is_map(self) -> bool:
+        """Whether this is a map."""
         return isinstance(self.node, yaml.MappingNode)
 
     def text(self) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from samples import resnet
+from samples.images import images
 
 Options = Mapping[str, int]
 
@@ -23,6 +24,8 @@ class Sample:
     make_inputs: Callable[[Options, int, torch.Generator], tuple[Tensor, ...]]
     defaults: Options = field(default_factory=dict)
     input_names: tuple[str, ...] = ("input",)
+    classifier: bool = False
+    """Whether the last linear layer is to be fitted to the seeded image classes."""
 
     def build(self, options: Options) -> nn.Module:
         """The module; options that are not given take their defaults."""
@@ -33,18 +36,8 @@ class Sample:
         return self.make_inputs({**self.defaults, **options}, batch, generator)
 
 
-def _images(options: Options, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-    """Smooth random images: noise at several scales, as natural images have, about unit variance."""
-    size = options["image_size"]
-    image = torch.zeros(batch, 3, size, size)
-    for cells in (4, 16, size):
-        noise = torch.randn(batch, 3, min(cells, size), min(cells, size), generator=generator)
-        image += nn.functional.interpolate(noise, size=(size, size), mode="bilinear")
-    return (image / image.std(),)
-
-
 def _classifier(name: str, description: str, network: Callable[[], nn.Module], size: int = 224) -> Sample:
-    return Sample(name, description, lambda _: network(), _images, {"image_size": size})
+    return Sample(name, description, lambda _: network(), images, {"image_size": size}, classifier=True)
 
 
 SAMPLES: Mapping[str, Sample] = {

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from samples.catalog import Sample
+from samples.images import fit_classifier
 
 Exporter = Literal["dynamo", "torchscript"]
 CALIBRATION_COUNT = 8
@@ -52,6 +53,9 @@ def export(
     module = sample.build(options)
     _settle_batch_norms(module, sample.inputs(options, _WARM_UP_BATCH, _generator(seed, 1)))
     module.eval()
+    if sample.classifier:
+        size = {**sample.defaults, **options}["image_size"]
+        fit_classifier(module, size, _generator(seed, 5))
     example = sample.inputs(options, 1, _generator(seed, 2))
     names = list(sample.input_names)
     with warnings.catch_warnings():

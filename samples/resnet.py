@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+_RESIDUAL_GAIN = 0.5
+
 
 def _conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(
@@ -15,9 +17,11 @@ def _conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequ
 class _Residual(nn.Module):
     """A residual block: ReLU(body(x) + shortcut(x))."""
 
-    def __init__(self, body: nn.Module, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, body: nn.Sequential, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.body = body
+        # as in trained networks, a block changes its input a little rather than replaces it
+        nn.init.constant_(body[-1][1].weight, _RESIDUAL_GAIN)
         plain = stride == 1 and inputs == outputs
         self.shortcut = nn.Identity() if plain else _conv_bn(inputs, outputs, 1, stride)
 
