@@ -30,7 +30,7 @@ def emit(
     test_vectors: MappingABC[str, np.ndarray] | None = None,
     target_option: str | None = None,
 ) -> Path:
-    """Write `out_dir`/firmware for a schedule of profile hw; returns the folder.
+    """Write the firmware of a schedule of profile hw into the folder `out_dir`; returns it.
 
     `test_vectors` has one array in storage order per graph input and graph output (expected
     values); without it the vectors are zero and main.c reports a difference.  `target_option` is
@@ -41,7 +41,7 @@ def emit(
     """
     plan = plan_firmware(schedule, model_name)
     files = firmware_files(plan, test_vectors or {}, target_option or schedule.target.name)
-    folder = Path(out_dir) / "firmware"
+    folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         data = content.encode() if isinstance(content, str) else content

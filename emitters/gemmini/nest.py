@@ -96,7 +96,7 @@ def nest_of(mapping: Mapping, full: Dims, bounds: MappingABC[Dim, Expr] | None =
             variable = f"{d.lower()}{_SUFFIX[level]}"
             bound, step, name = extents[d], steps[d], None
             size: Expr = step
-            if not isinstance(bound, int) or bound % step:
+            if step > 1 and (not isinstance(bound, int) or bound % step):
                 name = f"{variable}_count"
                 size = minimum(step, sub(bound, variable))
             loop = Loop(level, d, variable, bound, step, size, name)
