@@ -208,7 +208,9 @@ def _assign(letters: dict[str, Dim], letter: str, wanted: tuple[Dim, ...], shape
     shape.entry.fail(f"dimensions {rival} and {letter} play the same part ({wanted[0]}); merge them into one")
 
 
-def one_layer_graph(name: str, dims: Dims, stride: tuple[int, int], dilation: tuple[int, int], seed: int = 0) -> Graph:
+def one_layer_graph(
+    name: str, dims: Dims, stride: tuple[int, int], dilation: tuple[int, int], seed: int = 0
+) -> Graph:
     """A graph of one layer with dense operands: inputs unpadded, weights seeded random int8."""
     builder = GraphBuilder(name)
     size = tuple(

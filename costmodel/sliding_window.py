@@ -12,7 +12,7 @@ from converter.dims import Dim, Dims
 from costmodel.mapping import Mapping, ceil_div
 from costmodel.shape import LayerShape
 
-Movement = tuple[int, int, int, int, int]
+Movement = tuple[int, ...]
 """How far an input tile moves along G, N, C, height and width."""
 
 
@@ -48,7 +48,7 @@ def sliding_input_words(shape: LayerShape, mapping: Mapping) -> int:
             kept = math.prod(max(0, extent - by) for extent, by in zip(extents, step, strict=True))
         stays = words if not any(moved) else kept if moved == first else 0
         total = trips * total - (trips - 1) * stays
-        jumped = tuple(a + b for a, b in zip(jumped, step, strict=True))  # type: ignore[assignment]
+        jumped = tuple(a + b for a, b in zip(jumped, step, strict=True))
     return total
 
 

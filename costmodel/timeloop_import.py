@@ -119,7 +119,7 @@ def _directive(entry: Entry, keys: dict[str, Entry], problem: TimeloopProblem) -
     factors = _factors(keys["factors"], problem) if "factors" in keys else {}
     letters = _letters(keys["permutation"], problem) if "permutation" in keys else []
     missing = [d for d in reversed(DIMS) if d not in letters]
-    return _Directive(keys.get("factors", entry), factors, tuple([*letters, *missing]))
+    return _Directive(keys.get("factors", entry), factors, (*letters, *missing))
 
 
 def _factors(entry: Entry, problem: TimeloopProblem) -> dict[Dim, Factor]:
@@ -234,7 +234,7 @@ def _mapping(root: Entry, directives: dict[Loops, _Directive], bounds: Dims) -> 
     try:
         return mapping_of(nest, bounds)
     except MappingError as error:
-        d = str(error)[0]
-        last = [x for x in directives.values() if d in x.factors]
+        dimension = str(error)[0]
+        last = [x for x in directives.values() if dimension in x.factors]
         where = last[-1].entry if last else root
         raise MappingError(f"{where.file}:{where.line}: {where.field}: {error}") from None

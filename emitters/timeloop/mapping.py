@@ -5,7 +5,6 @@ from __future__ import annotations
 from converter.dims import DIMS, Dim
 from converter.timeloop import OPERANDS
 from costmodel.timeloop_nest import LOOPS, Factor, Loops, Nest
-
 from emitters.timeloop.problem import letters_of
 from emitters.timeloop.units import Unit
 

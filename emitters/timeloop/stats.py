@@ -12,7 +12,7 @@ _SPACE = re.compile(r"^ {4}(Weights|Inputs|Outputs):$")
 _VALUE = re.compile(r"^\s+([A-Z][A-Za-z ()/-]*?)\s*: ([0-9.]+)")
 
 Accesses = Mapping[tuple[str, str], tuple[int, int]]
-"""{(level, data space): (words read, words written)}, all instances together; fills and updates are writes."""
+"""{(level, data space): (words read, words written)}, all instances; fills and updates are writes."""
 
 
 class StatsError(ValueError):

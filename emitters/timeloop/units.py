@@ -47,10 +47,12 @@ class Unit:
 
     @property
     def is_fused(self) -> bool:
+        """Whether an operand stays out of DRAM."""
         return self.inputs_in is not None or self.outputs_in is not None
 
     @property
     def uses_tile_buffer(self) -> bool:
+        """Whether the architecture needs the tile buffer as a level."""
         return "TileBuffer" in (self.inputs_in, self.outputs_in)
 
 
@@ -112,9 +114,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
             more = (
                 ()
                 if nest.is_perfect
-                else (
-                    "ragged tiles are imperfect factors; Timeloop counts idle iterations of the array in full",
-                )
+                else ("ragged tiles are imperfect factors, whose counts Timeloop only estimates",)
             )
         except NoTimeloopForm as error:
             nest = None
@@ -174,4 +174,4 @@ def _profile_notes(schedule: Schedule, layer: TensorCoreLayer, mapping: Mapping)
         if mapping.rows.S > 1:
             yield f"row packing is shown as S={mapping.rows.S} unrolled on the array rows"
         if layer.op == "depthwise":
-            yield "each block of channels runs as one block-diagonal array tile; its zero weights are not counted here"
+            yield "a block of channels runs as one block-diagonal array tile; its zeros are not counted here"

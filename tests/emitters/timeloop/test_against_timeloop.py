@@ -1,0 +1,88 @@
+"""Our counts against Timeloop's: recorded ones always, the real timeloop-model when it is on PATH."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from costmodel.schedule import Schedule
+from emitters.timeloop import emit
+from emitters.timeloop.compare import compare, predict
+from emitters.timeloop.index import read_index
+from emitters.timeloop.units import units_of
+from tests.emitters.timeloop.record import COUNTS, schedule_of
+from tests.emitters.timeloop.strategies import SMALL, schedules
+from tests.emitters.timeloop.test_import import MAPPING, PROBLEM
+
+MODEL = shutil.which("timeloop-model")
+needs_timeloop = pytest.mark.skipif(MODEL is None, reason="timeloop-model is not on PATH")
+
+with (Path(__file__).parent / "recorded.csv").open() as file:
+    RECORDED = list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("row", RECORDED, ids=lambda row: f"{row['target']} {row['dims']}")
+def test_recorded_counts_cycles_and_energy(row: dict[str, str]) -> None:
+    schedule = schedule_of(row)
+    (unit,) = units_of(schedule)
+    ours = predict(unit, schedule.target)
+    counted = {}
+    for name in COUNTS:
+        level, space, what = name.split(".")
+        counted[name] = ours.accesses.get((level, space), (0, 0))[what == "writes"]
+    assert counted == {name: int(row[name]) for name in COUNTS}
+    assert ours.cycles == int(row["cycles"])
+    assert ours.energy_pj == pytest.approx(float(row["energy_pj"]), rel=1e-5)
+
+
+def timeloop_agrees(schedule: Schedule) -> None:
+    assert MODEL is not None
+    with tempfile.TemporaryDirectory() as folder:
+        index = emit(schedule, Path(folder))
+        (result,) = compare(schedule, index, Path(folder), Path(MODEL))
+    assert result.problem == ""
+    assert result.differences == ()
+    assert result.is_equal
+
+
+@needs_timeloop
+@given(schedule=schedules())
+@settings(max_examples=40, deadline=None)
+def test_random_mappings_on_the_real_timeloop(schedule: Schedule) -> None:
+    timeloop_agrees(schedule)
+
+
+@needs_timeloop
+@given(schedule=schedules(ragged=True))
+@settings(max_examples=20, deadline=None)
+def test_timeloop_accepts_imperfect_factors_without_warnings(schedule: Schedule) -> None:
+    assert MODEL is not None
+    with tempfile.TemporaryDirectory() as folder:
+        index = emit(schedule, Path(folder))
+        (result,) = compare(schedule, index, Path(folder), Path(MODEL))
+    assert result.problem == "" and result.passes
+
+
+@needs_timeloop
+def test_the_script_runs_the_known_example(tmp_path: Path) -> None:
+    import subprocess
+
+    from converter.timeloop import read_problem
+    from costmodel.schedule import singleton_groups
+    from costmodel.timeloop_import import read_mapping
+
+    (tmp_path / "p.yaml").write_text(PROBLEM)
+    (tmp_path / "m.yaml").write_text(MAPPING)
+    problem = read_problem(tmp_path / "p.yaml")
+    mappings = {problem.layer.name: read_mapping(tmp_path / "m.yaml", problem)}
+    schedule = Schedule(problem.graph, SMALL, mappings, singleton_groups(problem.graph), profile="dosa")
+    emit(schedule, tmp_path / "timeloop")
+    done = subprocess.run(["./run_timeloop.sh"], cwd=tmp_path / "timeloop", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "p: Utilization = 0.11 | pJ/Compute =   29.742 | Cycles = 288\n"
+    assert read_index(tmp_path / "timeloop" / "index.yaml").layers[0].factors == "perfect"
