@@ -58,7 +58,11 @@ def test_expressions_are_evaluated(tmp_path):
 
 
 def test_float_hardware(tmp_path):
-    path = changed(tmp_path, ("typedef int8_t elem_t", "typedef float elem_t"), ("typedef int32_t acc_t", "typedef float acc_t"))
+    path = changed(
+        tmp_path,
+        ("typedef int8_t elem_t", "typedef float elem_t"),
+        ("typedef int32_t acc_t", "typedef float acc_t"),
+    )
     target = target_from_header(path)
     assert (target.element_type, target.element_bytes) == ("float32", 4)
     assert target.scratchpad_bytes == 4 * 4096 * 16 * 4
@@ -78,7 +82,9 @@ def test_float_hardware(tmp_path):
     ],
 )
 def test_what_cannot_be_scheduled_for_is_refused(tmp_path, old, new, says):
-    path = changed(tmp_path, (old + "\n" if old.startswith("#") else old, new + "\n" if old.startswith("#") else new))
+    path = changed(
+        tmp_path, (old + "\n" if old.startswith("#") else old, new + "\n" if old.startswith("#") else new)
+    )
     with pytest.raises(TargetError, match=says) as caught:
         target_from_header(path)
     assert str(path) in str(caught.value)

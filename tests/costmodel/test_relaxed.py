@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from tests.costmodel.strategies import layer_shapes, mappings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel.evaluate import layer_cost
 from costmodel.relaxed import ORDERS, Node, RelaxedModel, RelaxedPoint
 from costmodel.target import load_target
+from tests.costmodel.strategies import layer_shapes, mappings
 
 SMALL = load_target("gemmini-small")
 

@@ -1,0 +1,85 @@
+"""The batched evaluator equals the exact one, mapping by mapping."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from converter.dims import Dims
+from converter.graph import TensorCoreLayer, View
+from costmodel.batch import MappingBatch, evaluate_batch
+from costmodel.evaluate import layer_cost
+from costmodel.legality import ScheduleError, check_mapping
+from costmodel.mapping import Mapping
+from costmodel.shape import LayerShape, Region
+from costmodel.target import load_target
+from costmodel.tiling import Window
+from costmodel.traffic import Placement
+from tests.costmodel.strategies import layer_shapes, mappings
+
+SMALL = load_target("gemmini-small")
+
+
+def layer_of(shape):
+    view = View("t", 0, (0, 0, 0, 0, 0))
+    return TensorCoreLayer(
+        "layer",
+        "depthwise" if shape.is_depthwise else "conv",
+        shape.dims,
+        view,
+        view,
+        view,
+        (shape.height.size, shape.width.size),
+        bias="b" if shape.has_bias else None,
+        stride=(shape.height.stride, shape.width.stride),
+        dilation=(shape.height.dilation, shape.width.dilation),
+        pads=(shape.height.pad, shape.width.pad, 0, 0),
+    )
+
+
+def intervals(draw, bound):
+    count = draw(st.integers(1, 3))
+    starts = [draw(st.integers(0, bound - 1)) for _ in range(count)]
+    return tuple((start, draw(st.integers(start + 1, bound))) for start in starts)
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_equals_exact(profile, data):
+    shape = data.draw(layer_shapes())
+    region = None
+    placement = Placement()
+    bounds = shape
+    if data.draw(st.booleans()):
+        axes = [intervals(data.draw, bound) for bound in (shape.dims.N, shape.dims.P, shape.dims.Q)]
+        region = Region(*axes)
+        largest = [max(b - a for a, b in axis) for axis in axes]
+        bounds = shape._replace(dims=shape.dims.replace(dict(zip("NPQ", largest, strict=True))))
+        placement = Placement(*(data.draw(st.booleans()) for _ in range(4)))
+    several = data.draw(st.lists(mappings(bounds), min_size=1, max_size=5))
+    batch = MappingBatch.of(several)
+    costs = evaluate_batch(shape, batch, SMALL, profile, region=region, placement=placement)
+    for index, mapping in enumerate(several):
+        assert batch.mapping(index) == mapping
+        exact = layer_cost(shape, mapping, SMALL, profile, region=region, placement=placement)
+        assert costs.energy_pj[index] == pytest.approx(exact.energy_pj, rel=1e-12)
+        assert costs.latency_cycles[index] == exact.latency_cycles
+        for memory, moved in costs.memory_bytes.items():
+            assert moved[index] == sum(m.bytes for m in exact.moves if m.memory == memory)
+        try:
+            check_mapping(
+                layer_of(shape), mapping, SMALL, profile, region, resident=placement.weights_are_resident
+            )
+            legal = True
+        except ScheduleError:
+            legal = False
+        assert costs.fits[index] == legal
+
+
+def test_rejects_unrolled_pixels():
+    window = Window(1, 1, 1, 0, 1)
+    shape = LayerShape(Dims(), window, window, False, False)
+    batch = MappingBatch.of([Mapping(Dims(), Dims(), Dims())])
+    batch.rows[0, 4] = 2
+    with pytest.raises(ValueError, match="not unrolled"):
+        evaluate_batch(shape, batch, SMALL)
