@@ -142,7 +142,8 @@ def target_from_header(path: str | Path, name: str | None = None) -> Target:
         raise TargetError(f"{header.path}: DIM {side}: Gemmini arrays are a power of two, at least 2")
     if bank_rows < side or bank_rows & (bank_rows - 1):
         raise TargetError(
-            f"{header.path}: BANK_ROWS {bank_rows}: Gemmini needs a power of two that is a multiple of DIM {side}"
+            f"{header.path}: BANK_ROWS {bank_rows}: "
+            f"Gemmini needs a power of two that is a multiple of DIM {side}"
         )
     try:
         return Target(
@@ -172,11 +173,13 @@ def _types(header: ParamsHeader) -> tuple[Literal["int8", "float32"], int, int]:
         return "float32", 4, 4
     if element != "int8_t" or word != "int32_t":
         raise TargetError(
-            f"{header.path}: elem_t is {element} and acc_t {word}: supported are int8_t with int32_t, and float with float"
+            f"{header.path}: elem_t is {element} and acc_t {word}: "
+            "supported are int8_t with int32_t, and float with float"
         )
     if header.types.get("acc_scale_t") != "float" or "ACC_SCALE_T_IS_FLOAT" not in header.flags:
         raise TargetError(
-            f"{header.path}: acc_scale_t is not float: requantisation needs hardware built with float acc_scale_args"
+            f"{header.path}: acc_scale_t is not float: "
+            "requantisation needs hardware built with float acc_scale_args"
         )
     if "HAS_MVIN_SCALE" not in header.flags or header.types.get("scale_t") != "float":
         raise TargetError(

@@ -15,8 +15,6 @@ from converter.graph import TensorCoreOp
 from costmodel.mapping import Level
 from costmodel.target import FusionPath, Target
 
-VERSION = 1
-
 Positive = Annotated[int, Field(ge=1)]
 Extents = dict[Dim, Positive]
 """Dimensions that are left out are 1."""
@@ -245,7 +243,7 @@ class ConversionRecord(_Record):
 class ScheduleDocument(_Record):
     """The whole of schedule.json."""
 
-    version: Literal[1] = VERSION
+    version: Literal[1] = 1
     generator: str
     model: ModelRecord
     target: Target

@@ -20,7 +20,6 @@ from costmodel.evaluate import LayerCost, NetworkCost
 from costmodel.mapping import Level, Mapping, MappingError, Order
 from costmodel.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
 from costmodel.schedule_document import (
-    VERSION,
     ConversionRecord,
     CostRecord,
     EdgeRecord,
@@ -78,9 +77,9 @@ def read_document(path: Path) -> ScheduleDocument:
     except json.JSONDecodeError as error:
         raise ScheduleFileError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
     version = content.get("version") if isinstance(content, dict) else None
-    if version != VERSION:
+    if version != 1:
         raise ScheduleFileError(
-            f"{path}: version is {version!r}, this fadiff reads version {VERSION}: compile the model again"
+            f"{path}: version is {version!r}, this fadiff reads version 1: compile the model again"
         )
     try:
         return ScheduleDocument.model_validate(content)
@@ -345,7 +344,8 @@ def _order(layer: str, level: str, text: str) -> Order:
     by_letter: dict[str, Dim] = {d: d for d in DIMS}
     if sorted(text) != sorted(DIMS):
         raise ScheduleFileError(
-            f"layer {layer}: mapping.order.{level} is {text!r}: name each of {''.join(DIMS)} once, outermost first"
+            f"layer {layer}: mapping.order.{level} is {text!r}: "
+            f"name each of {''.join(DIMS)} once, outermost first"
         )
     return tuple(by_letter[letter] for letter in text)
 

@@ -41,7 +41,7 @@ class DesignSpace(BaseModel):
 
 @dataclass(frozen=True)
 class Design:
-    """One point: what it changes, and the hardware that comes out (None with the reason if it cannot exist)."""
+    """One point: what it changes, and the hardware; None, with the problem, if it cannot exist."""
 
     changes: dict[str, int | float | bool | str]
     target: Target | None

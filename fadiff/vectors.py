@@ -131,9 +131,7 @@ def _load(file: Path, shapes: Mapping[str, tuple[tuple[int, ...], np.dtype]]) ->
         elif shape[:1] == (1,) and array.shape[1:] == shape[1:]:
             array = array[:, None]
         if array.shape[1:] != shape:
-            raise InputError(
-                f"{file}: {name} has shape {arrays[name].shape}, expected (vectors, {', '.join(map(str, shape))})"
-            )
+            raise InputError(f"{file}: {name} has shape {arrays[name].shape}, expected (vectors, *{shape})")
         vectors[name] = array.astype(dtype)
     counts = {len(array) for array in vectors.values()}
     if len(counts) != 1:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
-from costmodel.schedule_document import HistoryPoint, LayerRecord, ScheduleDocument
+from costmodel.schedule_document import LayerRecord, ScheduleDocument
 from emitters.report.svg import Scale, canvas, element, title
 from emitters.report.text import edp, percent, power, si, tick
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 16, 44
+
+Point = tuple[float, float]
+"""Seconds and the best EDP known then."""
+
+CURVE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7a5195", "#555555")
+CURVE_STYLE = "text{font:12px system-ui,sans-serif;fill:#222}path{fill:none;stroke-width:2}.grid{stroke:#ddd}"
 
 
 def search_curve(document: ScheduleDocument) -> Markup | None:
@@ -22,7 +28,7 @@ def search_curve(document: ScheduleDocument) -> Markup | None:
     bound = document.totals.lower_bound_edp_uj_cycles
     values = [point.edp_uj_cycles for point in history] + ([bound] if bound else [])
     x = Scale(0.0, max(history[-1].seconds, 1e-3), LEFT, WIDTH - RIGHT)
-    y = Scale(min(values) * 0.98, max(values) * 1.02, HEIGHT - BOTTOM, TOP, log=True)
+    y = Scale(min(values) * 0.94, max(values) * 1.06, HEIGHT - BOTTOM, TOP, log=True)
     parts = _axes(x, y, "seconds", "EDP (µJ × cycles)", tick, power)
     if bound:
         parts.append(_line("bound", LEFT, y(bound), WIDTH - RIGHT, y(bound)))
@@ -31,12 +37,13 @@ def search_curve(document: ScheduleDocument) -> Markup | None:
                 "text",
                 f"lower bound {edp(bound)}",
                 x=WIDTH - RIGHT,
-                y=y(bound) - 6,
+                y=y(bound) + 15,
                 class_="note",
                 text_anchor="end",
             )
         )
-    parts.append(element("path", d=_staircase(history, x, y), class_="curve"))
+    curve = [(point.seconds, point.edp_uj_cycles) for point in history]
+    parts.append(element("path", d=_staircase(curve, x, y), class_="curve"))
     last = history[-1]
     parts.append(
         element(
@@ -51,11 +58,28 @@ def search_curve(document: ScheduleDocument) -> Markup | None:
     return canvas(WIDTH, HEIGHT, "Best energy-delay product against search time", parts)
 
 
-def _staircase(history: tuple[HistoryPoint, ...], x: Scale, y: Scale) -> str:
+def method_curves(curves: Mapping[str, Sequence[Point]]) -> Markup:
+    """Search curves of several methods in one standalone SVG file, on a logarithmic time axis."""
+    points = [point for curve in curves.values() for point in curve]
+    seconds, values = [max(s, 1e-3) for s, _ in points], [value for _, value in points]
+    x = Scale(min(seconds), max(*seconds, 1.001e-3), LEFT, WIDTH - RIGHT, log=True)
+    y = Scale(min(values) * 0.98, max(values) * 1.02, HEIGHT - BOTTOM, TOP, log=True)
+    parts = [element("style", CURVE_STYLE), element("rect", width=WIDTH, height=HEIGHT, fill="#fff")]
+    parts += _axes(x, y, "seconds", "EDP (µJ × cycles)", tick, power)
+    for index, (name, curve) in enumerate(curves.items()):
+        colour = CURVE_COLOURS[index % len(CURVE_COLOURS)]
+        held = [*curve, (max(seconds), curve[-1][1])]
+        label = {"x": WIDTH - RIGHT - 6, "y": TOP + 14 + 15 * index, "text_anchor": "end"}
+        parts.append(element("path", title(name), d=_staircase(held, x, y), stroke=colour))
+        parts.append(element("text", name, **label, style=f"fill:{colour}"))
+    return canvas(WIDTH, HEIGHT, "Best energy-delay product of each method against time", parts)
+
+
+def _staircase(curve: Sequence[Point], x: Scale, y: Scale) -> str:
     """The best known value holds until a better one is found."""
-    first, *rest = history
-    steps = [f"M{x(first.seconds):.1f} {y(first.edp_uj_cycles):.1f}"]
-    steps += [f"H{x(point.seconds):.1f}V{y(point.edp_uj_cycles):.1f}" for point in rest]
+    (seconds, value), *rest = curve
+    steps = [f"M{x(seconds):.1f} {y(value):.1f}"]
+    steps += [f"H{x(seconds):.1f}V{y(value):.1f}" for seconds, value in rest]
     return "".join(steps)
 
 

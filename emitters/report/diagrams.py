@@ -50,7 +50,8 @@ def fusion_graph(document: ScheduleDocument) -> Markup:
             path = f"M{middle} {first * ROW + 24}V{last * ROW + 5}"
         else:
             side, bulge = LEFT + NODE_WIDTH, 16 * min(abs(last - first), 12)
-            path = f"M{side} {first * ROW + 14}c{bulge} 0 {bulge} {(last - first) * ROW} 0 {(last - first) * ROW}"
+            drop = (last - first) * ROW
+            path = f"M{side} {first * ROW + 14}c{bulge} 0 {bulge} {drop} 0 {drop}"
         parts.append(element("path", title(tip), d=path, class_=kind))
     for name, index in at.items():
         parts.append(

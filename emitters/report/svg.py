@@ -28,6 +28,7 @@ def canvas(width: float, height: float, label: str, parts: Iterable[Markup]) -> 
     return element(
         "svg",
         *parts,
+        xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {_number(width)} {_number(height)}",
         width=width,
         role="img",

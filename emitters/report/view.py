@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from costmodel.mapping import Level
 from costmodel.schedule_document import LayerRecord, MappingRecord, ScheduleDocument
 from emitters.report.charts import bound_class, dram_bytes, layer_macs
 from emitters.report.text import count, edp, percent, picojoules, si
@@ -20,14 +21,17 @@ ENERGY_PARTS = (
     ("dram", "l3", "DRAM"),
 )
 
+#: Where the loops of each level stand.
+PLACES: dict[Level, str] = {"L3": "DRAM", "L2": "scratchpad", "L1": "accumulator", "L0": "array, streamed"}
+
 HOST_REASONS = {
     "add": "residual addition: two DMA streams through the accumulator, no products",
     "quantize": "float input becomes int8 once, on the core",
     "dequantize": "int8 becomes float once, on the core",
-    "maxpool": "not fusible into the store path here",
+    "max_pool": "not fusible into the store path here",
     "global_average_pool": "a mean has no form on the array that is exact in int8",
     "softmax": "needs exponentials over a whole row",
-    "layernorm": "needs mean and variance over a whole row",
+    "layer_norm": "needs mean and variance over a whole row",
 }
 DEFAULT_REASON = "no N K C P Q R S form: plain C on the core"
 
@@ -92,8 +96,9 @@ def summary(document: ScheduleDocument, verification: Mapping[str, Any] | None) 
         )
     measured = verification["measured"]["dram_bytes"] if verification else None
     if measured is None:
-        tiles.append(Tile("DRAM bytes", si(totals.dram_bytes, "B"), "predicted; not measured yet"))
-        tiles.append(Tile("Verified", "not yet", "run: fadiff verify DIR", "bad"))
+        tiles.append(Tile("DRAM bytes", si(totals.dram_bytes, "B"), "predicted"))
+        if document.profile == "hw":
+            tiles.append(Tile("Verified", "not yet", "run: fadiff verify DIR", "bad"))
         return tiles
     assert verification is not None
     exact = bool(verification["traffic_exact"])
@@ -127,12 +132,8 @@ def summary(document: ScheduleDocument, verification: Mapping[str, Any] | None) 
 
 def layer_rows(document: ScheduleDocument) -> list[LayerRow]:
     """The layer table, in order of execution."""
-    groups = {
-        name: number
-        for number, names in enumerate(document.fusion.groups, 1)
-        for name in names
-        if len(names) > 1
-    }
+    fused = [names for names in document.fusion.groups if len(names) > 1]
+    groups = {name: number for number, names in enumerate(fused, 1) for name in names}
     most = max((layer.cost.energy_pj for layer in document.layers), default=0.0) or 1.0
     return [
         _layer_row(index, layer, groups.get(layer.name), most) for index, layer in enumerate(document.layers)
@@ -158,8 +159,8 @@ def _layer_row(index: int, layer: LayerRecord, group: int | None, most: float) -
         bound_kind=bound_class(cost.bound),
         utilization=percent(cost.utilization, 0) if layer.mapping else "",
         utilization_width=100 * cost.utilization,
-        cycles=si(cost.latency_cycles),
-        energy=picojoules(cost.energy_pj),
+        cycles=si(cost.latency_cycles) if cost.latency_cycles else "",
+        energy=picojoules(cost.energy_pj) if cost.energy_pj else "",
         energy_width=100 * cost.energy_pj / most,
         slices=tuple(
             Slice(kind, 100 * value / total, f"{label}: {picojoules(value)}")
@@ -191,23 +192,18 @@ def dims_text(layer: LayerRecord) -> str:
 
 def tile_text(mapping: MappingRecord) -> str:
     """Scratchpad and accumulator tile in one line."""
-    return " | ".join(
-        " ".join(f"{d}{n}" for d, n in mapping.tile[level].items()) or "1" for level in ("L2", "L1")
-    )
+    tiles = (mapping.tile["L2"], mapping.tile["L1"])
+    return " | ".join(" ".join(f"{d}{n}" for d, n in tile.items()) or "1" for tile in tiles)
 
 
 def loop_nest(layer: LayerRecord, mapping: MappingRecord) -> str:
     """The loop nest, outermost first; trip counts are those of full tiles."""
     lines: list[str] = []
-    for level, place in (
-        ("L3", "DRAM"),
-        ("L2", "scratchpad"),
-        ("L1", "accumulator"),
-        ("L0", "array, streamed"),
-    ):
-        trips = mapping.temporal.get(level, {})
-        loops = [(d, trips[d]) for d in mapping.order[level] if trips.get(d, 1) > 1]
-        for d, trip in loops:
+    for level, place in PLACES.items():
+        trips = {str(d): trip for d, trip in mapping.temporal.get(level, {}).items()}
+        for d, trip in ((d, trips.get(d, 1)) for d in mapping.order[level]):
+            if trip == 1:
+                continue
             lines.append(f"{'  ' * len(lines)}for {d.lower()} in {trip:<5} # {place}")
     unrolled = [
         f"{d} over {n} {where}"
@@ -224,7 +220,7 @@ def host_operators(document: ScheduleDocument) -> list[tuple[str, str, str, str]
         (
             layer.name,
             layer.op,
-            si(dram_bytes(layer) + layer.cost.traffic.host_bytes, "B"),
+            si(moved, "B") if (moved := dram_bytes(layer) + layer.cost.traffic.host_bytes) else "",
             HOST_REASONS.get(layer.op, DEFAULT_REASON),
         )
         for layer in document.layers

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @model_argument
-@target_option
+@target_option()
 @click.option("--methods", default=",".join(METHODS), show_default=True, help="Comma-separated.")
 @quantize_options
 @search_options
@@ -62,24 +62,26 @@ def compare(
     """
     from fadiff.pipeline import ModelOptions, SearchOptions, find_schedule, read_model
 
-    chosen = [name.strip() for name in methods.split(",") if name.strip()]
-    unknown = sorted(set(chosen) - set(METHODS))
-    if unknown or not chosen:
+    wanted = {name.strip() for name in methods.split(",") if name.strip()}
+    chosen = [name for name in METHODS if name in wanted]
+    if len(chosen) != len(wanted) or not chosen:
         raise InputError(f"--methods {methods}: choose from {', '.join(METHODS)}")
     options = SearchOptions(**search)
     conversion = read_model(
         model, target, ModelOptions(quantize, calibration, None, bound_dims(dims)), console
     )
-    found = {
+    found: dict[str, SearchResult] = {
         name: find_schedule(conversion.graph, target, replace(options, method=name), console)
         for name in chosen
     }
     if plot is not None:
         from emitters.report.charts import method_curves
 
-        plot.write_text(
-            method_curves({name: result.history for name, result in found.items()}), encoding="utf-8"
-        )
+        curves: dict[str, list[tuple[float, float]]] = {
+            name: [(point.seconds, point.best_edp) for point in result.history]
+            for name, result in found.items()
+        }
+        plot.write_text(method_curves(curves), encoding="utf-8")
         console.note(f"wrote {plot}")
     rows = _rows(found)
     if as_json:

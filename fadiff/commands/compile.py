@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command("compile")
 @model_argument
-@target_option
+@target_option()
 @click.option(
     "-o", "--out", metavar="DIR", type=click.Path(path_type=Path), help="[default: the model's name]"
 )
@@ -116,7 +116,8 @@ def _print(console: Console, result: CompileResult) -> None:
     document, totals = result.document, result.document.totals
     fused = sum(len(group) > 1 for group in document.fusion.groups)
     console.result(
-        f"{document.model.name} on {document.target.name} ({document.profile} profile, {document.latency_model} latency)"
+        f"{document.model.name} on {document.target.name} "
+        f"({document.profile} profile, {document.latency_model} latency)"
     )
     console.result(f"  EDP         {totals.edp_uj_cycles:.4e} uJ x cycles")
     if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
@@ -129,9 +130,8 @@ def _print(console: Console, result: CompileResult) -> None:
     console.result(f"  DRAM bytes  {totals.dram_bytes:,}")
     console.result(f"  layers      {len(document.layers)}, {fused} fused group{'s' if fused != 1 else ''}")
     if document.search:
-        console.result(
-            f"  search      {document.search.method}, seed {document.search.seed}, {document.search.seconds:.1f} s"
-        )
+        search = document.search
+        console.result(f"  search      {search.method}, seed {search.seed}, {search.seconds:.1f} s")
     if result.verification is not None:
         print_verification(console, result.verification)
     elif document.profile == "hw":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from fadiff.commands.options import TargetType, console_options
+from fadiff.commands.options import console_options, target_option
 from fadiff.console import Console
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("schedule", metavar="SCHEDULE.json", type=click.Path(path_type=Path))
-@click.option(
-    "--target", type=TargetType(), metavar="NAME|FILE", help="Other hardware.  [default: the schedule's own]"
-)
+@target_option(None, show_default=False, help="Other hardware.  [default: the schedule's own]")
 @click.option(
     "--profile", type=click.Choice(["hw", "dosa"]), help="Other counting.  [default: the schedule's own]"
 )
@@ -108,5 +106,6 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost) -> None:
     console.table(table)
     console.result(
         f"{schedule.graph.name} on {schedule.target.name}, profile {schedule.profile}: "
-        f"{cost.energy_pj * 1e-6:,.1f} uJ x {cost.latency_cycles:,} cycles = {cost.edp_uj_cycles:.4e} uJ x cycles"
+        f"{cost.energy_pj * 1e-6:,.1f} uJ x {cost.latency_cycles:,} cycles "
+        f"= {cost.edp_uj_cycles:.4e} uJ x cycles"
     )

@@ -13,10 +13,20 @@ from fadiff.errors import InputError
 
 if TYPE_CHECKING:
     from costmodel.target import Target
+    from optimizer.problem import MethodName
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-METHODS = ("gradient", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto", "exact")
+METHODS: tuple[MethodName, ...] = (
+    "gradient",
+    "layerwise",
+    "dosa",
+    "genetic",
+    "bayesian",
+    "random",
+    "gemmini-auto",
+    "exact",
+)
 DEFAULT_TARGET = "gemmini-default"
 
 
@@ -40,33 +50,23 @@ def console_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return flag("-q", "--quiet", text="No progress; errors, warnings and results only.")(decorated)
 
 
-class TargetType(click.ParamType):
-    """A preset name, a target .yaml, or a gemmini_params.h."""
+def _load_target(context: click.Context, parameter: click.Parameter, value: str | None) -> Target | None:
+    """A TargetError is already one clear line."""
+    from fadiff.pipeline import as_target
 
-    name = "target"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        """Load the target; a TargetError is already one clear line."""
-        from fadiff.pipeline import as_target
-
-        return as_target(value)
+    return None if value is None else as_target(value)
 
 
-class DimType(click.ParamType):
-    """NAME=SIZE for a symbolic dimension."""
-
-    name = "name=size"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """Split and check; usage errors are click's."""
-        if isinstance(value, tuple):
-            return value
-        name, separator, size = str(value).partition("=")
+def _parse_dims(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, int], ...]:
+    dims = []
+    for value in values:
+        name, separator, size = value.partition("=")
         if not name or not separator or not size.isdigit() or int(size) < 1:
-            self.fail(f"{value!r}: write NAME=SIZE with a positive integer, such as batch=1", param, ctx)
-        return name, int(size)
+            raise click.BadParameter(f"{value!r}: write NAME=SIZE with a positive integer, such as batch=1")
+        dims.append((name, int(size)))
+    return tuple(dims)
 
 
 def model_argument(function: Command) -> Command:
@@ -74,22 +74,30 @@ def model_argument(function: Command) -> Command:
     return click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))(function)
 
 
-def target_option(function: Command) -> Command:
+def target_option(default: str | None = DEFAULT_TARGET, **attributes: Any) -> Callable[[Command], Command]:
     """--target: preset, YAML or header."""
     return click.option(
         "--target",
-        type=TargetType(),
+        callback=_load_target,
         metavar="NAME|FILE",
-        default=DEFAULT_TARGET,
-        show_default=True,
-        help="Preset (see `fadiff targets list`), target .yaml, or your gemmini_params.h.",
-    )(function)
+        default=default,
+        **{
+            "show_default": True,
+            "help": "Preset (see `fadiff targets list`), target .yaml, or your gemmini_params.h.",
+            **attributes,
+        },
+    )
 
 
 def dim_option(function: Command) -> Command:
     """--dim NAME=SIZE, repeatable."""
     return click.option(
-        "--dim", "dims", type=DimType(), multiple=True, help="Bind a symbolic dimension, e.g. --dim batch=1."
+        "--dim",
+        "dims",
+        metavar="NAME=SIZE",
+        callback=_parse_dims,
+        multiple=True,
+        help="Bind a symbolic dimension, e.g. --dim batch=1.",
     )(function)
 
 
@@ -124,7 +132,7 @@ def search_options(function: Command) -> Command:
             type=click.Choice(["hw", "dosa"]),
             default="hw",
             show_default=True,
-            help="hw: what the hardware does, and the only one that emits C. dosa: to compare with published numbers.",
+            help="hw: as the hardware does; emits C. dosa: to compare with published numbers.",
         ),
         click.option(
             "--latency", type=click.Choice(["roofline", "rtl"]), default="roofline", show_default=True

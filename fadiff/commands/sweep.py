@@ -115,7 +115,8 @@ def _workers(jobs: int, cluster: str | None) -> Iterator[Submit]:
     """A function that runs calls somewhere and yields (index, result) as they come."""
     if cluster is not None:
         try:
-            from distributed import Client, as_completed as completed_on_cluster
+            from distributed import Client
+            from distributed import as_completed as completed_on_cluster
         except ImportError as error:
             raise InputError("--cluster needs Dask: pip install 'fadiff[cluster]'") from error
         try:

@@ -85,8 +85,8 @@ def show(console: Console, name: str, as_json: bool) -> None:
 @console_options
 def import_target(console: Console, header: Path, name: str | None, out: Path | None, force: bool) -> None:
     """Make a target from the gemmini_params.h of your hardware."""
-    from costmodel.target import target_yaml
     from costmodel.params_header import target_from_header, unsaid
+    from costmodel.target import target_yaml
 
     target = target_from_header(header, name)
     text = f"# From {header.name}.\n{target_yaml(target)}"
@@ -118,8 +118,8 @@ def check(console: Console, file: Path, params: Path | None) -> int:
 
     Exits 2 when the file is no valid target, 1 when it disagrees with the header.
     """
-    from costmodel.target import load_target
     from costmodel.params_header import HEADER_FIELDS, target_from_header
+    from costmodel.target import load_target
 
     target = load_target(file)
     if params is not None:

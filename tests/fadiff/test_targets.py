@@ -12,7 +12,9 @@ HEADERS = Path(__file__).parents[1] / "costmodel" / "headers"
 def test_list_names_the_presets(fadiff):
     ended = fadiff("targets", "list", "--json")
     assert ended.code == 0
-    sizes = {t["name"]: (t["side"], t["scratchpad_bytes"], t["accumulator_bytes"]) for t in json.loads(ended.out)}
+    sizes = {
+        t["name"]: (t["side"], t["scratchpad_bytes"], t["accumulator_bytes"]) for t in json.loads(ended.out)
+    }
     assert sizes["gemmini-large"] == (32, 512 * 1024, 64 * 1024)
     assert sizes["gemmini-small"] == (16, 8 * 1024, 8 * 1024)
     assert sizes["gemmini-default"] == (16, 256 * 1024, 64 * 1024)
