@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
@@ -29,7 +30,7 @@ def load_model(path: Path, dims: Mapping[str, int]) -> onnx.ModelProto:
     model = _parse(path)
     _load_external_data(path, model)
     _pin_dimensions(path, model, dims)
-    return model
+    return onnx.inliner.inline_local_functions(model) if model.functions else model
 
 
 def _parse(path: Path) -> onnx.ModelProto:

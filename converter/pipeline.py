@@ -15,7 +15,7 @@ from converter.calibrate import Samples, calibration_ranges, load_samples, rando
 from converter.errors import UnsupportedError
 from converter.graph import Graph
 from converter.load import load_model
-from converter.lower import lower, unsupported
+from converter.lower import lower, unknown_operators, unsupported
 from converter.normalise import normalise
 from converter.plan import plan
 from converter.program import program_of
@@ -77,6 +77,9 @@ def convert(
     progress(f"reading {path.name}")
     model = load_model(path, dims or {})
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    unknown = unknown_operators(model)
+    if unknown:
+        raise UnsupportedError(str(path), unknown)
     progress("normalising")
     float_model = normalise(str(path), model)
     program = program_of(float_model)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import onnx
+
 from converter.errors import Unsupported
 from converter.lower import constraints as limits
 from converter.lower.constraints import Constraint
@@ -60,13 +62,32 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Unsqueeze", "gone", lower_reshape),
 )
 
-_BY_NAME = {(entry.domain, entry.op, entry.since): entry for entry in OPERATORS}
-
-
 def find(node: Node) -> Operator | None:
     """The entry with the highest `since` that the node's opset reaches, None when unknown."""
     entries = [e for e in OPERATORS if (e.domain, e.op) == (node.domain, node.op) and e.since <= node.version]
     return max(entries, key=lambda entry: entry.since, default=None)
+
+
+def unknown_operators(model: onnx.ModelProto) -> tuple[Unsupported, ...]:
+    """Nodes of an imported model that ONNX Runtime could not even load, with all other unknown ones.
+
+    Empty when ONNX Runtime can load the model: it may fold operators that are not in the table.
+    """
+    nodes = [
+        Node(n.name or f"{n.op_type}_{i}", n.op_type, n.domain if n.domain != "ai.onnx" else "", 10**6, (), (), {})
+        for i, n in enumerate(model.graph.node)
+    ]
+    if all(_can_load(node) for node in nodes):
+        return ()
+    return tuple(
+        Unsupported(node.name, node.op, node.domain, "unknown operator", _remedy(node))
+        for node in nodes
+        if not _can_load(node) or (find(node) is None and not is_elementwise(node) and node.op != "Constant")
+    )
+
+
+def _can_load(node: Node) -> bool:
+    return node.domain == "com.microsoft" or (node.domain == "" and onnx.defs.has(node.op))
 
 
 def problem(program: Program, step: Step) -> Unsupported | None:

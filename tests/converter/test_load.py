@@ -1,0 +1,116 @@
+"""Files that cannot be converted: one line, with file, node and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from converter import ModelError, UnsupportedError, convert
+from tests.converter.oracle import model_of, weights
+
+
+def _linear(batch: int | str = 1) -> onnx.ModelProto:
+    node = helper.make_node("Gemm", ["x", "w"], ["y"], name="fc")
+    return model_of([node], {"x": (batch, 8)}, {"y": None}, {"w": weights(0, 8, 4)})
+
+
+def _message(path: Path, **options: object) -> str:
+    with pytest.raises(ModelError) as caught:
+        convert(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert path.name in message
+    return message
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    assert "cannot read" in _message(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize("keep", [10, 60, 150])
+def test_truncated_file(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "cut.onnx"
+    content = _linear().SerializeToString()
+    path.write_bytes(content[: len(content) - keep])
+    assert "truncated" in _message(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello world, this is no model", b"PK\x03\x04zip", b"\x89PNG\r\n"])
+def test_not_onnx(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "text.onnx"
+    path.write_bytes(content)
+    assert "not an ONNX" in _message(path)
+
+
+def test_unbound_symbolic_batch(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(_linear("batch"), path)
+    message = _message(path)
+    assert "--dim batch=1" in message
+    assert "x" in message
+    graph = convert(path, dims={"batch": 3}).graph
+    assert graph.tensor_core_layers[0].dims.P == 3
+
+
+def test_unknown_dimension_name(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(_linear(), path)
+    assert "--dim n" in _message(path, dims={"n": 2})
+
+
+def test_missing_external_data(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(_linear(), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    convert(path)
+    (tmp_path / "m.data").unlink()
+    message = _message(path)
+    assert "m.data" in message
+    assert "initializer w" in message
+
+
+def test_short_external_data(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(_linear(), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    (tmp_path / "m.data").write_bytes(b"1234")
+    assert "4 bytes" in _message(path)
+
+
+def test_all_unsupported_operators_in_one_message(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Det", ["x"], ["a"], name="first"),
+        helper.make_node("Exotic", ["x"], ["b"], name="second", domain="org.example"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4, 4])],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "ab"],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("org.example", 1)]
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    with pytest.raises(UnsupportedError) as caught:
+        convert(path)
+    assert [(p.node, p.op) for p in caught.value.problems] == [("first", "Det"), ("second", "Exotic")]
+    assert "org.example.Exotic" in str(caught.value)
+
+
+def test_calibration_of_another_model(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(_linear(), path)
+    np.savez(tmp_path / "c.npz", y=np.zeros((2, 1, 8), np.float32))
+    with pytest.raises(ModelError, match=r"no array named 'x'"):
+        convert(path, calibration=tmp_path / "c.npz")
+    np.savez(tmp_path / "c.npz", x=np.zeros((2, 1, 9), np.float32))
+    with pytest.raises(ModelError, match=r"expected"):
+        convert(path, calibration=tmp_path / "c.npz")
+
+
+def test_missing_calibration_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(_linear(), path)
+    assert "calibration" in convert(path).warnings[0]
