@@ -256,8 +256,8 @@ def write_folder(
     from fadiff.vectors import write_vectors
 
     with console.stage("writing firmware"):
-        write_vectors(folder.verification_data, conversion, vectors)
-        gemmini.emit(schedule, model_name=conversion.graph.name, out_dir=folder.firmware)
+        first = write_vectors(folder.verification_data, conversion, vectors)
+        gemmini.emit(schedule, model_name=conversion.graph.name, out_dir=folder.firmware, test_vectors=first)
 
 
 def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:

@@ -17,6 +17,8 @@ import onnx
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
     from converter import Conversion
     from converter.graph import Graph, Tensor
 
@@ -63,28 +65,42 @@ def store(tensor: Tensor, vectors: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.clip(steps, -128, 127).astype(np.int8))
 
 
-def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) -> None:
-    """reference.onnx, quantized.onnx, inputs.npz and float_outputs.npz."""
-    from converter.reference import integer_reference
+def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) -> Arrays:
+    """Write reference.onnx, quantized.onnx, inputs.npz and float_outputs.npz.
+
+    Returns:
+        The first vector as the device sees it: stored inputs and expected outputs by tensor name.
+    """
+    from converter.reference import integer_reference, reference_session
 
     folder.mkdir()
-    onnx.save(integer_reference(conversion.graph), folder / "reference.onnx")
+    reference = integer_reference(conversion.graph)
+    onnx.save(reference, folder / "reference.onnx")
     onnx.save(conversion.quantized_model, folder / "quantized.onnx")
     floats = {f"float:{name}": array for name, array in vectors.onnx_inputs.items()}
     np.savez(folder / "inputs.npz", allow_pickle=False, **vectors.stored_inputs, **floats)
-    outputs = run_model(conversion.float_model, vectors.onnx_inputs)
+    outputs = run_vectors(_session(conversion.float_model), vectors.onnx_inputs)
     np.savez(folder / "float_outputs.npz", allow_pickle=False, **outputs)
+    first = {name: array[:1] for name, array in vectors.stored_inputs.items()}
+    expected = run_vectors(reference_session(reference), first)
+    return {
+        **{name: array[0] for name, array in first.items()},
+        **{name: expected[name][0] for name in conversion.graph.outputs},
+    }
 
 
-def run_model(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
+def run_vectors(session: InferenceSession, inputs: Arrays) -> dict[str, np.ndarray]:
     """Run a model in ONNX Runtime once per vector; outputs by name, stacked along a new first axis."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     count = len(next(iter(inputs.values())))
     runs = [session.run(names, {name: array[i] for name, array in inputs.items()}) for i in range(count)]
     return {name: np.stack([run[k] for run in runs]) for k, name in enumerate(names)}
+
+
+def _session(model: onnx.ModelProto) -> InferenceSession:
+    from onnxruntime import InferenceSession
+
+    return InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
 def _onnx_name(graph: Graph, tensor: str) -> str:
