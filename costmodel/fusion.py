@@ -26,8 +26,10 @@ class Member:
     """One layer inside its group.
 
     `needed` has one interval per group tile and axis (what later members read); `computed` the
-    intervals its loop nest runs on.  `reads` and `writes_inside` say which of its tensors stay in
-    the group; `writes_outside` whether the output also goes to DRAM.
+    intervals its loop nest runs on; both without empty ones.  `needed_grid` and `computed_grid` are
+    the same with them, so that the k-th interval belongs to the k-th group tile of its axis.
+    `fused_inputs` and `writes_inside` say which of its tensors stay in the group; `writes_outside`
+    whether the output also goes to DRAM.
     """
 
     name: str
@@ -35,6 +37,8 @@ class Member:
     """N, P, Q of the whole output."""
     needed: Region
     computed: Region
+    needed_grid: Region
+    computed_grid: Region
     fused_inputs: frozenset[str]
     writes_inside: bool
     writes_outside: bool
@@ -122,6 +126,8 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
             sizes[name],
             _region(axes),
             _region(computed[name]),
+            Region(*(tuple(axis) for axis in axes)),
+            Region(*(tuple(axis) for axis in computed[name])),
             frozenset(fused_inputs),
             bool(readers & inside),
             outside,
@@ -155,7 +161,7 @@ def _alone(layer: Layer) -> Member:
         size = (layer.dims.N, layer.dims.P, layer.dims.Q)
     else:
         region, size = Region(((0, 1),), ((0, 1),), ((0, 1),)), (1, 1, 1)
-    return Member(layer.name, size, region, region, frozenset(), False, True)
+    return Member(layer.name, size, region, region, region, region, frozenset(), False, True)
 
 
 def _region(axes: list[list[Interval]]) -> Region:
