@@ -28,6 +28,11 @@ class OutputFolder:
         return self.path / SCHEDULE
 
     @property
+    def target(self) -> Path:
+        """The hardware as a target file."""
+        return self.path / "target.yaml"
+
+    @property
     def firmware(self) -> Path:
         """C sources, weights and memory map; absent for the dosa profile."""
         return self.path / "firmware"

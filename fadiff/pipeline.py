@@ -245,9 +245,11 @@ def write_folder(
 ) -> None:
     """schedule.json, Timeloop files and, for the hw profile, firmware with its verification data."""
     from costmodel.serialize import write_document
+    from costmodel.target import target_yaml
     from emitters import timeloop
 
     write_document(document, folder.schedule)
+    folder.target.write_text(target_yaml(schedule.target), encoding="utf-8")
     with console.stage("writing Timeloop files"):
         timeloop.emit(schedule, folder.timeloop)
     if schedule.profile != "hw":
@@ -257,7 +259,13 @@ def write_folder(
 
     with console.stage("writing firmware"):
         first = write_vectors(folder.verification_data, conversion, vectors)
-        gemmini.emit(schedule, model_name=conversion.graph.name, out_dir=folder.firmware, test_vectors=first)
+        gemmini.emit(
+            schedule,
+            model_name=conversion.graph.name,
+            out_dir=folder.firmware,
+            test_vectors=first,
+            target_option=f"../{folder.target.name}",
+        )
 
 
 def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:

@@ -1,0 +1,78 @@
+"""Small ONNX files for the command-line tests, built node by node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def small_network(path: Path, batch: int | str = 1) -> Path:
+    """conv-relu, conv, residual add, relu, global average pool, flatten, gemm on an 8 x 12 x 12 image."""
+    rng = np.random.default_rng(5)
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        scale = np.sqrt(2.0 / np.prod(shape[1:]))
+        return numpy_helper.from_array((rng.standard_normal(shape) * scale).astype(np.float32), name)
+
+    nodes = [
+        helper.make_node(
+            "Conv", ["image", "w1", "b1"], ["c1"], "first", kernel_shape=[3, 3], pads=[1, 1, 1, 1]
+        ),
+        helper.make_node("Relu", ["c1"], ["r1"], "first_relu"),
+        helper.make_node(
+            "Conv", ["r1", "w2", "b2"], ["c2"], "second", kernel_shape=[3, 3], pads=[1, 1, 1, 1]
+        ),
+        helper.make_node("Add", ["c2", "r1"], ["sum"], "residual"),
+        helper.make_node("Relu", ["sum"], ["r2"], "residual_relu"),
+        helper.make_node("GlobalAveragePool", ["r2"], ["pooled"], "pool"),
+        helper.make_node("Flatten", ["pooled"], ["flat"], "flatten"),
+        helper.make_node("Gemm", ["flat", "w3", "b3"], ["scores"], "classifier", transB=1),
+    ]
+    initializers = [
+        weight("w1", 24, 8, 3, 3),
+        weight("b1", 24),
+        weight("w2", 24, 24, 3, 3),
+        weight("b2", 24),
+        weight("w3", 10, 24),
+        weight("b3", 10),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [batch, 8, 12, 12])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [batch, 10])],
+        initializers,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
+
+
+def with_unsupported_nodes(path: Path) -> Path:
+    """Two nodes that no layer can stand for, behind a convolution."""
+    nodes = [
+        helper.make_node("Conv", ["image", "w"], ["c"], "conv", kernel_shape=[1, 1]),
+        helper.make_node("Det", ["c"], ["d"], "determinant"),
+        helper.make_node("MakeCoffee", ["d"], ["e"], "coffee", domain="org.example"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "odd",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 4, 6, 6])],
+        [helper.make_tensor_value_info("e", TensorProto.FLOAT, [1, 4])],
+        [numpy_helper.from_array(np.ones((4, 4, 1, 1), np.float32), "w")],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("org.example", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def with_external_data(path: Path) -> Path:
+    """The small network with its weights in `<name>.data`; returns the .onnx file."""
+    model = onnx.load(small_network(path))
+    onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=0)
+    return path

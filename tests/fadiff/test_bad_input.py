@@ -1,0 +1,168 @@
+"""Whatever is wrong with the input: exit code 2, one line with file, place and remedy, nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.fadiff.models import small_network, with_external_data, with_unsupported_nodes
+
+
+@pytest.fixture
+def refused(fadiff, tmp_path):
+    """Compile `model` with `options`, and check everything that all refusals have in common."""
+
+    def run(model: Path, *options: object) -> str:
+        out = tmp_path / "deep" / "out"
+        before = sorted(p.name for p in tmp_path.iterdir())
+        ended = fadiff("compile", model, "--out", out, "-q", *options)
+        assert ended.code == 2, ended
+        assert ended.out == ""
+        lines = [line for line in ended.err.splitlines() if not line.startswith("warning:")]
+        assert len(lines) == 1, ended.err
+        assert lines[0].startswith("error: ")
+        assert "Traceback" not in ended.err
+        assert sorted(p.name for p in tmp_path.iterdir()) == before, "something was left behind"
+        return lines[0]
+
+    return run
+
+
+def test_a_file_that_does_not_exist(refused, tmp_path):
+    assert "nowhere.onnx" in refused(tmp_path / "nowhere.onnx")
+
+
+def test_a_folder_instead_of_a_file(refused, tmp_path):
+    folder = tmp_path / "folder.onnx"
+    folder.mkdir()
+    assert "folder.onnx" in refused(folder)
+
+
+def test_a_truncated_file(refused, tmp_path):
+    path = small_network(tmp_path / "net.onnx")
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * 2 // 3])
+    message = refused(path)
+    assert "net.onnx" in message and "truncated" in message and "again" in message
+
+
+@pytest.mark.parametrize("content", [b"", b"GIF89a, not a network", b"\x00" * 64, b"{}"])
+def test_not_an_onnx_file(refused, tmp_path, content):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(content)
+    message = refused(path)
+    assert "net.onnx" in message and "not an ONNX" in message
+
+
+def test_all_unsupported_nodes_at_once(refused, tmp_path):
+    message = refused(with_unsupported_nodes(tmp_path / "odd.onnx"))
+    assert "odd.onnx" in message
+    for word in ("determinant", "Det", "coffee", "MakeCoffee", "org.example"):
+        assert word in message
+
+
+def test_an_unbound_symbolic_batch_says_how_to_bind_it(refused, tmp_path):
+    message = refused(small_network(tmp_path / "net.onnx", batch="batch"))
+    assert "net.onnx" in message and "image" in message and "--dim batch=1" in message
+
+
+def test_a_dimension_that_the_model_does_not_have(refused, tmp_path):
+    message = refused(small_network(tmp_path / "net.onnx"), "--dim", "sequence=4")
+    assert "sequence" in message
+
+
+def test_a_dimension_bound_twice(refused, tmp_path):
+    model = small_network(tmp_path / "net.onnx", batch="batch")
+    assert "batch" in refused(model, "--dim", "batch=1", "--dim", "batch=2")
+
+
+def test_missing_external_data_is_named(refused, tmp_path):
+    path = with_external_data(tmp_path / "net.onnx")
+    (tmp_path / "net.onnx.data").unlink()
+    message = refused(path)
+    assert "net.onnx" in message and "net.onnx.data" in message and "beside" in message
+
+
+def test_short_external_data(refused, tmp_path):
+    path = with_external_data(tmp_path / "net.onnx")
+    data = tmp_path / "net.onnx.data"
+    data.write_bytes(data.read_bytes()[:100])
+    assert "net.onnx.data" in refused(path)
+
+
+def test_calibration_data_without_the_input(refused, tmp_path):
+    np.savez(tmp_path / "calibration.npz", other=np.zeros((1, 8, 12, 12), np.float32))
+    message = refused(small_network(tmp_path / "net.onnx"), "--calibration", tmp_path / "calibration.npz")
+    assert "calibration.npz" in message and "image" in message and "other" in message
+
+
+@pytest.mark.parametrize("option", ["--calibration", "--test-inputs"])
+def test_data_of_the_wrong_shape(refused, tmp_path, option):
+    np.savez(tmp_path / "data.npz", image=np.zeros((2, 3, 5, 5), np.float32))
+    message = refused(small_network(tmp_path / "net.onnx"), option, tmp_path / "data.npz")
+    assert "data.npz" in message and "image" in message and "12" in message
+
+
+@pytest.mark.parametrize("option", ["--calibration", "--test-inputs"])
+def test_data_that_is_no_npz_file(refused, tmp_path, option):
+    (tmp_path / "data.npz").write_text("not a zip file")
+    assert "data.npz" in refused(small_network(tmp_path / "net.onnx"), option, tmp_path / "data.npz")
+
+
+def test_an_unknown_target_lists_the_presets(refused, tmp_path):
+    message = refused(small_network(tmp_path / "net.onnx"), "--target", "gemmini-huge")
+    assert "gemmini-huge" in message and "gemmini-large" in message
+
+
+def test_a_layer_that_does_not_fit_the_target(refused, tmp_path):
+    target = tmp_path / "tiny.yaml"
+    target.write_text("name: tiny\nside: 16\nscratchpad_bytes: 256\naccumulator_bytes: 64\n")
+    message = refused(small_network(tmp_path / "net.onnx"), "--target", target)
+    assert "scratchpad" in message or "accumulator" in message
+
+
+def test_verifying_a_profile_that_emits_no_c(refused, tmp_path):
+    assert "--profile hw" in refused(small_network(tmp_path / "net.onnx"), "--profile", "dosa", "--verify")
+
+
+def test_an_existing_folder_is_refused_before_the_work(fadiff, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").write_text("years of work")
+    model = small_network(tmp_path / "net.onnx")
+    for options, says in (((), "--force"), (("--force",), "not an output folder")):
+        ended = fadiff("compile", model, "--out", out, *options)
+        assert ended.code == 2 and says in ended.err and "converting" not in ended.err
+    assert (out / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compile",),
+        ("compile", "net.onnx", "--dim", "batch"),
+        ("compile", "net.onnx", "--method", "magic"),
+        ("transmogrify",),
+    ],
+)
+def test_usage_errors_exit_two(fadiff, arguments):
+    ended = fadiff(*arguments)
+    assert ended.code == 2 and "Traceback" not in ended.err
+
+
+def test_an_internal_error_says_how_to_report_it(fadiff, tmp_path, monkeypatch):
+    from fadiff import pipeline
+
+    def broken(*_: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(pipeline, "find_schedule", broken)
+    model = small_network(tmp_path / "net.onnx")
+    ended = fadiff("compile", model, "--out", tmp_path / "out", "-q")
+    assert ended.code == 3
+    assert "surprise" in ended.err and "report" in ended.err and "Traceback" not in ended.err
+    verbose = fadiff("compile", model, "--out", tmp_path / "out", "-v")
+    assert verbose.code == 3 and "Traceback" in verbose.err
+    assert not (tmp_path / "out").exists()
