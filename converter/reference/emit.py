@@ -28,9 +28,13 @@ class Emit:
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._numbers = itertools.count()
 
+    def _fresh(self, letter: str) -> str:
+        """A value name that no tensor of the graph has."""
+        return next(n for i in self._numbers if (n := f"{letter}{i}") not in self.tensors)
+
     def op(self, op: str, *inputs: str, **attributes: object) -> str:
         """One node with one output."""
-        out = f"v{next(self._numbers)}"
+        out = self._fresh("v")
         self.nodes.append(helper.make_node(op, list(inputs), [out], name=f"{op}_{out}", **attributes))
         return out
 
@@ -40,7 +44,7 @@ class Emit:
         key = (str(array.dtype), array.shape, array.tobytes() if array.nbytes <= 4096 else b"")
         if array.nbytes <= 4096 and key in self._constants:
             return self._constants[key]
-        name = f"c{next(self._numbers)}"
+        name = self._fresh("c")
         self.initializers.append(numpy_helper.from_array(array, name))
         self._constants[key] = name
         return name
