@@ -118,14 +118,26 @@ class NetworkCost:
         return self.by_name[layer].bytes_in("tile-buffer")
 
 
-def evaluate(schedule: Schedule, latency: LatencyModel = "roofline") -> NetworkCost:
-    """Exact cost of `schedule` under its own profile and fusion model."""
+def evaluate(
+    schedule: Schedule, latency: LatencyModel = "roofline", *, sliding_window: bool = False
+) -> NetworkCost:
+    """Exact cost of `schedule` under its own profile and fusion model.
+
+    `sliding_window` counts input halos as Timeloop does (see costmodel.nest.layer_traffic).
+    """
     layers: dict[str, LayerCost] = {}
     groups = []
     paper = schedule.fusion_model == "paper"
     for group in schedule.groups:
         costs = group_cost(
-            schedule.graph, group, schedule.mappings, schedule.target, schedule.profile, latency, paper=paper
+            schedule.graph,
+            group,
+            schedule.mappings,
+            schedule.target,
+            schedule.profile,
+            latency,
+            paper=paper,
+            sliding_window=sliding_window,
         )
         energy = math.fsum(cost.energy_pj for cost in costs)
         groups.append(GroupCost(group.layers, energy, sum(cost.latency_cycles for cost in costs)))
@@ -147,6 +159,7 @@ def group_cost(
     latency: LatencyModel = "roofline",
     *,
     paper: bool = False,
+    sliding_window: bool = False,
 ) -> tuple[LayerCost, ...]:
     """Cost of the members of one group, in graph order; legality of mappings is not checked.
 
@@ -169,7 +182,14 @@ def group_cost(
         )
         region = None if len(group.layers) == 1 else member.computed
         numbers = layer_cost(
-            shape_of(layer), mappings[name], target, profile, latency, region=region, placement=placement
+            shape_of(layer),
+            mappings[name],
+            target,
+            profile,
+            latency,
+            region=region,
+            placement=placement,
+            sliding_window=sliding_window,
         )
         costs.append(_named(layer, numbers))
     return tuple(costs)
@@ -197,15 +217,18 @@ def layer_cost(
     *,
     region: Region | None = None,
     placement: Placement = ALONE,
+    sliding_window: bool = False,
 ) -> LayerNumbers:
     """Cost of one tensor-core layer (of a group: over all group tiles), remembered."""
-    key = (shape, mapping, target, profile, latency, region, placement)
+    key = (shape, mapping, target, profile, latency, region, placement, sliding_window)
     numbers = _cache.get(key)
     if numbers is None:
         if len(_cache) >= CACHE_LIMIT:
             _cache.clear()
         computed = whole(shape.dims) if region is None else region
-        traffic = layer_traffic(shape, mapping, computed, target, profile, placement)
+        traffic = layer_traffic(
+            shape, mapping, computed, target, profile, placement, sliding_window=sliding_window
+        )
         breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
         cycles, bound = roofline(traffic.moves, traffic.compute_cycles, traffic.columns, target)
         numbers = LayerNumbers(sum(breakdown.values()), cycles, bound, traffic.moves, breakdown)

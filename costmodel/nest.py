@@ -10,7 +10,8 @@ from typing import NamedTuple
 from converter.dims import DIMS, REDUCTION, RELEVANT
 from costmodel.mapping import Mapping, Order, ceil_div
 from costmodel.schedule import Profile
-from costmodel.shape import LayerShape, Region, extents
+from costmodel.shape import LayerShape, Region, extents, whole
+from costmodel.sliding_window import sliding_input_words
 from costmodel.target import Target
 from costmodel.tiling import DimCounts, dim_counts, fetched_rows, tile_extents, unclipped_rows
 from costmodel.traffic import ALONE, Move, Placement, Quantities, count_moves, fusion_of
@@ -155,9 +156,17 @@ def layer_traffic(
     target: Target,
     profile: Profile,
     placement: Placement = ALONE,
+    *,
+    sliding_window: bool = False,
 ) -> LayerTraffic:
-    """Every access of one layer (of a group: summed over all group tiles)."""
+    """Every access of one layer (of a group: summed over all group tiles).
+
+    `sliding_window` keeps the overlap of consecutive input tiles as Timeloop does; Gemmini reloads
+    whole tiles.  It holds for divisor mappings of a layer that runs alone; others ignore it.
+    """
     q = Nest(shape, mapping, region).quantities(target, profile, resident=placement.weights_are_resident)
+    if sliding_window and region == whole(shape.dims) and mapping.is_divisor(shape.dims):
+        q = q._replace(input_fills=sliding_input_words(shape, mapping))
     moves = count_moves(q, fusion_of(placement), target, profile, paper=placement.is_paper)
     return LayerTraffic(
         tuple(move for move in moves if move.bytes), q.macs, q.compute_cycles, mapping.cols.product

@@ -39,8 +39,8 @@ def layer_shapes(draw, depthwise=None, groups=True):
 def mappings(draw, shape: LayerShape, side=4, orders=None, divisor=False):
     """A mapping that nests; capacities are not considered."""
 
-    def below(extent):
-        choices = [t for t in range(1, extent + 1) if not divisor or extent % t == 0]
+    def below(extent, limit=None):
+        choices = [t for t in range(1, min(extent, limit or extent) + 1) if not divisor or extent % t == 0]
         return draw(st.sampled_from(choices))
 
     bounds = shape.dims
@@ -54,7 +54,7 @@ def mappings(draw, shape: LayerShape, side=4, orders=None, divisor=False):
         else:
             l0[d] = 1
         if d == column_dim or (d == "C" and not shape.is_depthwise):
-            spatial = min(side, below(l1[d]))
+            spatial = below(l1[d], side)
             (cols if d == column_dim else rows)[d] = spatial
             l0[d] = spatial
     chosen = {}

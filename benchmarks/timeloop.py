@@ -1,0 +1,132 @@
+"""Access counts, cycles and energy of the model against Timeloop's, mapping by mapping."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.agreement import kendall_tau, mean_relative_error, scatter
+from costmodel.target import Target, load_target
+from costmodel.timeloop_counts import Counts, LevelLoops, Workload, count, cycles_at
+
+TENSORS = {"W": "Weights", "I": "Inputs", "O": "Outputs"}
+KINDS = ("reads", "fills", "updates")
+
+
+def main(arguments: list[str]) -> int:
+    """Score every row of a reference table; 1 if a row could not be scored."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks timeloop", description=__doc__)
+    parser.add_argument(
+        "--reference", type=Path, required=True, help="CSV of Timeloop counts, one mapping a row"
+    )
+    parser.add_argument("--out", type=Path, default=Path("benchmark-results"), help="folder for the figure")
+    options = parser.parse_args(arguments)
+    with options.reference.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    equal = compared = failed = 0
+    errors: list[tuple[float, float]] = []
+    cycles: list[tuple[float, float]] = []
+    energy: list[tuple[float, float]] = []
+    for row in rows:
+        try:
+            counts = count(workload_of(row), levels_of(row))
+        except (KeyError, ValueError) as error:
+            print(f"row {row.get('id', '?')}: cannot be scored: {error}", file=sys.stderr)
+            failed += 1
+            continue
+        for level, tensors in counts.by_level.items():
+            for tensor, ours in tensors.items():
+                for kind in KINDS:
+                    theirs = int(row[f"{level}_{TENSORS[tensor]}_{kind}_per_inst"])
+                    compared += 1
+                    equal += theirs == getattr(ours, kind)
+                    errors.append((getattr(ours, kind), theirs))
+        target, side_by_side = target_of(row["arch"])
+        cycles.append((latency(counts, target, side_by_side), int(row["cycles"])))
+        energy.append((picojoules(counts, target), float(row["energy_pJ"])))
+    if not compared:
+        print("no row could be scored", file=sys.stderr)
+        return 1
+    options.out.mkdir(parents=True, exist_ok=True)
+    scatter(options.out / "timeloop.png", {"cycles": cycles, "energy (pJ)": energy}, "Timeloop", "FADiff")
+    print(f"{'rows':<28}{len(rows) - failed} of {len(rows)}")
+    print(f"{'counts equal':<28}{equal} of {compared}")
+    print(f"{'cycles equal':<28}{sum(a == b for a, b in cycles)} of {len(cycles)}")
+    print(f"{'energy within 0.1 %':<28}{sum(abs(a / b - 1) <= 1e-3 for a, b in energy)} of {len(energy)}")
+    print(
+        f"exact={equal / compared:.6f} mare={mean_relative_error(errors):.3e} "
+        f"tau_latency={kendall_tau(cycles):.6f} tau_energy={kendall_tau(energy):.6f} "
+        f"rows={len(rows) - failed} failed={failed}"
+    )
+    return 1 if failed else 0
+
+
+def workload_of(row: Mapping[str, str]) -> Workload:
+    """The problem of a row: `dwconv` inputs follow K, `bmm` weights follow N."""
+    channel = "K" if row["shape"] == "dwconv" else "C"
+    weights: tuple[str, ...] = ("N",) if row["shape"] == "bmm" else ()
+    height = (("R", int(row["Hdilation"])), ("P", int(row["Hstride"])))
+    width = (("S", int(row["Wdilation"])), ("Q", int(row["Wstride"])))
+    return Workload(
+        {d: int(row[d]) for d in "NKCPQRS"},
+        {
+            "W": tuple(((d, 1),) for d in (*weights, "K", "C", "R", "S")),
+            "I": ((("N", 1),), ((channel, 1),), height, width),
+            "O": tuple(((d, 1),) for d in "NKPQ"),
+        },
+    )
+
+
+def levels_of(row: Mapping[str, str]) -> list[LevelLoops]:
+    """The nest of a row, L0 to L3."""
+    none = dict.fromkeys("NKCPQRS", 1)
+    return [
+        LevelLoops(
+            factors(row[f"L{level}_spatial"]) if level in (1, 2) else none,
+            factors(row[f"L{level}_temporal"]),
+            row[f"L{level}_perm_inner_to_outer"],
+        )
+        for level in range(4)
+    ]
+
+
+def factors(text: str) -> dict[str, int]:
+    """`N=1 K=4 ...` as numbers."""
+    return {part.split("=")[0]: int(part.split("=")[1]) for part in text.split()}
+
+
+def target_of(arch: str) -> tuple[Target, bool]:
+    """The target an architecture name stands for, and whether its accumulator is one shared buffer."""
+    name = arch.removesuffix("_flat")
+    return load_target(name.replace("_", "-")), name != arch
+
+
+def latency(counts: Counts, target: Target, is_flat: bool) -> int:
+    """Roofline over the levels, bandwidths per instance."""
+    columns = target.bandwidth.accumulator_words_per_column
+    bandwidth = {
+        "L1": columns * target.side if is_flat else columns,
+        "L2": target.scratchpad_bytes_per_cycle,
+        "L3": target.bandwidth.dram_bytes,
+    }
+    cycles = [counts.compute_cycles]
+    for level, words_per_cycle in bandwidth.items():
+        cycles.append(cycles_at(counts.by_level[level].values(), counts.compute_cycles, words_per_cycle))
+    return max(cycles)
+
+
+def picojoules(counts: Counts, target: Target) -> float:
+    """Accesses times energy per word, plus the multiply-accumulates."""
+    price = {
+        "L0": target.energy.register_byte,
+        "L1": target.accumulator_word_pj,
+        "L2": target.scratchpad_byte_pj,
+        "L3": target.energy.dram_byte,
+    }
+    total = counts.macs * target.energy.mac
+    for level, tensors in counts.by_level.items():
+        total += price[level] * sum(c.total for c in tensors.values())
+    return total
