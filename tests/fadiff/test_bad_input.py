@@ -118,7 +118,7 @@ def test_an_unknown_target_lists_the_presets(refused, tmp_path):
 
 def test_a_layer_that_does_not_fit_the_target(refused, tmp_path):
     target = tmp_path / "tiny.yaml"
-    target.write_text("name: tiny\nside: 16\nscratchpad_bytes: 256\naccumulator_bytes: 64\n")
+    target.write_text("name: tiny\nside: 16\nscratchpad_bytes: 32\naccumulator_bytes: 16384\n")
     message = refused(small_network(tmp_path / "net.onnx"), "--target", target)
     assert "scratchpad" in message or "accumulator" in message
 
