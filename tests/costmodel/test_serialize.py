@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from converter.graph import TensorCoreLayer
+from costmodel.evaluate import evaluate
+from costmodel.fusion import ScheduleError
+from costmodel.schedule import Schedule
+from costmodel.schedule_document import ScheduleDocument
+from costmodel.serialize import (
+    Bound,
+    ScheduleFileError,
+    read_document,
+    schedule_from_document,
+    to_document,
+    write_document,
+)
+from costmodel.target import load_target
+from optimizer import optimize
+from samples.graphs import graph_of
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "schedule.schema.json"
+
+
+@pytest.fixture(scope="module", params=["resnet18", "mobilenetv1"])
+def schedule(request) -> Schedule:
+    return optimize(graph_of(request.param), load_target("gemmini-default"), method="exact").schedule
+
+
+@pytest.fixture(scope="module")
+def document(schedule) -> ScheduleDocument:
+    return to_document(schedule, evaluate(schedule), generator="test", bound=Bound(1.0, "proven"))
+
+
+def test_reading_back_gives_the_same_decision(schedule, document, tmp_path):
+    write_document(document, tmp_path / "schedule.json")
+    again = schedule_from_document(read_document(tmp_path / "schedule.json"))
+    assert again.mappings == schedule.mappings
+    assert again.groups == schedule.groups
+    assert again.target == schedule.target
+    assert again.graph.layers == schedule.graph.layers
+    assert (again.profile, again.fusion_model) == (schedule.profile, schedule.fusion_model)
+
+
+def test_the_file_alone_evaluates_to_the_same_cost(schedule, document, tmp_path):
+    write_document(document, tmp_path / "schedule.json")
+    again = evaluate(schedule_from_document(read_document(tmp_path / "schedule.json")))
+    first = evaluate(schedule)
+    assert again.edp_uj_cycles == first.edp_uj_cycles == document.totals.edp_uj_cycles
+    assert [layer.moves for layer in again.layers] == [layer.moves for layer in first.layers]
+
+
+def test_traffic_per_operand_sums_to_the_total(document):
+    moved = [
+        move.read + move.write for layer in document.layers for move in layer.cost.traffic.dram.values()
+    ]
+    assert sum(moved) == document.totals.dram_bytes
+
+
+def test_an_addition_reads_two_operands(document):
+    adds = [layer for layer in document.layers if layer.op == "add"]
+    size = {tensor.name: tensor.shape for tensor in document.tensors}
+    for layer in adds:
+        if any(layer.name in group for group in document.fusion.groups if len(group) > 1):
+            continue
+        elements = 1
+        for extent in size[layer.outputs[0]]:
+            elements *= extent
+        traffic = layer.cost.traffic.dram
+        assert traffic["I"].read == traffic["I2"].read == traffic["O"].write == elements
+
+
+def test_trip_counts_cover_the_layer(document):
+    for layer in document.layers:
+        if layer.mapping is None:
+            continue
+        for dim, size in {"G": layer.groups, **layer.dims}.items():
+            spatial = layer.mapping.spatial
+            covered = spatial.rows.get(dim, 1) * spatial.cols.get(dim, 1)
+            for trips in layer.mapping.temporal.values():
+                covered *= trips.get(dim, 1)
+            assert covered >= size, (layer.name, dim)
+
+
+def test_the_published_json_schema_is_the_one_of_the_code():
+    assert json.loads(SCHEMA.read_text()) == json.loads(json.dumps(ScheduleDocument.model_json_schema()))
+
+
+def test_equal_schedules_give_equal_bytes(document, tmp_path):
+    for name in "ab":
+        write_document(document, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def broken(document: ScheduleDocument, tmp_path: Path, edit) -> Path:
+    content = document.model_dump(mode="json")
+    edit(content)
+    path = tmp_path / "schedule.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def first_core(content: dict) -> dict:
+    return next(layer for layer in content["layers"] if layer["mapping"])
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda c: c.update(version=2), "version is 2"),
+        (lambda c: c.pop("totals"), "totals"),
+        (lambda c: first_core(c).update(colour="red"), "colour"),
+        (lambda c: first_core(c)["dims"].update(K=0), "greater than or equal to 1"),
+        (lambda c: first_core(c)["dims"].update(Z=3), "dims"),
+        (lambda c: first_core(c).update(mapping=None), "mapping is missing"),
+        (lambda c: c["fusion"]["groups"].pop(), "execution"),
+    ],
+)
+def test_a_wrong_field_is_named_in_one_line(document, tmp_path, edit, says):
+    path = broken(document, tmp_path, edit)
+    with pytest.raises(ScheduleFileError, match=says) as caught:
+        read_document(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_not_json_names_the_line(tmp_path):
+    path = tmp_path / "schedule.json"
+    path.write_text('{"version": 1,\n oops}')
+    with pytest.raises(ScheduleFileError, match=r"schedule\.json:2: not JSON"):
+        read_document(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ScheduleFileError, match=r"nowhere\.json"):
+        read_document(tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda m: m["order"].update(L3="KCPQRS"), "order"),
+        (lambda m: m["tile"]["L1"].update(K=10**6), "K"),
+        (lambda m: m["tile"]["L0"].update(P=7) or m["tile"]["L1"].update(P=1), "P"),
+    ],
+)
+def test_a_mapping_that_is_no_loop_nest(document, tmp_path, edit, says):
+    path = broken(document, tmp_path, lambda c: edit(first_core(c)["mapping"]))
+    with pytest.raises((ScheduleFileError, ScheduleError), match=says):
+        schedule_from_document(read_document(path))
+
+
+def test_a_schedule_on_hardware_that_is_too_small(document, tmp_path):
+    path = broken(document, tmp_path, lambda c: c["target"].update(scratchpad_bytes=1024))
+    with pytest.raises(ScheduleError, match="scratchpad"):
+        schedule_from_document(read_document(path))
+
+
+def test_a_schedule_of_another_model_is_refused(document):
+    other = graph_of("vgg16")
+    with pytest.raises(ScheduleFileError, match="another model"):
+        schedule_from_document(document, other)
+
+
+def test_the_model_keeps_its_weights(schedule, document):
+    again = schedule_from_document(document, schedule.graph)
+    assert again.graph is schedule.graph
+    weights = {layer.weight.tensor for layer in again.graph.layers if isinstance(layer, TensorCoreLayer)}
+    assert all(again.graph.tensors[name].data is schedule.graph.tensors[name].data for name in weights)
