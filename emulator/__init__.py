@@ -1,5 +1,44 @@
-"""Functional model of the Gemmini instruction set: runs emitted C, checks it, counts what it moves."""
+"""Functional model of the Gemmini instruction set: runs emitted C, checks it, counts what it moves.
 
-from emulator.params import params_header
+    from emulator import verify
+    report = verify(Path("build/resnet18"))
+    assert report.passed, report.first_divergence
+"""
 
-__all__ = ["params_header"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from emulator.errors import BuildError, EmulatorError, ExecutionError, FirmwareError
+    from emulator.params import params_header
+    from emulator.report import VerifyReport
+    from emulator.verification import verify
+
+_HOME = {
+    "BuildError": "emulator.errors",
+    "EmulatorError": "emulator.errors",
+    "ExecutionError": "emulator.errors",
+    "FirmwareError": "emulator.errors",
+    "VerifyReport": "emulator.report",
+    "params_header": "emulator.params",
+    "verify": "emulator.verification",
+}
+
+__all__ = [
+    "BuildError",
+    "EmulatorError",
+    "ExecutionError",
+    "FirmwareError",
+    "VerifyReport",
+    "params_header",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: params_header must not cost an import of onnxruntime."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

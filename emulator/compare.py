@@ -1,0 +1,123 @@
+"""Runs test vectors through firmware and ONNX Runtime and notes where they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from pydantic import BaseModel
+
+from costmodel.target import Target
+from emulator.errors import ExecutionError
+from emulator.run import Firmware, RunResult
+
+
+class Job(BaseModel):
+    """What one worker does; `vectors` are indices into inputs.npz."""
+
+    firmware: Path
+    built: Path
+    data: Path
+    target: Target
+    vectors: list[int]
+    result: Path
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """The first element of a tensor that differs, and how much all of them do."""
+
+    tensor: str
+    vector: int
+    index: tuple[int, ...]
+    expected: float
+    actual: float
+    count: int
+
+
+@dataclass(frozen=True)
+class TensorDifference:
+    """One tensor against the reference, in one vector."""
+
+    tensor: str
+    largest: float
+    """Largest absolute difference: in steps of the integer, or in the value of a float tensor."""
+    relative: float
+    """`largest` over the largest magnitude of the reference."""
+    mismatch: Mismatch | None
+
+
+@dataclass(frozen=True)
+class VectorResult:
+    """One test vector: differences per tensor the firmware leaves in memory, and what it did."""
+
+    vector: int
+    differences: tuple[TensorDifference, ...]
+    outputs: dict[str, np.ndarray]
+    """Graph outputs of the device, storage order."""
+    quantized: tuple[np.ndarray, ...]
+    """Outputs of quantized.onnx, in its order."""
+    run: RunResult | None
+    error: str | None = None
+
+
+FLOAT_TOLERANCE = 1e-5
+"""Of float32 targets, relative to the largest magnitude of a tensor: the order of sums differs."""
+
+
+def difference(tensor: str, vector: int, expected: np.ndarray, actual: np.ndarray) -> TensorDifference:
+    """Compare a tensor with its reference; both in storage order."""
+    expected = expected.reshape(actual.shape)
+    is_float = np.issubdtype(actual.dtype, np.floating)
+    delta = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
+    if is_float:
+        delta = np.where(np.isnan(delta) & ~(np.isnan(expected) & np.isnan(actual)), np.inf, np.nan_to_num(delta))
+    scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
+    largest = float(np.max(delta, initial=0.0))
+    wrong = delta > (FLOAT_TOLERANCE * scale if is_float else 0)
+    mismatch = None
+    if wrong.any():
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+        mismatch = Mismatch(
+            tensor, vector, index, float(expected[index]), float(actual[index]), int(wrong.sum())
+        )
+    return TensorDifference(tensor, largest, largest / scale, mismatch)
+
+
+def _session(path: Path, *, optimise: bool) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    if not optimise:  # every rounding of the integer reference happens where it is written
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def run_job(job: Job) -> list[VectorResult]:
+    """All vectors of one worker; stops at the first broken rule."""
+    firmware = Firmware(job.firmware, job.built, job.target)
+    reference = _session(job.data / "reference.onnx", optimise=False)
+    quantized = _session(job.data / "quantized.onnx", optimise=True)
+    names = [output.name for output in reference.get_outputs()]
+    results = []
+    with np.load(job.data / "inputs.npz", allow_pickle=False) as data:
+        inputs = {name: data[name] for name in data.files}
+    for vector in job.vectors:
+        stored = {name: inputs[name][vector] for name in firmware.memory_map.inputs}
+        try:
+            run = firmware.run(stored)
+        except ExecutionError as error:
+            results.append(VectorResult(vector, (), {}, (), None, str(error)))
+            break
+        expected = dict(zip(names, reference.run(names, stored), strict=True))
+        floats = {node.name: inputs[f"float:{node.name}"][vector] for node in quantized.get_inputs()}
+        differences = tuple(
+            difference(name, vector, expected[name], run.tensors[name]) for name in names if name in run.tensors
+        )
+        outputs = {name: run.tensors[name] for name in firmware.memory_map.outputs}
+        slim = RunResult({}, run.layers, run.counts)
+        results.append(VectorResult(vector, differences, outputs, tuple(quantized.run(None, floats)), slim))
+    return results
+

@@ -1,0 +1,219 @@
+"""The functional model from Python: configuration, DRAM regions, counts."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from costmodel.target import Target
+from emulator.build import library
+from emulator.errors import ExecutionError
+from emulator.params import max_block_len_acc
+
+#: functs of the instruction set by name, for counts.
+INSTRUCTIONS: Mapping[str, int] = {
+    "config": 0,
+    "mvin": 2,
+    "mvin2": 1,
+    "mvin3": 14,
+    "mvout": 3,
+    "preload": 6,
+    "compute_preloaded": 4,
+    "compute_accumulated": 5,
+    "flush": 7,
+    "loop_ws": 8,
+    "loop_conv_ws": 15,
+    "store_spad": 23,
+    "counter": 126,
+}
+
+_ROLES = {"I": 0, "I2": 1, "W": 2, "bias": 3, "psum": 4, "O": 5}
+_MEMORIES = {"dram": 0, "tile-buffer": 1}
+
+_FLAGS = (
+    "dim bank_num bank_rows acc_rows max_block_len max_block_len_acc is_float has_mvin_scale has_max_pool "
+    "has_row_packing has_full_width_read has_os has_ws has_transformed_conv ex_read_from_acc "
+    "ex_write_to_spad use_tl_ext_mem check_regions exit_on_error load_queue execute_queue store_queue"
+).split()
+_RATES = "dram_bytes_per_cycle tile_buffer_bytes_per_cycle request_cycles load_latency issue_cycles".split()
+
+
+class _Config(ctypes.Structure):
+    _fields_ = [*((name, ctypes.c_uint32) for name in _FLAGS), *((name, ctypes.c_double) for name in _RATES)]
+
+
+class _Traffic(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint64) for name in ("bytes_read", "bytes_written", "rows_read", "rows_written")
+    ]
+
+
+_COUNTS = (
+    "core_instructions dram_read dram_written tile_buffer_read tile_buffer_written rows_in rows_out macs fences"
+).split()
+
+
+class _Counts(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in _COUNTS),
+        ("peak_spad_rows", ctypes.c_uint32),
+        ("peak_acc_rows", ctypes.c_uint32),
+        *((name, ctypes.c_double) for name in ("cycles", "load_busy", "execute_busy", "store_busy")),
+    ]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that Gemmini's DMA moved through one DRAM region."""
+
+    read: int
+    write: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one run did.  Bytes are the DMA's; cycles are an estimate (csrc/timing.c says of what)."""
+
+    core_instructions: int
+    instructions: Mapping[str, int]
+    """By name, those that hardware loops unroll included."""
+    dram_read: int
+    dram_written: int
+    tile_buffer_read: int
+    tile_buffer_written: int
+    rows_in: int
+    rows_out: int
+    macs: int
+    fences: int
+    peak_spad_rows: int
+    peak_acc_rows: int
+    cycles: float
+    load_busy: float
+    execute_busy: float
+    store_busy: float
+
+    @property
+    def dram_bytes(self) -> int:
+        """Read and written."""
+        return self.dram_read + self.dram_written
+
+    @property
+    def tile_buffer_bytes(self) -> int:
+        """Read and written."""
+        return self.tile_buffer_read + self.tile_buffer_written
+
+
+@cache
+def _load() -> ctypes.CDLL:
+    lib = ctypes.CDLL(str(library()), mode=ctypes.RTLD_GLOBAL)
+    lib.fadiff_rocc.argtypes = [ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64]
+    lib.fadiff_rocc.restype = ctypes.c_uint64
+    lib.fadiff_configure.argtypes = [ctypes.POINTER(_Config)]
+    lib.fadiff_add_region.argtypes = [
+        ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int
+    ]  # fmt: skip
+    lib.fadiff_region_traffic.argtypes = [ctypes.c_int]
+    lib.fadiff_region_traffic.restype = _Traffic
+    lib.fadiff_enter_layer.argtypes = [ctypes.c_int, ctypes.c_char_p]
+    lib.fadiff_require_fence.argtypes = [ctypes.c_char_p]
+    lib.fadiff_get_counts.restype = _Counts
+    lib.fadiff_executed.argtypes = [ctypes.c_uint32]
+    lib.fadiff_executed.restype = ctypes.c_uint64
+    lib.fadiff_error.restype = ctypes.c_char_p
+    lib.fadiff_cycles.restype = ctypes.c_uint64
+    return lib
+
+
+class Machine:
+    """One Gemmini of a target.  There is one per process: a new one replaces the last."""
+
+    def __init__(self, target: Target, *, check_regions: bool = True) -> None:
+        self._lib = _load()
+        is_float = target.element_type == "float32"
+        config = _Config(
+            dim=target.side,
+            bank_num=target.scratchpad_banks,
+            bank_rows=target.scratchpad_rows // target.scratchpad_banks,
+            acc_rows=target.accumulator_rows,
+            max_block_len=target.max_block_len,
+            max_block_len_acc=max_block_len_acc(target),
+            is_float=is_float,
+            has_mvin_scale=True,
+            has_max_pool=target.has_max_pool,
+            has_row_packing=target.has_row_packing,
+            has_full_width_read=target.has_full_width_read,
+            has_os=True,
+            has_ws=True,
+            has_transformed_conv=not is_float,
+            ex_read_from_acc=target.ex_read_from_acc,
+            ex_write_to_spad=True,
+            use_tl_ext_mem=target.use_tl_ext_mem,
+            check_regions=check_regions,
+            exit_on_error=False,
+            load_queue=8,
+            execute_queue=16,
+            store_queue=4,
+            dram_bytes_per_cycle=target.bandwidth.dram_bytes,
+            tile_buffer_bytes_per_cycle=target.bandwidth.tile_buffer_bytes,
+            request_cycles=4.0,
+            load_latency=64.0,
+            issue_cycles=4.0,
+        )
+        if self._lib.fadiff_configure(ctypes.byref(config)):
+            raise ExecutionError(self.error or "the functional model refused the target")
+        self._lib.fadiff_clear_regions()
+
+    @property
+    def error(self) -> str | None:
+        """The first rule the program broke; from then on the machine ignores instructions."""
+        text = self._lib.fadiff_error()
+        return None if text is None else str(text.decode())
+
+    def check(self) -> None:
+        """Raises ExecutionError when a rule was broken."""
+        if message := self.error:
+            raise ExecutionError(message)
+
+    def issue(self, funct: int, rs1: int, rs2: int) -> int:
+        """One instruction; returns what the counter instruction returns, else 0."""
+        return int(self._lib.fadiff_rocc(funct, rs1 & (1 << 64) - 1, rs2 & (1 << 64) - 1))
+
+    def fence(self) -> None:
+        """Wait until Gemmini is idle."""
+        self._lib.fadiff_fence()
+
+    def reset(self) -> None:
+        """Clear memories, counts and error."""
+        self._lib.fadiff_reset()
+
+    def add_region(self, layer: int, name: str, address: int, size: int, role: str, memory: str) -> int:
+        """DRAM that a layer may touch; the regions of one layer are added one after the other."""
+        return int(
+            self._lib.fadiff_add_region(layer, name.encode(), address, size, _ROLES[role], _MEMORIES[memory])
+        )
+
+    def traffic(self, region: int) -> Traffic:
+        """What moved through a region so far."""
+        moved = self._lib.fadiff_region_traffic(region)
+        return Traffic(moved.bytes_read, moved.bytes_written)
+
+    def enter_layer(self, layer: int, name: str) -> None:
+        """Later instructions belong to this layer (-1: to none)."""
+        self._lib.fadiff_enter_layer(layer, name.encode())
+
+    def require_fence(self, reader: str) -> None:
+        """An error when the core is about to read what Gemmini stored since the last fence."""
+        self._lib.fadiff_require_fence(reader.encode())
+
+    def cycles(self) -> int:
+        """Estimated cycles so far."""
+        return int(self._lib.fadiff_cycles())
+
+    def counts(self) -> Counts:
+        """Everything counted since the last reset."""
+        raw = self._lib.fadiff_get_counts()
+        fields = {name: getattr(raw, name) for name, _ in _Counts._fields_}
+        executed = {name: int(self._lib.fadiff_executed(funct)) for name, funct in INSTRUCTIONS.items()}
+        return Counts(instructions={k: v for k, v in executed.items() if v}, **fields)

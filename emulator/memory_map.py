@@ -1,0 +1,104 @@
+"""memory_map.json: what emitted firmware keeps where (docs/firmware-interface.md, section 3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from emulator.errors import FirmwareError
+
+Role = Literal["I", "I2", "W", "bias", "psum", "O"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SymbolRecord(_Record):
+    """A static object of the firmware."""
+
+    name: str
+    bytes: int
+
+
+class Symbols(_Record):
+    """The static objects of the firmware; zero bytes mean that the symbol does not exist."""
+
+    arena: SymbolRecord
+    weights: SymbolRecord
+    tile_buffer: SymbolRecord
+
+
+class TensorPlace(_Record):
+    """An activation: where it is in full, or symbol None where it never is."""
+
+    shape: tuple[int, ...]
+    dtype: Literal["int8", "int32", "float32"]
+    scale: float | None = None
+    symbol: Literal["arena", "weights", "input", "output"] | None
+    index: int = 0
+    offset: int = 0
+    bytes: int = 0
+
+
+class Region(_Record):
+    """DRAM that Gemmini may touch while a layer runs."""
+
+    tensor: str
+    role: Role
+    memory: Literal["dram", "tile-buffer"]
+    symbol: Literal["arena", "weights", "tile_buffer", "input", "output"]
+    index: int = 0
+    offset: int
+    bytes: int
+
+
+class Tile(_Record):
+    """The box of a fused layer's output that one run of it leaves in memory; strides in elements."""
+
+    origin: tuple[int, int, int]
+    shape: tuple[int, int, int, int]
+    symbol: Literal["arena", "tile_buffer"]
+    offset: int
+    strides: tuple[int, int, int, int]
+
+
+class LayerPlace(_Record):
+    """One layer: its index in the list is what the observer gets."""
+
+    name: str
+    kind: Literal["tensor-core", "add", "host"]
+    outputs: tuple[str, ...]
+    group: int
+    regions: tuple[Region, ...]
+    tiles: tuple[Tile, ...] = ()
+
+
+class MemoryMap(_Record):
+    """The whole file."""
+
+    version: Literal[1]
+    model: str
+    symbols: Symbols
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tensors: dict[str, TensorPlace]
+    layers: tuple[LayerPlace, ...]
+
+
+def read_memory_map(path: Path) -> MemoryMap:
+    """Read and validate memory_map.json.
+
+    Raises:
+        FirmwareError: unreadable, or a field that does not validate.
+    """
+    try:
+        return MemoryMap.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise FirmwareError(f"{path}: cannot read the memory map: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "file"
+        raise FirmwareError(f"{path}: {where}: {first['msg']}") from error

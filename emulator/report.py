@@ -1,0 +1,98 @@
+"""What `fadiff verify` found: a value that prints as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Both(_Record):
+    """A measured and a predicted quantity."""
+
+    measured: int
+    predicted: int
+
+
+class Measured(_Record):
+    """Counted while one vector ran; all vectors move the same.  Cycles are an estimate."""
+
+    dram_bytes: int
+    tile_buffer_bytes: int
+    instructions: int
+    """Executed, those that hardware loops unroll included."""
+    core_instructions: int
+    """Issued by the core."""
+    instructions_by_kind: dict[str, int]
+    estimated_cycles: int
+    peak_spad_rows: int
+    peak_acc_rows: int
+
+
+class Predicted(_Record):
+    """From schedule.json."""
+
+    dram_bytes: int
+    tile_buffer_bytes: int
+    latency_cycles: float
+
+
+class LayerReport(_Record):
+    """One layer.  `bit_exact` is None where its output never is in memory (fused on chip); a float32
+    output counts as exact within 1e-5 of its largest magnitude."""
+
+    name: str
+    bit_exact: bool | None
+    max_lsb_diff: float | None
+    max_relative_error: float | None
+    dram_bytes: Both
+    traffic: dict[str, dict[str, Both]]
+    """Bytes by "memory role" ("dram W", "tile-buffer I") and direction."""
+    estimated_cycles: int
+    first_mismatch: dict[str, object] | None = None
+
+    @property
+    def traffic_exact(self) -> bool:
+        """Whether every tensor moves the predicted bytes in both directions."""
+        return all(b.measured == b.predicted for d in self.traffic.values() for b in d.values())
+
+
+class VerifyReport(_Record):
+    """The outcome; `error` is set when the program broke a rule of the hardware."""
+
+    vectors: int
+    predicted: Predicted
+    measured: Measured | None = None
+    layers: tuple[LayerReport, ...] = ()
+    first_divergence: dict[str, object] | None = None
+    traffic_repeats: bool = True
+    """Every vector moved the same bytes."""
+    top1_agreement: float | None = None
+    sqnr_db: float | None = None
+    error: str | None = None
+
+    @property
+    def bit_exact(self) -> bool:
+        """Every tensor that the layers leave in memory equals the reference, on every vector."""
+        compared = [layer.bit_exact for layer in self.layers if layer.bit_exact is not None]
+        return self.error is None and bool(compared) and all(compared)
+
+    @property
+    def traffic_exact(self) -> bool:
+        """Every layer and tensor moves the predicted bytes."""
+        exact = bool(self.layers) and all(layer.traffic_exact for layer in self.layers)
+        return self.error is None and self.traffic_repeats and exact
+
+    @property
+    def passed(self) -> bool:
+        """Right numbers and predicted bytes."""
+        return self.bit_exact and self.traffic_exact
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON of `fadiff verify --json`."""
+        head: dict[str, Any] = {"bit_exact": self.bit_exact, "traffic_exact": self.traffic_exact}
+        return {**head, **self.model_dump(mode="json")}

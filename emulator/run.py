@@ -1,0 +1,219 @@
+"""Runs emitted firmware on the functional model and collects what every layer left behind."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from costmodel.target import Target
+from emulator.errors import ExecutionError, FirmwareError
+from emulator.machine import Counts, Machine, Traffic
+from emulator.memory_map import MemoryMap, Region, TensorPlace, Tile, read_memory_map
+
+BEGIN, END, COMPLETE = 0, 1, 2
+_POISON = 0xA5
+"""What the arena holds before a run: reading what no layer wrote does not look like zeros."""
+
+
+@dataclass(frozen=True)
+class RegionTraffic:
+    """Bytes moved by one layer through one of its regions."""
+
+    tensor: str
+    role: str
+    memory: str
+    read: int
+    write: int
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    """What one layer did, over all its tiles."""
+
+    name: str
+    traffic: tuple[RegionTraffic, ...]
+    cycles: int
+    """Estimated, from the first instruction of a tile to its last."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One inference: tensors in storage order by name, intermediates included."""
+
+    tensors: Mapping[str, np.ndarray]
+    layers: tuple[LayerRun, ...]
+    counts: Counts
+
+
+class Firmware:
+    """Emitted firmware, loaded.  One at a time per process.
+
+    Args:
+        folder: The firmware folder, for its memory map.
+        built: Shared object from `emulator.build.build_firmware`.
+        target: What the firmware was emitted for.
+
+    Raises:
+        FirmwareError: the memory map is unusable, or a symbol is missing.
+    """
+
+    def __init__(self, folder: Path, built: Path, target: Target) -> None:
+        self.memory_map: MemoryMap = read_memory_map(folder / "memory_map.json")
+        self._machine = Machine(target)
+        self._lib = ctypes.CDLL(str(built))
+        symbols = self.memory_map.symbols
+        self._bases: dict[tuple[str, int], int] = {}
+        for name, symbol in (
+            ("arena", symbols.arena),
+            ("weights", symbols.weights),
+            ("tile_buffer", symbols.tile_buffer),
+        ):
+            if symbol.bytes:
+                self._bases[name, 0] = self._address(symbol.name)
+        self._inputs = self._arguments("input", self.memory_map.inputs)
+        self._outputs = self._arguments("output", self.memory_map.outputs)
+        self._regions = [
+            [(region, self._add_region(index, region)) for region in layer.regions]
+            for index, layer in enumerate(self.memory_map.layers)
+        ]
+        self._run = getattr(self._lib, f"{self.memory_map.model}_run")
+        self._run.restype = ctypes.c_int
+        self._set_hook = getattr(self._lib, f"{self.memory_map.model}_set_hook")
+        self._set_hook.restype = None
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> RunResult:
+        """One inference.
+
+        Args:
+            inputs: One array per graph input, by tensor name, in storage order and dtype.
+
+        Raises:
+            ExecutionError: the program broke a rule of the hardware, or returned non-zero.
+        """
+        for name, buffer in self._inputs.items():
+            np.copyto(buffer, inputs[name].reshape(buffer.shape), casting="no")
+        for kind in ("arena", "tile_buffer"):
+            if size := getattr(self.memory_map.symbols, kind).bytes:
+                ctypes.memset(self._bases[kind, 0], _POISON, size)
+        machine = self._machine
+        machine.reset()
+        observer = _Observer(self)
+        hook = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int)(observer.observe)
+        self._set_hook(hook)
+        try:
+            machine.enter_layer(-1, "(before the first layer)")
+            pointers = [
+                ctypes.c_void_p(b.ctypes.data) for b in (*self._inputs.values(), *self._outputs.values())
+            ]
+            status = self._run(*pointers)
+        finally:
+            self._set_hook(None)
+        if observer.failure is not None:
+            raise observer.failure
+        machine.check()
+        machine.require_fence("the caller")
+        machine.check()
+        if status:
+            raise ExecutionError(f"{self.memory_map.model}_run returned {status}")
+        observer.tensors.update({name: buffer.copy() for name, buffer in self._outputs.items()})
+        return RunResult(observer.tensors, self._layer_runs(observer), machine.counts())
+
+    def _layer_runs(self, observer: _Observer) -> tuple[LayerRun, ...]:
+        runs = []
+        for index, layer in enumerate(self.memory_map.layers):
+            moved = [(region, self._machine.traffic(number)) for region, number in self._regions[index]]
+            traffic = tuple(_region_traffic(region, bytes_) for region, bytes_ in moved)
+            runs.append(LayerRun(layer.name, traffic, observer.cycles[index]))
+        return tuple(runs)
+
+    def _address(self, symbol: str) -> int:
+        try:
+            return ctypes.addressof(ctypes.c_uint8.in_dll(self._lib, symbol))
+        except ValueError as error:
+            raise FirmwareError(f"the firmware has no symbol {symbol}, which memory_map.json names") from error
+
+    def _arguments(self, kind: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        buffers = {}
+        for index, name in enumerate(names):
+            place = self.memory_map.tensors[name]
+            buffers[name] = np.zeros(place.shape, place.dtype)
+            self._bases[kind, index] = buffers[name].ctypes.data
+        return buffers
+
+    def _add_region(self, layer: int, region: Region) -> int:
+        address = self.locate(region.symbol, region.index, region.offset)
+        name = f"{region.role} {region.tensor}"
+        return self._machine.add_region(layer, name, address, region.bytes, region.role, region.memory)
+
+    def locate(self, symbol: str, index: int, offset: int) -> int:
+        """Host address of a place in the memory map."""
+        try:
+            return self._bases[symbol, index] + offset
+        except KeyError:
+            raise FirmwareError(f"memory_map.json uses {symbol} {index}, which has no bytes") from None
+
+
+class _Observer:
+    """Gets the firmware's hook calls: names the layer, takes outputs before they are overwritten."""
+
+    def __init__(self, firmware: Firmware) -> None:
+        self.firmware = firmware
+        self.machine = firmware._machine
+        self.tensors: dict[str, np.ndarray] = {}
+        self.cycles = [0] * len(firmware.memory_map.layers)
+        self.failure: Exception | None = None
+        self._began = 0
+        self._tiles_done = [0] * len(firmware.memory_map.layers)
+
+    def observe(self, index: int, phase: int) -> None:
+        """The hook.  An exception cannot cross the C frames: it is kept for `run` to raise."""
+        try:
+            if self.failure is None:
+                self._observe(index, phase)
+        except Exception as error:
+            self.failure = error
+
+    def _observe(self, index: int, phase: int) -> None:
+        layer = self.firmware.memory_map.layers[index]
+        if phase == BEGIN:
+            self.machine.enter_layer(index, layer.name)
+            self._began = self.machine.cycles()
+            if layer.kind == "host":
+                self.machine.require_fence(f"layer {layer.name}")
+        elif phase == END:
+            self.cycles[index] += self.machine.cycles() - self._began
+            if layer.tiles:
+                self._take_tile(index, layer.outputs[0], layer.tiles[self._tiles_done[index]])
+            self._tiles_done[index] += 1
+            self.machine.enter_layer(-1, f"(after {layer.name})")
+        elif phase == COMPLETE:
+            for name in layer.outputs:
+                place = self.firmware.memory_map.tensors.get(name)
+                if place is not None and place.symbol is not None:
+                    self.tensors[name] = self._take(place)
+
+    def _take(self, place: TensorPlace) -> np.ndarray:
+        address = self.firmware.locate(place.symbol or "", place.index, place.offset)
+        flat = np.frombuffer(ctypes.string_at(address, place.bytes), place.dtype)
+        return flat[: int(np.prod(place.shape, dtype=np.int64))].reshape(place.shape).copy()
+
+    def _take_tile(self, index: int, name: str, tile: Tile) -> None:
+        """Copy a box of a tensor that never exists in full."""
+        place = self.firmware.memory_map.tensors[name]
+        whole = self.tensors.setdefault(name, np.zeros(place.shape, place.dtype))
+        item = whole.itemsize
+        extent = 1 + sum((n - 1) * s for n, s in zip(tile.shape, tile.strides, strict=True))
+        address = self.firmware.locate(tile.symbol, 0, tile.offset)
+        flat = np.frombuffer(ctypes.string_at(address, extent * item), place.dtype)
+        strides = tuple(stride * item for stride in tile.strides)
+        box = np.lib.stride_tricks.as_strided(flat, tile.shape, strides, writeable=False)
+        (n, p, q), (dn, dp, dq, _) = tile.origin, tile.shape
+        whole.reshape(-1, *place.shape[-3:])[n : n + dn, p : p + dp, q : q + dq] = box
+
+
+def _region_traffic(region: Region, moved: Traffic) -> RegionTraffic:
+    return RegionTraffic(region.tensor, region.role, region.memory, moved.read, moved.write)

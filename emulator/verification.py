@@ -1,0 +1,231 @@
+"""`fadiff verify`: does the emitted C compute the right numbers and move the predicted bytes?"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from costmodel.schedule_document import LayerRecord, ScheduleDocument, TrafficRecord
+from costmodel.serialize import read_document
+from emulator.build import build_firmware, library
+from emulator.compare import Job, Mismatch, VectorResult
+from emulator.errors import EmulatorError, FirmwareError
+from emulator.memory_map import LayerPlace, read_memory_map
+from emulator.report import Both, LayerReport, Measured, Predicted, VerifyReport
+from emulator.run import LayerRun
+
+WORKERS = 2
+_MEMORIES = ("dram", "tile-buffer")
+
+Progress = Callable[[str], None]
+
+
+def verify(folder: Path, *, progress: Progress | None = None, vectors: int | None = None) -> VerifyReport:
+    """Build `folder`/firmware for this machine, run it on the functional model, and compare.
+
+    Every tensor a layer leaves in memory is compared with the integer reference on every test
+    vector; every layer's bytes, per tensor role, direction and memory, with schedule.json.
+
+    Args:
+        folder: What `fadiff compile` wrote.
+        progress: Called with a line of text now and then.
+        vectors: How many of the test vectors to run; all by default.
+
+    Raises:
+        FirmwareError: a file is missing or unusable.
+        BuildError: no compiler, or the C does not compile without warnings.
+    """
+    say = progress or (lambda _: None)
+    document = read_document(folder / "schedule.json")
+    data, firmware = folder / "verify", folder / "firmware"
+    for needed in (data / "reference.onnx", data / "quantized.onnx", data / "inputs.npz", data / "float_outputs.npz"):
+        if not needed.is_file():
+            raise FirmwareError(f"{needed}: no such file: compile the model again")
+    layers = read_memory_map(firmware / "memory_map.json").layers
+    with np.load(data / "inputs.npz", allow_pickle=False) as inputs:
+        available = len(inputs[inputs.files[0]])
+    count = available if vectors is None else max(1, min(vectors, available))
+    with TemporaryDirectory(prefix="fadiff-verify-") as scratch:
+        say("building the functional model and the firmware")
+        library()
+        built = build_firmware(firmware, document.target, Path(scratch))
+        say(f"running {count} test vectors")
+        results = _run(folder, document, built, Path(scratch), count)
+    return _report(document, layers, results, data)
+
+
+def _run(folder: Path, document: ScheduleDocument, built: Path, scratch: Path, count: int) -> list[VectorResult]:
+    """Share the vectors among worker processes."""
+    environment = dict(os.environ)
+    root = str(Path(__file__).resolve().parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
+    workers: list[tuple[subprocess.Popen[str], Job]] = []
+    for number in range(min(WORKERS, count)):
+        job = Job(
+            firmware=(folder / "firmware").resolve(),
+            built=built,
+            data=(folder / "verify").resolve(),
+            target=document.target,
+            vectors=list(range(number, count, WORKERS)),
+            result=scratch / f"result{number}.pickle",
+        )
+        request = scratch / f"job{number}.json"
+        request.write_text(job.model_dump_json(), encoding="utf-8")
+        command = [sys.executable, "-m", "emulator.worker", str(request)]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        workers.append((process, job))
+    failures = []
+    for process, _ in workers:
+        _, errors = process.communicate()
+        if process.returncode:
+            failures.append(errors.strip().splitlines()[-1] if errors.strip() else f"exit code {process.returncode}")
+    if failures:
+        raise EmulatorError(f"running the firmware failed: {failures[0]}")
+    results = [result for _, job in workers for result in pickle.loads(job.result.read_bytes())]
+    return sorted(results, key=lambda result: result.vector)
+
+
+def _report(
+    document: ScheduleDocument, places: Sequence[LayerPlace], results: Sequence[VectorResult], data: Path
+) -> VerifyReport:
+    error = next((result.error for result in results if result.error), None)
+    good = [result for result in results if result.run is not None]
+    records = {layer.name: layer for layer in document.layers}
+    predicted = Predicted(
+        dram_bytes=sum(_total(layer.cost.traffic, "dram") for layer in document.layers),
+        tile_buffer_bytes=sum(_total(layer.cost.traffic, "tile-buffer") for layer in document.layers),
+        latency_cycles=document.totals.latency_cycles,
+    )
+    if error or not good or good[0].run is None:
+        return VerifyReport(vectors=len(results), error=error or "no vector ran", predicted=predicted)
+    counts = good[0].run.counts
+    layers = tuple(
+        _layer_report(place, records[place.name], run, good)
+        for place, run in zip(places, good[0].run.layers, strict=True)
+    )
+    return VerifyReport(
+        vectors=len(results),
+        predicted=predicted,
+        measured=Measured(
+            dram_bytes=counts.dram_bytes,
+            tile_buffer_bytes=counts.tile_buffer_bytes,
+            instructions=sum(counts.instructions.values()),
+            core_instructions=counts.core_instructions,
+            instructions_by_kind=dict(counts.instructions),
+            estimated_cycles=round(counts.cycles),
+            peak_spad_rows=counts.peak_spad_rows,
+            peak_acc_rows=counts.peak_acc_rows,
+        ),
+        layers=layers,
+        first_divergence=next((layer.first_mismatch for layer in layers if layer.first_mismatch), None),
+        traffic_repeats=all(r.run is not None and _traffic(r.run.layers) == _traffic(good[0].run.layers) for r in good),
+        top1_agreement=_top1(document, good),
+        sqnr_db=_sqnr(document, good, data),
+    )
+
+
+def _traffic(layers: Sequence[LayerRun]) -> list[object]:
+    return [layer.traffic for layer in layers]
+
+
+def _layer_report(
+    place: LayerPlace, record: LayerRecord, run: LayerRun, results: Sequence[VectorResult]
+) -> LayerReport:
+    differences = [d for result in results for d in result.differences if d.tensor in place.outputs]
+    mismatches = [d.mismatch for d in differences if d.mismatch is not None]
+    compared = bool(differences)
+    is_float = False
+    return LayerReport(
+        name=place.name,
+        bit_exact=not mismatches if compared else None,
+        max_lsb_diff=max((d.largest for d in differences), default=None) if compared and not is_float else None,
+        max_relative_error=max((d.relative for d in differences), default=None),
+        dram_bytes=Both(
+            measured=sum(t.read + t.write for t in run.traffic if t.memory == "dram"),
+            predicted=_total(record.cost.traffic, "dram"),
+        ),
+        traffic=_compare_traffic(record.cost.traffic, run),
+        estimated_cycles=run.cycles,
+        first_mismatch=_first(place, mismatches),
+    )
+
+
+def _first(place: LayerPlace, mismatches: Sequence[Mismatch]) -> dict[str, object] | None:
+    if not mismatches:
+        return None
+    first = mismatches[0]
+    return {
+        "layer": place.name,
+        "tensor": first.tensor,
+        "vector": first.vector,
+        "index": list(first.index),
+        "expected": first.expected,
+        "actual": first.actual,
+        "wrong_elements": first.count,
+    }
+
+
+def _total(traffic: TrafficRecord, memory: str) -> int:
+    transfers = traffic.dram if memory == "dram" else traffic.tile_buffer
+    return sum(t.read + t.write for t in transfers.values())
+
+
+def _compare_traffic(predicted: TrafficRecord, run: LayerRun) -> dict[str, dict[str, Both]]:
+    """Bytes per "memory role" and direction, whatever of them is not zero on both sides."""
+    table: dict[str, dict[str, Both]] = {}
+    for memory in _MEMORIES:
+        expected = predicted.dram if memory == "dram" else predicted.tile_buffer
+        roles = sorted({*expected, *(t.role for t in run.traffic if t.memory == memory)})
+        for role in roles:
+            for direction in ("read", "write"):
+                measured = sum(getattr(t, direction) for t in run.traffic if (t.memory, t.role) == (memory, role))
+                wanted = int(getattr(expected[role], direction)) if role in expected else 0
+                if measured or wanted:
+                    table.setdefault(f"{memory} {role}", {})[direction] = Both(measured=measured, predicted=wanted)
+    return table
+
+
+def _as_onnx(document: ScheduleDocument, name: str, stored: np.ndarray) -> np.ndarray:
+    """A device output as the float model would return it: dequantised, axes in ONNX order."""
+    record = next(tensor for tensor in document.tensors if tensor.name == name)
+    value = stored.astype(np.float32)
+    if record.dtype != "float32" and record.scale is not None:
+        value = value * np.float32(record.scale)
+    if record.onnx_axes is not None:
+        value = value.transpose(np.argsort(record.onnx_axes))
+    return value
+
+
+def _top1(document: ScheduleDocument, results: Sequence[VectorResult]) -> float | None:
+    """Share of rows whose largest class agrees with ONNX Runtime's run of the quantised model; None
+    for a model whose first output is no [rows, classes] matrix."""
+    name = document.model.outputs[0]
+    agreements: list[bool] = []
+    for result in results:
+        device, expected = _as_onnx(document, name, result.outputs[name]), result.quantized[0]
+        if expected.ndim != 2 or expected.shape[1] < 2:
+            return None
+        agreements += list(np.argmax(device.reshape(expected.shape), axis=1) == np.argmax(expected, axis=1))
+    return float(np.mean(agreements)) if agreements else None
+
+
+def _sqnr(document: ScheduleDocument, results: Sequence[VectorResult], data: Path) -> float | None:
+    """Signal to quantisation noise of the device's outputs against the float model, all outputs and
+    vectors together; None where there is no noise."""
+    signal = noise = 0.0
+    with np.load(data / "float_outputs.npz", allow_pickle=False) as floats:
+        for name, key in zip(document.model.outputs, floats.files, strict=False):
+            expected = floats[key]
+            for result in results:
+                want = expected[result.vector].astype(np.float64)
+                got = _as_onnx(document, name, result.outputs[name]).reshape(want.shape)
+                signal += float(np.sum(want**2))
+                noise += float(np.sum((want - got) ** 2))
+    return 10 * float(np.log10(signal / noise)) if noise > 0 and signal > 0 else None
