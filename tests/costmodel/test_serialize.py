@@ -54,9 +54,7 @@ def test_the_file_alone_evaluates_to_the_same_cost(schedule, document, tmp_path)
 
 
 def test_traffic_per_operand_sums_to_the_total(document):
-    moved = [
-        move.read + move.write for layer in document.layers for move in layer.cost.traffic.dram.values()
-    ]
+    moved = [move.read + move.write for layer in document.layers for move in layer.cost.traffic.dram.values()]
     assert sum(moved) == document.totals.dram_bytes
 
 

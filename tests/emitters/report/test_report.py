@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from costmodel.evaluate import evaluate
+from costmodel.schedule_document import HistoryPoint, ScheduleDocument, SearchRecord
+from costmodel.serialize import Bound, to_document
+from costmodel.target import load_target
+from emitters.report import render
+from emitters.report.diagrams import lifetimes
+from emitters.report.svg import Scale
+from emitters.report.text import edp, picojoules, si
+from optimizer import optimize
+from samples.graphs import graph_of
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Page(HTMLParser):
+    """Text and addresses of a page; fails on tags that do not close in order."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.addresses: list[str] = []
+        self.count: dict[str, int] = {}
+        self.feed(source)
+        self.close()
+        assert self.open == [], f"unclosed: {self.open}"
+
+    def handle_starttag(self, tag, attributes):
+        self.count[tag] = self.count.get(tag, 0) + 1
+        self.addresses += [value for name, value in attributes if name in ("href", "src", "xlink:href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, f"</{tag}> out of order"
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def document() -> ScheduleDocument:
+    schedule = optimize(graph_of("resnet18"), load_target("gemmini-large"), method="exact").schedule
+    cost = evaluate(schedule)
+    history = tuple(
+        HistoryPoint(seconds=s, step=s, edp_uj_cycles=cost.edp_uj_cycles * f)
+        for s, f in ((1, 3.0), (2, 1.5), (4, 1.0))
+    )
+    search = SearchRecord(method="gradient", seed=7, seconds=4.0, steps=4, history=history)
+    bound = Bound(cost.edp_uj_cycles / 1.25, "proven")
+    return to_document(schedule, cost, generator="fadiff test", bound=bound, search=search)
+
+
+def verification(document: ScheduleDocument, wrong: str | None = None) -> dict:
+    layers = []
+    for layer in document.layers:
+        predicted = sum(move.read + move.write for move in layer.cost.traffic.dram.values())
+        bad = layer.name == wrong
+        layers.append(
+            {
+                "name": layer.name,
+                "bit_exact": not bad,
+                "max_lsb_diff": 3 if bad else 0,
+                "dram_bytes": {"measured": predicted + bad, "predicted": predicted},
+            }
+        )
+    total = sum(layer["dram_bytes"]["measured"] for layer in layers)
+    return {
+        "bit_exact": wrong is None,
+        "traffic_exact": wrong is None,
+        "top1_agreement": 1.0,
+        "sqnr_db": 38.25,
+        "measured": {"dram_bytes": total, "instructions": 1234567},
+        "predicted": {"dram_bytes": document.totals.dram_bytes},
+        "layers": layers,
+    }
+
+
+def test_one_well_formed_page_that_loads_nothing(document):
+    source = render(document, verification(document))
+    page = Page(source)
+    assert page.addresses == []
+    assert page.count.get("script", 0) == 0
+    urls = set(re.findall(r"https?://[^\s\"'<)]+", source))
+    assert urls <= {"http://www.w3.org/2000/svg"}, "only the SVG namespace, which is a name and not fetched"
+    assert "@import" not in source and "url(" not in source
+
+
+def test_the_headline_figures_are_those_of_the_schedule(document):
+    text = Page(render(document, verification(document))).text
+    assert edp(document.totals.edp_uj_cycles) in text
+    assert "25.0 %" in text and "proven" in text
+    assert f"{document.totals.dram_bytes:,}" in text
+    assert f"{len(document.layers)} of {len(document.layers)}" in text
+    assert "38.2 dB" in text
+    for layer in document.layers:
+        assert layer.name in text
+
+
+def test_without_verification_it_says_so(document):
+    text = Page(render(document)).text
+    assert "not yet" in text and "fadiff verify" in text
+    assert "bit-exact" not in text.lower()
+
+
+def test_a_difference_is_shown_as_one(document):
+    name = document.layers[5].name
+    source = render(document, verification(document, wrong=name))
+    text = Page(source).text
+    assert "differs" in text and f"{len(document.layers) - 1} of {len(document.layers)}" in text
+    assert 'class="tile bad"' in source
+
+
+def test_estimates_are_called_estimates(document):
+    text = Page(render(document)).text
+    assert "Modelled" in text and "not the RTL" in text
+
+
+def test_names_from_the_model_cannot_inject_markup(document):
+    content = document.model_dump(mode="json")
+    content["model"]["name"] = "<script>alert(1)</script>"
+    old = content["layers"][0]["name"]
+    evil = '"><img src=x onerror=alert(1)>'
+    content["layers"][0]["name"] = evil
+    for edge in content["fusion"]["edges"]:
+        for end in ("producer", "consumer"):
+            edge[end] = evil if edge[end] == old else edge[end]
+    content["fusion"]["groups"] = [
+        [evil if name == old else name for name in group] for group in content["fusion"]["groups"]
+    ]
+    page = Page(render(ScheduleDocument.model_validate(content)))
+    assert "script" not in page.count and "img" not in page.count
+    assert "<script>alert(1)</script>" in page.text
+
+
+def test_fused_edges_and_groups_are_drawn(document):
+    source = render(document)
+    fused_groups = [group for group in document.fusion.groups if len(group) > 1]
+    fused_edges = [edge for edge in document.fusion.edges if edge.fused]
+    assert fused_groups, "the test wants a network with fusion"
+    assert source.count('class="frame"') == len(fused_groups)
+    assert source.count('class="edge fused"') == len(fused_edges)
+    assert source.count('class="edge"') == len(document.fusion.edges) - len(fused_edges)
+
+
+def test_the_memory_map_places_every_live_tensor(document):
+    live = lifetimes(document)
+    tensors = {
+        name: {"symbol": "arena", "offset": 1024 * i, "bytes": 1024} for i, name in enumerate(sorted(live))
+    }
+    symbols = {"arena": {"bytes": 1024 * len(live)}, "weights": {"bytes": 7}, "tile_buffer": {"bytes": 0}}
+    source = render(document, None, {"symbols": symbols, "tensors": tensors})
+    assert source.count('class="block shade') == len(live)
+    assert f"{1024 * len(live):,} bytes" in Page(source).text
+
+
+def test_lifetimes_run_from_writer_to_last_reader(document):
+    live = lifetimes(document)
+    order = {layer.name: index for index, layer in enumerate(document.layers)}
+    for edge in document.fusion.edges:
+        first, last = live[edge.tensor]
+        assert first <= order[edge.producer] and order[edge.consumer] <= last
+    assert live[document.model.outputs[0]][1] == len(document.layers) - 1
+
+
+def test_equal_input_gives_equal_bytes(document):
+    assert render(document, verification(document)) == render(document, verification(document))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (edp(1.8634e10), "1.863e10"),
+        (si(12_345_678), "12.3 M"),
+        (si(1000, "B"), "1.00 kB"),
+        (si(512), "512"),
+        (picojoules(5.296e9), "5.30 mJ"),
+    ],
+)
+def test_numbers_as_people_read_them(text, expected):
+    assert text == expected
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(("low", "high"), [(0.5, 3.0), (1e9, 2.1e10), (3.0, 3.0), (7.0, 7.2)])
+def test_scales_are_monotone_and_ticks_lie_inside(low, high, log):
+    scale = Scale(low, high, 10, 110, log)
+    points = [scale(low + (high - low) * i / 7) for i in range(8)]
+    assert points == sorted(points) and all(10 <= p <= 110 for p in points)
+    assert all(low * 0.999 <= tick <= high * 1.001 for tick in scale.ticks())
+    assert 1 <= len(scale.ticks()) <= 11
