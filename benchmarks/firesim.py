@@ -1,0 +1,107 @@
+"""The rtl latency model against RTL cycles measured on FireSim (the data published with DOSA).
+
+    python -m benchmarks firesim --train firesim_train.csv [--test firesim_test.csv] [--figure firesim.png]
+
+Trains on the training rows with whole layer shapes left out (cross-validation), and applies the
+model fitted on all of them to the test rows.  Beside it: DOSA's analytical latency of the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.dosa_format import DosaFormatError
+from benchmarks.firesim_rows import Floats, Measurements, read_measurements
+from benchmarks.fit_rtl import cross_validate, fit, scores
+from costmodel.rtl import calibration, cycles
+
+
+def main(arguments: list[str]) -> int:
+    """Print the tables and the line of figures; 1 if a row has no finite score, 2 on bad input."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks firesim",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--train", type=Path, required=True, help="FireSim CSV to fit")
+    parser.add_argument("--test", type=Path, help="FireSim CSV to predict")
+    parser.add_argument("--figure", type=Path, default=Path("firesim.png"), help="scatter plot to write")
+    options = parser.parse_args(arguments)
+    try:
+        train = read_measurements(options.train)
+        test = None if options.test is None else read_measurements(options.test)
+    except DosaFormatError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    left_out = cross_validate(train)
+    panels = [("train, layer shapes left out", train, left_out)]
+    figures = {f"cv_{name}": scores(left_out, train.cycles)[name] for name in ("spearman", "mape")}
+    fitted = fit(train)
+    _compare_with_committed(train, cycles(train.work, fitted))
+    if test is not None:
+        predicted = np.asarray(cycles(test.work, fitted))
+        panels.append(("test, fitted on train", test, predicted))
+        found = scores(predicted, test.cycles)
+        figures |= {f"test_{name}": found[name] for name in ("spearman", "tau", "mape")}
+    for title, data, predicted in panels:
+        _table(title, data, predicted)
+    _plot(panels, options.figure)
+    if test is None:
+        print("no --test given: cross-validation on the training rows only")
+    print(" ".join(f"{name}={value:.4f}" for name, value in figures.items()))
+    return 0 if all(np.isfinite(predicted).all() for _, _, predicted in panels) else 1
+
+
+def _compare_with_committed(train: Measurements, predicted: Floats) -> None:
+    """Say how far the coefficients in the repository are from a fresh fit."""
+    committed = np.asarray(cycles(train.work, calibration()[0]))
+    apart = np.abs(np.log(committed / predicted)).max()
+    print(f"committed coefficients: predictions within {100 * np.expm1(apart):.2g} % of a fresh fit\n")
+
+
+def _table(title: str, data: Measurements, predicted: Floats) -> None:
+    print(f"{title} ({len(data.cycles)} rows, {len(set(data.shapes))} shapes)")
+    print(f"  {'':<22}{'rows':>6}{'Spearman':>10}{'tau':>8}{'MAPE %':>9}{'median %':>10}")
+    everything = np.ones(len(data.cycles), dtype=bool)
+    _row("rtl model", data, predicted, everything)
+    _row("convolution", data, predicted, ~data.is_matmul)
+    _row("matrix product", data, predicted, data.is_matmul)
+    for side in sorted(set(data.side.tolist())):
+        _row(f"{side} x {side} array", data, predicted, data.side == side)
+    _row("DOSA's analytical", data, data.timeloop_cycles, everything)
+    print()
+
+
+def _row(name: str, data: Measurements, predicted: Floats, rows: NDArray[np.bool_]) -> None:
+    if rows.sum() < 3:
+        return
+    found = scores(predicted[rows], data.cycles[rows])
+    print(
+        f"  {name:<22}{rows.sum():>6}{found['spearman']:>10.4f}{found['tau']:>8.4f}"
+        f"{found['mape']:>9.1f}{found['median_ape']:>10.1f}"
+    )
+
+
+def _plot(panels: list[tuple[str, Measurements, Floats]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(5.5 * len(panels), 5), squeeze=False)
+    for ax, (title, data, predicted) in zip(axes[0], panels, strict=True):
+        for name, rows in (("convolution", ~data.is_matmul), ("matrix product", data.is_matmul)):
+            ax.scatter(data.cycles[rows], predicted[rows], s=5, alpha=0.5, label=name)
+        limits = [float(data.cycles.min()), float(data.cycles.max())]
+        ax.plot(limits, limits, color="black", linewidth=0.8)
+        ax.set(xscale="log", yscale="log", xlabel="RTL cycles (FireSim)", ylabel="predicted", title=title)
+        ax.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    print(f"wrote {path}")

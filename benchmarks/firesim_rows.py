@@ -1,0 +1,159 @@
+"""FireSim measurements as work for the rtl model: what the measuring program really ran.
+
+Read off the training rows (each makes cycles per tile constant where they were scattered before):
+
+* The array is not in the training file (arch.* is a 128 x 128 dummy): its side is the next power of
+  two of the larger spatial factor, at least 4.
+* A layer whose output is one pixel high, without a kernel, ran as tiled_matmul.  Its tile sizes were
+  given in blocks of 16 whatever the array: max(1, tile // 16) blocks of `side`.
+* All others ran as tiled_conv with tiles in elements.  Its output is square (width x width, also
+  where the row says 60 x 6), and one pixel larger where the kernel is even.
+* DRAM loops ran in the mapping's order; every tile loads both operands; outputs are stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.dosa_format import DosaFormatError, DosaPoint, read_points
+from converter.dims import DIMS, Dim
+from costmodel.mapping import STREAM_ORDER, Mapping
+from costmodel.nest import Nest
+from costmodel.rtl import Number, Reuse, Work
+from costmodel.rtl_work import is_matmul, layer_work
+from costmodel.shape import LayerShape, whole
+from costmodel.target import Target
+from costmodel.tiling import Window
+
+MEASURED = "target.gemmini_cycle"
+DUMMY_SIDE = 128
+BLOCK = 16
+Floats = NDArray[np.float64]
+
+
+class Measurements(NamedTuple):
+    """One file: work with one array element per row, and what belongs to each."""
+
+    work: Work
+    cycles: Floats
+    """Measured."""
+    timeloop_cycles: Floats
+    """DOSA's analytical latency of the same rows (target.edp / target.energy)."""
+    side: NDArray[np.int64]
+    is_matmul: NDArray[np.bool_]
+    shapes: tuple[LayerShape, ...]
+    """As in the file: rows that share a layer must not be split over folds."""
+
+    def take(self, rows: NDArray[np.bool_]) -> Measurements:
+        """A subset of the rows."""
+        return Measurements(
+            Work._make(_take(part, rows) if isinstance(part, Reuse) else part[rows] for part in self.work),
+            self.cycles[rows],
+            self.timeloop_cycles[rows],
+            self.side[rows],
+            self.is_matmul[rows],
+            tuple(shape for shape, keep in zip(self.shapes, rows, strict=True) if keep),
+        )
+
+
+def _take(reuse: Reuse, rows: NDArray[np.bool_]) -> Reuse:
+    return Reuse(reuse.lines[rows], [(again[rows], touched[rows]) for again, touched in reuse.again])
+
+
+def read_measurements(path: Path) -> Measurements:
+    """Every row of a FireSim CSV.
+
+    Raises:
+        DosaFormatError: an unreadable row, or one without measured cycles.
+    """
+    works, measured, timeloop, sides, shapes = [], [], [], [], []
+    for point in read_points(path):
+        try:
+            measured.append(float(point.row[MEASURED]))
+            timeloop.append(float(point.row["target.edp"]) * 1e6 / float(point.row["target.energy"]))
+        except (KeyError, ValueError, ZeroDivisionError) as error:
+            raise DosaFormatError(
+                f"{path}:{point.line}: no {MEASURED}, target.edp or target.energy ({error})"
+            ) from None
+        if measured[-1] <= 0:
+            raise DosaFormatError(f"{path}:{point.line}: {MEASURED} is not positive")
+        side = array_side(point)
+        shape, mapping = as_executed(point.shape, point.mapping, side)
+        nest = Nest(shape, mapping, whole(shape.dims))
+        works.append(layer_work(nest, _target(side), "dosa", reload=True))
+        sides.append(side)
+        shapes.append(point.shape)
+    if not works:
+        raise DosaFormatError(f"{path}: no rows")
+    return Measurements(
+        stack(works),
+        np.array(measured),
+        np.array(timeloop),
+        np.array(sides),
+        np.array([work.is_matmul == 1 for work in works]),
+        tuple(shapes),
+    )
+
+
+def array_side(point: DosaPoint) -> int:
+    """Side of the array a row was measured on; inferred where the file has the dummy."""
+    if point.side != DUMMY_SIDE:
+        return point.side
+    used = max(4, point.mapping.rows.product, point.mapping.cols.product)
+    return 1 << (used - 1).bit_length()
+
+
+def as_executed(shape: LayerShape, mapping: Mapping, side: int) -> tuple[LayerShape, Mapping]:
+    """The layer and the tiles that the measuring program ran (see the module text)."""
+    bounds = shape.dims.as_dict()
+    tile = mapping.tile_l2.as_dict()
+    if is_matmul(shape):
+        tile.update({d: min(bounds[d], max(1, tile[d] // BLOCK) * side) for d in ("Q", "K", "C")})
+    else:
+        bounds["Q"] += 1 - shape.width.kernel % 2
+        bounds["P"] = bounds["Q"]
+    dims = shape.dims.replace(bounds)
+    one: dict[Dim, int] = dict.fromkeys(DIMS, 1)
+    rows, cols = {**one, "C": min(side, tile["C"])}, {**one, "K": min(side, tile["K"])}
+    block = {d: rows[d] * cols[d] for d in DIMS}
+    tiles, ones = dims.replace(tile), dims.replace(one)
+    executed = Mapping(
+        tiles, tiles, dims.replace(block), ones.replace(rows), ones.replace(cols), mapping.order_l3,
+        STREAM_ORDER, STREAM_ORDER, STREAM_ORDER,
+    )  # fmt: skip
+    height = _resized(shape.height, dims.P)
+    width = _resized(shape.width, dims.Q)
+    return LayerShape(dims, height, width, False, False), executed
+
+
+def _resized(window: Window, outputs: int) -> Window:
+    return window._replace(size=(outputs - 1) * window.stride + (window.kernel - 1) * window.dilation + 1)
+
+
+def _target(side: int) -> Target:
+    """Only the side matters to the rtl model; memories are whatever held the tile."""
+    return Target(name=f"firesim-{side}", side=side, scratchpad_bytes=1 << 20, accumulator_bytes=1 << 20)
+
+
+def stack(works: Sequence[Work]) -> Work:
+    """One Work of arrays, one element per given Work."""
+
+    def column(values: list[Number]) -> Floats:
+        return np.array(values, dtype=float)
+
+    def reuse(parts: list[Reuse]) -> Reuse:
+        depth = max(len(part.again) for part in parts)
+        padded = [list(part.again) + [(1.0, 1.0)] * (depth - len(part.again)) for part in parts]
+        return Reuse(
+            column([part.lines for part in parts]),
+            [(column([p[i][0] for p in padded]), column([p[i][1] for p in padded])) for i in range(depth)],
+        )
+
+    return Work._make(
+        (reuse if isinstance(parts[0], Reuse) else column)(list(parts)) for parts in zip(*works, strict=True)
+    )

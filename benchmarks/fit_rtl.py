@@ -1,0 +1,123 @@
+"""Fit the rtl latency model to FireSim rows and write costmodel/rtl_coefficients.json.
+
+    python -m benchmarks.fit_rtl --train firesim_train.csv
+
+Robust least squares on the logarithm of predicted over measured cycles: coefficients stay positive
+because their logarithms are fitted, and a soft-L1 loss keeps a handful of rows that took up to 300
+times as long as their neighbours (no model of the array explains them) from mattering.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+from scipy.stats import kendalltau, spearmanr
+
+from benchmarks.dosa_format import DosaFormatError
+from benchmarks.firesim_rows import Floats, Measurements, read_measurements
+from costmodel.rtl import COEFFICIENTS, Coefficients, cycles
+
+#: Where the search starts: cycles and bytes as read off the RTL facts, before any fitting.
+START = Coefficients(
+    start=1000,
+    issue_conv=250,
+    issue_matmul=125,
+    request_conv=1,
+    byte_conv=1 / 16,
+    request_matmul=1,
+    byte_matmul=1 / 16,
+    store_row=1,
+    l2_miss=8,
+    memory_miss=8,
+    store_miss=8,
+    l2_bytes=512e3,
+    memory_bytes=4e6,
+    sharpness=4,
+    overlap=4,
+)
+SCALE = 0.1
+"""Relative error at which the loss turns from quadratic to linear."""
+FOLDS = 5
+
+
+def fit(data: Measurements) -> Coefficients:
+    """Coefficients for these rows."""
+
+    def residual(logarithms: Floats) -> Floats:
+        with np.errstate(over="ignore", under="ignore"):
+            predicted = cycles(data.work, _coefficients(logarithms))
+        return np.asarray(np.log(predicted / data.cycles))
+
+    start = np.log([getattr(START, field.name) for field in fields(START)])
+    return _coefficients(least_squares(residual, start, loss="soft_l1", f_scale=SCALE).x)
+
+
+def _coefficients(logarithms: Floats) -> Coefficients:
+    return Coefficients(*(float(value) for value in np.exp(logarithms)))
+
+
+def folds(data: Measurements, seed: int = 0) -> Iterator[NDArray[np.bool_]]:
+    """Rows to leave out, fold by fold: all rows of a layer shape together."""
+    shapes = sorted(set(data.shapes), key=repr)
+    fold_of = dict(zip(shapes, np.random.default_rng(seed).permutation(len(shapes)) % FOLDS, strict=True))
+    fold = np.array([fold_of[shape] for shape in data.shapes])
+    for index in range(FOLDS):
+        yield fold == index
+
+
+def cross_validate(data: Measurements, seed: int = 0) -> Floats:
+    """Predictions for every row by a model that never saw its layer shape."""
+    predicted = np.zeros(len(data.cycles))
+    for left_out in folds(data, seed):
+        predicted[left_out] = cycles(data.take(left_out).work, fit(data.take(~left_out)))
+    return predicted
+
+
+def scores(predicted: Floats, measured: Floats) -> dict[str, float]:
+    """Spearman, Kendall tau, mean and median absolute percentage error."""
+    error = 100 * np.abs(predicted / measured - 1)
+    return {
+        "spearman": float(spearmanr(predicted, measured)[0]),
+        "tau": float(kendalltau(predicted, measured)[0]),
+        "mape": float(error.mean()),
+        "median_ape": float(np.median(error)),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Fit, cross-validate, write the JSON; 2 on unreadable input."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fit_rtl", description=__doc__.splitlines()[0])
+    parser.add_argument("--train", type=Path, required=True, help="FireSim CSV to fit")
+    parser.add_argument("--output", type=Path, default=COEFFICIENTS, help="JSON to write")
+    options = parser.parse_args(arguments)
+    try:
+        data = read_measurements(options.train)
+    except DosaFormatError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    coefficients = fit(data)
+    left_out = scores(cross_validate(data), data.cycles)
+    content = {
+        "fitted_by": "python -m benchmarks.fit_rtl",
+        "coefficients": {name: float(f"{value:.6g}") for name, value in asdict(coefficients).items()},
+        "validation": {
+            "rows": len(data.cycles),
+            "shapes": len(set(data.shapes)),
+            **{f"cv_{name}": round(value, 4) for name, value in left_out.items()},
+        },
+    }
+    options.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    print(" ".join(f"cv_{name}={value:.4f}" for name, value in left_out.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
