@@ -33,20 +33,21 @@ Term = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class TimeloopProblem:
-    """One layer read from a problem file, and the meaning of the file's dimension letters.
+    """One layer, and the meaning of the dimension letters that its mapping files use.
 
-    `letters` maps each letter of the file to our dimension; letters that only ever count to one
-    and have no meaning of their own are left out.
+    `letters` maps each letter to our dimension; `unused` letters have bound one and no meaning of
+    their own.
     """
 
     graph: Graph
+    layer: TensorCoreLayer
     letters: Mapping[str, Dim]
-    unused: frozenset[str]
+    unused: frozenset[str] = frozenset()
 
-    @property
-    def layer(self) -> TensorCoreLayer:
-        """The graph's only layer."""
-        return self.graph.tensor_core_layers[0]
+
+def problem_of(graph: Graph, layer: TensorCoreLayer) -> TimeloopProblem:
+    """A layer of a graph under our own letters, as problems are emitted."""
+    return TimeloopProblem(graph, layer, {d: d for d in DIMS})
 
 
 def read_problem(path: Path, seed: int = 0) -> TimeloopProblem:
@@ -68,7 +69,8 @@ def read_problem(path: Path, seed: int = 0) -> TimeloopProblem:
     stride = (coefficient.get("P", 1), coefficient.get("Q", 1))
     dilation = (coefficient.get("R", 1), coefficient.get("S", 1))
     unused = frozenset(shape.dimensions) - frozenset(letters)
-    return TimeloopProblem(one_layer_graph(path.stem, dims, stride, dilation, seed), letters, unused)
+    graph = one_layer_graph(path.stem.removesuffix(".problem"), dims, stride, dilation, seed)
+    return TimeloopProblem(graph, graph.tensor_core_layers[0], letters, unused)
 
 
 @dataclass(frozen=True)
@@ -250,4 +252,11 @@ def _op(dims: Dims) -> TensorCoreOp:
     return "conv"
 
 
-__all__ = ["OPERANDS", "TimeloopFormatError", "TimeloopProblem", "one_layer_graph", "read_problem"]
+__all__ = [
+    "OPERANDS",
+    "TimeloopFormatError",
+    "TimeloopProblem",
+    "one_layer_graph",
+    "problem_of",
+    "read_problem",
+]

@@ -5,6 +5,7 @@ Heavy packages are imported inside the functions: `import fadiff` stays light.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -59,6 +60,14 @@ class ModelOptions:
 
 
 @dataclass(frozen=True)
+class TimeloopOptions:
+    """How to write the Timeloop files: dialect, and keys with hyphens for releases before 2024-02."""
+
+    dialect: Literal["native", "frontend", "both"] = "native"
+    hyphens: bool = False
+
+
+@dataclass(frozen=True)
 class CompileResult:
     """What `compile` wrote, and what it knows about it."""
 
@@ -75,6 +84,7 @@ def compile(
     reading: ModelOptions | None = None,
     search: SearchOptions | None = None,
     schedule: str | Path | None = None,
+    timeloop: TimeloopOptions | None = None,
     verify: bool = False,
     force: bool = False,
     console: Console | None = None,
@@ -88,6 +98,7 @@ def compile(
         reading: Quantisation, calibration, symbolic dimensions.
         search: Method, objective, profile, budget.
         schedule: A schedule.json to execute instead of searching; it brings its own target.
+        timeloop: Dialect of the Timeloop files.
         verify: Also build the C for the host and run it on the functional model.
         force: Replace `out` if it is an output folder.
         console: Where progress goes; only warnings by default.
@@ -119,7 +130,7 @@ def compile(
         document = describe_search(found, search, conversion)
     with replacing_folder(out, force=force) as work:
         folder = OutputFolder(work)
-        write_folder(folder, conversion, decision, document, vectors, console)
+        write_folder(folder, conversion, decision, document, vectors, console, timeloop or TimeloopOptions())
         report = verify_folder(folder, console) if verify else None
         folder.refresh_report()
     return CompileResult(out, document, report)
@@ -242,6 +253,7 @@ def write_folder(
     document: ScheduleDocument,
     vectors: TestVectors,
     console: Console,
+    timeloop_options: TimeloopOptions,
 ) -> None:
     """schedule.json, Timeloop files and, for the hw profile, firmware with its verification data."""
     from costmodel.serialize import write_document
@@ -251,7 +263,7 @@ def write_folder(
     write_document(document, folder.schedule)
     folder.target.write_text(target_yaml(schedule.target), encoding="utf-8")
     with console.stage("writing Timeloop files"):
-        timeloop.emit(schedule, folder.timeloop)
+        timeloop.emit(schedule, folder.timeloop, timeloop_options.dialect, timeloop_options.hyphens)
     if schedule.profile != "hw":
         return
     from emitters import gemmini
@@ -272,6 +284,11 @@ def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:
     """Build the firmware for the host, run it on the functional model, and keep what was measured."""
     from emulator import verify
 
+    if folder.document.profile != "hw":
+        raise InputError(
+            f"{folder.path}: holds no C (profile {folder.document.profile}): compile with --profile hw"
+        )
     with console.stage("verifying"):
         report = verify(folder.path, progress=console.update)
+    folder.verification.write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
     return report

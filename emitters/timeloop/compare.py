@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from converter.timeloop import OPERANDS
 from costmodel.energy import energy_breakdown
@@ -21,6 +22,8 @@ from costmodel.traffic import Memory, Move
 from emitters.timeloop.index import Index, IndexEntry
 from emitters.timeloop.stats import Accesses, Stats, StatsError, read_stats
 from emitters.timeloop.units import Unit, units_of
+
+Status = Literal["equal", "estimated", "no form", "differs", "failed"]
 
 ENERGY_TOLERANCE = 1e-3
 TIMEOUT_SECONDS = 600
@@ -69,18 +72,24 @@ class Comparison:
         return abs(self.predicted.energy_pj - self.measured.energy_pj) / self.measured.energy_pj
 
     @property
-    def differences(self) -> tuple[tuple[str, str, str, int, int], ...]:
-        """(level, data space, reads or writes, predicted, Timeloop) wherever the two are not equal."""
+    def accesses(self) -> tuple[tuple[str, str, str, int, int], ...]:
+        """(level, data space, reads or writes, predicted, Timeloop), innermost level first."""
         if self.measured is None:
             return ()
-        found = []
         ours, theirs = self.predicted.accesses, self.measured.accesses
-        for key in sorted({*ours, *theirs}):
-            for index, what in enumerate(("reads", "writes")):
-                a, b = ours.get(key, (0, 0))[index], theirs.get(key, (0, 0))[index]
-                if a != b:
-                    found.append((*key, what, a, b))
+        found = []
+        for level in _LEVEL.values():
+            for space in OPERANDS:
+                for index, what in enumerate(("reads", "writes")):
+                    both = [counts.get((level, space), (0, 0))[index] for counts in (ours, theirs)]
+                    if any(both):
+                        found.append((level, space, what, both[0], both[1]))
         return tuple(found)
+
+    @property
+    def differences(self) -> tuple[tuple[str, str, str, int, int], ...]:
+        """Those of `accesses` that are not equal."""
+        return tuple(row for row in self.accesses if row[3] != row[4])
 
     @property
     def is_equal(self) -> bool:
@@ -88,9 +97,20 @@ class Comparison:
         return self.cycles_match and not self.differences and self.energy_error <= ENERGY_TOLERANCE
 
     @property
+    def status(self) -> Status:
+        """`equal`; `estimated` where Timeloop only estimates ragged tiles; `no form`; else what is wrong."""
+        if self.factors == "none":
+            return "no form"
+        if self.measured is None:
+            return "failed"
+        if self.is_equal:
+            return "equal"
+        return "estimated" if self.factors == "imperfect" else "differs"
+
+    @property
     def passes(self) -> bool:
-        """Equal; with imperfect factors, where Timeloop itself rounds, it is enough that it ran."""
-        return self.is_equal or (self.factors == "imperfect" and self.measured is not None)
+        """Nothing that Timeloop counts exactly differs, and Timeloop ran."""
+        return self.status not in ("failed", "differs")
 
 
 def predict(unit: Unit, target: Target) -> Stats:
@@ -171,8 +191,14 @@ def compare(
     """Run every entry of the index; `report` is called after each.
 
     Raises:
-        TimeloopRunError: the index has other layers than the schedule, or the binary does not start.
+        TimeloopRunError: the index has other layers than the schedule or is not in the native
+            dialect, or the binary does not start.
     """
+    if index.dialect != "native":
+        raise TimeloopRunError(
+            f"{folder / 'index.yaml'}: {index.dialect} dialect; timeloop-model reads the native one "
+            "(compile with --timeloop-dialect native or both)"
+        )
     units = {unit.file_name: unit for unit in units_of(schedule)}
     results = []
     for entry in index.layers:
@@ -188,12 +214,13 @@ def compare(
 
 
 def _compare(unit: Unit, entry: IndexEntry, target: Target, folder: Path, model: Path) -> Comparison:
-    measured, problem = None, next((note for note in entry.notes if note.startswith("no Timeloop form")), "")
-    if entry.mapping is not None:
+    measured, problem = None, ""
+    if entry.mapping is None:
+        problem = "; ".join(entry.notes[-1:])
+    else:
+        files = [folder / name for name in (entry.arch, entry.problem, entry.mapping)]
         try:
-            measured = run_model(
-                model, [folder / name for name in (entry.arch, entry.problem, entry.mapping)]
-            )
+            measured = run_model(model, files)
         except StatsError as error:
             problem = str(error)
     return Comparison(

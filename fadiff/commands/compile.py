@@ -49,6 +49,14 @@ if TYPE_CHECKING:
     help="Execute this schedule instead of searching; it brings its own target.",
 )
 @click.option(
+    "--timeloop-dialect",
+    type=click.Choice(["native", "frontend", "both"]),
+    default="native",
+    show_default=True,
+    help="native: what the Timeloop binaries read. frontend: what pytimeloop and timeloopfe read.",
+)
+@click.option("--timeloop-hyphens", is_flag=True, help="Native keys for Timeloop releases before 2024-02.")
+@click.option(
     "--verify/--no-verify", default=False, show_default=True, help="Also do what `fadiff verify` does."
 )
 @click.option("--force", is_flag=True, help="Replace DIR if it is an output folder.")
@@ -64,6 +72,8 @@ def compile_command(
     test_inputs: Path | None,
     dims: tuple[tuple[str, int], ...],
     schedule: Path | None,
+    timeloop_dialect: Any,
+    timeloop_hyphens: bool,
     verify: bool,
     force: bool,
     as_json: bool,
@@ -80,7 +90,7 @@ def compile_command(
       fadiff compile bert.onnx --dim batch=1 --dim sequence=128 --time-budget 60
       fadiff compile net.onnx --schedule edited/schedule.json --out again
     """
-    from fadiff.pipeline import ModelOptions, SearchOptions
+    from fadiff.pipeline import ModelOptions, SearchOptions, TimeloopOptions
     from fadiff.pipeline import compile as compile_model
 
     result = compile_model(
@@ -90,6 +100,7 @@ def compile_command(
         reading=ModelOptions(quantize, calibration, test_inputs, bound_dims(dims)),
         search=SearchOptions(**search),
         schedule=schedule,
+        timeloop=TimeloopOptions(timeloop_dialect, timeloop_hyphens),
         verify=verify,
         force=force,
         console=console,

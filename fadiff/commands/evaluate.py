@@ -18,19 +18,35 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("schedule", metavar="SCHEDULE.json", type=click.Path(path_type=Path))
+@click.argument("schedule", metavar="[SCHEDULE.json]", type=click.Path(path_type=Path), required=False)
 @target_option(None, show_default=False, help="Other hardware.  [default: the schedule's own]")
 @click.option(
-    "--profile", type=click.Choice(["hw", "dosa"]), help="Other counting.  [default: the schedule's own]"
+    "--profile",
+    type=click.Choice(["hw", "dosa"]),
+    help="Other counting.  [default: the schedule's own; dosa for Timeloop files]",
+)
+@click.option(
+    "--timeloop-mapping",
+    type=click.Path(path_type=Path),
+    metavar="MAP.yaml",
+    help="Instead of a schedule: a Timeloop mapping (native or front-end dialect) ...",
+)
+@click.option(
+    "--timeloop-problem",
+    type=click.Path(path_type=Path),
+    metavar="PROB.yaml",
+    help="... and its problem.  Needs --target.",
 )
 @click.option("--latency", type=click.Choice(["roofline", "rtl"]), help="[default: the schedule's own]")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable, per layer.")
 @console_options
 def evaluate(
     console: Console,
-    schedule: Path,
+    schedule: Path | None,
     target: Target | None,
     profile: str | None,
+    timeloop_mapping: Path | None,
+    timeloop_problem: Path | None,
     latency: str | None,
     as_json: bool,
 ) -> None:
@@ -42,25 +58,47 @@ def evaluate(
     Examples:
       fadiff evaluate build/resnet18/schedule.json
       fadiff evaluate schedule.json --target gemmini-small --json
+      fadiff evaluate --timeloop-mapping MAP.yaml --timeloop-problem PROB.yaml --target gemmini-large
     """
+    from costmodel.evaluate import evaluate as exact_cost
+
+    if schedule is not None and not (timeloop_mapping or timeloop_problem):
+        decision, model = _from_json(schedule, target, profile)
+    elif timeloop_mapping and timeloop_problem and target and schedule is None:
+        from fadiff.timeloop_files import schedule_from_files
+
+        counting = cast("Profile", profile or "dosa")
+        decision, model = (
+            schedule_from_files(timeloop_mapping, timeloop_problem, target, counting),
+            "roofline",
+        )
+    else:
+        raise click.UsageError(
+            "give SCHEDULE.json, or --timeloop-mapping, --timeloop-problem and --target together"
+        )
+    if latency is not None:
+        model = cast("LatencyModel", latency)
+    cost = exact_cost(decision, latency=model)
+    if as_json:
+        console.result(json.dumps(_summary(decision, cost), indent=2))
+    else:
+        _print(console, decision, cost)
+
+
+def _from_json(path: Path, target: Target | None, profile: str | None) -> tuple[Schedule, LatencyModel]:
+    """A schedule file, on other hardware or under another profile where asked."""
     from dataclasses import replace
 
-    from costmodel.evaluate import evaluate as exact_cost
     from costmodel.serialize import read_document, schedule_from_document
 
-    document = read_document(schedule)
+    document = read_document(path)
     decision = schedule_from_document(document)
     decision = replace(
         decision,
         target=target or decision.target,
         profile=cast("Profile", profile or decision.profile),
     )
-    model = cast("LatencyModel", latency or document.latency_model)
-    cost = exact_cost(decision, latency=model)
-    if as_json:
-        console.result(json.dumps(_summary(decision, cost), indent=2))
-    else:
-        _print(console, decision, cost)
+    return decision, document.latency_model
 
 
 def _dram_bytes(cost: NetworkCost, layer: str) -> int:

@@ -1,4 +1,4 @@
-"""`fadiff timeloop`: hold our counts against the user's own Timeloop."""
+"""`fadiff timeloop`: hold our counts against the user's own Timeloop, and take its mappings."""
 
 from __future__ import annotations
 
@@ -19,25 +19,37 @@ if TYPE_CHECKING:
 
 @click.group()
 def timeloop() -> None:
-    """Run Timeloop on the files of an output folder.
+    """Run Timeloop on the files of an output folder, or bring mappings back from it.
 
     \b
-    Example:
+    Examples:
       fadiff timeloop run build/resnet18 --timeloop-model ~/timeloop/build/timeloop-model
+      fadiff timeloop import build/resnet18/schedule.json fc=timeloop-mapper.map.yaml -o mine.json
     """
 
 
 @timeloop.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--timeloop-model", "model", type=click.Path(path_type=Path), help="The binary.  [default: on PATH]"
+    "--timeloop-model",
+    "model",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The binary.  [default: timeloop-model on PATH]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--accesses", is_flag=True, help="Also print the accesses of every level and tensor.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable, with all accesses.")
 @console_options
-def run(console: Console, folder: Path, model: Path | None, as_json: bool) -> int:
-    """Run timeloop-model on every layer of DIR and compare cycles, energy and access counts.
+def run(console: Console, folder: Path, model: Path | None, accesses: bool, as_json: bool) -> int:
+    """Run timeloop-model on every layer of DIR and compare cycles, energy and accesses with ours.
 
-    Exits 1 when a layer with perfect factors differs.
+    Predicted are our counts by Timeloop's rules (see docs/timeloop.md), whatever the schedule's
+    profile.  Exits 1 when a layer with perfect factors differs or Timeloop fails on one.  Ragged
+    tiles are imperfect factors, which Timeloop only estimates: shown, not judged.
+
+    \b
+    Example:
+      fadiff compile net.onnx --tiling divisor --out build/net && fadiff timeloop run build/net
     """
     from costmodel.serialize import schedule_from_document
     from emitters.timeloop.compare import compare
@@ -48,13 +60,57 @@ def run(console: Console, folder: Path, model: Path | None, as_json: bool) -> in
     schedule = schedule_from_document(output.document)
     index = read_index(output.timeloop / "index.yaml")
     binary = _binary(model)
-    with console.stage(f"running timeloop-model on {len(index.layers)} layers"):
+    with console.stage(f"running timeloop-model on {len(index.layers)} problems"):
         results = compare(schedule, index, output.timeloop, binary, lambda done: console.update(done.layer))
     if as_json:
         console.result(json.dumps([_row(result) for result in results], indent=2))
     else:
         _print(console, results)
+        _print_accesses(console, results, everything=accesses)
     return OK if all(result.passes for result in results) else CHECK_FAILED
+
+
+@timeloop.command("import")
+@click.argument("schedule", metavar="SCHEDULE.json", type=click.Path(path_type=Path))
+@click.argument("layers", metavar="LAYER=MAP.yaml...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="schedule.json to write.",
+)
+@click.option("--force", is_flag=True, help="Replace the file.")
+@console_options
+def import_mappings(
+    console: Console, schedule: Path, layers: tuple[str, ...], out: Path, force: bool
+) -> None:
+    """Put mappings from timeloop-mapper, CoSA or your own head into a schedule.
+
+    Each MAP.yaml is a mapping of the problem that fadiff emitted for LAYER.  The result can be
+    scored with `fadiff evaluate` and turned into C with `fadiff compile MODEL.onnx --schedule`.
+    """
+    from costmodel.evaluate import evaluate
+    from costmodel.serialize import read_document, schedule_from_document, write_document
+    from fadiff.pipeline import describe
+    from fadiff.timeloop_files import with_mappings
+
+    if out.exists() and not force:
+        raise InputError(f"{out}: already exists: choose another name, or replace it with --force")
+    files: dict[str, Path] = {}
+    for text in layers:
+        name, separator, path = text.partition("=")
+        if not separator or not path:
+            raise click.UsageError(f"{text!r}: write LAYER=MAP.yaml")
+        files[name] = Path(path)
+    document = read_document(schedule)
+    before = schedule_from_document(document)
+    after = with_mappings(before, files)
+    written = describe(after, document.latency_model)
+    write_document(written.model_copy(update={"conversion": document.conversion}), out)
+    ours, theirs = (evaluate(s, document.latency_model).edp_uj_cycles for s in (before, after))
+    console.result(f"{out}: {len(files)} of {len(before.mappings)} mappings replaced")
+    console.result(f"EDP {theirs:.4e} uJ x cycles, before {ours:.4e} ({theirs / ours:.3f} x)")
 
 
 def _binary(model: Path | None) -> Path:
@@ -69,45 +125,61 @@ def _binary(model: Path | None) -> Path:
 
 
 def _row(result: Comparison) -> dict[str, object]:
+    measured = result.measured
     return {
         "layer": result.layer,
+        "file": result.file,
         "runs": result.runs,
         "factors": result.factors,
-        "cycles": {
-            "predicted": result.predicted.cycles,
-            "timeloop": result.measured.cycles if result.measured else None,
-        },
-        "energy_pj": {
-            "predicted": result.predicted.energy_pj,
-            "timeloop": result.measured.energy_pj if result.measured else None,
-        },
-        "differences": [
-            {"level": level, "tensor": space, "access": what, "predicted": ours, "timeloop": theirs}
-            for level, space, what, ours, theirs in result.differences
+        "status": result.status,
+        "cycles": {"predicted": result.predicted.cycles, "timeloop": measured and measured.cycles},
+        "energy_pj": {"predicted": result.predicted.energy_pj, "timeloop": measured and measured.energy_pj},
+        "accesses": [
+            {"level": level, "tensor": tensor, "access": what, "predicted": ours, "timeloop": theirs}
+            for level, tensor, what, ours, theirs in result.accesses
         ],
         "problem": result.problem,
-        "passes": result.passes,
     }
 
 
 def _print(console: Console, results: tuple[Comparison, ...]) -> None:
     from rich.table import Table
 
-    table = Table("layer", "factors", box=None)
-    for heading in ("cycles", "Timeloop", "energy uJ", "Timeloop"):
+    table = Table("layer", box=None)
+    for heading in ("runs", "cycles", "Timeloop", "energy uJ", "Timeloop"):
         table.add_column(heading, justify="right")
-    table.add_column("access counts")
+    table.add_column("accesses")
+    table.add_column("")
     for result in results:
         measured = result.measured
+        differ, total = len(result.differences), len(result.accesses)
         table.add_row(
-            result.layer,
-            result.factors,
+            result.file,
+            str(result.runs),
             f"{result.predicted.cycles:,}",
             f"{measured.cycles:,}" if measured else "-",
             f"{result.predicted.energy_pj * 1e-6:,.3f}",
             f"{measured.energy_pj * 1e-6:,.3f}" if measured else "-",
-            result.problem or (f"{len(result.differences)} differ" if result.differences else "equal"),
+            "-" if not measured else f"{differ} of {total} differ" if differ else f"{total} equal",
+            result.problem or result.status,
         )
     console.table(table)
-    equal = sum(result.is_equal for result in results)
-    console.result(f"{equal} of {len(results)} layers equal")
+    counted = [result.status for result in results]
+    summary = ", ".join(f"{counted.count(status)} {status}" for status in dict.fromkeys(counted))
+    console.result(f"{len(results)} problems: {summary}")
+
+
+def _print_accesses(console: Console, results: tuple[Comparison, ...], *, everything: bool) -> None:
+    """Words read and written, all instances; only what differs unless asked."""
+    from rich.table import Table
+
+    table = Table("layer", "level", "tensor", "access", box=None)
+    for heading in ("predicted", "Timeloop"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        for level, tensor, what, ours, theirs in result.accesses:
+            if everything or (ours != theirs and result.status == "differs"):
+                table.add_row(result.file, level, tensor, what, f"{ours:,}", f"{theirs:,}")
+    if table.row_count:
+        console.result("")
+        console.table(table)

@@ -34,9 +34,9 @@ mapping:
 - {target: Scratchpad, type: bypass, keep: [Weights, Inputs], bypass: [Outputs]}
 - {target: DRAM, type: bypass, keep: [Weights, Inputs, Outputs], bypass: []}
 - {target: Registers, type: temporal, factors: "N=1 K=1 C=1 P=1 Q=1 R=1 S=1", permutation: "NKCPQRS"}
-- {target: Accumulator, type: spatial, factors: "N=1 K=1 C=16 P=1 Q=1 R=1 S=1", permutation: "NKCPQRS", split: 0}
+- {target: Accumulator, type: spatial, factors: "N=1 K=1 C=16 P=1 Q=1 R=1 S=1", split: 0}
 - {target: Accumulator, type: temporal, factors: "N=1 K=1 C=1 P=4 Q=1 R=1 S=1", permutation: "NKCPQRS"}
-- {target: Scratchpad, type: spatial, factors: "N=1 K=16 C=1 P=1 Q=1 R=1 S=1", permutation: "NKCPQRS", split: 7}
+- {target: Scratchpad, type: spatial, factors: "N=1 K=16 C=1 P=1 Q=1 R=1 S=1", permutation: NKCPQRS, split: 7}
 - {target: Scratchpad, type: temporal, factors: "N=1 K=1 C=1 P=2 Q=1 R=1 S=1", permutation: "NKCPQRS"}
 - {target: DRAM, type: temporal, factors: "N=1 K=2 C=2 P=1 Q=1 R=1 S=1", permutation: "CKNPQRS"}
 """

@@ -1,0 +1,64 @@
+"""Mappings that people bring as Timeloop files, as schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingABC
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fadiff.errors import InputError
+
+if TYPE_CHECKING:
+    from converter.timeloop import TimeloopProblem
+    from costmodel.mapping import Mapping
+    from costmodel.schedule import Profile, Schedule
+    from costmodel.target import Target
+
+
+def schedule_from_files(mapping: Path, problem: Path, target: Target, profile: Profile = "dosa") -> Schedule:
+    """A schedule of one layer, named after the problem file.
+
+    Raises:
+        TimeloopFormatError, MappingError: `file:line: field: what is wrong`.
+        ScheduleError: the mapping breaks a rule of the profile that Timeloop does not have.
+    """
+    from converter.timeloop import read_problem
+    from costmodel.schedule import Schedule, singleton_groups
+
+    read = read_problem(problem)
+    mappings = {read.layer.name: _checked(mapping, read, target)}
+    return Schedule(read.graph, target, mappings, singleton_groups(read.graph), profile)
+
+
+def with_mappings(schedule: Schedule, files: MappingABC[str, Path]) -> Schedule:
+    """The schedule with the mappings of some layers replaced by Timeloop files.
+
+    The files use the letters of the emitted problems (N K C P Q R S, G for groups).
+
+    Raises:
+        InputError: a layer that the schedule does not have, or that is fused with others.
+        TimeloopFormatError, MappingError: `file:line: field: what is wrong`.
+        ScheduleError: the mapping does not fit the schedule's profile.
+    """
+    from converter.timeloop import problem_of
+
+    layers = {layer.name: layer for layer in schedule.graph.tensor_core_layers}
+    mappings = dict(schedule.mappings)
+    for name, path in files.items():
+        if name not in layers:
+            raise InputError(f"no layer {name!r} to map: choose one of {', '.join(layers)}")
+        if len(schedule.group_of[name].layers) > 1:
+            raise InputError(
+                f"layer {name} is fused with others: start from a schedule compiled with --no-fusion"
+            )
+        mappings[name] = _checked(path, problem_of(schedule.graph, layers[name]), schedule.target)
+    return replace(schedule, mappings=mappings)
+
+
+def _checked(path: Path, problem: TimeloopProblem, target: Target) -> Mapping:
+    from costmodel.timeloop_import import check_tiles, read_mapping
+
+    mapping = read_mapping(path, problem)
+    check_tiles(path, problem, mapping, target)
+    return mapping
