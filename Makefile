@@ -31,9 +31,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 demo: $(READY)
-	@mkdir -p $(DEMO)
-	@test -f $(DEMO)/resnet18.onnx || $(BIN)/python -m samples resnet18 -o $(DEMO)/resnet18.onnx
-	@$(BIN)/python -m fadiff.demo $(DEMO)
+	@$(BIN)/python -m samples.demo $(DEMO)
 
 test: $(READY) lint unit
 

@@ -14,6 +14,7 @@ from fadiff.errors import CHECK_FAILED, OK
 
 if TYPE_CHECKING:
     from emulator import VerifyReport
+    from emulator.report import LayerReport
 
 
 @click.command()
@@ -39,9 +40,52 @@ def verify(console: Console, folder: Path, as_json: bool) -> int:
     if as_json:
         console.result(json.dumps(report.as_dict(), indent=2))
     else:
+        console.result(f"{output.document.model.name} on {output.document.target.name}")
         print_verification(console, report)
     return OK if report.passed else CHECK_FAILED
 
 
 def print_verification(console: Console, report: VerifyReport) -> None:
     """The outcome in a few lines; shared with `fadiff compile --verify`."""
+    if report.error is not None:
+        console.result(f"  verified    FAILED: {report.error}")
+        return
+    compared = [layer for layer in report.layers if layer.bit_exact is not None]
+    exact = sum(bool(layer.bit_exact) for layer in compared)
+    console.result(
+        f"  bit-exact   {exact} of {len(compared)} layer outputs on {report.vectors} test vectors"
+        + ("" if report.bit_exact else ": FAILED")
+    )
+    if report.first_divergence is not None:
+        console.result(f"  first       {_divergence(report.first_divergence)}")
+    if report.measured is not None:
+        verdict = (
+            "equal for every layer and tensor" if report.traffic_exact else "NOT equal everywhere: FAILED"
+        )
+        console.result(
+            f"  DRAM bytes  {report.measured.dram_bytes:,} measured, "
+            f"{report.predicted.dram_bytes:,} predicted, {verdict}"
+        )
+    for layer in report.layers:
+        if not layer.traffic_exact:
+            console.result(f"              {layer.name}: {_traffic(layer)}")
+    if report.top1_agreement is not None:
+        console.result(f"  top-1       {100 * report.top1_agreement:.1f} % as ONNX Runtime's quantised model")
+    if report.sqnr_db is not None:
+        console.result(f"  SQNR        {report.sqnr_db:.1f} dB against the float model")
+
+
+def _divergence(first: dict[str, object]) -> str:
+    return (
+        f"{first['layer']}: {first['tensor']}{first['index']} of vector {first['vector']} "
+        f"is {first['actual']}, expected {first['expected']} ({first['wrong_elements']} elements differ)"
+    )
+
+
+def _traffic(layer: LayerReport) -> str:
+    return ", ".join(
+        f"{tensor} {direction} {both.measured:,} measured, {both.predicted:,} predicted"
+        for tensor, directions in layer.traffic.items()
+        for direction, both in directions.items()
+        if both.measured != both.predicted
+    )

@@ -1,0 +1,236 @@
+"""The main job end to end: compile, verify, and everything that reads an output folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from fadiff.cli import main
+from fadiff.console import Console
+from tests.fadiff.models import small_network
+
+TARGET = "gemmini-small"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return small_network(tmp_path_factory.mktemp("model") / "small.onnx")
+
+
+@pytest.fixture(scope="module")
+def compiled(model, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("compiled") / "out"
+    assert main(["compile", str(model), "--target", TARGET, "--out", str(out), "--verify", "-q"]) == 0
+    return out
+
+
+def document(folder: Path) -> dict:
+    return json.loads((folder / "schedule.json").read_text())
+
+
+def test_the_folder_has_what_the_readme_promises(compiled):
+    assert sorted(p.name for p in compiled.iterdir()) == [
+        "firmware",
+        "report.html",
+        "schedule.json",
+        "target.yaml",
+        "timeloop",
+        "verify",
+    ]
+    firmware = {p.name for p in (compiled / "firmware").iterdir()}
+    assert firmware >= {
+        "small.c",
+        "small.h",
+        "small_weights.S",
+        "small_weights.bin",
+        "main.c",
+        "Makefile",
+        "memory_map.json",
+        "test_vectors.h",
+        "test_vectors.bin",
+    }
+    assert (compiled / "timeloop" / "index.yaml").is_file()
+
+
+def test_what_was_measured_is_bit_exact_and_as_predicted(compiled):
+    result = json.loads((compiled / "verify" / "result.json").read_text())
+    assert result["bit_exact"] and result["traffic_exact"]
+    assert result["vectors"] == 16
+    assert result["measured"]["dram_bytes"] == document(compiled)["totals"]["dram_bytes"]
+    assert {layer["name"] for layer in result["layers"]} == {
+        layer["name"] for layer in document(compiled)["layers"]
+    }
+
+
+def test_verify_again_from_the_folder_alone(fadiff, compiled, tmp_path):
+    moved = tmp_path / "moved"
+    compiled.rename(moved)
+    try:
+        ended = fadiff("verify", moved, "--json")
+    finally:
+        moved.rename(compiled)
+    assert ended.code == 0
+    report = json.loads(ended.out)
+    assert report["bit_exact"] is True and report["traffic_exact"] is True
+    assert set(report) >= {"top1_agreement", "sqnr_db", "measured", "predicted", "layers"}
+    assert set(report["measured"]) >= {
+        "dram_bytes",
+        "instructions",
+        "estimated_cycles",
+        "peak_spad_rows",
+        "peak_acc_rows",
+    }
+    assert set(report["layers"][0]) >= {"name", "bit_exact", "max_lsb_diff", "dram_bytes"}
+
+
+def test_a_wrong_weight_is_caught_and_named(fadiff, compiled, tmp_path):
+    import shutil
+
+    broken = tmp_path / "broken"
+    shutil.copytree(compiled, broken)
+    weights = broken / "firmware" / "small_weights.bin"
+    content = bytearray(weights.read_bytes())
+    content[40] ^= 0x55
+    weights.write_bytes(content)
+    ended = fadiff("verify", broken)
+    assert ended.code == 1
+    assert "FAILED" in ended.out and "first" in ended.out
+    assert "differs" in (broken / "report.html").read_text()
+
+
+def test_a_wrong_prediction_is_caught(fadiff, compiled, tmp_path):
+    import shutil
+
+    broken = tmp_path / "broken"
+    shutil.copytree(compiled, broken)
+    content = document(broken)
+    layer = next(layer for layer in content["layers"] if layer["cost"]["traffic"]["dram"].get("W"))
+    layer["cost"]["traffic"]["dram"]["W"]["read"] += 1
+    (broken / "schedule.json").write_text(json.dumps(content))
+    ended = fadiff("verify", broken)
+    assert ended.code == 1 and layer["name"] in ended.out
+
+
+def test_evaluate_agrees_with_compile(fadiff, compiled):
+    ended = fadiff("evaluate", compiled / "schedule.json", "--json")
+    assert ended.code == 0
+    assert json.loads(ended.out)["edp_uj_cycles"] == document(compiled)["totals"]["edp_uj_cycles"]
+
+
+def test_evaluate_on_hardware_that_is_too_small(fadiff, compiled, tmp_path):
+    tiny = tmp_path / "tiny.yaml"
+    tiny.write_text("name: tiny\nside: 16\nscratchpad_bytes: 512\naccumulator_bytes: 1024\n")
+    ended = fadiff("evaluate", compiled / "schedule.json", "--target", tiny)
+    assert ended.code == 2 and "tiny" in ended.err or "scratchpad" in ended.err
+
+
+def test_executing_a_given_schedule(fadiff, model, compiled, tmp_path):
+    out = tmp_path / "again"
+    ended = fadiff("compile", model, "--schedule", compiled / "schedule.json", "--out", out, "--verify", "-q")
+    assert ended.code == 0, ended.err
+    assert document(out)["layers"] == document(compiled)["layers"]
+    firmware = Path("firmware", "small.c")
+    assert (out / firmware).read_bytes() == (compiled / firmware).read_bytes()
+
+
+def test_a_schedule_of_another_model_is_refused(fadiff, compiled, tmp_path):
+    other = tmp_path / "other.onnx"
+    changed = onnx.load(small_network(other))
+    changed.graph.node[0].name = "renamed"
+    onnx.save(changed, other)
+    ended = fadiff("compile", other, "--schedule", compiled / "schedule.json", "--out", tmp_path / "out")
+    assert ended.code == 2 and "another model" in ended.err
+
+
+def test_equal_runs_give_equal_bytes(fadiff, model, compiled, tmp_path):
+    out = tmp_path / "again"
+    assert fadiff("compile", model, "--target", TARGET, "--out", out, "-q").code == 0
+    for path in sorted(p for p in compiled.rglob("*") if p.is_file()):
+        relative = path.relative_to(compiled)
+        if relative.suffix in (".npz",) or relative.name in ("result.json", "report.html", "schedule.json"):
+            continue  # archives carry times; the rest carries the search time and the measurement
+        assert path.read_bytes() == (out / relative).read_bytes(), relative
+    first, again = document(compiled), document(out)
+    for content in (first, again):
+        content["search"].pop("seconds")
+        content["search"].pop("history")
+    assert first == again
+
+
+def test_the_dosa_profile_emits_no_c(fadiff, model, tmp_path):
+    out = tmp_path / "out"
+    ended = fadiff("compile", model, "--target", TARGET, "--out", out, "--profile", "dosa")
+    assert ended.code == 0 and "no C" in ended.out
+    assert not (out / "firmware").exists()
+    verified = fadiff("verify", out)
+    assert verified.code == 2 and "--profile hw" in verified.err
+
+
+def test_report_is_rebuilt(fadiff, compiled):
+    before = (compiled / "report.html").read_bytes()
+    (compiled / "report.html").unlink()
+    ended = fadiff("report", compiled)
+    assert ended.code == 0 and ended.out.strip() == str(compiled / "report.html")
+    assert (compiled / "report.html").read_bytes() == before
+
+
+def test_report_of_a_foreign_folder(fadiff, tmp_path):
+    ended = fadiff("report", tmp_path)
+    assert ended.code == 2 and "schedule.json" in ended.err
+
+
+def test_progress_goes_to_stderr_and_results_to_stdout(fadiff, model, tmp_path):
+    ended = fadiff("compile", model, "--target", TARGET, "--out", tmp_path / "a", "--json")
+    totals = json.loads(ended.out)["totals"]
+    assert totals["edp_uj_cycles"] > 0
+    assert "converting" in ended.err and "searching" in ended.err
+    quiet = fadiff("compile", model, "--target", TARGET, "--out", tmp_path / "b", "--json", "-q")
+    assert "converting" not in quiet.err
+
+
+def test_inspect(fadiff, model):
+    ended = fadiff("inspect", model, "--json")
+    assert ended.code == 0
+    summary = json.loads(ended.out)
+    expected = 144 * 24 * 8 * 9 + 144 * 24 * 24 * 9 + 10 * 24
+    assert summary["totals"]["macs"] == expected
+    table = fadiff("inspect", model)
+    assert table.code == 0 and f"{expected:,} MACs" in table.out
+
+
+def test_compare_lists_methods_by_what_they_reach(fadiff, model, tmp_path):
+    plot = tmp_path / "curves.svg"
+    ended = fadiff(
+        "compare", model, "--target", TARGET, "--methods", "layerwise,exact", "--plot", plot, "--json", "-q"
+    )
+    rows = json.loads(ended.out)
+    assert [row["edp_uj_cycles"] for row in rows] == sorted(row["edp_uj_cycles"] for row in rows)
+    assert {row["method"] for row in rows} == {"layerwise", "exact"}
+    assert rows[0]["ratio_to_best"] == 1.0
+    assert plot.read_text().startswith("<svg")
+
+
+def test_compare_refuses_an_unknown_method(fadiff, model):
+    ended = fadiff("compare", model, "--methods", "layerwise,magic")
+    assert ended.code == 2 and "gradient" in ended.err
+
+
+def test_python_api(model, tmp_path, monkeypatch):
+    import fadiff
+
+    result = fadiff.compile(model, tmp_path / "out", target=TARGET, verify=True)
+    assert result.document.totals.edp_uj_cycles > 0
+    assert result.verification is not None and result.verification.bit_exact
+    schedule = fadiff.schedule_from_document(fadiff.read_document(tmp_path / "out" / "schedule.json"))
+    assert fadiff.evaluate(schedule).edp_uj_cycles == result.document.totals.edp_uj_cycles
+
+
+def test_the_console_is_silent_for_python_callers(model, tmp_path, capfd):
+    from fadiff.pipeline import compile as compile_model
+
+    compile_model(model, tmp_path / "out", target=TARGET, console=Console(verbosity=-1))
+    captured = capfd.readouterr()
+    assert captured.out == "" and "converting" not in captured.err

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import fadiff as package
+
+HEAVY = ("torch", "onnx", "onnxruntime", "onnxscript", "scipy", "pymoo", "optuna", "matplotlib")
+
+
+@pytest.mark.parametrize("code", ["import fadiff", "import fadiff.cli"])
+def test_heavy_packages_load_on_first_use_only(code):
+    probe = f"{code}; import sys; print([m for m in {HEAVY} if m in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
+
+
+def test_every_public_name_exists():
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+
+
+def test_a_misspelt_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="complie"):
+        package.complie  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["compile", "verify", "inspect", "compare", "evaluate", "targets", "sweep", "report", "timeloop"],
+)
+def test_every_command_has_help_with_an_example(fadiff, command):
+    ended = fadiff(command, "--help")
+    assert ended.code == 0
+    assert f"fadiff {command} " in ended.out, "no example"
+
+
+def test_version(fadiff):
+    ended = fadiff("--version")
+    assert ended.code == 0 and "fadiff" in ended.out
