@@ -106,10 +106,17 @@ class GraphBuilder:
         dilation: tuple[int, int] = (1, 1),
         pads: tuple[int, int, int, int] = (0, 0, 0, 0),
         activation: Activation = "none",
+        scales: tuple[float, float, float] | None = None,
         onnx_nodes: tuple[str, ...] = (),
     ) -> None:
-        """Add a tensor-core layer; its scale follows from the scales of its tensors."""
-        scales = [self.tensors[v.tensor].scale or 1.0 for v in (input, weight, output)]
+        """Add a tensor-core layer; its scale follows from `scales` of input, weight and output.
+
+        By default these are the scales of the tensors; an access that carries a factor (x seen as
+        2 x) has another one.
+        """
+        if scales is None:
+            a, b, c = (self.tensors[v.tensor].scale or 1.0 for v in (input, weight, output))
+            scales = (a, b, c)
         layer = TensorCoreLayer(
             name=self.unique(name),
             op=op,

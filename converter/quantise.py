@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from converter.operators import WEIGHTED
+from converter.operators import BINARY, WEIGHTED
 from converter.plan import Step
 from converter.program import Node, Program
 from converter.scales import INT8_MAX, assign_scales, symmetric_scale
@@ -79,12 +79,12 @@ def quantise(
 
 def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:
     """Constants that the layer reads as int8 tensors: weights, and operands of binary ops."""
-    if step.kind == "lookup":
+    if step.kind == "lookup" or step.mask:
         return ()
     node = step.head
     if node.op in WEIGHTED:
         names: tuple[str, ...] = node.inputs[:2]
-    elif node.op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Concat", "Where", "Gather"):
+    elif node.op in BINARY or node.op in ("Concat", "Gather"):
         names = node.inputs
     else:
         names = ()

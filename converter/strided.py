@@ -164,31 +164,47 @@ def common_loops(values: Sequence[Strided]) -> Loops | None:
 
     None when their factors do not split alike.
     """
-    rows: list[tuple[int, tuple[int, ...]]] = []
-    for axis in zip(*(value.axes for value in values), strict=True):
+    rows = aligned([value.axes for value in values])
+    if rows is None:
+        return None
+    rows.sort(key=lambda row: -row[1][-1])
+    rows = joined(rows) or [(1, (1,) * len(values))]
+    return Loops(
+        tuple(size for size, _ in rows),
+        tuple(tuple(strides[i] for _, strides in rows) for i in range(len(values))),
+    )
+
+
+Row = tuple[int, tuple[int, ...]]
+"""One loop: its extent, and its stride in each value."""
+
+
+def aligned(values: Sequence[Sequence[Axis]]) -> list[Row] | None:
+    """One loop nest over the same axes of several values, in axis order; None if they split unalike."""
+    rows: list[Row] = []
+    for axis in zip(*values, strict=True):
         refined = _refine([merged(factors) for factors in axis])
         if refined is None:
             return None
         rows.extend(refined)
-    rows.sort(key=lambda row: -row[1][-1])
-    joined: list[tuple[int, tuple[int, ...]]] = []
+    return rows
+
+
+def joined(rows: Sequence[Row]) -> list[Row]:
+    """Neighbouring loops made one where every value is contiguous across them."""
+    out: list[Row] = []
     for size, strides in rows:
-        if joined and all(a == size * b for a, b in zip(joined[-1][1], strides, strict=True)):
-            joined[-1] = (joined[-1][0] * size, strides)
+        if out and all(a == size * b for a, b in zip(out[-1][1], strides, strict=True)):
+            out[-1] = (out[-1][0] * size, strides)
         else:
-            joined.append((size, strides))
-    if not joined:
-        joined = [(1, (1,) * len(values))]
-    return Loops(
-        tuple(size for size, _ in joined),
-        tuple(tuple(strides[i] for _, strides in joined) for i in range(len(values))),
-    )
+            out.append((size, strides))
+    return out
 
 
-def _refine(lists: list[Axis]) -> list[tuple[int, tuple[int, ...]]] | None:
+def _refine(lists: list[Axis]) -> list[Row] | None:
     """Split factor lists of equal total size at common boundaries (from the innermost)."""
     stacks = [list(factors) for factors in lists]
-    rows: list[tuple[int, tuple[int, ...]]] = []
+    rows: list[Row] = []
     while any(stacks):
         if not all(stacks):
             return None

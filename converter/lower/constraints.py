@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import onnx
+
 from converter.program import Node, Program
 
 Constraint = Callable[[Program, Node], str | None]
@@ -90,3 +92,77 @@ def reduction_axes(program: Program, node: Node) -> tuple[int, ...] | None:
 def static_shape(program: Program, node: Node) -> str | None:
     """The output shape is known after the input dimensions are bound."""
     return None if node.outputs[0] in program.shapes else f"the shape of {node.outputs[0]} is not static"
+
+
+def constant_inputs(program: Program, node: Node) -> str | None:
+    """All inputs but the first are constant."""
+    bad = [v for v in node.inputs[1:] if v and v not in program.constants]
+    return f"{bad[0]} is computed at run time" if bad else None
+
+
+def bare_matrices(program: Program, node: Node) -> str | None:
+    """At least one operand is computed (two constants are folded)."""
+    computed = any(v not in program.constants for v in node.inputs[:2])
+    return None if computed else "both operands are constant"
+
+
+def known_resize(program: Program, node: Node) -> str | None:
+    """mode is nearest, or linear over the two last axes of an N C H W value; no antialias."""
+    mode = node.attributes.get("mode", "nearest")
+    shape, out = program.shapes[node.inputs[0]], program.shapes[node.outputs[0]]
+    if node.attributes.get("antialias", 0) or mode not in ("nearest", "linear", "bilinear"):
+        return f"mode {mode}{' with antialias' if node.attributes.get('antialias', 0) else ''}"
+    if node.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return "coordinate_transformation_mode tf_crop_and_resize"
+    if node.attributes.get("exclude_outside", 0) or "axes" in node.attributes:
+        return "exclude_outside or axes is set"
+    if mode != "nearest" and (len(shape) != 4 or shape[:2] != out[:2]):
+        return f"linear from {list(shape)} to {list(out)}"
+    return None
+
+
+def inference_mode(program: Program, node: Node) -> str | None:
+    """Inference mode (training_mode 0, one output)."""
+    if node.attributes.get("training_mode", 0) or len([v for v in node.outputs if v]) > 1:
+        return "training mode"
+    return None
+
+
+def whole_numbers_only(program: Program, node: Node) -> str | None:
+    """Integer division, power and modulo of computed values are not lowered."""
+    return "computed exponent or modulus"
+
+
+def not_empty(program: Program, node: Node) -> str | None:
+    """No input or output has a dimension of size zero."""
+    for value in (*node.inputs, *node.outputs):
+        if value and 0 in program.shapes.get(value, (1,)):
+            return f"{value} has shape {list(program.shapes[value])}"
+    return None
+
+
+def known_axes(program: Program, node: Node) -> str | None:
+    """The reduced axes are constant."""
+    return "axes are computed at run time" if reduction_axes(program, node) is None else None
+
+
+def rows_of_gemm(program: Program, node: Node) -> str | None:
+    """Both matrices are two-dimensional."""
+    return None if len(program.shapes[node.inputs[0]]) == 2 else "input is not a matrix"
+
+
+def float_or_bool(program: Program, node: Node) -> str | None:
+    """Operands are floating point or boolean; the condition of Where is boolean."""
+    for value in (*node.inputs, *node.outputs):
+        if value and not program.is_float(value) and program.types.get(value) != onnx.TensorProto.BOOL:
+            return f"{value} is neither floating point nor boolean"
+    return None
+
+
+def int32_indices(program: Program, node: Node) -> str | None:
+    """Indices are constant, or an integer input of the graph."""
+    name = node.inputs[1]
+    if name in program.constants:
+        return None
+    kind = program.types.get(name)
+    return None if kind in (onnx.TensorProto.INT32, onnx.TensorProto.INT64) else f"{name} is no integer"

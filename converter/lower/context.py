@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import onnx
 
 from converter.builder import GraphBuilder
-from converter.graph import View
+from converter.graph import DType, View
 from converter.plan import Step
 from converter.program import Node, Program
 from converter.quantise import Quantisation, Quantised
@@ -44,12 +45,20 @@ class Lowering:
         if name in self.values:
             return self.values[name]
         if name not in self._constants:
-            constant = self.quantisation.weights[name]
-            tensor = self.graph.tensor(
-                name, constant.data.shape, "int8", constant.scale, constant.data, onnx_name=name
-            )
-            self._constants[name] = dense(tensor, constant.data.shape, constant.scale)
+            quantised = self.quantisation.weights.get(name)
+            data = self.program.constants[name] if quantised is None else quantised.data
+            if quantised is None:
+                data = data.astype(np.int8 if data.dtype == np.bool_ else np.int32)
+            scale = None if quantised is None else quantised.scale
+            dtype: DType = "int8" if data.dtype == np.int8 else "int32"
+            tensor = self.graph.tensor(name, data.shape, dtype, scale, data, onnx_name=name)
+            self._constants[name] = dense(tensor, data.shape, scale)
         return self._constants[name]
+
+    def dtype(self, value: str) -> DType:
+        """How elements of a value are stored: floats and booleans in int8, integers in int32."""
+        small = self.program.is_float(value) or self.program.types[value] == onnx.TensorProto.BOOL
+        return "int8" if small else "int32"
 
     def weight(self, name: str) -> Quantised | None:
         """A constant operand of a product as integers, None for a computed one."""
@@ -58,6 +67,13 @@ class Lowering:
     def is_whole(self, value: Strided) -> bool:
         """Whether a value is all of its tensor."""
         return value.covers(self.graph.tensors[value.tensor].size)
+
+    def preferred_order(self, value: str) -> tuple[int, ...] | None:
+        """Storage order that saves a copy later: that of a Transpose which alone reads the value."""
+        reader = self.program.sole_consumer(value)
+        if reader is None or reader.op != "Transpose":
+            return None
+        return tuple(reader.attributes.get("perm", reversed(range(len(self.program.shapes[value])))))
 
     # writing -------------------------------------------------------------------------------
 
@@ -76,7 +92,7 @@ class Lowering:
         tensor = self.graph.tensor(
             value,
             tuple(shape[i] for i in order),
-            "int8" if is_float else "int32",
+            self.dtype(value),
             scale,
             onnx_name=value,
             onnx_axes=None if order == tuple(range(len(shape))) else order,
@@ -90,7 +106,7 @@ class Lowering:
         Where `like` is part of a tensor, the output is dense with the same order of factors.
         """
         value = step.output
-        scale = self.quantisation.scales[value]
+        scale = self.quantisation.scales.get(value)
         if self.is_whole(like):
             model = self.graph.tensors[like.tensor]
             axes = model.onnx_axes if model.shape == self._stored_shape(value, model.onnx_axes) else None

@@ -45,6 +45,7 @@ def lower_conv(lowering: Lowering, step: Step) -> None:
         stride=window.stride,
         dilation=window.dilation,
         pads=window.pads,
+        scales=(source.scale or 1.0, weight.scale, out.scale or 1.0),
         activation=step.activation,
         onnx_nodes=step.onnx_nodes,
     )
@@ -91,6 +92,7 @@ def lower_matrix_product(
         weight_view(_constant(lowering, step.head.inputs[1], matrix.reshape(1, 1, 1, c, k), weight), dims),
         view(out, rows * k, rows * k, k, k, 1),
         (rows, 1),
+        scales=(flat.scale or 1.0, weight.scale, out.scale or 1.0),
         bias=lowering.bias(step, 1, k),
         activation=step.activation,
         onnx_nodes=step.onnx_nodes,

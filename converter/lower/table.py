@@ -16,9 +16,36 @@ from converter.errors import Unsupported
 from converter.lower import constraints as limits
 from converter.lower.constraints import Constraint
 from converter.lower.context import Lowering
-from converter.lower.host import lower_add, lower_global_average_pool, lower_max_pool
+from converter.lower.elementwise import lower_batch_norm, lower_binary, lower_where
 from converter.lower.layout import lower_reshape, lower_transpose
+from converter.lower.matmul import lower_matmul
+from converter.lower.movement import (
+    lower_concat,
+    lower_depth_to_space,
+    lower_expand,
+    lower_gather,
+    lower_pad,
+    lower_slice,
+    lower_split,
+    lower_tile,
+)
+from converter.lower.pool import (
+    lower_average_pool,
+    lower_global_average_pool,
+    lower_global_max_pool,
+    lower_max_pool,
+    lower_mean,
+)
 from converter.lower.products import lower_conv, lower_gemm
+from converter.lower.resize import lower_resize
+from converter.lower.rows import (
+    lower_arg_max,
+    lower_instance_norm,
+    lower_layer_norm,
+    lower_reduce,
+    lower_softmax,
+)
+from converter.lower.transposed import lower_conv_transpose
 from converter.operators import is_elementwise
 from converter.plan import Step
 from converter.program import Node, Program
@@ -40,27 +67,93 @@ class Operator:
     domain: str = ""
 
 
+_FLOAT = limits.float_values
+
+
+def _binary(op: str, *constraints: Constraint) -> Operator:
+    return Operator(op, "core", lower_binary, constraints or (_FLOAT,))
+
+
 OPERATORS: tuple[Operator, ...] = (
-    Operator("Add", "core", lower_add, (limits.float_values, limits.same_shapes)),
+    _binary("Add"),
+    _binary("And", limits.float_or_bool),
+    Operator("ArgMax", "core", lower_arg_max),
+    Operator("ArgMin", "core", lower_arg_max),
+    Operator("AveragePool", "core", lower_average_pool, (_FLOAT, limits.image)),
     Operator(
-        "Conv",
+        "BatchNormalization",
+        "core",
+        lower_batch_norm,
+        (_FLOAT, limits.inference_mode, limits.constant_inputs),
+    ),
+    Operator("Concat", "gone", lower_concat, (_FLOAT,)),
+    Operator(
+        "Conv", "array", lower_conv, (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias)
+    ),
+    Operator(
+        "ConvTranspose",
         "array",
-        lower_conv,
-        (limits.float_values, limits.image, limits.constant_weight, limits.constant_bias),
+        lower_conv_transpose,
+        (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias),
     ),
+    Operator("DepthToSpace", "gone", lower_depth_to_space),
+    _binary("Div"),
+    _binary("Equal", limits.float_or_bool),
+    Operator("Expand", "gone", lower_expand),
     Operator("Flatten", "gone", lower_reshape),
+    Operator("Gather", "core", lower_gather, (limits.int32_indices,)),
     Operator(
-        "Gemm", "array", lower_gemm, (limits.float_values, limits.constant_weight, limits.constant_bias)
+        "Gemm",
+        "array",
+        lower_gemm,
+        (_FLOAT, limits.rows_of_gemm, limits.constant_weight, limits.constant_bias),
     ),
-    Operator("GlobalAveragePool", "core", lower_global_average_pool, (limits.float_values, limits.image)),
+    Operator("GlobalAveragePool", "core", lower_global_average_pool, (_FLOAT, limits.image)),
+    Operator("GlobalMaxPool", "core", lower_global_max_pool, (_FLOAT, limits.image)),
+    _binary("Greater", limits.float_or_bool),
+    _binary("GreaterOrEqual", limits.float_or_bool),
     Operator("Identity", "gone", lower_reshape),
-    Operator("MaxPool", "core", lower_max_pool, (limits.image, limits.one_output, limits.row_major_indices)),
-    Operator("ReduceMean", "core", lower_global_average_pool, (limits.float_values, limits.spatial_mean)),
+    Operator("InstanceNormalization", "core", lower_instance_norm, (_FLOAT, limits.constant_inputs)),
+    Operator(
+        "LayerNormalization",
+        "core",
+        lower_layer_norm,
+        (_FLOAT, limits.one_output, limits.constant_inputs),
+    ),
+    _binary("Less", limits.float_or_bool),
+    _binary("LessOrEqual", limits.float_or_bool),
+    Operator("MatMul", "array", lower_matmul, (_FLOAT, limits.bare_matrices)),
+    _binary("Max"),
+    Operator(
+        "MaxPool", "core", lower_max_pool, (_FLOAT, limits.image, limits.one_output, limits.row_major_indices)
+    ),
+    _binary("Min"),
+    _binary("Mul"),
+    _binary("Or", limits.float_or_bool),
+    Operator("PRelu", "core", lower_binary, (_FLOAT,)),
+    Operator("Pad", "core", lower_pad, (_FLOAT, limits.constant_inputs)),
+    Operator("RMSNormalization", "core", lower_layer_norm, (_FLOAT, limits.constant_inputs)),
+    Operator("ReduceMax", "core", lower_reduce, (_FLOAT, limits.known_axes)),
+    Operator("ReduceMean", "core", lower_mean, (_FLOAT, limits.known_axes)),
+    Operator("ReduceMin", "core", lower_reduce, (_FLOAT, limits.known_axes)),
+    Operator("ReduceSum", "core", lower_reduce, (_FLOAT, limits.known_axes)),
     Operator("Reshape", "gone", lower_reshape),
+    Operator("Resize", "core", lower_resize, (_FLOAT, limits.known_resize)),
+    Operator("Slice", "gone", lower_slice, (limits.constant_inputs,)),
+    Operator("Softmax", "core", lower_softmax, (_FLOAT,)),
+    Operator("SpaceToDepth", "gone", lower_depth_to_space),
+    Operator("Split", "gone", lower_split),
     Operator("Squeeze", "gone", lower_reshape),
+    _binary("Sub"),
+    _binary("Sum"),
+    Operator("Tile", "gone", lower_tile, (limits.constant_inputs,)),
     Operator("Transpose", "gone", lower_transpose),
     Operator("Unsqueeze", "gone", lower_reshape),
+    Operator("Upsample", "core", lower_resize, (_FLOAT, limits.known_resize)),
+    Operator("Where", "core", lower_where, (limits.float_or_bool,)),
+    _binary("Xor", limits.float_or_bool),
 )
+
 
 def find(node: Node) -> Operator | None:
     """The entry with the highest `since` that the node's opset reaches, None when unknown."""
@@ -74,7 +167,15 @@ def unknown_operators(model: onnx.ModelProto) -> tuple[Unsupported, ...]:
     Empty when ONNX Runtime can load the model: it may fold operators that are not in the table.
     """
     nodes = [
-        Node(n.name or f"{n.op_type}_{i}", n.op_type, n.domain if n.domain != "ai.onnx" else "", 10**6, (), (), {})
+        Node(
+            n.name or f"{n.op_type}_{i}",
+            n.op_type,
+            n.domain if n.domain != "ai.onnx" else "",
+            10**6,
+            (),
+            (),
+            {},
+        )
         for i, n in enumerate(model.graph.node)
     ]
     if all(_can_load(node) for node in nodes):
@@ -98,7 +199,7 @@ def problem(program: Program, step: Step) -> Unsupported | None:
     entry = find(node)
     if entry is None:
         return Unsupported(node.name, node.op, node.domain, "unknown operator", _remedy(node))
-    for constraint in (limits.static_shape, *entry.constraints):
+    for constraint in (limits.static_shape, limits.not_empty, *entry.constraints):
         reason = constraint(program, node)
         if reason is not None:
             return Unsupported(node.name, node.op, node.domain, reason)

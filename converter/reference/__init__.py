@@ -38,7 +38,9 @@ def integer_reference(graph: Graph) -> onnx.ModelProto:
     written = list(dict.fromkeys(name for layer in graph.layers for name in layer.outputs))
     for name in written:
         shape = emit.ints(graph.tensors[name].shape)
-        emit.nodes.append(helper.make_node("Reshape", [emit.current[name], shape], [name], name=f"out {name}"))
+        emit.nodes.append(
+            helper.make_node("Reshape", [emit.current[name], shape], [name], name=f"out {name}")
+        )
     onnx_graph = helper.make_graph(
         emit.nodes,
         graph.name,

@@ -54,8 +54,9 @@ class Emit:
         return self.constant(np.asarray(values, np.int64))
 
     def cast(self, value: str, dtype: str) -> str:
-        """Conversion to int8, int32, int64 or float32."""
-        return self.op("Cast", value, to=getattr(TensorProto, {"float32": "FLOAT"}.get(dtype, dtype.upper())))
+        """Conversion to bool, int8, int32, int64, float32 or float64."""
+        names = {"float32": "FLOAT", "float64": "DOUBLE"}
+        return self.op("Cast", value, to=getattr(TensorProto, names.get(dtype, dtype.upper())))
 
     def reshape(self, value: str, shape: Sequence[int]) -> str:
         """The same elements under another shape."""
@@ -107,7 +108,9 @@ class Emit:
         value = self.reshape(value, broadcast)
         return value if broadcast == list(sizes) else self.op("Expand", value, self.ints(sizes))
 
-    def write(self, tensor: str, value: str, offset: int, sizes: Sequence[int], strides: Sequence[int]) -> None:
+    def write(
+        self, tensor: str, value: str, offset: int, sizes: Sequence[int], strides: Sequence[int]
+    ) -> None:
         """Store a dense value shaped `sizes` through a strided access."""
         total = self.tensors[tensor].size
         moving = [i for i in range(len(sizes)) if sizes[i] > 1]

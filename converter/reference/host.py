@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from converter.graph import HostLayer
+from converter.reference import rows
 from converter.reference.emit import Emit
 
 
@@ -38,10 +39,146 @@ def copy(emit: Emit, layer: HostLayer) -> None:
 def lookup(emit: Emit, layer: HostLayer) -> None:
     """table[q + 128]."""
     attributes = _attributes(layer)
-    value = emit.read(layer.inputs[0], attributes["offset"], attributes["shape"], attributes["strides"])
-    index = emit.op("Add", emit.cast(value, "int32"), emit.constant(np.int32(128)))
-    out = emit.op("Gather", emit.flat(layer.inputs[1]), index)
-    emit.write(layer.outputs[0], out, 0, attributes["shape"], attributes["out_strides"])
+    index = emit.op("Add", emit.cast(_operand(emit, layer, 0), "int32"), emit.constant(np.int32(128)))
+    _store(emit, layer, emit.op("Gather", emit.flat(layer.inputs[1]), index), attributes["shape"])
+
+
+def fill(emit: Emit, layer: HostLayer) -> None:
+    """Every element the same."""
+    shape = emit.tensors[layer.outputs[0]].shape
+    emit.write_dense(layer.outputs[0], emit.constant(np.full(shape, _attributes(layer)["value"], np.int8)))
+
+
+_OPERANDS = ("", "b_", "c_")
+
+
+def _operand(emit: Emit, layer: HostLayer, index: int) -> str:
+    """An input through its strided access, shaped like the loops."""
+    attributes, prefix = _attributes(layer), _OPERANDS[index]
+    return emit.read(
+        layer.inputs[index],
+        attributes.get(f"{prefix}offset", 0),
+        attributes["shape"],
+        attributes[f"{prefix}strides"],
+    )
+
+
+def _store(emit: Emit, layer: HostLayer, value: str, shape: Any) -> None:
+    attributes = _attributes(layer)
+    emit.write(layer.outputs[0], value, attributes.get("out_offset", 0), shape, attributes["out_strides"])
+
+
+def scale_shift(emit: Emit, layer: HostLayer) -> None:
+    """sat8(rne(relu(f32(x) * multiplier + addend)))."""
+    x = emit.cast(_operand(emit, layer, 0), "float32")
+    y = emit.op("Add", emit.op("Mul", x, _operand(emit, layer, 1)), _operand(emit, layer, 2))
+    _store(emit, layer, emit.saturate(_rectified(emit, layer, y)), _attributes(layer)["shape"])
+
+
+def _rectified(emit: Emit, layer: HostLayer, value: str) -> str:
+    if _attributes(layer)["activation"] != "relu":
+        return value
+    return emit.op("Max", value, emit.constant(np.float32(0)))
+
+
+def where(emit: Emit, layer: HostLayer) -> None:
+    """condition != 0 ? sat8(rne(a * A)) : sat8(rne(b * B))."""
+    attributes = _attributes(layer)
+    condition = _truth(emit, _operand(emit, layer, 0))
+    a = emit.saturate(emit.scaled(_operand(emit, layer, 1), attributes["a_scale"]))
+    b = emit.saturate(emit.scaled(_operand(emit, layer, 2), attributes["b_scale"]))
+    _store(emit, layer, emit.op("Where", condition, a, b), attributes["shape"])
+
+
+def _truth(emit: Emit, value: str) -> str:
+    return emit.cast(value, "bool")
+
+
+_COMPARISONS = {
+    "equal": "Equal",
+    "greater": "Greater",
+    "greater_or_equal": "GreaterOrEqual",
+    "less": "Less",
+    "less_or_equal": "LessOrEqual",
+}
+_LOGIC = {"and": "And", "or": "Or", "xor": "Xor"}
+
+
+def binary(emit: Emit, layer: HostLayer) -> None:
+    """The functions of two values of docs/host-ops.md."""
+    attributes = _attributes(layer)
+    function = attributes["function"]
+    a, b = _operand(emit, layer, 0), _operand(emit, layer, 1)
+    a_scale, b_scale, scale = attributes["a_scale"], attributes["b_scale"], attributes["scale"]
+    factor = emit.constant(np.float32(scale))
+    if function in ("add", "sub"):
+        total = emit.op(function.capitalize(), emit.scaled(a, a_scale), emit.scaled(b, b_scale))
+        result = emit.saturate(emit.op("Mul", _rectified(emit, layer, total), factor))
+    elif function == "mul":
+        product = emit.cast(emit.op("Mul", emit.cast(a, "int32"), emit.cast(b, "int32")), "float32")
+        result = emit.saturate(emit.op("Mul", _rectified(emit, layer, product), factor))
+    elif function == "div":
+        result = emit.saturate(emit.op("Mul", _rectified(emit, layer, _quotient(emit, a, b)), factor))
+    elif function in ("max", "min"):
+        pair = (emit.saturate(emit.scaled(a, a_scale)), emit.saturate(emit.scaled(b, b_scale)))
+        result = emit.op(function.capitalize(), *pair)
+    elif function == "prelu":
+        product = emit.cast(emit.op("Mul", emit.cast(a, "int32"), emit.cast(b, "int32")), "float32")
+        negative = emit.saturate(emit.op("Mul", product, factor))
+        positive = emit.saturate(emit.scaled(a, a_scale))
+        is_positive = emit.op("GreaterOrEqual", emit.cast(a, "int32"), emit.constant(np.int32(0)))
+        result = emit.op("Where", is_positive, positive, negative)
+    elif function in _COMPARISONS:
+        pair = (emit.scaled(a, a_scale), emit.scaled(b, b_scale))
+        result = emit.cast(emit.op(_COMPARISONS[function], *pair), "int8")
+    else:
+        result = emit.cast(emit.op(_LOGIC[function], _truth(emit, a), _truth(emit, b)), "int8")
+    _store(emit, layer, result, attributes["shape"])
+
+
+def _quotient(emit: Emit, a: str, b: str) -> str:
+    """f32(a) / f32(b), with 0 / 0 = 0 (a / 0 is an infinity that saturates)."""
+    quotient = emit.op("Div", emit.cast(a, "float32"), emit.cast(b, "float32"))
+    undefined = emit.op("IsNaN", quotient)
+    return emit.op("Where", undefined, emit.constant(np.float32(0)), quotient)
+
+
+def average_pool(emit: Emit, layer: HostLayer) -> None:
+    """sat8(rne(f32(sum) * (ratio / f32(count))))."""
+    attributes = _attributes(layer)
+    value, (_, channels, height, width) = _channels_first(emit, layer.inputs[0])
+    out_shape = emit.tensors[layer.outputs[0]].shape
+    p, q = (1, out_shape[1]) if len(out_shape) == 3 else out_shape[1:3]
+    top, left, bottom, right = attributes["pads"]
+    kernel, stride, dilation = attributes["kernel"], attributes["stride"], attributes["dilation"]
+    need = [
+        (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip((p, q), stride, kernel, dilation, strict=True)
+    ]
+    padding = [0, 0, top, left, 0, 0, max(0, need[0] - height - top), max(0, need[1] - width - left)]
+    zero = emit.constant(np.float32(0))
+    padded = emit.op("Pad", emit.cast(value, "float32"), emit.ints(padding), zero)
+    ones = np.ones((channels, 1, *kernel), np.float32)
+    window = {"strides": stride, "dilations": dilation, "kernel_shape": kernel}
+    total = emit.op("Conv", padded, emit.constant(ones), group=channels, **window)
+    counts = [
+        _counts(n, s, k, d, before, after, size, bool(attributes["count_include_pad"]))
+        for n, s, k, d, before, after, size in zip(
+            (p, q), stride, kernel, dilation, (top, left), (bottom, right), (height, width), strict=True
+        )
+    ]
+    divisor = (counts[0][:, None] * counts[1][None, :]).astype(np.float32)
+    factor = emit.constant(np.float32(attributes["ratio"]) / divisor)
+    result = emit.saturate(emit.op("Mul", total, factor))
+    emit.write_dense(layer.outputs[0], emit.op("Transpose", result, perm=[0, 2, 3, 1]))
+
+
+def _counts(
+    outputs: int, stride: int, kernel: int, dilation: int, before: int, after: int, size: int, with_pads: bool
+) -> np.ndarray:
+    """How many taps of each window count, along one axis."""
+    taps = np.arange(outputs)[:, None] * stride + np.arange(kernel)[None, :] * dilation - before
+    low, high = (-before, size + after) if with_pads else (0, size)
+    return np.asarray(((taps >= low) & (taps < high)).sum(1))
 
 
 def max_pool(emit: Emit, layer: HostLayer) -> None:
@@ -54,16 +191,30 @@ def max_pool(emit: Emit, layer: HostLayer) -> None:
     bottom, right = (
         (count - 1) * stride + (kernel - 1) * dilation + 1 - size - before
         for count, stride, kernel, dilation, size, before in zip(
-            (p, q), attributes["stride"], attributes["kernel"], attributes["dilation"], (height, width),
-            attributes["pads"][:2], strict=True
+            (p, q),
+            attributes["stride"],
+            attributes["kernel"],
+            attributes["dilation"],
+            (height, width),
+            attributes["pads"][:2],
+            strict=True,
         )
     )
     top, left = attributes["pads"][:2]
     # pad with the smallest value explicitly, so that windows past the edge (ceil_mode) are expressed too
-    value = emit.op("Pad", value, emit.ints([0, 0, top, left, 0, 0, max(bottom, 0), max(right, 0)]),
-                    emit.constant(np.int8(-128)))
-    value = emit.op("MaxPool", value, kernel_shape=attributes["kernel"], strides=attributes["stride"],
-                    dilations=attributes["dilation"])
+    value = emit.op(
+        "Pad",
+        value,
+        emit.ints([0, 0, top, left, 0, 0, max(bottom, 0), max(right, 0)]),
+        emit.constant(np.int8(-128)),
+    )
+    value = emit.op(
+        "MaxPool",
+        value,
+        kernel_shape=attributes["kernel"],
+        strides=attributes["stride"],
+        dilations=attributes["dilation"],
+    )
     emit.write_dense(layer.outputs[0], emit.op("Transpose", value, perm=[0, 2, 3, 1]))
 
 
@@ -84,8 +235,19 @@ def _channels_first(emit: Emit, tensor: str) -> tuple[str, tuple[int, int, int, 
 
 HOST_OPS: Mapping[str, Callable[[Emit, HostLayer], None]] = {
     "add": add,
+    "arg_max": rows.arg_max,
+    "average_pool": average_pool,
+    "binary": binary,
     "copy": copy,
+    "fill": fill,
+    "gather": rows.gather,
     "global_average_pool": global_average_pool,
+    "layer_norm": rows.layer_norm,
     "lookup": lookup,
     "max_pool": max_pool,
+    "reduce": rows.reduce,
+    "resize_linear": rows.resize_linear,
+    "scale_shift": scale_shift,
+    "softmax": rows.softmax,
+    "where": where,
 }

@@ -72,9 +72,7 @@ def _matrix(emit: Emit, layer: TensorCoreLayer) -> str:
     data = emit.tensors[layer.weight.tensor].data
     if data is None:
         g, _, _, c, k = layer.weight.strides
-        right = emit.read(
-            layer.weight.tensor, layer.weight.offset, (dims.G, dims.C, dims.K), (g, c, k)
-        )
+        right = emit.read(layer.weight.tensor, layer.weight.offset, (dims.G, dims.C, dims.K), (g, c, k))
         right = emit.cast(right, "float32")
         pieces = [(i, min(i + _EXACT_LENGTH, dims.C)) for i in range(0, dims.C, _EXACT_LENGTH)]
     else:

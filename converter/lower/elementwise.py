@@ -1,0 +1,188 @@
+"""Element-wise operators of two values: residual adds for Gemmini, the rest strided loops on the core."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from converter.graph import Activation
+from converter.lower.context import Lowering
+from converter.plan import Step
+from converter.strided import Strided, common_loops
+
+_FUNCTIONS = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "Max": "max",
+    "Min": "min",
+    "Sum": "add",
+    "PRelu": "prelu",
+    "Equal": "equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_or_equal",
+    "Less": "less",
+    "LessOrEqual": "less_or_equal",
+    "And": "and",
+    "Or": "or",
+    "Xor": "xor",
+}
+
+
+def residual_scales(a: float, b: float, out: float) -> tuple[float, float, float]:
+    """A, B and C of out = C (A a + B b) with A, B <= 1, every step in float32."""
+    m = max(np.float32(a), np.float32(b))
+    return float(np.float32(a) / m), float(np.float32(b) / m), float(m / np.float32(out))
+
+
+def lower_binary(lowering: Lowering, step: Step) -> None:
+    """Add, Sub, Mul, ... with broadcasting; variadic ones as a chain."""
+    first, *others = (lowering.value(v) for v in step.head.inputs)
+    if not others:
+        lowering.values[step.output] = first
+        return
+    for other in others[:-1]:
+        partial = _partial(lowering, step, first, other)
+        _binary(lowering, step, first, other, partial, "none")
+        first = partial
+    _binary(lowering, step, first, others[-1], _output(lowering, step, first, others[-1]), step.activation)
+
+
+def _partial(lowering: Lowering, step: Step, a: Strided, b: Strided) -> Strided:
+    """A tensor for an intermediate of a variadic operator, on the scale of the result."""
+    shape = np.broadcast_shapes(a.shape, b.shape)
+    scale = lowering.quantisation.scales.get(step.output)
+    tensor = lowering.graph.tensor(f"{step.output}.partial", shape, "int8", scale)
+    from converter.strided import dense
+
+    return dense(tensor, shape, scale)
+
+
+def _output(lowering: Lowering, step: Step, *operands: Strided) -> Strided:
+    """Stored like the first operand that has the result's shape and a tensor of its own."""
+    shape = lowering.program.shapes[step.output]
+    for operand in operands:
+        if operand.shape == shape and lowering.is_whole(operand):
+            return lowering.output_like(step, operand)
+    return lowering.output(step)
+
+
+def _binary(
+    lowering: Lowering, step: Step, a: Strided, b: Strided, out: Strided, activation: Activation
+) -> None:
+    shape = out.shape
+    a, b = a.expand(shape), b.expand(shape)
+    function = _FUNCTIONS[step.head.op]
+    loops = common_loops((a, b, out))
+    if loops is None:
+        a, b = (v if common_loops((v, out)) is not None else lowering.copy(v) for v in (a, b))
+        loops = common_loops((a, b, out))
+    if loops is None:
+        a, b = lowering.copy(a), lowering.copy(b)
+        plain = replace(out, axes=a.axes)
+        assert plain.shape == out.shape
+        loops = common_loops((a, b, out))
+    assert loops is not None
+    dense_loop = loops.strides == ((1,), (1,), (1,)) and a.offset == b.offset == out.offset == 0
+    whole = dense_loop and all(lowering.is_whole(v) for v in (a, b, out))
+    if function == "add" and whole:
+        a_scale, b_scale, scale = residual_scales(a.scale or 1.0, b.scale or 1.0, out.scale or 1.0)
+        attributes = {"a_scale": a_scale, "b_scale": b_scale, "scale": scale, "activation": activation}
+        lowering.graph.host(
+            step.name, "add", (a.tensor, b.tensor), (out.tensor,), attributes, step.onnx_nodes
+        )
+        return
+    attributes = {
+        "function": function,
+        "shape": loops.extents,
+        "offset": a.offset,
+        "strides": loops.strides[0],
+        "b_offset": b.offset,
+        "b_strides": loops.strides[1],
+        "out_offset": out.offset,
+        "out_strides": loops.strides[2],
+        "activation": activation,
+        **binary_scales(function, a.scale or 1.0, b.scale or 1.0, out.scale or 1.0),
+    }
+    lowering.graph.host(step.name, "binary", (a.tensor, b.tensor), (out.tensor,), attributes, step.onnx_nodes)
+
+
+def binary_scales(function: str, a: float, b: float, out: float) -> dict[str, float]:
+    """`a_scale`, `b_scale` and `scale` of docs/host-ops.md, in float32."""
+    x, y, z = np.float32(a), np.float32(b), np.float32(out)
+    if function in ("add", "sub"):
+        first, second, scale = residual_scales(a, b, out)
+        return {"a_scale": first, "b_scale": second, "scale": scale}
+    if function == "mul":
+        return {"a_scale": 1.0, "b_scale": 1.0, "scale": float(x * y / z)}
+    if function == "div":
+        return {"a_scale": 1.0, "b_scale": 1.0, "scale": float(x / y / z)}
+    if function in ("max", "min"):
+        return {"a_scale": float(x / z), "b_scale": float(y / z), "scale": 1.0}
+    if function == "prelu":
+        return {"a_scale": float(x / z), "b_scale": 1.0, "scale": float(x * y / z)}
+    return {"a_scale": a, "b_scale": b, "scale": 1.0}
+
+
+def lower_where(lowering: Lowering, step: Step) -> None:
+    """Where: both branches are brought to the result's scale."""
+    shape = lowering.program.shapes[step.output]
+    condition, a, b = (lowering.value(v).expand(shape) for v in step.head.inputs)
+    out = _output(lowering, step, a, b)
+    loops = common_loops((condition, a, b, out))
+    if loops is None:
+        condition, a, b = (lowering.copy(v) for v in (condition, a, b))
+        out = lowering.output(step)
+        loops = common_loops((condition, a, b, out))
+        assert loops is not None
+    z = np.float32(out.scale or 1.0)
+    attributes = {
+        "shape": loops.extents,
+        "offset": condition.offset,
+        "strides": loops.strides[0],
+        "b_offset": a.offset,
+        "b_strides": loops.strides[1],
+        "c_offset": b.offset,
+        "c_strides": loops.strides[2],
+        "out_offset": out.offset,
+        "out_strides": loops.strides[3],
+        "a_scale": float(np.float32(a.scale or 1.0) / z),
+        "b_scale": float(np.float32(b.scale or 1.0) / z),
+    }
+    names = (condition.tensor, a.tensor, b.tensor)
+    lowering.graph.host(step.name, "where", names, (out.tensor,), attributes, step.onnx_nodes)
+
+
+def lower_batch_norm(lowering: Lowering, step: Step) -> None:
+    """A batch normalisation that no convolution absorbed: op `scale_shift` with float32 vectors."""
+    node = step.head
+    gamma, beta, mean, variance = (
+        np.asarray(lowering.program.constants[v], np.float64) for v in node.inputs[1:5]
+    )
+    factor = gamma / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
+    value = lowering.value(node.inputs[0])
+    out = lowering.output_like(step, value)
+    input_scale, output_scale = value.scale or 1.0, out.scale or 1.0
+    multiplier = (factor * input_scale / output_scale).astype(np.float32)
+    addend = ((beta - mean * factor) / output_scale).astype(np.float32)
+    rank = len(value.axes)
+    vectors = []
+    for name, data in (("multiplier", multiplier), ("addend", addend)):
+        tensor = lowering.graph.tensor(f"{step.name}.{name}", data.shape, "float32", None, data)
+        axes = tuple(((data.size, 1),) if axis == 1 else () for axis in range(rank))
+        vectors.append(Strided(tensor, 0, axes, None).expand(value.shape))
+    loops = common_loops((value, *vectors, out))
+    assert loops is not None
+    attributes = {
+        "shape": loops.extents,
+        "offset": value.offset,
+        "strides": loops.strides[0],
+        "b_strides": loops.strides[1],
+        "c_strides": loops.strides[2],
+        "out_strides": loops.strides[3],
+        "activation": step.activation,
+    }
+    names = (value.tensor, *(vector.tensor for vector in vectors))
+    lowering.graph.host(step.name, "scale_shift", names, (out.tensor,), attributes, step.onnx_nodes)

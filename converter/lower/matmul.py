@@ -1,0 +1,156 @@
+"""MatMul in all its forms: constant or computed operands, batched, broadcast, transposed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+
+from converter.dims import Dims
+from converter.graph import View
+from converter.lower.context import Lowering
+from converter.lower.products import lower_matrix_product
+from converter.plan import Step
+from converter.strided import Axis, Row, Strided, aligned, joined, merged
+
+_MOST_LAYERS = 64
+
+
+def lower_matmul(lowering: Lowering, step: Step) -> None:
+    """A constant matrix on the right is a GEMM over all rows; everything else is batched (op bmm)."""
+    node = step.head
+    weight = lowering.weight(node.inputs[1])
+    left = lowering.value(node.inputs[0])
+    if weight is not None and weight.data.ndim == 2:
+        lower_matrix_product(lowering, step, left, weight, "gemm")
+        return
+    right = lowering.value(node.inputs[1])
+    vector_left, vector_right = len(left.axes) == 1, len(right.axes) == 1
+    out = lowering.output(step, lowering.preferred_order(step.output))
+    target = out
+    if vector_left:
+        left, target = replace(left, axes=((), *left.axes)), _insert(target, -1 if not vector_right else 0)
+    if vector_right:
+        right, target = replace(right, axes=(*right.axes, ())), replace(target, axes=(*target.axes, ()))
+    batched_product(lowering, step, left, right, target)
+
+
+def _insert(value: Strided, position: int) -> Strided:
+    axes = list(value.axes)
+    axes.insert(len(axes) + position if position < 0 else position, ())
+    return replace(value, axes=tuple(axes))
+
+
+def batched_product(lowering: Lowering, step: Step, left: Strided, right: Strided, out: Strided) -> None:
+    """out[..., M, K] = left[..., M, C] right[..., C, K], strides as they are where the array can follow.
+
+    The longest batch axis becomes G (or N where the right operand is broadcast); further batch
+    axes whose strides do not merge are unrolled into layers of their own.
+    """
+    batch = out.shape[:-2]
+    left = left.expand((*batch, *left.shape[-2:]))
+    right = right.expand((*batch, *right.shape[-2:]))
+    left = _with_runs(lowering, left, rows=True)
+    right = _with_runs(lowering, right, rows=False)
+    loops = _loops(left, right, out)
+    if loops is None:
+        left, right = lowering.copy(left), lowering.copy(right)
+        loops = _loops(left, right, out)
+        assert loops is not None
+    c, k = left.shape[-1], right.shape[-1]
+    c_right, k_right = _stride(right.axes[-2]), _stride(right.axes[-1])
+    dims = Dims(loops.groups[0], loops.rows[0][0], k, c, loops.rows[1][0], loops.rows[2][0])
+    bias = lowering.bias(step, dims.G, dims.K)
+    for number, (a, b, o) in enumerate(loops.offsets):
+        lowering.graph.tensor_core(
+            step.name if number == 0 else f"{step.name}.{number}",
+            "bmm",
+            dims,
+            _view(left, a, loops, 0, 1),
+            View(right.tensor, right.offset + b, (loops.groups[1][1], 0, 0, c_right, k_right)),
+            _view(out, o, loops, 1, _stride(out.axes[-1])),
+            (dims.P, dims.Q),
+            scales=(left.scale or 1.0, right.scale or 1.0, out.scale or 1.0),
+            bias=bias,
+            activation=step.activation,
+            onnx_nodes=step.onnx_nodes,
+        )
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """How the axes of a product become G and N, P, Q; `offsets` has one entry per unrolled layer."""
+
+    groups: Row
+    rows: tuple[tuple[int, tuple[int, int]], ...]
+    offsets: tuple[tuple[int, int, int], ...]
+
+
+def _loops(left: Strided, right: Strided, out: Strided) -> _Loops | None:
+    batch = aligned([value.axes[:-2] for value in (left, right, out)])
+    rows = aligned([(value.axes[-2],) for value in (left, out)])
+    if batch is None or rows is None or len(rows) > 3 or not _single(out.axes[-1]):
+        return None
+    batch = joined(batch)
+    shared = [row for row in batch if row[1][1] == 0]
+    separate = [row for row in batch if row[1][1] != 0]
+    pixels = joined([*((size, (s[0], s[2])) for size, s in shared), *rows])
+    while len(pixels) > 3:
+        size, (a, o) = pixels.pop(0)
+        separate.append((size, (a, 0, o)))
+    separate.sort(key=lambda row: -row[0])
+    groups = separate[0] if separate else (1, (0, 0, 0))
+    unrolled = separate[1:]
+    if math.prod(size for size, _ in unrolled) > _MOST_LAYERS:
+        return None
+    offsets = tuple(
+        (
+            sum(i * s[0] for i, (_, s) in zip(index, unrolled, strict=True)),
+            sum(i * s[1] for i, (_, s) in zip(index, unrolled, strict=True)),
+            sum(i * s[2] for i, (_, s) in zip(index, unrolled, strict=True)),
+        )
+        for index in itertools.product(*(range(size) for size, _ in unrolled))
+    )
+    one = (1, (0, 0))
+    if len(pixels) == 0:
+        named = (one, one, one)
+    elif len(pixels) == 1:
+        named = (one, _pair(pixels[0]), one)
+    elif len(pixels) == 2:
+        named = (_pair(pixels[0]), _pair(pixels[1]), one)
+    else:
+        named = (_pair(pixels[0]), _pair(pixels[1]), _pair(pixels[2]))
+    return _Loops(groups, named, offsets)
+
+
+def _pair(row: Row) -> tuple[int, tuple[int, int]]:
+    return row[0], (row[1][0], row[1][1])
+
+
+def _view(value: Strided, offset: int, loops: _Loops, operand: int, last: int) -> View:
+    group = loops.groups[1][2 if operand else 0]
+    n, p, q = (strides[operand] for _, strides in loops.rows)
+    return View(value.tensor, value.offset + offset, (group, n, p, q, last))
+
+
+def _with_runs(lowering: Lowering, value: Strided, *, rows: bool) -> Strided:
+    """The value itself if the array can read it, else a dense copy.
+
+    Left operand: the reduction axis must have stride 1.  Right: reduction and column axis must
+    each be one run, one of them with stride 1 (a transposed right operand is fine).
+    """
+    reduction, other = (value.axes[-1], value.axes[-2]) if rows else (value.axes[-2], value.axes[-1])
+    if rows:
+        fits = _single(reduction) and _stride(reduction) == 1
+    else:
+        fits = _single(reduction) and _single(other) and 1 in (_stride(reduction), _stride(other))
+    return value if fits else lowering.copy(value)
+
+
+def _single(axis: Axis) -> bool:
+    return len(merged(axis)) <= 1
+
+
+def _stride(axis: Axis) -> int:
+    factors = merged(axis)
+    return factors[0][1] if factors else 1

@@ -1,0 +1,256 @@
+"""Concatenation, slicing, gathering, padding, repeating: accesses where possible, copies elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from converter.lower.context import Lowering
+from converter.lower.rows import rows_of
+from converter.plan import Step
+from converter.strided import Strided, common_loops, dense
+
+
+def rescaling_table(source: float, target: float) -> np.ndarray:
+    """256 entries: sat8(rne(q * source / target)), the ratio in float32."""
+    ratio = np.float32(source) / np.float32(target)
+    return np.clip(np.rint(np.arange(-128, 128).astype(np.float32) * ratio), -128, 127).astype(np.int8)
+
+
+def place(lowering: Lowering, step: Step, source: Strided, target: Strided) -> None:
+    """Move elements into part of a tensor, to its scale."""
+    if source.scale == target.scale or source.scale is None or target.scale is None:
+        lowering.move(source, target, step.name, step.onnx_nodes)
+        return
+    loops = common_loops((source, target))
+    if loops is None:
+        source = lowering.copy(source)
+        loops = common_loops((source, target))
+        assert loops is not None
+    table = rescaling_table(source.scale, target.scale)
+    name = lowering.graph.tensor(f"{step.name}.table", (256,), "int8", target.scale, table)
+    attributes = {
+        "shape": loops.extents,
+        "offset": source.offset,
+        "strides": loops.strides[0],
+        "out_offset": target.offset,
+        "out_strides": loops.strides[1],
+    }
+    lowering.graph.host(
+        step.name, "lookup", (source.tensor, name), (target.tensor,), attributes, step.onnx_nodes
+    )
+
+
+def lower_concat(lowering: Lowering, step: Step) -> None:
+    """Concat: every operand is written to its offset of one tensor."""
+    operands = [lowering.value(v) for v in step.head.inputs]
+    rank = len(operands[0].axes)
+    axis = int(step.head.attributes.get("axis", 1)) % rank
+    orders = [v.storage_order() for v in operands if lowering.is_whole(v)]
+    out = lowering.output(step, next((order for order in orders if order is not None), None))
+    start = 0
+    for operand in operands:
+        count = operand.shape[axis]
+        if count == 0:
+            continue
+        part = out.slice(axis, start, 1, count)
+        assert part is not None
+        place(lowering, step, operand, part)
+        start += count
+
+
+def lower_slice(lowering: Lowering, step: Step) -> None:
+    """Slice with constant bounds; a negative step is copied, as no view runs backwards."""
+    node, program = step.head, lowering.program
+    value = lowering.value(node.inputs[0])
+    if node.version < 10:
+        starts, ends = node.attributes["starts"], node.attributes["ends"]
+        axes = node.attributes.get("axes", range(len(starts)))
+        steps: Sequence[int] = [1] * len(starts)
+    else:
+        starts, ends = (program.constants[v].tolist() for v in node.inputs[1:3])
+        axes = program.constants[node.input(3)].tolist() if node.input(3) else range(len(starts))
+        steps = program.constants[node.input(4)].tolist() if node.input(4) else [1] * len(starts)
+    for axis, start, end, stride in zip(axes, starts, ends, steps, strict=True):
+        axis %= len(value.axes)
+        picked = range(*slice(start, end, stride).indices(value.shape[axis]))
+        value = take_range(lowering, value, axis, picked)
+    lowering.values[step.output] = value
+
+
+def take_range(lowering: Lowering, value: Strided, axis: int, picked: range) -> Strided:
+    """The given indices of an axis as a view, through a dense copy where strides cannot say it."""
+    if picked.step < 0 and len(picked) > 1:
+        part = take_range(lowering, value, axis, picked[::-1])
+        backwards = part.slice(axis, len(picked) - 1, -1, len(picked))
+        if backwards is None:
+            backwards = lowering.copy(part).slice(axis, len(picked) - 1, -1, len(picked))
+        assert backwards is not None
+        return lowering.copy(backwards, name="reversed")
+    part = value.slice(axis, picked.start, picked.step, len(picked))
+    if part is None:
+        part = lowering.copy(value).slice(axis, picked.start, picked.step, len(picked))
+        assert part is not None
+    return part
+
+
+def lower_split(lowering: Lowering, step: Step) -> None:
+    """Split: every output is a view of the input."""
+    node = step.head
+    value = lowering.value(node.inputs[0])
+    axis = int(node.attributes.get("axis", 0)) % len(value.axes)
+    start = 0
+    for output in node.outputs:
+        count = lowering.program.shapes[output][axis]
+        lowering.values[output] = take_range(lowering, value, axis, range(start, start + count))
+        start += count
+
+
+def lower_gather(lowering: Lowering, step: Step) -> None:
+    """Gather: evenly spaced constant indices are a view, others op `gather`."""
+    node = step.head
+    value = lowering.value(node.inputs[0])
+    axis = int(node.attributes.get("axis", 0)) % len(value.axes)
+    indices = lowering.program.constant(node.inputs[1])
+    if indices is not None and indices.ndim <= 1 and indices.size:
+        wrapped = [int(i) % value.shape[axis] for i in indices.reshape(-1)]
+        stride = wrapped[1] - wrapped[0] if len(wrapped) > 1 else 1
+        even = stride > 0 and all(b - a == stride for a, b in zip(wrapped, wrapped[1:], strict=False))
+        if even:
+            picked = range(wrapped[0], wrapped[-1] + 1, stride)
+            part = take_range(lowering, value, axis, picked)
+            if indices.ndim == 0:
+                part = replace(part, axes=(*part.axes[:axis], *part.axes[axis + 1 :]))
+            lowering.values[step.output] = part
+            return
+    if indices is not None:
+        data = (indices % value.shape[axis]).astype(np.int32)
+        name = lowering.graph.tensor(f"{step.name}.indices", data.shape, "int32", None, data)
+    else:
+        stored = lowering.value(node.inputs[1])
+        name = (stored if _row_major(lowering, stored) else lowering.copy(stored)).tensor
+    gather(lowering, step, value, axis, name, lowering.output(step))
+
+
+def gather(lowering: Lowering, step: Step, value: Strided, axis: int, indices: str, out: Strided) -> None:
+    """out[..., j..., ...] = value[..., indices[j...], ...] between row-major tensors."""
+    if not _row_major(lowering, value):
+        value = lowering.copy(value)
+    rows = rows_of(lowering, value, (axis,))
+    lowering.graph.host(
+        step.name, "gather", (rows.value.tensor, indices), (out.tensor,), rows.attributes, step.onnx_nodes
+    )
+
+
+def _row_major(lowering: Lowering, value: Strided) -> bool:
+    return lowering.is_whole(value) and value.axes == dense("", value.shape, None).axes
+
+
+def lower_expand(lowering: Lowering, step: Step) -> None:
+    """Expand: strides of zero."""
+    shape = lowering.program.shapes[step.output]
+    lowering.values[step.output] = lowering.value(step.head.inputs[0]).expand(shape)
+
+
+def lower_tile(lowering: Lowering, step: Step) -> None:
+    """Tile with constant repeats: strides of zero."""
+    value = lowering.value(step.head.inputs[0])
+    repeats = lowering.program.constants[step.head.inputs[1]].tolist()
+    axes = tuple(((int(r), 0), *axis) for r, axis in zip(repeats, value.axes, strict=True))
+    lowering.values[step.output] = replace(value, axes=axes)
+
+
+def lower_pad(lowering: Lowering, step: Step) -> None:
+    """Pad: constant (fill, then copy), edge, reflect and wrap (gather along each axis)."""
+    node, program = step.head, lowering.program
+    value = lowering.value(node.inputs[0])
+    rank = len(value.axes)
+    begin, end = [0] * rank, [0] * rank
+    if node.version < 11:
+        pads = list(node.attributes.get("pads", ()))
+        fill = float(node.attributes.get("value", 0.0))
+        axes: Sequence[int] = range(rank)
+    else:
+        pads = program.constants[node.inputs[1]].tolist()
+        constant = program.constant(node.input(2))
+        fill = 0.0 if constant is None or not constant.size else float(constant.reshape(-1)[0])
+        axes = program.constants[node.input(3)].tolist() if node.input(3) else range(rank)
+    for i, axis in enumerate(axes):
+        begin[axis], end[axis] = int(pads[i]), int(pads[i + len(axes)])
+    mode = node.attributes.get("mode", "constant")
+    if mode != "constant":
+        _pad_by_index(
+            lowering, step, value, begin, end, {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}[mode]
+        )
+        return
+    for axis in range(rank):
+        size = value.shape[axis]
+        picked = range(max(0, -begin[axis]), size + min(0, end[axis]))
+        value = take_range(lowering, value, axis, picked)
+    order = value.storage_order() if lowering.is_whole(value) else None
+    out = lowering.output(step, order)
+    content = int(np.clip(np.rint(fill / (out.scale or 1.0)), -128, 127)) if np.isfinite(fill) else -128
+    lowering.graph.host(f"{step.name}.fill", "fill", (), (out.tensor,), {"value": content}, step.onnx_nodes)
+    target = out
+    for axis in range(rank):
+        inner = target.slice(axis, max(0, begin[axis]), 1, value.shape[axis])
+        assert inner is not None
+        target = inner
+    place(lowering, step, value, target)
+
+
+def _pad_by_index(
+    lowering: Lowering, step: Step, value: Strided, begin: list[int], end: list[int], mode: str
+) -> None:
+    padded = [i for i in range(len(begin)) if begin[i] or end[i]]
+    if not padded:
+        lowering.values[step.output] = value
+    for axis in padded:
+        size = value.shape[axis]
+        low, high = max(0, begin[axis]), max(0, end[axis])
+        index = np.pad(np.arange(size, dtype=np.int32), (low, high), mode=mode)  # type: ignore[call-overload]
+        index = index[max(0, -begin[axis]) : len(index) - max(0, -end[axis])]
+        value = gather_axis(lowering, step, value, axis, index, last=axis == padded[-1])
+
+
+def gather_axis(
+    lowering: Lowering, step: Step, value: Strided, axis: int, index: np.ndarray, *, last: bool
+) -> Strided:
+    """One axis picked by constant indices; the last of several writes the step's output."""
+    shape = tuple(len(index) if i == axis else size for i, size in enumerate(value.shape))
+    name = lowering.graph.tensor(f"{step.name}.indices", index.shape, "int32", None, index.astype(np.int32))
+    if last:
+        out = lowering.output(step)
+    else:
+        out = dense(
+            lowering.graph.tensor(f"{step.output}.partial", shape, "int8", value.scale), shape, value.scale
+        )
+    gather(lowering, step, value, axis, name, out)
+    return out
+
+
+def lower_depth_to_space(lowering: Lowering, step: Step) -> None:
+    """DepthToSpace and SpaceToDepth: reshapes and transposes of the access."""
+    node = step.head
+    value = lowering.value(node.inputs[0])
+    n, c, h, w = value.shape
+    b = int(node.attributes["blocksize"])
+    if node.op == "SpaceToDepth":
+        blocks, order = (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4)
+    elif node.attributes.get("mode", "DCR") == "DCR":
+        blocks, order = (n, b, b, c // (b * b), h, w), (0, 3, 4, 1, 5, 2)
+    else:
+        blocks, order = (n, c // (b * b), b, b, h, w), (0, 1, 4, 2, 5, 3)
+    split = value.reshape(blocks)
+    if split is None:
+        split = lowering.copy(value).reshape(blocks)
+        assert split is not None
+    moved = split.transpose(order)
+    shape = lowering.program.shapes[step.output]
+    joined = moved.reshape(shape)
+    if joined is None:
+        joined = lowering.copy(moved).reshape(shape)
+        assert joined is not None
+    lowering.values[step.output] = joined

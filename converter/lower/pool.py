@@ -1,0 +1,101 @@
+"""Pooling, and the averages over a whole image."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.lower.constraints import spatial_mean
+from converter.lower.context import Lowering, image_shape
+from converter.lower.rows import lower_reduce
+from converter.lower.window import window_of
+from converter.plan import Step
+from converter.strided import Strided, dense
+
+
+def whole_image(lowering: Lowering, value: Strided) -> Strided:
+    """The value as a whole dense N H W C tensor, copied when it is not one."""
+    rank = len(value.axes)
+    order = (0, *range(2, rank), 1)
+    tensor = lowering.graph.tensors[value.tensor]
+    shape = tuple(value.shape[i] for i in order)
+    if (
+        lowering.is_whole(value)
+        and tensor.shape == shape
+        and value.axes == dense("", value.shape, None, order).axes
+    ):
+        return value
+    return lowering.copy(value, order, "nhwc")
+
+
+def lower_max_pool(lowering: Lowering, step: Step) -> None:
+    """MaxPool: padding is ignored, scale unchanged, so int8 maxima are exact."""
+    node = step.head
+    source = whole_image(lowering, lowering.value(node.inputs[0]))
+    _, height, width, _ = image_shape(source.shape)
+    window = window_of(node, (height, width), node.attributes["kernel_shape"])
+    rank = len(source.axes)
+    out = lowering.output(step, (0, *range(2, rank), 1))
+    attributes = {
+        "kernel": window.kernel,
+        "stride": window.stride,
+        "dilation": window.dilation,
+        "pads": window.pads,
+    }
+    lowering.graph.host(step.name, "max_pool", (source.tensor,), (out.tensor,), attributes, step.onnx_nodes)
+
+
+def lower_average_pool(lowering: Lowering, step: Step) -> None:
+    """AveragePool: the divisor of each window is counted as ONNX does."""
+    node = step.head
+    source = whole_image(lowering, lowering.value(node.inputs[0]))
+    _, height, width, _ = image_shape(source.shape)
+    window = window_of(node, (height, width), node.attributes["kernel_shape"])
+    rank = len(source.axes)
+    out = lowering.output(step, (0, *range(2, rank), 1))
+    attributes = {
+        "kernel": window.kernel,
+        "stride": window.stride,
+        "dilation": window.dilation,
+        "pads": window.pads,
+        "count_include_pad": int(node.attributes.get("count_include_pad", 0)),
+        "ratio": float(np.float32(source.scale or 1.0) / np.float32(out.scale or 1.0)),
+    }
+    lowering.graph.host(
+        step.name, "average_pool", (source.tensor,), (out.tensor,), attributes, step.onnx_nodes
+    )
+
+
+def lower_global_average_pool(lowering: Lowering, step: Step) -> None:
+    """GlobalAveragePool, and ReduceMean over the spatial axes: op `global_average_pool`."""
+    source = whole_image(lowering, lowering.value(step.head.inputs[0]))
+    _, height, width, _ = image_shape(source.shape)
+    shape = lowering.program.shapes[step.output]
+    out = lowering.output(step, (0, *range(2, len(shape)), 1) if len(shape) > 2 else None)
+    count = np.float32(height * width)
+    scale = np.float32(source.scale or 1.0) / (np.float32(out.scale or 1.0) * count)
+    lowering.graph.host(
+        step.name,
+        "global_average_pool",
+        (source.tensor,),
+        (out.tensor,),
+        {"scale": float(scale)},
+        step.onnx_nodes,
+    )
+
+
+def lower_global_max_pool(lowering: Lowering, step: Step) -> None:
+    """GlobalMaxPool: a max_pool whose window is the image."""
+    source = whole_image(lowering, lowering.value(step.head.inputs[0]))
+    _, height, width, _ = image_shape(source.shape)
+    rank = len(source.axes)
+    out = lowering.output(step, (0, *range(2, rank), 1))
+    attributes = {"kernel": (height, width), "stride": (1, 1), "dilation": (1, 1), "pads": (0, 0, 0, 0)}
+    lowering.graph.host(step.name, "max_pool", (source.tensor,), (out.tensor,), attributes, step.onnx_nodes)
+
+
+def lower_mean(lowering: Lowering, step: Step) -> None:
+    """ReduceMean: over the pixels of an image a global average pool, else a row reduction."""
+    if spatial_mean(lowering.program, step.head) is None:
+        lower_global_average_pool(lowering, step)
+    else:
+        lower_reduce(lowering, step)

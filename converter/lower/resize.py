@@ -1,0 +1,84 @@
+"""Resize: nearest by index, linear by two taps per axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.lower.context import IMAGE_ORDER, Lowering
+from converter.lower.movement import gather_axis
+from converter.lower.pool import whole_image
+from converter.plan import Step
+from converter.program import Node, Program
+
+
+def lower_resize(lowering: Lowering, step: Step) -> None:
+    """Resize (and Upsample): `gather` per axis for nearest, `resize_linear` for linear."""
+    node, program = step.head, lowering.program
+    value = lowering.value(node.inputs[0])
+    shape = program.shapes[step.output]
+    coordinates = [
+        source_coordinates(node, program, axis, value.shape[axis], shape[axis]) for axis in range(len(shape))
+    ]
+    if node.attributes.get("mode", "nearest") == "nearest":
+        changed = [axis for axis in range(len(shape)) if shape[axis] != value.shape[axis]]
+        if not changed:
+            lowering.values[step.output] = value
+        for axis in changed:
+            index = _nearest(node, coordinates[axis], value.shape[axis])
+            value = gather_axis(lowering, step, value, axis, index, last=axis == changed[-1])
+        return
+    source = whole_image(lowering, value)
+    out = lowering.output(step, IMAGE_ORDER)
+    inputs = [source.tensor]
+    for axis, name in ((2, "rows"), (3, "columns")):
+        index, weight = _taps(coordinates[axis], value.shape[axis])
+        inputs.append(lowering.graph.tensor(f"{step.name}.{name}", index.shape, "int32", None, index))
+        inputs.append(
+            lowering.graph.tensor(f"{step.name}.{name}.weight", weight.shape, "float32", None, weight)
+        )
+    scale = float(np.float32(source.scale or 1.0) / np.float32(out.scale or 1.0))
+    lowering.graph.host(
+        step.name, "resize_linear", tuple(inputs), (out.tensor,), {"scale": scale}, step.onnx_nodes
+    )
+
+
+def source_coordinates(node: Node, program: Program, axis: int, size: int, out: int) -> np.ndarray:
+    """Where each output index falls in the input, by the node's coordinate_transformation_mode."""
+    default = "half_pixel" if node.op == "Resize" and node.version >= 11 else "asymmetric"
+    mode = node.attributes.get("coordinate_transformation_mode", default)
+    scales = program.constant(node.input(2) if node.op == "Resize" and node.version >= 11 else node.input(1))
+    scale = float(scales[axis]) if scales is not None and scales.size > axis else out / size
+    index = np.arange(out, dtype=np.float64)
+    if mode == "asymmetric":
+        return index / scale
+    if mode == "align_corners":
+        return index * (size - 1) / (out - 1) if out > 1 else np.zeros(1)
+    if mode == "pytorch_half_pixel" and out == 1:
+        return np.zeros(1)
+    if mode == "half_pixel_symmetric":
+        adjustment = out / (size * scale)
+        return size / 2 * (1 - adjustment) + (index + 0.5) / scale - 0.5
+    return (index + 0.5) / scale - 0.5
+
+
+def _nearest(node: Node, coordinates: np.ndarray, size: int) -> np.ndarray:
+    default = "round_prefer_floor" if node.op == "Resize" and node.version >= 11 else "floor"
+    mode = node.attributes.get("nearest_mode", default)
+    # float32 as ONNX Runtime computes it, so that ties fall the same way
+    x = coordinates.astype(np.float32)
+    index = {
+        "round_prefer_floor": np.ceil(x - np.float32(0.5)),
+        "round_prefer_ceil": np.floor(x + np.float32(0.5)),
+        "floor": np.floor(x),
+        "ceil": np.ceil(x),
+    }[mode]
+    return np.clip(index, 0, size - 1).astype(np.int32)
+
+
+def _taps(coordinates: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices [out, 2] and weights [out, 2] of linear interpolation, clamped at the border."""
+    x = np.clip(coordinates, 0, size - 1)
+    low = np.floor(x).astype(np.int32)
+    high = np.minimum(low + 1, size - 1).astype(np.int32)
+    fraction = (x - low).astype(np.float32)
+    return np.stack([low, high], 1), np.stack([np.float32(1) - fraction, fraction], 1)

@@ -1,0 +1,189 @@
+"""Operators along one axis: softmax, normalisations, reductions, arg max."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from converter.lower.constraints import reduction_axes
+from converter.lower.context import Lowering
+from converter.plan import Step
+from converter.strided import Strided, dense, merged
+
+_EXPONENTIAL_ONE = 32767
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A whole tensor seen as [outer, length, inner] in storage order."""
+
+    value: Strided
+    outer: int
+    length: int
+    inner: int
+
+    @property
+    def attributes(self) -> dict[str, object]:
+        """What every row operator carries."""
+        return {"outer": self.outer, "length": self.length, "inner": self.inner}
+
+
+def rows_of(lowering: Lowering, value: Strided, axes: Sequence[int]) -> Rows:
+    """The value with `axes` as its row; copied to put them last where they do not form one run."""
+    factors = sorted((f for axis in axes for f in merged(value.axes[axis])), key=lambda f: -f[1])
+    run = merged(factors)
+    in_order = list(run) == list(merged(f for axis in axes for f in merged(value.axes[axis])))
+    if not (lowering.is_whole(value) and len(run) <= 1 and in_order):
+        rest = [i for i in range(len(value.axes)) if i not in axes]
+        value = lowering.copy(value, (*rest, *axes), "rows")
+        run = ((math.prod(value.shape[i] for i in axes), 1),)
+    length, inner = run[0] if run else (1, 1)
+    return Rows(value, value.size // (length * inner), length, inner)
+
+
+def lower_softmax(lowering: Lowering, step: Step) -> None:
+    """Softmax over one axis (before opset 13: over all axes from it on), with a constant mask if fused."""
+    node = step.head
+    value = lowering.value(step.source)
+    rank = len(value.axes)
+    axis = int(node.attributes.get("axis", -1 if node.version >= 13 else 1)) % rank
+    axes = (axis,) if node.version >= 13 else tuple(range(axis, rank))
+    rows = rows_of(lowering, value, axes)
+    out = lowering.output_like(step, rows.value)
+    steps = np.arange(256, dtype=np.float64) * (value.scale or 1.0)
+    table = np.rint(_EXPONENTIAL_ONE * np.exp(-steps)).astype(np.int32)
+    inputs = [rows.value.tensor, lowering.graph.tensor(f"{step.name}.exp", (256,), "int32", None, table)]
+    attributes = {**rows.attributes, "scale": float(np.float32(1.0) / np.float32(out.scale or 1.0))}
+    if step.mask:
+        mask = _mask(lowering, step, value)
+        inputs.append(lowering.graph.tensor(f"{step.name}.mask", mask.shape, "int8", None, mask))
+        attributes["mask_rows"] = len(mask)
+    lowering.graph.host(step.name, "softmax", tuple(inputs), (out.tensor,), attributes, step.onnx_nodes)
+
+
+def _mask(lowering: Lowering, step: Step, value: Strided) -> np.ndarray:
+    """Blanked positions [rows, length]: row r of the softmax uses mask row r modulo rows.
+
+    Only for values stored row-major with the softmax along the last axis (others were copied so).
+    """
+    blank = (lowering.program.constants[step.mask] != 0).astype(np.int8)
+    blank = blank.reshape((1,) * (len(value.axes) - blank.ndim) + blank.shape)
+    while blank.ndim > 2 and blank.shape[0] == 1:
+        blank = blank[0]
+    length = value.shape[-1]
+    rows_shape = value.shape[len(value.axes) - blank.ndim : -1]
+    return np.ascontiguousarray(np.broadcast_to(blank, (*rows_shape, length)).reshape(-1, length))
+
+
+def lower_layer_norm(lowering: Lowering, step: Step) -> None:
+    """LayerNormalization and RMSNormalization over the axes from `axis` on."""
+    node = step.head
+    value = lowering.value(node.inputs[0])
+    rank = len(value.axes)
+    axis = int(node.attributes.get("axis", -1)) % rank
+    rows = rows_of(lowering, value, tuple(range(axis, rank)))
+    centre = node.op not in ("RMSNormalization", "SimplifiedLayerNormalization")
+    gamma = _vector(lowering, node.input(1), rows.length, 1.0)
+    beta = _vector(lowering, node.input(2) if centre else "", rows.length, 0.0)
+    _normalise(lowering, step, rows, gamma, beta, centre=centre, per_inner=False)
+
+
+def lower_instance_norm(lowering: Lowering, step: Step) -> None:
+    """InstanceNormalization: every channel of every image over its pixels."""
+    node = step.head
+    value = lowering.value(node.inputs[0])
+    rank, channels = len(value.axes), value.shape[1]
+    order = (0, *range(2, rank), 1)
+    if value.axes != dense("", value.shape, None, order).axes or not lowering.is_whole(value):
+        value = lowering.copy(value, order, "nhwc")
+    length = math.prod(value.shape[2:])
+    rows = Rows(value, value.shape[0], length, channels)
+    gamma = _vector(lowering, node.input(1), channels, 1.0)
+    beta = _vector(lowering, node.input(2), channels, 0.0)
+    _normalise(lowering, step, rows, gamma, beta, centre=True, per_inner=True)
+
+
+def _normalise(
+    lowering: Lowering,
+    step: Step,
+    rows: Rows,
+    gamma: np.ndarray,
+    beta: np.ndarray,
+    *,
+    centre: bool,
+    per_inner: bool,
+) -> None:
+    value = rows.value
+    out = lowering.output_like(step, value)
+    scale = value.scale or 1.0
+    inputs = [value.tensor]
+    for name, data in (("gamma", gamma), ("beta", beta)):
+        inputs.append(lowering.graph.tensor(f"{step.name}.{name}", data.shape, "float32", None, data))
+    attributes = {
+        **rows.attributes,
+        "center": int(centre),
+        "per_inner": int(per_inner),
+        "epsilon": float(step.head.attributes.get("epsilon", 1e-5)),
+        "variance_scale": scale * scale / (rows.length * rows.length),
+        "unit": float(np.float32(scale / rows.length)),
+        "scale": float(np.float32(1.0) / np.float32(out.scale or 1.0)),
+    }
+    lowering.graph.host(step.name, "layer_norm", tuple(inputs), (out.tensor,), attributes, step.onnx_nodes)
+
+
+def _vector(lowering: Lowering, name: str, length: int, default: float) -> np.ndarray:
+    array = lowering.program.constant(name)
+    if array is None:
+        return np.full(length, default, np.float32)
+    return np.ascontiguousarray(np.broadcast_to(array.reshape(-1), (length,)).astype(np.float32))
+
+
+def lower_reduce(lowering: Lowering, step: Step) -> None:
+    """ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes."""
+    node = step.head
+    value = lowering.value(node.inputs[0])
+    axes = reduction_axes(lowering.program, node) or ()
+    rows = rows_of(lowering, value, axes)
+    function = {"ReduceMean": "sum", "GlobalMaxPool": "max"}.get(
+        node.op, node.op.removeprefix("Reduce").lower()
+    )
+    kept = [i for i in range(len(value.axes)) if i not in axes]
+    stored = sorted(kept, key=lambda i: -_stride(rows.value, i))
+    shape = lowering.program.shapes[step.output]
+    keeps = len(shape) == len(value.axes)
+    if keeps:
+        order = [*stored, *axes]
+    else:
+        order = [kept.index(i) for i in stored]
+    out = lowering.output(step, order)
+    ratio = np.float32(value.scale or 1.0) / np.float32(out.scale or 1.0)
+    if node.op == "ReduceMean":
+        ratio = ratio / np.float32(rows.length)
+    attributes = {**rows.attributes, "function": function, "scale": float(ratio)}
+    lowering.graph.host(step.name, "reduce", (rows.value.tensor,), (out.tensor,), attributes, step.onnx_nodes)
+
+
+def _stride(value: Strided, axis: int) -> int:
+    factors = merged(value.axes[axis])
+    return factors[0][1] if factors else 0
+
+
+def lower_arg_max(lowering: Lowering, step: Step) -> None:
+    """ArgMax, ArgMin over one axis: integer indices."""
+    node = step.head
+    value = lowering.value(node.inputs[0])
+    axis = int(node.attributes.get("axis", 0)) % len(value.axes)
+    rest = [i for i in range(len(value.axes)) if i != axis]
+    value = lowering.copy(value, (*rest, axis), "rows")
+    out = lowering.output(step)
+    attributes = {
+        "outer": value.size // value.shape[axis],
+        "length": value.shape[axis],
+        "inner": 1,
+        "select_last": int(node.attributes.get("select_last_index", 0)),
+        "function": "max" if node.op == "ArgMax" else "min",
+    }
+    lowering.graph.host(step.name, "arg_max", (value.tensor,), (out.tensor,), attributes, step.onnx_nodes)

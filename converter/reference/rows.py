@@ -1,0 +1,116 @@
+"""Host layers along one axis, and the interpolation of images: docs/host-ops.md as ONNX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from converter.graph import HostLayer
+from converter.reference.emit import Emit
+
+
+def _rows(emit: Emit, layer: HostLayer) -> tuple[Any, str]:
+    """Attributes, and the first input as [outer, length, inner]."""
+    attributes: Any = layer.attributes
+    shape = (attributes["outer"], attributes["length"], attributes["inner"])
+    return attributes, emit.reshape(emit.flat(layer.inputs[0]), shape)
+
+
+def softmax(emit: Emit, layer: HostLayer) -> None:
+    """rne(f32(e) / f32(sum e) * scale) with e from a table of integers."""
+    attributes, value = _rows(emit, layer)
+    value = emit.cast(value, "int32")
+    blank = None
+    if len(layer.inputs) > 2:
+        mask = np.asarray(emit.tensors[layer.inputs[2]].data).astype(bool)
+        repeats = attributes["outer"] // attributes["mask_rows"]
+        blank = emit.constant(np.tile(mask, (repeats, 1))[:, :, None])
+        value = emit.op("Where", blank, emit.constant(np.int32(-128)), value)
+    largest = emit.op("ReduceMax", value, emit.ints([1]), keepdims=1)
+    exponential = emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Sub", largest, value))
+    if blank is not None:
+        exponential = emit.op("Where", blank, emit.constant(np.int32(0)), exponential)
+    total = emit.op("ReduceSum", exponential, emit.ints([1]), keepdims=1)
+    if blank is not None:  # a row that is masked throughout divides by 1
+        total = emit.op("Max", total, emit.constant(np.int32(1)))
+    share = emit.op("Div", emit.cast(exponential, "float32"), emit.cast(total, "float32"))
+    scaled = emit.op("Mul", share, emit.constant(np.float32(attributes["scale"])))
+    emit.write_dense(layer.outputs[0], emit.saturate(scaled))
+
+
+def layer_norm(emit: Emit, layer: HostLayer) -> None:
+    """Centred (or RMS) normalisation: integer moments, one float64 root, float32 affine."""
+    attributes, value = _rows(emit, layer)
+    x = emit.cast(value, "int64")
+    n = emit.constant(np.int64(attributes["length"]))
+    deviation = emit.op("Mul", x, n)
+    squares = emit.op("ReduceSum", emit.op("Mul", x, x), emit.ints([1]), keepdims=1)
+    spread = emit.op("Mul", squares, n)
+    if attributes["center"]:
+        total = emit.op("ReduceSum", x, emit.ints([1]), keepdims=1)
+        deviation = emit.op("Sub", deviation, total)
+        spread = emit.op("Sub", spread, emit.op("Mul", total, total))
+    variance = emit.op(
+        "Mul", emit.cast(spread, "float64"), emit.constant(np.float64(attributes["variance_scale"]))
+    )
+    root = emit.op("Sqrt", emit.op("Add", variance, emit.constant(np.float64(attributes["epsilon"]))))
+    inverse = emit.cast(emit.op("Div", emit.constant(np.float64(1)), root), "float32")
+    gain = emit.op("Mul", inverse, emit.constant(np.float32(attributes["unit"])))
+    shape = (1, 1, attributes["inner"]) if attributes["per_inner"] else (1, attributes["length"], 1)
+    gamma, beta = (emit.reshape(emit.flat(name), shape) for name in layer.inputs[1:3])
+    normal = emit.op("Mul", emit.cast(deviation, "float32"), gain)
+    affine = emit.op("Add", emit.op("Mul", normal, gamma), beta)
+    scaled = emit.op("Mul", affine, emit.constant(np.float32(attributes["scale"])))
+    emit.write_dense(layer.outputs[0], emit.saturate(scaled))
+
+
+def reduce(emit: Emit, layer: HostLayer) -> None:
+    """sat8(rne(f32(sum or extremum) * scale))."""
+    attributes, value = _rows(emit, layer)
+    op = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}[attributes["function"]]
+    total = emit.op(op, emit.cast(value, "int32"), emit.ints([1]), keepdims=0)
+    emit.write_dense(layer.outputs[0], emit.saturate(emit.scaled(total, attributes["scale"])))
+
+
+def arg_max(emit: Emit, layer: HostLayer) -> None:
+    """Index of the largest (smallest) element of a row."""
+    attributes, value = _rows(emit, layer)
+    op = {"max": "ArgMax", "min": "ArgMin"}[attributes["function"]]
+    index = emit.op(
+        op, emit.cast(value, "int32"), axis=1, keepdims=0, select_last_index=attributes["select_last"]
+    )
+    emit.write_dense(layer.outputs[0], emit.cast(index, "int32"))
+
+
+def gather(emit: Emit, layer: HostLayer) -> None:
+    """out[o, j, i] = x[o, index[j], i]."""
+    _, value = _rows(emit, layer)
+    emit.write_dense(layer.outputs[0], emit.op("Gather", value, emit.flat(layer.inputs[1]), axis=1))
+
+
+def resize_linear(emit: Emit, layer: HostLayer) -> None:
+    """Two taps per axis: columns first, then rows, every step in float32."""
+    attributes: Any = layer.attributes
+    value = emit.cast(emit.dense(layer.inputs[0]), "float32")
+    rows, row_weights, columns, column_weights = layer.inputs[1:5]
+    p, q = emit.tensors[rows].shape[0], emit.tensors[columns].shape[0]
+    value = _interpolated(emit, value, columns, column_weights, 2, (1, 1, q, 1))
+    value = _interpolated(emit, value, rows, row_weights, 1, (1, p, 1, 1))
+    scaled = emit.op("Mul", value, emit.constant(np.float32(attributes["scale"])))
+    emit.write_dense(layer.outputs[0], emit.saturate(scaled))
+
+
+def _interpolated(emit: Emit, value: str, index: str, weight: str, axis: int, shape: tuple[int, ...]) -> str:
+    """x[low] * w0 + x[high] * w1 along one axis."""
+    indices, weights = emit.tensors[index].data, emit.tensors[weight].data
+    assert indices is not None and weights is not None
+    low, high = (
+        emit.op(
+            "Mul",
+            emit.op("Gather", value, emit.constant(indices[:, tap]), axis=axis),
+            emit.constant(weights[:, tap].reshape(shape)),
+        )
+        for tap in (0, 1)
+    )
+    return emit.op("Add", low, high)
