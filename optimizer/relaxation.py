@@ -1,0 +1,150 @@
+"""The trainable form of a schedule: tile extents, loop orders and fusion strengths as tensors.
+
+Every discrete choice is a Gumbel-softmax with straight-through: the forward pass sees one
+candidate, the gradient flows through the softmax.  A tile extent T has one variable x = log T and
+logits -alpha (x - log d_j)^2 over its candidates d_j (Eq. 1-3 in log space: linear distance spans
+seven orders of magnitude and saturates the softmax; `literal` keeps that form for comparison).
+
+Shapes: B restarts, L nodes, V variables per node, J candidates, E fusable edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from converter.dims import DIMS, Dim
+from costmodel.relaxed import ORDERS, RelaxedPoint
+from optimizer.space import LayerSpace
+
+RelaxationForm = Literal["log", "paper"]
+
+VARIABLES: tuple[str, ...] = ("N", "K", "C", "P", "Q", "R", "S", "n", "k", "p", "q")
+"""Scratchpad-tile extents (capitals) and accumulator-tile extents; C R S of the latter follow the former."""
+MOST_CANDIDATES = 48
+ALPHA = 4.0
+
+
+class Choices(NamedTuple):
+    """One batch of samples: extents [B, L, V], order weights [B, L, 3], sigma [B, E]."""
+
+    extents: Tensor
+    order: Tensor
+    sigma: Tensor
+
+
+@dataclass
+class Variables:
+    """Free parameters of all restarts."""
+
+    x: Tensor
+    order: Tensor
+    sigma: Tensor
+
+    def parameters(self) -> list[Tensor]:
+        """For the optimiser."""
+        return [self.x, self.order, self.sigma]
+
+
+class Relaxation:
+    """Candidates of every variable of every node, and how a sample becomes a point of the cost model."""
+
+    def __init__(self, spaces: list[LayerSpace], edges: int, form: RelaxationForm = "log") -> None:
+        self.spaces, self.edges, self.form = spaces, edges, form
+        self.lists = [[_thinned(space.tiles(_dim(v))) for v in VARIABLES] for space in spaces]
+        width = max(len(c) for row in self.lists for c in row)
+        self.candidates = torch.ones(len(spaces), len(VARIABLES), width)
+        self.absent = torch.zeros(len(spaces), len(VARIABLES), width)
+        for i, row in enumerate(self.lists):
+            for j, extents in enumerate(row):
+                self.candidates[i, j, : len(extents)] = torch.tensor(extents, dtype=torch.float32)
+                self.absent[i, j, len(extents) :] = -torch.inf
+        self.log_candidates = self.candidates.log()
+        side = spaces[0].side
+        self.side = float(side)
+        self.depthwise = torch.tensor([s.shape.is_depthwise for s in spaces])
+        self.groups = torch.tensor([float(s.groups_at_once) for s in spaces])
+        self.channels = torch.tensor([float(s.shape.dims.C) for s in spaces])
+        self.packs = torch.tensor([s.packs and s.shape.dims.C <= side for s in spaces])
+        self.divisor = spaces[0].rules.tiling == "divisor"
+
+    def start(self, restarts: int, generator: torch.Generator) -> Variables:
+        """Random extents (uniform in the log), unbiased orders, fusion half open."""
+        top = torch.where(self.absent == 0, self.log_candidates, torch.zeros(())).amax(dim=-1)
+        shape = (restarts, *top.shape)
+        x = torch.rand(shape, generator=generator) * top
+        order = 0.5 * torch.randn((restarts, len(self.spaces), len(ORDERS)), generator=generator)
+        sigma = torch.randn((restarts, self.edges), generator=generator)
+        return Variables(*(t.requires_grad_() for t in (x, order, sigma)))
+
+    def sample(self, v: Variables, tau: float, generator: torch.Generator | None) -> Choices:
+        """One straight-through sample; without a generator the arg-max."""
+        if self.form == "paper":
+            distance = (v.x.exp().unsqueeze(-1) - self.candidates).square() * (1 / ALPHA)
+        else:
+            distance = (v.x.unsqueeze(-1) - self.log_candidates).square()
+        soft, hard = _straight_through(-ALPHA * distance + self.absent, tau, generator)
+        logs = (hard * self.log_candidates).sum(-1).detach()
+        smooth = (soft * self.log_candidates).sum(-1)
+        extents = torch.exp(smooth + (logs - smooth).detach())
+        soft, hard = _straight_through(v.order, tau, generator)
+        order = hard + (soft - soft.detach())
+        pair = torch.stack([v.sigma, torch.zeros_like(v.sigma)], dim=-1)
+        soft, hard = _straight_through(pair, tau, generator)
+        sigma = (hard + (soft - soft.detach()))[..., 0]
+        return Choices(extents, order, sigma)
+
+    def point(self, choices: Choices) -> RelaxedPoint:
+        """Tiles of all levels; spatial factors use as many lanes as the tile fills."""
+        e = dict(zip(VARIABLES, choices.extents.unbind(-1), strict=True))
+        g = self.groups.expand_as(e["K"])
+        one = torch.ones_like(e["K"])
+        inner = {d: torch.minimum(e[d.lower()], e[d]) for d in ("N", "K", "P", "Q")}
+        l2 = {"G": g, **{d: e[d] for d in ("N", "K", "C", "P", "Q", "R", "S")}}
+        l1 = {**l2, **inner}
+        row_c = torch.where(self.depthwise, one, self._block(l2["C"]))
+        col_k = torch.where(self.depthwise, one, self._block(inner["K"]))
+        whole = self.packs & (l2["C"].detach() >= self.channels)
+        room = torch.floor(self.side / self.channels).clamp(min=1)
+        row_s = torch.where(whole, torch.minimum(l2["S"], room), one)
+        rows = _stack({"C": row_c, "S": row_s}, one)
+        cols = _stack({"K": col_k, "G": torch.where(self.depthwise, g, one)}, one)
+        return RelaxedPoint(
+            _stack(l2, one), _stack(l1, one), rows * cols, rows, cols, choices.order, choices.sigma
+        )
+
+    def _block(self, extent: Tensor) -> Tensor:
+        return extent.clamp(max=self.side)
+
+    def indices(self, choices: Choices) -> Tensor:
+        """Integer extents [B, L, V] of a sample."""
+        return choices.extents.detach().round().long()
+
+
+def _straight_through(logits: Tensor, tau: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    """(softmax, one-hot of the arg-max) of the perturbed logits."""
+    if generator is not None:
+        uniform = torch.rand(logits.shape, generator=generator).clamp(1e-9, 1 - 1e-7)
+        logits = logits - torch.log(-torch.log(uniform))
+    soft = torch.softmax(logits / tau, dim=-1)
+    hard = torch.zeros_like(soft).scatter_(-1, soft.argmax(dim=-1, keepdim=True), 1.0)
+    return soft, hard
+
+
+def _stack(extents: dict[str, Tensor], one: Tensor) -> Tensor:
+    return torch.stack([extents.get(d, one) for d in DIMS], dim=-1)
+
+
+def _dim(variable: str) -> Dim:
+    return variable.upper()  # type: ignore[return-value]
+
+
+def _thinned(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """At most MOST_CANDIDATES extents, evenly spread in rank: neighbours differ by little there."""
+    if len(extents) <= MOST_CANDIDATES:
+        return extents
+    step = (len(extents) - 1) / (MOST_CANDIDATES - 1)
+    return tuple(extents[round(i * step)] for i in range(MOST_CANDIDATES))
