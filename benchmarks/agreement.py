@@ -18,6 +18,12 @@ def mean_relative_error(pairs: Pairs) -> float:
     return float(np.mean(np.abs(ours - reference) / scale))
 
 
+def share_within(pairs: Pairs, tolerance: float) -> float:
+    """Share of rows whose relative error is at most `tolerance`."""
+    ours, reference = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
+    return float(np.mean(np.abs(ours - reference) <= tolerance * np.abs(reference)))
+
+
 def kendall_tau(pairs: Pairs) -> float:
     """Kendall's tau-b by merge sort: ties on both sides agree, n log n."""
     ours, reference = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))

@@ -81,7 +81,8 @@ def words_entering(tile: Sequence[int], loops: Iterable[Loop], *, forgets_direct
     otherwise the whole tile is fetched.
 
     `forgets_direction`: releases before 2025 take a step that does not move the tile for a change of
-    direction, so the overlap survives only if the innermost loop of all moves the tile.
+    direction, so the overlap survives only if the innermost loop of all moves the tile, and a tile
+    that jumps back to where it was is fetched again.
     """
     words = total = math.prod(tile)
     jumped = (0,) * len(tile)
@@ -94,7 +95,10 @@ def words_entering(tile: Sequence[int], loops: Iterable[Loop], *, forgets_direct
         if first is None and (any(moved) or forgets_direction):
             first = step
             kept = math.prod(max(0, extent - by) for extent, by in zip(tile, step, strict=True))
-        stays = words if not any(moved) else kept if moved == first else 0
+        if any(moved):
+            stays = kept if moved == first else 0
+        else:
+            stays = 0 if forgets_direction and any(jumped) else words
         total = trips * total - (trips - 1) * stays
         jumped = tuple(a + b for a, b in zip(jumped, step, strict=True))
     return total
