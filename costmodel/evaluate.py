@@ -13,12 +13,14 @@ from functools import cached_property
 from typing import NamedTuple
 
 from converter.graph import Graph, HostLayer, TensorCoreLayer
+from costmodel import rtl
 from costmodel.energy import energy_breakdown
 from costmodel.fusion import Member, boundary, plan_group
 from costmodel.host import host_moves
 from costmodel.latency import roofline
 from costmodel.mapping import Mapping
-from costmodel.nest import layer_traffic
+from costmodel.nest import Nest, layer_traffic
+from costmodel.rtl_work import layer_work
 from costmodel.schedule import FusionGroup, LatencyModel, Profile, Schedule
 from costmodel.shape import LayerShape, Region, shape_of, whole
 from costmodel.target import Target
@@ -45,7 +47,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Cost of one layer: picojoules, cycles, what binds (compute, L1, L2, L3, tile-buffer, host)."""
+    """Cost of one layer: picojoules, cycles, what binds (compute, L1, L2, L3, tile-buffer, issue, host)."""
 
     name: str
     energy_pj: float
@@ -230,7 +232,11 @@ def layer_cost(
             shape, mapping, computed, target, profile, placement, sliding_window=sliding_window
         )
         breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
-        cycles, bound = roofline(traffic.moves, traffic.compute_cycles, traffic.columns, target)
+        if latency == "rtl":
+            work = layer_work(Nest(shape, mapping, computed), target, profile, placement)
+            cycles, bound = rtl.latency(work)
+        else:
+            cycles, bound = roofline(traffic.moves, traffic.compute_cycles, traffic.columns, target)
         numbers = LayerNumbers(sum(breakdown.values()), cycles, bound, traffic.moves, breakdown)
         _cache[key] = numbers
     return numbers

@@ -26,6 +26,7 @@ cross-validated error that reports print (`validation_error`).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -154,6 +155,17 @@ def misses(reuse: Reuse, footprint: Number, capacity: float, sharpness: float) -
     for again, touched in reuse.again:
         times = times * (1 + (again - 1) * lost(touched))
     return reuse.lines * (times - 1 + lost(footprint))
+
+
+#: What an engine is called where reports say what binds.
+BOUND_NAME = {"issue": "issue", "array": "compute", "load": "L3", "store": "L3"}
+
+
+def latency(work: Work) -> tuple[int, str]:
+    """Cycles by the committed coefficients and what binds: `issue`, `compute` or `L3`."""
+    c, _ = calibration()
+    busy = engines(work, c)._asdict()
+    return math.ceil(cycles(work, c)), BOUND_NAME[max(busy, key=lambda engine: float(busy[engine]))]
 
 
 class Stream(NamedTuple):

@@ -17,16 +17,33 @@ from costmodel.rtl import (
     reuse_in_caches,
 )
 from costmodel.schedule import Profile
-from costmodel.shape import LayerShape, extents
+from costmodel.shape import LayerShape
 from costmodel.target import Target
-from costmodel.tiling import Interval, Window, fetched_rows, tile_extents, unclipped_rows
+from costmodel.tiling import tile_extents
 from costmodel.traffic import ALONE, Placement
+
+NOTHING = Reuse(0, ())
 
 
 def is_matmul(shape: LayerShape) -> bool:
     """A matrix product: no kernel, and an image that is one row or one column."""
     d = shape.dims
     return d.R == d.S == 1 and min(d.P, d.Q) == 1
+
+
+def request_bytes(target: Target) -> int:
+    """Most bytes of one row that one DMA request loads."""
+    return max(target.max_bytes, target.side * target.element_bytes)
+
+
+def short_strip(side: int) -> float:
+    """Cycles of a strip of fewer pixels than this (measured: 4.0, 4.4, 7.6, 28 on side 4, 8, 16, 64)."""
+    return max(4, side / 2)
+
+
+def moves_rows(d: int, operand: str) -> bool:
+    """Whether a loop over `d` brings other rows of the operand (kernel taps mostly meet the same pixels)."""
+    return DIMS[d] in RELEVANT[operand] and not (operand == "I" and d in (R, S))
 
 
 def layer_work(
@@ -37,60 +54,46 @@ def layer_work(
     *,
     reload: bool = False,
 ) -> Work:
-    """Exact work of one layer (of a group: over all its tiles) as the emitted program does it.
+    """Work of one layer (of a group: over all its tiles) as the emitted program does it.
 
-    `reload` counts as Gemmini's tiled_conv and tiled_matmul do: every tile loads both operands.
+    `reload` counts as Gemmini's tiled_conv and tiled_matmul do: every tile loads both operands, and
+    outputs are stored once.
     """
     shape, counts = nest.shape, nest.counts
-    total = [c.total for c in counts]
-    trips = [c.l3 for c in counts]
-    e, side = target.element_bytes, target.side
-    request = max(target.max_bytes, side * e)
-    depthwise = shape.is_depthwise
+    depthwise, side, e = shape.is_depthwise, target.side, target.element_bytes
     in_channel, out_channel = (G, G) if depthwise else (C, K)
-
-    rows_of = fetched_rows if profile == "hw" else _box_rows
-    image_rows = rows_of(shape.height, nest.region.P, nest.l2[P], nest.l2[R])
-    image_columns = rows_of(shape.width, nest.region.Q, nest.l2[Q], nest.l2[S])
-    pixels = total[N] * image_rows * image_columns
-    groups = 1 if depthwise else total[G]
-    weight_rows = total[G] * total[C] * total[R] * total[S]
+    total = [c.total for c in counts]
+    resident = placement.weights_are_resident
+    q = nest.quantities(target, profile, resident=resident)
+    w_times = 1 if resident else nest.fetch("W", 1)[0]
+    i_times = nest.fetch("I", 1)[0]
+    pixels = q.input_fills / i_times / total[in_channel]
+    if reload:
+        times = product([counts[d].l3 for d in (N, P, Q)])
+        weight_fills, input_fills = q.weight_fills // w_times * times, q.input_fills // i_times * counts[K].l3
+        spilled = 0
+    else:
+        weight_fills, input_fills = q.weight_fills, q.input_fills
+        spilled = q.spills * target.accumulator_bytes_per_word
+    longest = request_bytes(target)
     weight_columns = nest.l0[G] if depthwise else total[K]
-
-    visits = {"W": product([trips[d] for d in (N, P, Q)]), "I": trips[K]}
-    if not reload:
-        visits = {operand: nest.fetch(operand, 1)[0] for operand in visits}
-    if placement.weights_are_resident:
-        visits["W"] = 1
-    weight_requests = weight_rows * visits["W"]
-    weight_requests *= 1 if depthwise else _pieces(nest, K, request // e)
-    input_requests = pixels * groups * visits["I"] * _pieces(nest, in_channel, request // e)
-    stored_rows = total[N] * total[P] * total[Q] * groups * _pieces(nest, out_channel, side, inner=True)
-    loaded = (
-        weight_rows * weight_columns * visits["W"] + pixels * groups * total[in_channel] * visits["I"]
-    ) * e
-    spilled = (nest.fetch("O", 2)[0] - 1) * total[G] * total[N] * total[K] * total[P] * total[Q]
-    spilled_bytes = 0 if reload else spilled * target.accumulator_bytes_per_word
-
-    reuse, footprint = _reuse(nest, pixels, depthwise=depthwise, element=e, reload=reload)
-    nothing = Reuse(0, ())
+    requests = weight_fills / weight_columns * (1 if depthwise else _pieces(nest, K, longest // e))
+    requests += input_fills / total[in_channel] * _pieces(nest, in_channel, longest // e)
+    stored = q.outputs / total[out_channel] * _pieces(nest, out_channel, side, inner=True)
+    reuse, footprint = _reuse(nest, pixels, e, reload=reload)
+    to_dram = placement.output_to_dram or not placement.output_is_fused
     return Work(
         is_matmul=int(is_matmul(shape)),
         tiles=product([c.l2 for c in counts]),
         array_cycles=_array_cycles(nest, side),
-        requests=weight_requests + input_requests + spilled_bytes / request,
-        loaded_bytes=loaded * e + spilled_bytes,
-        stored_rows=stored_rows + spilled_bytes / request,
-        weights=reuse[0],
-        inputs=nothing if placement.input_is_fused else reuse[1],
-        outputs=reuse[2] if placement.output_to_dram or not placement.output_is_fused else nothing,
+        requests=requests + spilled / longest,
+        loaded_bytes=(weight_fills + input_fills) * e + spilled,
+        stored_rows=stored + spilled / longest,
+        weights=Reuse(reuse[0].lines, ()) if resident else reuse[0],
+        inputs=NOTHING if placement.input_is_fused else reuse[1],
+        outputs=reuse[2] if to_dram else NOTHING,
         footprint=footprint,
     )
-
-
-def _box_rows(window: Window, intervals: tuple[Interval, ...], tile: int, taps: int) -> int:
-    """Rows of bounding boxes, also along an axis whose kernel is 1."""
-    return unclipped_rows(window, extents(intervals), tile, taps)
 
 
 def _pieces(nest: Nest, d: int, size: int, *, inner: bool = False) -> int:
@@ -99,15 +102,9 @@ def _pieces(nest: Nest, d: int, size: int, *, inner: bool = False) -> int:
     return sum(ceil_div(extent, size) * times for extent, times in tile_extents(nest.extents[d][0], tiles))
 
 
-def short_strip(side: int) -> float:
-    """Cycles of a strip of fewer pixels than this (measured: 4.0, 4.4, 7.6, 28 on side 4, 8, 16, 64)."""
-    return max(4, side / 2)
-
-
 def _array_cycles(nest: Nest, side: int) -> float:
     """Strips of the rows of every accumulator tile, for every array block of weights."""
-    dims = nest.shape.dims
-    streamed, other = (Q, P) if dims.Q > 1 else (P, Q)
+    streamed, other = (Q, P) if nest.shape.dims.Q > 1 else (P, Q)
     strips = 0.0
     for extent in nest.extents[streamed]:
         for pixels, times in tile_extents(extent, (nest.l2[streamed], nest.l1[streamed])):
@@ -117,42 +114,40 @@ def _array_cycles(nest: Nest, side: int) -> float:
     return strips * blocks * nest.counts[other].total * nest.counts[N].total
 
 
-def _reuse(
-    nest: Nest, pixels: int, *, depthwise: bool, element: int, reload: bool
-) -> tuple[list[Reuse], Number]:
-    """Cache behaviour of W, I and O under the DRAM loops; the regions of a group are the outermost loops."""
-    counts, dims = nest.counts, nest.shape.dims
-    bounds, full = list(dims), [max(extent) for extent in nest.extents]
-    tile = [min(a, b) for a, b in zip(nest.l2, full, strict=True)]
+def _reuse(nest: Nest, pixels: float, element: int, *, reload: bool) -> tuple[list[Reuse], Number]:
+    """Cache behaviour of W, I and O; `pixels` are those of one pass over all input tiles and groups."""
+    counts, bounds = nest.counts, list(nest.shape.dims)
+    tile = [min(size, max(extent)) for size, extent in zip(nest.l2, nest.extents, strict=True)]
     boxes = product([counts[d].l3 for d in (N, P, Q, R, S)])
-    in_channel, out_channel = (G, G) if depthwise else (C, K)
-    groups = 1 if depthwise else tile[G]
 
     def stream(rows: Number, segment: int, whole: int) -> Stream:
-        return Stream(
-            rows,
-            segment * element,
-            whole * element,
-            min(LINE_BYTES, whole * element),
-            pitch_lines(whole * element),
-        )
+        width = whole * element
+        return Stream(rows, segment * element, width, min(LINE_BYTES, width), pitch_lines(width))
 
-    columns = nest.l0[G] if depthwise else 0
-    streams = (
-        stream(tile[G] * tile[C] * tile[R] * tile[S], columns or tile[K], columns or bounds[K]),
-        stream(groups * pixels / boxes, tile[in_channel], bounds[in_channel]),
-        stream(groups * tile[N] * tile[P] * tile[Q], tile[out_channel], bounds[out_channel]),
-    )
-    segments = (K if not depthwise else -1, in_channel, out_channel)
-    order = [(d, counts[d].l3 / counts[d].regions) for d in reversed(nest.orders[0])]
-    order += [(d, counts[d].regions) for d in (Q, P, N)]
+    weight_rows = tile[G] * tile[C] * tile[R] * tile[S]
+    if nest.shape.is_depthwise:
+        segments = (-1, G, G)
+        streams = (
+            stream(weight_rows, nest.l0[G], nest.l0[G]),
+            stream(pixels / boxes, tile[G], bounds[G]),
+            stream(tile[N] * tile[P] * tile[Q], tile[G], bounds[G]),
+        )
+    else:
+        segments = (K, C, K)
+        streams = (
+            stream(weight_rows, tile[K], bounds[K]),
+            stream(pixels / boxes * tile[G] / counts[G].total, tile[C], bounds[C]),
+            stream(tile[G] * tile[N] * tile[P] * tile[Q], tile[K], bounds[K]),
+        )
     loops = []
-    for d, trips in order:
+    # The regions of a group are the outermost loops.
+    order = [(d, counts[d].l3 / counts[d].regions) for d in reversed(nest.orders[0])]
+    for d, trips in order + [(d, counts[d].regions) for d in (Q, P, N)]:
         if trips > 1:
-            in_segment = tuple(int(d == segment) for segment in segments)
-            in_rows = tuple(
-                int(DIMS[d] in RELEVANT[operand] and d != segment and not (operand == "I" and d in (R, S)))
+            in_segment = [int(d == segment) for segment in segments]
+            in_rows = [
+                int(d != segment and moves_rows(d, operand))
                 for operand, segment in zip(OPERANDS, segments, strict=True)
-            )
+            ]
             loops.append(Loop(trips, in_rows, in_segment, int(DIMS[d] in REDUCTION)))
     return reuse_in_caches(streams, loops, max, reload=reload)
