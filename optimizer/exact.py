@@ -1,17 +1,25 @@
 """Exact search: every canonical mapping, every candidate group, hull dynamic programming.
 
 Optimal among canonical mappings (see `enumerate`), groups of up to `MOST_MEMBERS` layers and the
-group tiles of `options.all_tiles`; the bound it returns holds for exactly that space.
+group tiles of `options.all_tiles`.  Groups are priced lazily: an unpriced group stands in with a
+floor no option of it can beat, the cuts are decided on these optimistic costs, and only groups that
+get chosen are priced.  When all chosen groups are priced the partition is optimal; until then its
+optimistic cost is a lower bound (anytime certificate).
 """
 
 from __future__ import annotations
 
-from optimizer.hull import HullResult
-from optimizer.options import EMPTY, GroupHull, group_runs
-from optimizer.partition import Partition
-from optimizer.problem import Problem, partitioner, value
+import numpy as np
 
-MOST_MEMBERS = 4
+from costmodel.fusion import ScheduleError, plan_group
+from costmodel.schedule import FusionGroup, GroupTile
+from optimizer.hull import HullResult
+from optimizer.options import Choice, GroupHull, group_runs, last_output
+from optimizer.partition import Partition
+from optimizer.problem import Problem, partitioner, spread, value
+
+MOST_MEMBERS = 6
+Layers = tuple[str, ...]
 
 
 def layerwise(problem: Problem) -> HullResult[Partition]:
@@ -22,34 +30,57 @@ def layerwise(problem: Problem) -> HullResult[Partition]:
     return result
 
 
-def exact(problem: Problem, most: int = MOST_MEMBERS) -> tuple[HullResult[Partition], bool]:
-    """The best partition, and whether every candidate group was priced in time."""
-    layerwise(problem)
+def exact(problem: Problem, most: int = MOST_MEMBERS) -> tuple[Partition, float, bool]:
+    """(best partition found, lower bound on the objective in pJ and cycles, whether it is optimal)."""
+    best = layerwise(problem).best
     candidates = problem.candidates(most)
-    hulls: dict[tuple[str, ...], GroupHull] = {}
-    distinct = sorted(set(candidates.values()), key=len)
-    complete = True
-    for done, layers in enumerate(distinct):
-        if problem.out_of_time(0.9):
-            complete = False
-            break
-        problem.say(f"pricing fusion groups: {done} of {len(distinct)} ({'+'.join(layers)})")
-        runs = group_runs(problem.graph, layers, problem.rules.tiling)
-        hulls[layers] = problem.groups.solve(layers, runs, problem.unfused(layers))
-    result = partitioner(problem, spread(candidates, hulls)).best(problem.objective)
-    problem.steps += len(hulls)
-    problem.record(value("edp", result.best.energy, result.best.latency))
-    return result, complete
+    priced: dict[Layers, GroupHull] = {}
+    optimistic = floors(problem, candidates)
+    while True:
+        result = partitioner(problem, spread(candidates, {**optimistic, **priced})).best(problem.objective)
+        chosen = {choice.group.layers for vertex in result.vertices for choice in vertex.choice}
+        wanted = {candidates[layers] for layers in chosen if len(layers) > 1} - set(priced)
+        if not wanted:
+            best = result.best
+            problem.record(value("edp", best.energy, best.latency))
+            return best.choice, result.lower_bound, True
+        for layers in sorted(wanted):
+            if problem.out_of_time():
+                break
+            problem.say(f"pricing fusion group {len(priced) + 1}: {' + '.join(layers)}")
+            runs = group_runs(problem.graph, layers, problem.rules.tiling)
+            priced[layers] = problem.groups.solve(layers, runs, problem.unfused(layers))
+            problem.steps += 1
+        sure = partitioner(problem, spread(candidates, priced)).best(problem.objective).best
+        if value(problem.objective, sure.energy, sure.latency) < value(
+            problem.objective, best.energy, best.latency
+        ):
+            best = sure
+        problem.record(value("edp", best.energy, best.latency))
+        if problem.out_of_time():
+            return best.choice, result.lower_bound, False
 
 
-def spread(
-    candidates: dict[tuple[str, ...], tuple[str, ...]], hulls: dict[tuple[str, ...], GroupHull]
-) -> dict[tuple[str, ...], GroupHull]:
-    """Hulls of all groups from those of the distinct ones."""
-    result = {}
-    for layers, first in candidates.items():
-        hull = hulls.get(first, EMPTY)
-        if len(hull):
-            choices = tuple(choice.renamed(layers) for choice in hull.choices)
-            result[layers] = GroupHull(hull.energy, hull.latency, choices)
-    return result
+def floors(problem: Problem, candidates: dict[Layers, Layers]) -> dict[Layers, GroupHull]:
+    """For every distinct group a cost that none of its options can beat: no halo computed twice,
+    weights loaded once, a scratchpad that holds everything."""
+    found = {}
+    for first in sorted(set(candidates.values())):
+        size = last_output(problem.graph, first)
+        if size is None:
+            continue
+        group = FusionGroup(first, GroupTile(*size))
+        try:
+            plan = plan_group(problem.graph, group)
+        except ScheduleError:
+            continue
+        energy, latency = problem.groups.floor(group, plan)
+        found[first] = GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
+    return found
+
+
+def relaxed_bound(problem: Problem, most: int = MOST_MEMBERS) -> float:
+    """A lower bound in pJ and cycles without pricing any group: floors instead of fused costs."""
+    candidates = problem.candidates(most)
+    hulls = spread(candidates, floors(problem, candidates))
+    return partitioner(problem, hulls).best(problem.objective).lower_bound

@@ -60,6 +60,8 @@ class HullResult(Generic[Choice]):
     best: Solution[Choice]
     lower_bound: float
     solves: int
+    vertices: tuple[Solution[Choice], ...] = ()
+    """Every optimum met on the way: the lower bound rests on these."""
 
 
 def minimise_edp(solve: Callable[[float, float], Solution[Choice]], limit: int = 200) -> HullResult[Choice]:
@@ -74,6 +76,7 @@ def minimise_edp(solve: Callable[[float, float], Solution[Choice]], limit: int =
     """
     least_energy, least_latency = solve(1.0, 1e-12), solve(1e-12, 1.0)
     best = min(least_energy, least_latency, key=lambda s: s.energy * s.latency)
+    met = [least_energy, least_latency]
     solves = 2
     bound = best.energy * best.latency
     # Segments between neighbouring known vertices, each with the corner its half-planes leave open.
@@ -90,6 +93,7 @@ def minimise_edp(solve: Callable[[float, float], Solution[Choice]], limit: int =
         scale = a * left.energy + b * left.latency
         found = solve(a / scale, b / scale)
         solves += 1
+        met.append(found)
         value = (a * found.energy + b * found.latency) / scale
         if value >= 1 - 1e-12:
             continue  # left-right is an edge of the hull: its end points are the optima here
@@ -101,7 +105,7 @@ def minimise_edp(solve: Callable[[float, float], Solution[Choice]], limit: int =
     for left, right, corner in segments:
         del left, right
         bound = min(bound, corner[0] * corner[1])
-    return HullResult(best, bound, solves)
+    return HullResult(best, bound, solves, tuple(met))
 
 
 def _meet(

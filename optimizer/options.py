@@ -174,6 +174,17 @@ class GroupSolver:
             bound = (e[keep], lat[keep])
         return best
 
+    def floor(self, group: FusionGroup, plan: dict[str, Member]) -> tuple[float, float]:
+        """Cost of a group with resident weights and a scratchpad that holds everything."""
+        energy, latency = self._host_cost(group, plan)
+        for name in group.layers:
+            layer = self.graph.by_name[name]
+            if isinstance(layer, TensorCoreLayer):
+                e, lat = self._floor(self._space(layer, plan[name], True))
+                energy += e
+                latency += lat
+        return energy, latency
+
     def _options(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[_Option]:
         """Sets of resident weights that leave room, each with its floor."""
         target = self.rules.target

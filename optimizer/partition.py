@@ -45,7 +45,9 @@ class Partitioner:
         if objective == "edp":
             return minimise_edp(self.solve)
         solution = self.solve(1.0, 1e-9) if objective == "energy" else self.solve(1e-9, 1.0)
-        return HullResult(solution, solution.energy if objective == "energy" else solution.latency, 1)
+        return HullResult(
+            solution, solution.energy if objective == "energy" else solution.latency, 1, (solution,)
+        )
 
     def solve(self, a: float, b: float) -> Solution[Partition]:
         """Exact minimum of a * energy + b * latency."""

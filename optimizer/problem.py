@@ -13,7 +13,7 @@ from costmodel.evaluate import NetworkCost, evaluate
 from costmodel.schedule import FusionModel, LatencyModel, Schedule
 from optimizer.fronts import FrontCache, minkowski
 from optimizer.groups import candidate_groups, signature
-from optimizer.options import GroupHull, GroupSolver
+from optimizer.options import EMPTY, GroupHull, GroupSolver
 from optimizer.partition import Objective, Partition, Partitioner, ordered
 from optimizer.result import HistoryPoint
 from optimizer.space import Rules
@@ -123,3 +123,16 @@ def value(objective: Objective, energy: float, latency: float) -> float:
 def partitioner(problem: Problem, fused: dict[tuple[str, ...], GroupHull]) -> Partitioner:
     """Over all layers alone and the given groups."""
     return Partitioner(problem.graph, {**problem.alone, **fused})
+
+
+def spread(
+    candidates: dict[tuple[str, ...], tuple[str, ...]], hulls: dict[tuple[str, ...], GroupHull]
+) -> dict[tuple[str, ...], GroupHull]:
+    """Hulls of all groups from those of the distinct ones."""
+    result = {}
+    for layers, first in candidates.items():
+        hull = hulls.get(first, EMPTY)
+        if len(hull):
+            choices = tuple(choice.renamed(layers) for choice in hull.choices)
+            result[layers] = GroupHull(hull.energy, hull.latency, choices)
+    return result

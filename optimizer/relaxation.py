@@ -5,11 +5,16 @@ candidate, the gradient flows through the softmax.  A tile extent T has one vari
 logits -alpha (x - log d_j)^2 over its candidates d_j (Eq. 1-3 in log space: linear distance spans
 seven orders of magnitude and saturates the softmax; `literal` keeps that form for comparison).
 
+A fused pair walks one grid: where sigma is one, the producer's tile along N, P and Q *is* the input
+box of the consumer's tile (Eq. 25-26 by construction rather than by penalty), so gradients of every
+member's cost reach the one tile of the group's last layer.
+
 Shapes: B restarts, L nodes, V variables per node, J candidates, E fusable edges.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -26,6 +31,8 @@ VARIABLES: tuple[str, ...] = ("N", "K", "C", "P", "Q", "R", "S", "n", "k", "p", 
 """Scratchpad-tile extents (capitals) and accumulator-tile extents; C R S of the latter follow the former."""
 MOST_CANDIDATES = 48
 ALPHA = 4.0
+CHAIN = 4
+"""Fused edges over which a group tile is handed back within one step."""
 
 
 class Choices(NamedTuple):
@@ -52,8 +59,19 @@ class Variables:
 class Relaxation:
     """Candidates of every variable of every node, and how a sample becomes a point of the cost model."""
 
-    def __init__(self, spaces: list[LayerSpace], edges: int, form: RelaxationForm = "log") -> None:
-        self.spaces, self.edges, self.form = spaces, edges, form
+    def __init__(
+        self, spaces: list[LayerSpace], edges: Sequence[tuple[int, int]], form: RelaxationForm = "log"
+    ) -> None:
+        self.spaces, self.edges, self.form = spaces, tuple(edges), form
+        self.source = torch.tensor([e[0] for e in edges], dtype=torch.long)
+        self.sink = torch.tensor([e[1] for e in edges], dtype=torch.long)
+        self.windows = {"P": [s.shape.height for s in spaces], "Q": [s.shape.width for s in spaces]}
+        self.steps = {d: _column(w.stride for w in ws)[self.sink] for d, ws in self.windows.items()}
+        self.reach = {
+            d: _column((w.kernel - 1) * w.dilation + 1 for w in ws)[self.sink]
+            for d, ws in self.windows.items()
+        }
+        self.size = {d: _column(s.shape.dims[d] for s in spaces)[self.source] for d in ("N", "P", "Q")}  # type: ignore[index]
         self.lists = [[_thinned(space.tiles(_dim(v))) for v in VARIABLES] for space in spaces]
         width = max(len(c) for row in self.lists for c in row)
         self.candidates = torch.ones(len(spaces), len(VARIABLES), width)
@@ -77,7 +95,7 @@ class Relaxation:
         shape = (restarts, *top.shape)
         x = torch.rand(shape, generator=generator) * top
         order = 0.5 * torch.randn((restarts, len(self.spaces), len(ORDERS)), generator=generator)
-        sigma = torch.randn((restarts, self.edges), generator=generator)
+        sigma = 2.0 * torch.randn((restarts, len(self.edges)), generator=generator)
         return Variables(*(t.requires_grad_() for t in (x, order, sigma)))
 
     def sample(self, v: Variables, tau: float, generator: torch.Generator | None) -> Choices:
@@ -100,6 +118,8 @@ class Relaxation:
     def point(self, choices: Choices) -> RelaxedPoint:
         """Tiles of all levels; spatial factors use as many lanes as the tile fills."""
         e = dict(zip(VARIABLES, choices.extents.unbind(-1), strict=True))
+        if self.edges:
+            e.update(self._on_one_grid(e, choices.sigma))
         g = self.groups.expand_as(e["K"])
         one = torch.ones_like(e["K"])
         inner = {d: torch.minimum(e[d.lower()], e[d]) for d in ("N", "K", "P", "Q")}
@@ -115,6 +135,28 @@ class Relaxation:
         return RelaxedPoint(
             _stack(l2, one), _stack(l1, one), rows * cols, rows, cols, choices.order, choices.sigma
         )
+
+    def _on_one_grid(self, e: dict[str, Tensor], sigma: Tensor) -> dict[str, Tensor]:
+        """Tiles along N, P, Q after handing group tiles back from consumers to producers."""
+        tied = {}
+        for d in ("N", "P", "Q"):
+            own = e[d].log()
+            tile = own
+            for _ in range(CHAIN):
+                need = tile[:, self.sink]
+                if d != "N":
+                    need = torch.log((need.exp() - 1) * self.steps[d] + self.reach[d])
+                need = torch.minimum(need, self.size[d].log())
+                # Several fused consumers: the largest need decides.
+                pulled = torch.full_like(own, -1.0).scatter_reduce(
+                    1, self.source.expand_as(need), torch.where(sigma > 0.5, need, -1.0), "amax"
+                )
+                strength = torch.zeros_like(own).scatter_reduce(
+                    1, self.source.expand_as(sigma), sigma, "amax"
+                )
+                tile = torch.where(pulled >= 0, own + strength * (pulled - own), own)
+            tied[d] = tile.exp()
+        return tied
 
     def _block(self, extent: Tensor) -> Tensor:
         return extent.clamp(max=self.side)
@@ -136,6 +178,10 @@ def _straight_through(logits: Tensor, tau: float, generator: torch.Generator | N
 
 def _stack(extents: dict[str, Tensor], one: Tensor) -> Tensor:
     return torch.stack([extents.get(d, one) for d in DIMS], dim=-1)
+
+
+def _column(values: Iterable[float]) -> Tensor:
+    return torch.tensor([float(v) for v in values])
 
 
 def _dim(variable: str) -> Dim:

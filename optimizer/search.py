@@ -6,9 +6,9 @@ from converter.graph import Graph
 from costmodel.schedule import FusionModel, LatencyModel, Profile, Schedule
 from costmodel.target import Target
 from optimizer.candidates import Tiling
-from optimizer.exact import exact, layerwise
+from optimizer.exact import exact, layerwise, relaxed_bound
 from optimizer.partition import Objective
-from optimizer.problem import MethodName, Problem, Progress, value
+from optimizer.problem import MethodName, Problem, Progress
 from optimizer.result import BoundKind, SearchResult
 from optimizer.space import Rules
 
@@ -78,14 +78,14 @@ def optimize(
 
 def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundKind]:
     scale = 1e-6 if problem.objective == "edp" else 1.0
-    if method in ("exact", "gradient") and problem.fusion:  # gradient: follows
-        result, complete = exact(problem)
-        kind: BoundKind = "proven" if complete else "relaxed"
-        return problem.schedule(result.best.choice), result.lower_bound * scale, kind
-    if method in ("layerwise", "exact", "gradient"):
+    if method == "layerwise" or not problem.fusion:
         alone = layerwise(problem)
         return problem.schedule(alone.best.choice), alone.lower_bound * scale, "proven"
+    if method == "exact":
+        partition, bound, complete = exact(problem)
+        return problem.schedule(partition), bound * scale, "proven" if complete else "relaxed"
+    if method == "gradient":
+        from optimizer.joint import gradient
+
+        return problem.schedule(gradient(problem)), relaxed_bound(problem) * scale, "relaxed"
     raise ValueError(f"unknown method {method!r}")
-
-
-__all__ = ["optimize", "value"]

@@ -1,0 +1,204 @@
+"""The paper's method: gradient descent over tiles, orders and fusion strengths of all layers at once.
+
+All restarts and all distinct layers are one tensor program per step.  Loss per restart:
+log(sum E) + log(sum L) + lambda * penalties, so one scalar couples the layers of a network.
+
+Schedules over the run (f goes from 0 to 1):
+    tau     1 -> 0.1        geometric: Gumbel-softmax temperature
+    beta    5 -> 50         geometric: sharpness of the maximum in the latency
+    lambda  1 -> 10         geometric: weight of the penalties
+    rate    0.1 (Adam), extents in the log; sigma starts at a random pattern per restart (restart r
+            fuses a share r/B of the edges), is held for the first half so that tiles and orders
+            settle on a grid that serves the pattern, and moves with them from then on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from costmodel.relaxed import Edge, Node, RelaxedModel
+from costmodel.schedule import GroupTile
+from optimizer.network import RelaxedNetwork, relaxed_network
+from optimizer.problem import Problem
+from optimizer.relaxation import VARIABLES, Choices, Relaxation, RelaxationForm, Variables
+from optimizer.space import LayerSpace
+
+RATE = 0.1
+SIGMA_START = 2.0
+HELD = 0.5
+PATIENCE = 60
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much to search."""
+
+    restarts: int = 32
+    steps: int = 200
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A fusion group that descent arrived at, with its group tile."""
+
+    layers: tuple[str, ...]
+    tile: GroupTile
+
+
+@dataclass
+class Descent:
+    """Where descent ended: integer extents [B, L, V], orders [B, L], fused edges [B, E]."""
+
+    network: RelaxedNetwork
+    extents: Tensor
+    order: Tensor
+    fused: Tensor
+    loss: Tensor
+    feasible: Tensor
+    relaxation: Relaxation
+
+
+def schedule_at(f: float) -> tuple[float, float, float]:
+    """(tau, beta, lambda) at progress f."""
+    return float(0.1**f), float(5 * 10**f), float(10**f)
+
+
+def descend(problem: Problem, effort: Effort, form: RelaxationForm = "log") -> Descent:
+    """Run the descent; deterministic for a seed unless a time budget cuts it short."""
+    threads = torch.get_num_threads()
+    # The tensors of a step are small: a second thread costs more in synchronisation than it saves.
+    torch.set_num_threads(1)
+    try:
+        return _descend(problem, effort, form)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
+    rules = problem.rules
+    network = relaxed_network(problem.graph, problem.fusion)
+    spaces = [LayerSpace.alone(shape, rules) for shape in network.shapes]
+    model = RelaxedModel(
+        [
+            Node(shape, repeat, needed)
+            for shape, repeat, needed in zip(network.shapes, network.repeats, network.needed, strict=True)
+        ],
+        [Edge(*edge) for edge in network.edges],
+        rules.target,
+        rules.profile,
+        fusion_model=problem.fusion_model,
+    )
+    relaxation = Relaxation(spaces, network.edges, form)
+    generator = torch.Generator().manual_seed(problem.seed)
+    variables = relaxation.start(effort.restarts, generator)
+    _open_fusion(variables, generator)
+    optimizer = torch.optim.Adam(
+        [{"params": [variables.x, variables.order]}, {"params": [variables.sigma], "lr": 0.0}], lr=RATE
+    )
+    rule_names = ["mapping", "array", "memory", "buffer", "grid"]
+    if not rules.hw:
+        rule_names.append("final")
+
+    best = float("inf")
+    stale = 0
+    for step in range(effort.steps):
+        # A budget shortens the schedules as a whole: temperature always ends cold.
+        f = max(step / effort.steps, _time_share(problem))
+        if f >= 1:
+            break
+        tau, beta, weight = schedule_at(f)
+        optimizer.param_groups[1]["lr"] = 0.0 if f < HELD else RATE / 2
+        cost = model(relaxation.point(relaxation.sample(variables, tau, generator)), beta)
+        penalty = sum((cost.penalties[name] for name in rule_names), torch.zeros(()))
+        loss = _objective(problem, cost.total_energy_pj, cost.total_latency_cycles) + weight * penalty
+        optimizer.zero_grad()
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        problem.steps += 1
+        if step % 10 == 9:
+            feasible = float((penalty < 1e-6).float().mean())
+            problem.say(f"gradient step {step + 1} of {effort.steps}: {feasible:.0%} of restarts feasible")
+            lowest = float(loss.min())
+            stale = 0 if lowest < best - 1e-3 else stale + 10
+            best = min(best, lowest)
+            if stale >= PATIENCE and f > HELD + 0.25:
+                break
+
+    with torch.no_grad():
+        choices = relaxation.sample(variables, 0.1, None)
+        point = relaxation.point(choices)
+        cost = model(point)
+        penalty = sum((cost.penalties[name] for name in rule_names), torch.zeros(()))
+        loss = _objective(problem, cost.total_energy_pj, cost.total_latency_cycles) + 10 * penalty
+    return Descent(
+        network,
+        _integers(choices, point.l2, point.l1),
+        choices.order.argmax(dim=-1),
+        choices.sigma > 0.5,
+        loss,
+        penalty < 1e-6,
+        relaxation,
+    )
+
+
+def _time_share(problem: Problem) -> float:
+    """Half of a time budget is for descent, the rest for decoding and polish."""
+    if problem.time_budget is None:
+        return 0.0
+    return problem.seconds / (0.5 * problem.time_budget)
+
+
+def _open_fusion(variables: Variables, generator: torch.Generator) -> None:
+    restarts = variables.sigma.shape[0]
+    share = torch.linspace(0, 1, restarts).unsqueeze(1)
+    fused = torch.rand(variables.sigma.shape, generator=generator) < share
+    with torch.no_grad():
+        variables.sigma.copy_(torch.where(fused, SIGMA_START, -SIGMA_START))
+
+
+def _objective(problem: Problem, energy: Tensor, latency: Tensor) -> Tensor:
+    if problem.objective == "energy":
+        return energy.log()
+    if problem.objective == "latency":
+        return latency.log()
+    return energy.log() + latency.log()
+
+
+def _integers(choices: Choices, l2: Tensor, l1: Tensor) -> Tensor:
+    """Extents in the order of VARIABLES, group tiles handed back."""
+    from converter.dims import DIMS
+
+    level = {False: l2, True: l1}
+    columns = [level[v.islower()][..., DIMS.index(v.upper())] for v in VARIABLES]  # type: ignore[arg-type]
+    return torch.stack(columns, dim=-1).round().long().clamp(min=1)
+
+
+def proposals(problem: Problem, descent: Descent, most: int) -> list[Proposal]:
+    """Groups that restarts agreed on, most frequent (then best restart) first."""
+    network = descent.network
+    edge_of = network.edge_of()
+    tile_at = {d: VARIABLES.index(d) for d in ("N", "P", "Q")}
+    count: Counter[Proposal] = Counter()
+    for r in torch.argsort(descent.loss).tolist():
+        fused = descent.fused[r].tolist()
+        joined = [pair for pair, edge in edge_of.items() if fused[edge]]
+        for layers in _components(joined, problem):
+            while len(layers) > most:
+                layers = layers[1:]
+            extents = descent.extents[r, network.node_of[layers[-1]]].tolist()
+            tile = GroupTile(*(extents[tile_at[d]] for d in ("N", "P", "Q")))
+            count[Proposal(layers, tile)] += 1
+    return [proposal for proposal, _ in count.most_common()]
+
+
+def _components(pairs: list[tuple[str, str]], problem: Problem) -> list[tuple[str, ...]]:
+    """Connected layers in graph order."""
+    import networkx as nx
+
+    position = {layer.name: i for i, layer in enumerate(problem.graph.layers)}
+    joined = nx.Graph(pairs)
+    return [tuple(sorted(c, key=position.__getitem__)) for c in nx.connected_components(joined)]

@@ -1,0 +1,136 @@
+"""Discrete polish of a partition: exact mappings at the fusion at hand, and local moves on the fusion.
+
+Each move touches one group (merge with a neighbour, drop an end, next tile up or down); only that
+group is priced again, at the best mappings of its members, and the cuts of the whole graph are
+decided again by dynamic programming.  Every layer alone is always among the choices, so the result
+is never worse than layer-wise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from costmodel.schedule import GroupTile
+from optimizer import candidates
+from optimizer.groups import fusable_producers
+from optimizer.hull import HullResult
+from optimizer.options import EMPTY, GroupHull, group_runs, last_output, merge
+from optimizer.partition import Partition
+from optimizer.problem import Problem, partitioner, spread, value
+
+Layers = tuple[str, ...]
+
+
+class Polish:
+    """Prices groups and tiles on demand and keeps the best of each group."""
+
+    def __init__(self, problem: Problem, most: int) -> None:
+        self.problem = problem
+        self.candidates = problem.candidates(most)
+        self.hulls: dict[Layers, GroupHull] = {}
+        self.tried: set[tuple[Layers, GroupTile]] = set()
+        self.joins = {
+            (producer, layer.name)
+            for layer in problem.graph.layers
+            for producer in fusable_producers(problem.graph, layer, adds=problem.rules.hw)
+        }
+
+    def propose(self, layers: Layers, tiles: Iterable[GroupTile]) -> bool:
+        """Price a group at some tiles; True if something new was tried."""
+        first = self.candidates.get(layers)
+        if first is None:
+            return False
+        size = last_output(self.problem.graph, first)
+        if size is None:
+            return False
+        fresh = []
+        for tile in tiles:
+            clipped = GroupTile(*(min(a, b) for a, b in zip((tile.N, tile.P, tile.Q), size, strict=True)))
+            if (first, clipped) not in self.tried:
+                self.tried.add((first, clipped))
+                fresh.append(clipped)
+        if not fresh:
+            return False
+        runs = group_runs(self.problem.graph, first, self.problem.rules.tiling, fresh)
+        found = self.problem.groups.solve(first, runs, self.problem.unfused(first))
+        self.hulls[first] = merge((self.hulls.get(first, EMPTY), found))
+        return True
+
+    def best(self) -> HullResult[Partition]:
+        """Cut the graph again."""
+        fused = spread(self.candidates, self.hulls)
+        return partitioner(self.problem, fused).best(self.problem.objective)
+
+    def run(self, rounds: int = 12) -> HullResult[Partition]:
+        """Moves until none helps (or time is up)."""
+        problem = self.problem
+        best = self.best()
+        for _ in range(rounds):
+            if problem.out_of_time():
+                break
+            problem.record(value("edp", best.best.energy, best.best.latency))
+            new = False
+            for layers, tiles in self._moves(best.best.choice):
+                if problem.out_of_time():
+                    break
+                new |= self.propose(layers, tiles)
+                problem.steps += 1
+            if not new:
+                break
+            best = self.best()
+        problem.record(value("edp", best.best.energy, best.best.latency))
+        return best
+
+    def _moves(self, partition: Partition) -> list[tuple[Layers, list[GroupTile]]]:
+        """Distinct neighbours of a partition: (group, tiles to try)."""
+        graph = self.problem.graph
+        position = {layer.name: i for i, layer in enumerate(graph.layers)}
+        group_of = {name: choice.group.layers for choice in partition for name in choice.group.layers}
+        moves: dict[Layers, list[GroupTile]] = {}
+        for choice in partition:
+            layers, tile = choice.group.layers, choice.group.tile
+            if tile is None:
+                continue
+            first = self.candidates.get(layers, layers)
+            moves.setdefault(first, []).extend(self._nearby(first, tile))
+            for shorter in (layers[1:], layers[:-1]):
+                if len(shorter) > 1 and shorter in self.candidates:
+                    moves.setdefault(self.candidates[shorter], []).extend(self._coarse(shorter))
+        for producer, consumer in sorted(self.joins):
+            a, b = group_of[producer], group_of[consumer]
+            if a == b:
+                continue
+            for joined in {a + b, (*a, consumer), (producer, *b)}:
+                members = tuple(sorted(joined, key=position.__getitem__))
+                if members in self.candidates:
+                    moves.setdefault(self.candidates[members], []).extend(self._coarse(members))
+        return list(moves.items())
+
+    def _nearby(self, layers: Layers, tile: GroupTile) -> list[GroupTile]:
+        """One candidate up and down in height and width."""
+        size = last_output(self.problem.graph, layers)
+        if size is None:
+            return []
+        tiling = self.problem.rules.tiling
+        heights = _around(candidates.extents(size[1], tiling), tile.P)
+        widths = _around(candidates.extents(size[2], tiling), tile.Q)
+        return [GroupTile(tile.N, p, q) for p in heights for q in widths]
+
+    def _coarse(self, layers: Layers) -> list[GroupTile]:
+        """The whole output, and full-width tiles of halved heights."""
+        size = last_output(self.problem.graph, layers)
+        if size is None:
+            return []
+        n, p, q = size
+        extents = candidates.extents(p, self.problem.rules.tiling)
+        heights = {p}
+        share = 2
+        while share <= p:
+            heights.add(min(extents, key=lambda e: abs(e - p / share)))
+            share *= 2
+        return [GroupTile(batch, h, q) for batch in {1, n} for h in sorted(heights, reverse=True)]
+
+
+def _around(extents: tuple[int, ...], at: int) -> list[int]:
+    nearest = min(range(len(extents)), key=lambda i: abs(extents[i] - at))
+    return list(extents[max(0, nearest - 1) : nearest + 2])
