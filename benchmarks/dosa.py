@@ -57,7 +57,8 @@ def main(arguments: list[str]) -> int:
     for name, pairs in (("energy", energy), ("cycles", cycles)):
         print(f"{name:<10}{share_within(pairs, 1e-3):>14.4f}{share_within(pairs, 1e-2):>12.4f}")
     print(
-        f"energy_mape={100 * mean_relative_error(energy):.5f} cycle_mape={100 * mean_relative_error(cycles):.5f} "
+        f"energy_mape={100 * mean_relative_error(energy):.5f} "
+        f"cycle_mape={100 * mean_relative_error(cycles):.5f} "
         f"tau_energy={kendall_tau(energy):.6f} tau_latency={kendall_tau(cycles):.6f} rows={len(energy)}"
     )
     return 0

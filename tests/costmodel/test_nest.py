@@ -1,0 +1,105 @@
+"""Closed-form traffic against an interpreter of the loop nest, ragged tiles and any order included."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from converter.dims import DIMS, Dims
+from costmodel.mapping import Mapping
+from costmodel.nest import layer_traffic
+from costmodel.shape import LayerShape, Region, whole
+from costmodel.target import load_target
+from costmodel.tiling import Window
+from costmodel.traffic import Placement
+from tests.costmodel.loop_nest import Walk
+from tests.costmodel.strategies import layer_shapes, mappings
+
+SMALL = load_target("gemmini-small")
+
+
+def walk(shape, mapping, region):
+    """Run the interpreter over all regions (one run per group tile)."""
+    result = Walk(shape, mapping, SMALL.side)
+    largest = {d: shape.dims[d] for d in DIMS}
+    for d, axis in zip("NPQ", region, strict=True):
+        largest[d] = max(b - a for a, b in axis)
+    for n in region.N:
+        for p in region.P:
+            for q in region.Q:
+                bounds = {d: (0, shape.dims[d]) for d in DIMS} | {"N": n, "P": p, "Q": q}
+                result.run(bounds, largest)
+    return result
+
+
+def moved(traffic, level, role, direction, memory=None):
+    return sum(
+        m.bytes
+        for m in traffic.moves
+        if (m.level, m.role, m.direction) == (level, role, direction) and memory in (None, m.memory)
+    )
+
+
+@st.composite
+def regions(draw, dims):
+    axes = []
+    for bound in (dims.N, dims.P, dims.Q):
+        starts = draw(st.lists(st.integers(0, bound - 1), min_size=1, max_size=2))
+        axes.append(tuple((start, draw(st.integers(start + 1, bound))) for start in starts))
+    return Region(*axes)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_hw_traffic_is_what_the_nest_does(data):
+    shape = data.draw(layer_shapes(groups=False))
+    fused = data.draw(st.booleans())
+    region = data.draw(regions(shape.dims)) if fused else whole(shape.dims)
+    largest = {d: max(b - a for a, b in axis) for d, axis in zip("NPQ", region, strict=True)}
+    mapping = data.draw(mappings(shape._replace(dims=shape.dims.replace(largest))))
+    traffic = layer_traffic(shape, mapping, region, SMALL, "hw", Placement(output_is_fused=fused))
+    seen = walk(shape, mapping, region)
+    counts = seen.counts
+    assert moved(traffic, "L3", "W", "read") == counts["W dram"]
+    assert moved(traffic, "L3", "I", "read") == counts["I dram"]
+    assert moved(traffic, "L2", "W", "read") == counts["W array"]
+    assert moved(traffic, "L2", "I", "read") == counts["I array"]
+    assert moved(traffic, "L3", "bias", "read") == 4 * counts["bias"] * shape.has_bias
+    assert moved(traffic, "L3", "psum", "write") == 4 * counts["O spill"]
+    assert moved(traffic, "L3", "psum", "read") == 4 * counts["O refill"]
+    assert moved(traffic, "L1", "psum", "write") == 4 * (counts["updates"] + counts["O spill"])
+    assert traffic.compute_cycles == seen.cycles
+    outputs = moved(traffic, "L3", "O", "write", "tile-buffer" if fused else "dram")
+    assert outputs == counts["O final"]
+
+
+def test_hand_computed_layer():
+    """A 4-channel 3x3 convolution in two row tiles: weights twice, halo refetched, padding free."""
+    window = Window(3, 1, 1, 1, 8)
+    shape = LayerShape(Dims(K=8, C=4, P=8, Q=8, R=3, S=3), window, window, False, True)
+    l2 = Dims(K=8, C=4, P=4, Q=8, R=3, S=3)
+    order = ("G", "N", "P", "Q", "K", "C", "R", "S")
+    mapping = Mapping(
+        l2, Dims(K=8, C=4, P=2, Q=8, R=3, S=3), Dims(K=8, C=4, P=2, Q=8), Dims(C=4), Dims(K=8), order
+    )
+    traffic = layer_traffic(shape, mapping, whole(shape.dims), SMALL, "hw")
+    assert moved(traffic, "L3", "W", "read") == 8 * 4 * 9  # P is irrelevant to W and innermost
+    assert moved(traffic, "L3", "I", "read") == 4 * (5 + 5) * 8  # rows 0-4 and 3-7
+    assert moved(traffic, "L3", "O", "write") == 8 * 64
+    assert moved(traffic, "L3", "bias", "read") == 4 * 8 * 4 * (2 * 8 // 16)  # 4 tiles of 16 pixels
+    assert moved(traffic, "L3", "psum", "write") == 0
+    assert traffic.compute_cycles == 64 * 9
+
+
+@pytest.mark.parametrize(
+    "innermost, weights, inputs, spills", [("P", 1, 2, 1), ("K", 2, 1, 1), ("C", 2, 2, 0)]
+)
+def test_innermost_loop_is_the_stationary_one(innermost, weights, inputs, spills):
+    window = Window(1, 1, 1, 0, 4)
+    shape = LayerShape(Dims(K=8, C=8, P=4), window, Window(1, 1, 1, 0, 1), False, False)
+    half = Dims(K=4, C=4, P=2)
+    order = (*(d for d in DIMS if d != innermost), innermost)
+    mapping = Mapping(half, half, Dims(K=4, C=4, P=2), Dims(C=4), Dims(K=4), order)
+    traffic = layer_traffic(shape, mapping, whole(shape.dims), SMALL, "hw")
+    assert moved(traffic, "L3", "W", "read") == 64 * weights
+    assert moved(traffic, "L3", "I", "read") == 32 * inputs
+    assert moved(traffic, "L3", "psum", "write") == 4 * 32 * spills
