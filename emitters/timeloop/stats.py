@@ -38,21 +38,18 @@ def read_stats(path: Path) -> Stats:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise StatsError(f"{path}: cannot read: {error.strerror}") from error
+    levels = lines[: lines.index("Networks")] if "Networks" in lines else lines
     level = space = ""
     values: dict[tuple[str, str, str], float] = {}
-    cycles = None
-    for line in lines:
+    for line in levels:
         if heading := _HEADING.match(line):
             level, space = heading[1], ""
-        elif line == "Networks":
-            level = ""
         elif found := _SPACE.match(line):
             space = found[1]
         elif (value := _VALUE.match(line)) and level:
             values[level, space, value[1]] = float(value[2])
-        elif line.startswith("Cycles: "):
-            cycles = int(line.split()[1])
-    if cycles is None or not values:
+    totals = [line.split()[1] for line in lines if line.startswith("Cycles: ")]
+    if not totals or not values:
         raise StatsError(f"{path}: no `Cycles:` line or no levels: not a stats file of timeloop-model")
     accesses = {}
     for name, operand, key in values:
@@ -65,4 +62,4 @@ def read_stats(path: Path) -> Stats:
             accesses[name, operand] = (reads, fills + updates)
     # The summary line has two decimals of a microjoule, too few for small layers; the levels have more.
     energy = sum(value for (_, _, key), value in values.items() if key == "Energy (total)")
-    return Stats(cycles, energy, accesses)
+    return Stats(int(totals[0]), energy, accesses)

@@ -26,7 +26,7 @@ with (Path(__file__).parent / "recorded.csv").open() as file:
     RECORDED = list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("row", RECORDED, ids=lambda row: f"{row['target']} {row['dims']}")
+@pytest.mark.parametrize("row", RECORDED, ids=lambda row: f"{row['layer']} {row['target']}")
 def test_recorded_counts_cycles_and_energy(row: dict[str, str]) -> None:
     schedule = schedule_of(row)
     (unit,) = units_of(schedule)
@@ -66,6 +66,33 @@ def test_timeloop_accepts_imperfect_factors_without_warnings(schedule: Schedule)
         index = emit(schedule, Path(folder))
         (result,) = compare(schedule, index, Path(folder), Path(MODEL))
     assert result.problem == "" and result.passes
+
+
+@needs_timeloop
+@pytest.mark.slow
+@pytest.mark.parametrize("fusion", [False, True])
+@pytest.mark.parametrize("target", ["gemmini-large", "gemmini-small"])
+@pytest.mark.parametrize("network", ["resnet18", "mobilenetv1", "gpt3-block"])
+def test_networks_on_the_real_timeloop(tmp_path: Path, network: str, target: str, fusion: bool) -> None:
+    """Every layer runs without a warning; where tiles divide, everything is equal."""
+    from costmodel.target import load_target
+    from optimizer import optimize
+    from samples.graphs import graph_of
+
+    assert MODEL is not None
+    found = optimize(
+        graph_of(network),
+        load_target(target),
+        profile="dosa",
+        method="exact",
+        fusion=fusion,
+        tiling="divisor",
+    )
+    index = emit(found.schedule, tmp_path)
+    results = compare(found.schedule, index, tmp_path, Path(MODEL))
+    assert {result.layer for result in results} == set(found.schedule.mappings)
+    wrong = [r for r in results if r.status != "equal" and not (fusion and r.status == "estimated")]
+    assert wrong == []
 
 
 @needs_timeloop

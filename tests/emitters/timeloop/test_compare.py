@@ -1,0 +1,124 @@
+"""Running the user's binary: what it wrote, and everything that can go wrong with it.
+
+`known.stats.txt` is what timeloop-model (NVlabs/timeloop, 2025) wrote for the hand-written mapping
+of test_import; its numbers are also derived by hand below.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from costmodel.schedule import Schedule
+from emitters.timeloop import emit
+from emitters.timeloop.compare import Comparison, TimeloopRunError, compare, predict
+from emitters.timeloop.index import Index, read_index
+from emitters.timeloop.stats import Stats, StatsError, read_stats
+from emitters.timeloop.units import units_of
+from tests.emitters.timeloop.test_emit import hand_schedule
+
+KNOWN = Path(__file__).parent / "known.stats.txt"
+
+# 8192 products on 16 x 16 elements: 32 steps.  DRAM is read for K=2, C=2 tiles: Weights once (1024),
+# Inputs twice (512), and Outputs come back once (256) and are written twice (512): 2304 words at 8 a cycle.
+HAND = Stats(
+    cycles=288,
+    energy_pj=8192 * 0.5608
+    + (8192 + 1024) * 0.48746172
+    + (256 + 768) * 1.99025
+    + (2048 + 1024) * 0.69104
+    + 2304 * 100,
+    accesses={
+        ("Registers", "Weights"): (8192, 1024),
+        ("Accumulator", "Outputs"): (256, 768),
+        ("Scratchpad", "Weights"): (1024, 1024),
+        ("Scratchpad", "Inputs"): (512, 512),
+        ("DRAM", "Weights"): (1024, 0),
+        ("DRAM", "Inputs"): (512, 0),
+        ("DRAM", "Outputs"): (256, 512),
+    },
+)
+
+
+def program(path: Path, body: str) -> Path:
+    """A stand-in for timeloop-model: the last argument is the output folder."""
+    path.write_text(f"#!/bin/sh\nfor out; do :; done\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def run(tmp_path: Path, body: str, schedule: Schedule | None = None) -> Comparison:
+    schedule = schedule or hand_schedule()
+    emit(schedule, tmp_path / "files")
+    index = read_index(tmp_path / "files" / "index.yaml")
+    (result,) = compare(schedule, index, tmp_path / "files", program(tmp_path / "model", body))
+    return result
+
+
+def test_the_parser_and_the_prediction_find_the_numbers_derived_by_hand() -> None:
+    schedule = hand_schedule()
+    (unit,) = units_of(schedule)
+    for found in (read_stats(KNOWN), predict(unit, schedule.target)):
+        assert found.cycles == HAND.cycles
+        assert found.accesses == HAND.accesses
+        assert found.energy_pj == pytest.approx(HAND.energy_pj, rel=1e-6)
+
+
+def test_equal(tmp_path: Path) -> None:
+    result = run(tmp_path, f'cp {KNOWN} "$out/timeloop-model.stats.txt"')
+    assert (result.status, result.passes, result.differences) == ("equal", True, ())
+    assert len(result.accesses) == 12
+
+
+def test_a_count_that_differs(tmp_path: Path) -> None:
+    edit = r"s/^\(.*Scalar reads (per-instance) *: \)512$/\1513/"
+    result = run(tmp_path, f"sed '{edit}' {KNOWN} > $out/timeloop-model.stats.txt")
+    assert (result.status, result.passes) == ("differs", False)
+    assert result.differences == (
+        ("Scratchpad", "Inputs", "reads", 512, 513),
+        ("DRAM", "Inputs", "reads", 512, 513),
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (
+            "echo 'ERROR: parsing mapping: no' >&2; exit 1",
+            r"timeloop-model failed \(exit 1\): ERROR: parsing mapping",
+        ),
+        ("exit 0", r"timeloop-model failed \(exit 0\): no message"),
+        (
+            f'cp {KNOWN} "$out/timeloop-model.stats.txt"; echo "WARNING: odd"',
+            "timeloop-model warns: WARNING: odd",
+        ),
+        ('echo nothing > "$out/timeloop-model.stats.txt"', "no `Cycles:` line"),
+    ],
+)
+def test_runs_that_fail(tmp_path: Path, body: str, problem: str) -> None:
+    result = run(tmp_path, body)
+    assert (result.status, result.passes) == ("failed", False)
+    with pytest.raises(StatsError, match=problem):
+        raise StatsError(result.problem)
+
+
+def test_files_of_another_schedule(tmp_path: Path) -> None:
+    schedule = hand_schedule()
+    index = emit(schedule, tmp_path)
+    other = Index(**{**index.model_dump(), "layers": [{**index.layers[0].model_dump(), "layer": "gone"}]})
+    with pytest.raises(TimeloopRunError, match=r"layer \(layer gone\) is not in the schedule; compile again"):
+        compare(schedule, other, tmp_path, tmp_path / "model")
+
+
+def test_the_front_end_dialect_is_not_for_the_binary(tmp_path: Path) -> None:
+    index = emit(hand_schedule(), tmp_path, "frontend")
+    with pytest.raises(TimeloopRunError, match="frontend dialect; timeloop-model reads the native one"):
+        compare(hand_schedule(), index, tmp_path, tmp_path / "model")
+
+
+def test_a_binary_that_does_not_start(tmp_path: Path) -> None:
+    schedule = hand_schedule()
+    index = emit(schedule, tmp_path)
+    with pytest.raises(TimeloopRunError, match="model: cannot be started: No such file"):
+        compare(schedule, index, tmp_path, tmp_path / "model")
