@@ -49,7 +49,7 @@ class Walk:
         self.descend(0, dict(region))
 
     def place(self, operand, levels):
-        """Index just inside the innermost relevant loop of `levels` with several trips; 0: before the nest."""
+        """Index just inside the innermost relevant loop with several trips; 0: before the nest."""
         found = 0
         for index, (level, d, _, trips) in enumerate(self.loops):
             if level in levels and d in RELEVANT[operand] and trips > 1:

@@ -11,15 +11,15 @@ from costmodel.tiling import Window
 
 
 @st.composite
-def layer_shapes(draw, depthwise=None, groups=True):
+def layer_shapes(draw, depthwise=None, groups=True, channels=20, pixels=9, taps=4):
     is_depthwise = draw(st.booleans()) if depthwise is None else depthwise
-    small = st.integers(1, 9)
-    R, S = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    small = st.integers(1, pixels)
+    R, S = draw(st.integers(1, taps)), draw(st.integers(1, taps))
     dims = Dims(
-        G=draw(st.integers(2, 20)) if is_depthwise else (draw(st.integers(1, 3)) if groups else 1),
+        G=draw(st.integers(2, channels)) if is_depthwise else (draw(st.integers(1, 3)) if groups else 1),
         N=draw(st.integers(1, 3)),
-        K=1 if is_depthwise else draw(st.integers(1, 20)),
-        C=1 if is_depthwise else draw(st.integers(1, 20)),
+        K=1 if is_depthwise else draw(st.integers(1, channels)),
+        C=1 if is_depthwise else draw(st.integers(1, channels)),
         P=draw(small),
         Q=draw(small),
         R=R,

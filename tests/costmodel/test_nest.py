@@ -51,7 +51,7 @@ def regions(draw, dims):
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_hw_traffic_is_what_the_nest_does(data):
-    shape = data.draw(layer_shapes(groups=False))
+    shape = data.draw(layer_shapes(groups=False, channels=7, pixels=5, taps=3))
     fused = data.draw(st.booleans())
     region = data.draw(regions(shape.dims)) if fused else whole(shape.dims)
     largest = {d: max(b - a for a, b in axis) for d, axis in zip("NPQ", region, strict=True)}
