@@ -1,0 +1,65 @@
+"""Small graphs for cost-model tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.dims import Dims
+from converter.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+from costmodel.mapping import Mapping
+
+
+def conv(name, source, out, K, C, P, Q, R=1, stride=1, pad=0, bias=None):
+    """A convolution with a square kernel, NHWC in and out."""
+    height, width = (P - 1) * stride + R - 2 * pad, (Q - 1) * stride + R - 2 * pad
+    return TensorCoreLayer(
+        name,
+        "conv",
+        Dims(K=K, C=C, P=P, Q=Q, R=R, S=R),
+        View(source, 0, (0, height * width * C, width * C, C, 1)),
+        View(f"{name}.w", 0, (0, R * C * K, C * K, K, 1)),
+        View(out, 0, (0, P * Q * K, Q * K, K, 1)),
+        (height, width),
+        bias=bias,
+        stride=(stride, stride),
+        pads=(pad,) * 4,
+    )
+
+
+def add(name, a, b, out):
+    return HostLayer(name, "add", (a, b), (out,))
+
+
+def graph(layers, inputs, outputs):
+    """Tensors are made up from the layers; weights hold one element."""
+    tensors = {}
+    for layer in layers:
+        if isinstance(layer, TensorCoreLayer):
+            d = layer.dims
+            tensors.setdefault(
+                layer.input.tensor, Tensor(layer.input.tensor, (1, *layer.input_size, d.C), "int8")
+            )
+            tensors[layer.output.tensor] = Tensor(layer.output.tensor, (1, d.P, d.Q, d.K), "int8")
+            tensors[layer.weight.tensor] = Tensor(
+                layer.weight.tensor, (1, d.R, d.S, d.C, d.K), "int8", data=np.zeros(1, np.int8)
+            )
+            if layer.bias:
+                tensors[layer.bias] = Tensor(layer.bias, (1, d.K), "int32", data=np.zeros(1, np.int32))
+        else:
+            tensors[layer.outputs[0]] = Tensor(layer.outputs[0], tensors[layer.inputs[0]].shape, "int8")
+    return Graph("test", tensors, tuple(layers), inputs, outputs)
+
+
+def pair(P=8, C=4, K=4, R=3, stride=1):
+    """x -> a -> y -> b -> z: two convolutions, same padding."""
+    a = conv("a", "x", "y", K, C, P * stride, P * stride, R, 1, R // 2)
+    b = conv("b", "y", "z", K, K, P, P, R, stride, R // 2) if stride == 1 else conv("b", "y", "z", K, K, P, P)
+    return graph([a, b], ("x",), ("z",))
+
+
+def whole_tile(dims, side=16, **changes):
+    """One tile for the whole layer, channels spread over the array."""
+    rows, cols = min(dims.C, side), min(dims.K, side)
+    tile = dims.replace(changes)
+    block = Dims(K=min(cols, tile.K), C=min(rows, tile.C), P=tile.P, Q=tile.Q)
+    return Mapping(tile, tile, block, Dims(C=block.C), Dims(K=block.K))

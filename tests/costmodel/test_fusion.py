@@ -1,0 +1,181 @@
+"""Fusion groups: regions, placements and bytes, against brute force over taps and the interpreter."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costmodel.evaluate import evaluate
+from costmodel.fusion import plan_group
+from costmodel.legality import ScheduleError
+from costmodel.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.shape import shape_of
+from costmodel.target import load_target
+from tests.costmodel.networks import add, conv, graph, pair, whole_tile
+from tests.costmodel.test_nest import walk
+
+LARGE = load_target("gemmini-large")
+
+
+def rows_read(layer, outputs):
+    """Input rows inside the image that output rows `outputs` touch, by brute force over taps."""
+    touched = {
+        p * layer.stride[0] + r * layer.dilation[0] - layer.pads[0]
+        for p in range(*outputs)
+        for r in range(layer.dims.R)
+    }
+    return {row for row in touched if 0 <= row < layer.input_size[0]}
+
+
+def schedule_of(network, group, mappings, profile="hw", model="sound"):
+    rest = [FusionGroup((layer.name,)) for layer in network.layers if layer.name not in group.layers]
+    return Schedule(network, LARGE, mappings, (group, *rest), profile, model)
+
+
+@given(tile=st.integers(1, 8), R=st.sampled_from([1, 3, 5]), halo=st.sampled_from(["recompute", "retain"]))
+def test_regions_are_what_the_consumer_reads(tile, R, halo):
+    network = pair(P=8, R=R)
+    plan = plan_group(network, FusionGroup(("a", "b"), GroupTile(1, tile, 8), halo))
+    b = network.by_name["b"]
+    done = set()
+    for outputs, needed, computed in zip(
+        plan["b"].needed.P, plan["a"].needed_grid.P, plan["a"].computed_grid.P, strict=True
+    ):
+        rows = rows_read(b, outputs)
+        assert set(range(*needed)) == rows
+        assert set(range(*computed)) == (rows - done if halo == "retain" else rows)
+        done |= rows
+    assert plan["a"].fused_inputs == frozenset() and plan["b"].fused_inputs == {"y"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    tile_p=st.integers(1, 8),
+    tile_q=st.integers(1, 8),
+    halo=st.sampled_from(["recompute", "retain"]),
+    resident=st.sets(st.sampled_from(["a", "b"])),
+)
+def test_bytes_are_what_the_group_does(tile_p, tile_q, halo, resident):
+    network = pair(P=8)
+    tile_q = 8 if halo == "retain" else tile_q
+    group = FusionGroup(("a", "b"), GroupTile(1, tile_p, tile_q), halo, frozenset(resident))
+    plan = plan_group(network, group)
+    mappings = {}
+    for name in ("a", "b"):
+        largest = {d: max(y - x for x, y in axis) for d, axis in zip("NPQ", plan[name].computed, strict=True)}
+        mappings[name] = whole_tile(network.by_name[name].dims.replace(largest), K=2)
+    cost = evaluate(schedule_of(network, group, mappings))
+    for name in ("a", "b"):
+        layer = network.by_name[name]
+        seen = walk(shape_of(layer), mappings[name], plan[name].computed).counts
+        dram, buffer = cost.dram_traffic(name), cost.tile_buffer_traffic(name)
+        weights = layer.dims.K * layer.dims.C * 9 if name in resident else seen["W dram"]
+        assert dram[f"{name}.w"] == (weights, 0)
+        if name == "a":
+            assert dram["x"] == (seen["I dram"], 0)
+            assert buffer == {"y": (0, seen["O final"])} and "y" not in dram
+        else:
+            assert dram["z"] == (0, seen["O final"]) == (0, 4 * 64)
+            assert buffer == {"y": (seen["I dram"], 0)}
+
+
+def test_retain_computes_nothing_twice():
+    network = pair(P=8)
+    plan = plan_group(network, FusionGroup(("a", "b"), GroupTile(1, 2, 8), "retain"))
+    rows = [row for interval in plan["a"].computed.P for row in range(*interval)]
+    assert rows == list(range(8))
+
+
+def residual():
+    """x -> a -> y -> b -> z, z + y -> w: y is read inside and by the add."""
+    a = conv("a", "x", "y", 4, 4, 8, 8, 3, 1, 1)
+    b = conv("b", "y", "z", 4, 4, 8, 8, 3, 1, 1)
+    return graph([a, b, add("sum", "z", "y", "w")], ("x",), ("w",))
+
+
+def test_residual_block_stays_on_chip():
+    network = residual()
+    mappings = {name: whole_tile(network.by_name[name].dims.replace({"P": 4})) for name in ("a", "b")}
+    group = FusionGroup(("a", "b", "sum"), GroupTile(1, 4, 8))
+    cost = evaluate(schedule_of(network, group, mappings))
+    # Each of the two tiles needs five rows of y (halo), of which the add reads four.
+    assert cost.tile_buffer_traffic("a") == {"y": (0, 2 * 5 * 8 * 4)}
+    assert cost.tile_buffer_traffic("b") == {"y": (2 * 5 * 8 * 4, 0), "z": (0, 256)}
+    assert cost.tile_buffer_traffic("sum") == {"z": (256, 0), "y": (256, 0)}
+    assert cost.dram_traffic("sum") == {"w": (0, 256)}
+
+
+def test_intermediate_read_outside_is_stored_once():
+    network = residual()
+    mappings = {name: whole_tile(network.by_name[name].dims.replace({"P": 4})) for name in ("a", "b")}
+    cost = evaluate(schedule_of(network, FusionGroup(("a", "b"), GroupTile(1, 4, 8)), mappings))
+    assert cost.dram_traffic("a")["y"] == (0, 256)
+    assert cost.tile_buffer_traffic("a")["y"] == (0, 2 * 5 * 8 * 4)
+    assert cost.dram_traffic("sum") == {"z": (256, 0), "y": (256, 0), "w": (0, 256)}
+
+
+def test_dosa_keeps_the_intermediate_in_the_scratchpad():
+    network = pair(P=8)
+    mappings = {
+        name: whole_tile(network.by_name[name].dims, P=5 if name == "a" else 4) for name in ("a", "b")
+    }
+    cost = evaluate(schedule_of(network, FusionGroup(("a", "b"), GroupTile(1, 4, 8)), mappings, "dosa"))
+    assert "y" not in cost.dram_traffic("a") and "y" not in cost.dram_traffic("b")
+    written = [t for t in cost.by_name["a"].traffic if t.memory == "scratchpad" and t.tensor == "y"]
+    assert [(t.direction, t.bytes) for t in written] == [("write", 2 * 5 * 8 * 4)]
+
+
+def test_paper_fusion_deletes_refetches():
+    network = pair(P=8)
+    order = ("G", "K", "C", "R", "S", "N", "P", "Q")
+    tile = whole_tile(network.by_name["b"].dims, P=4, K=2)
+    mappings = {name: replace(tile, order_l3=order) for name in ("a", "b")}
+    group = FusionGroup(("a", "b"), GroupTile(1, 8, 8))
+    alone = evaluate(Schedule(network, LARGE, mappings, (FusionGroup(("a",)), FusionGroup(("b",)))))
+    fused = evaluate(schedule_of(network, group, mappings, model="paper"))
+    assert alone.dram_traffic("b")["y"] == (2 * 2 * 5 * 8 * 4, 0)
+    assert "y" not in fused.dram_traffic("b") and "y" not in fused.dram_traffic("a")
+    assert fused.dram_traffic("a")["x"] == alone.dram_traffic("a")["x"]
+
+
+@pytest.mark.parametrize(
+    "group, message",
+    [
+        (FusionGroup(("a", "b")), "a: a group of 2 layers needs a group tile"),
+        (FusionGroup(("a", "b"), GroupTile(1, 9, 8)), "b: group tile P=9 is outside 1..8"),
+        (FusionGroup(("a", "b"), GroupTile(1, 4, 4), "retain"), "halo retain needs full-width"),
+        (FusionGroup(("b", "a"), GroupTile(1, 8, 8)), "not in graph order"),
+        (FusionGroup(("a",), None, "recompute", frozenset(("b",))), "b: weights are resident in a group"),
+    ],
+)
+def test_illegal_groups(group, message):
+    network = pair(P=8)
+    mappings = {name: whole_tile(network.by_name[name].dims) for name in ("a", "b")}
+    with pytest.raises(ScheduleError, match=message):
+        schedule_of(network, group, mappings)
+
+
+def test_members_must_feed_the_group():
+    a, b = conv("a", "x", "y", 4, 4, 8, 8), conv("b", "x", "z", 4, 4, 8, 8)
+    network = graph([a, b], ("x",), ("y", "z"))
+    mappings = {name: whole_tile(network.by_name[name].dims) for name in ("a", "b")}
+    with pytest.raises(ScheduleError, match="a: no later member of its fusion group reads its output"):
+        schedule_of(network, FusionGroup(("a", "b"), GroupTile(1, 8, 8)), mappings)
+
+
+def test_groups_run_in_an_order():
+    """a -> b -> c and a -> c: fusing a with c would need b's output before it exists."""
+    a, b = conv("a", "x", "y", 4, 4, 8, 8), conv("b", "y", "z", 4, 4, 8, 8)
+    network = graph([a, b, add("c", "z", "y", "w")], ("x",), ("w",))
+    mappings = {name: whole_tile(network.by_name[name].dims) for name in ("a", "b")}
+    with pytest.raises(ScheduleError, match="its fusion group runs before"):
+        schedule_of(network, FusionGroup(("a", "c"), GroupTile(1, 8, 8)), mappings)
+
+
+def test_intermediates_must_fit_the_tile_buffer():
+    network = pair(P=8, C=4, K=4)
+    mappings = {name: whole_tile(network.by_name[name].dims) for name in ("a", "b")}
+    small = LARGE.model_copy(update={"tile_buffer_bytes": 255})
+    with pytest.raises(ScheduleError, match="need 256 of 255 tile-buffer bytes"):
+        Schedule(network, small, mappings, (FusionGroup(("a", "b"), GroupTile(1, 8, 8)),))

@@ -1,0 +1,119 @@
+"""Every rule of the execution contract refuses the schedule that breaks it, by name and number."""
+
+from dataclasses import replace
+
+import pytest
+
+from converter.dims import Dims
+from costmodel.legality import ScheduleError, check_mapping, occupancy
+from costmodel.mapping import Mapping
+from costmodel.schedule import Schedule, singleton_groups
+from costmodel.shape import shape_of
+from costmodel.target import load_target
+from tests.costmodel.networks import conv, graph, pair, whole_tile
+
+SMALL = load_target("gemmini-small")
+LARGE = load_target("gemmini-large")
+
+
+def legal():
+    layer = conv("a", "x", "y", 16, 16, 8, 8, 3, 1, 1)
+    return layer, whole_tile(layer.dims, P=2, Q=4)
+
+
+def test_double_buffering_counts_refetched_tiles_twice():
+    layer, mapping = legal()
+    used = occupancy(shape_of(layer), mapping, SMALL, "hw")
+    # P and Q loops refetch I and O; W is irrelevant to them and stays.
+    assert used.weights == 9 * 16
+    assert used.inputs == 2 * (4 * 6)
+    assert used.outputs == 2 * 8
+    once = occupancy(shape_of(layer), whole_tile(layer.dims), SMALL, "hw")
+    assert (once.inputs, once.outputs) == (100, 64)
+
+
+def test_capacity_exactly_full_is_legal():
+    layer = conv("a", "x", "y", 16, 16, 8, 16, 1)
+    mapping = whole_tile(layer.dims)  # 16 + 128 rows of 512, 128 of 128
+    check_mapping(layer, mapping, SMALL, "hw")
+    check_mapping(layer, mapping, SMALL, "hw", reserved=512 - 144)
+    with pytest.raises(
+        ScheduleError, match=r"a: scratchpad overflows: W 16 \+ I 128 \+ reserved 369 = 513 of 512"
+    ):
+        check_mapping(layer, mapping, SMALL, "hw", reserved=512 - 143)
+
+
+@pytest.mark.parametrize(
+    "profile, message",
+    [("hw", "a: accumulator overflows: O 144 of 128 rows"), ("dosa", "O 144 of 128 words per column")],
+)
+def test_accumulator_capacity(profile, message):
+    layer = conv("a", "x", "y", 16, 16, 9, 16, 1)
+    with pytest.raises(ScheduleError, match=message):
+        check_mapping(layer, whole_tile(layer.dims), SMALL, profile)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            {"cols": Dims(K=8, P=2), "tile_l0": Dims(K=8, C=16, P=2, Q=4)},
+            "P cannot be spread over the array columns",
+        ),
+        ({"rows": Dims(R=3), "tile_l0": Dims(K=16, R=3, P=2)}, "R cannot be spread over the array rows"),
+        ({"tile_l0": Dims(K=16, C=16, S=3, P=2)}, "array block S=3 must equal its spatial factor 1"),
+        ({"rows": Dims(C=8, S=3), "tile_l0": Dims(K=16, C=8, S=3)}, "24 array rows of 16"),
+        (
+            {"rows": Dims(C=4, S=3), "tile_l0": Dims(K=16, C=4, S=3)},
+            "row packing .* needs all of C=16 inside, not 4",
+        ),
+    ],
+)
+def test_array_rules(change, message):
+    layer, mapping = legal()
+    with pytest.raises(ScheduleError, match=message):
+        check_mapping(layer, replace(mapping, **change), SMALL, "hw")
+
+
+def test_row_packing_needs_the_hardware():
+    layer = conv("a", "x", "y", 16, 3, 8, 8, 3, 1, 1)
+    mapping = Mapping(
+        layer.dims.replace({"P": 2}),
+        layer.dims.replace({"P": 2}),
+        Dims(K=16, C=3, S=3, P=2),
+        Dims(C=3, S=3),
+        Dims(K=16),
+    )
+    check_mapping(layer, mapping, LARGE, "hw")
+    with pytest.raises(ScheduleError, match="has no row packing"):
+        check_mapping(layer, mapping, LARGE.model_copy(update={"has_row_packing": False}), "hw")
+
+
+def test_grouped_layers_hold_one_group():
+    layer = replace(legal()[0], dims=Dims(G=2, K=8, C=8, P=2, Q=2))
+    mapping = Mapping(Dims(G=2, K=8, C=8), Dims(K=8, C=8), Dims(K=8, C=8), Dims(C=8), Dims(K=8))
+    with pytest.raises(ScheduleError, match="one group at a time, tile G=2"):
+        check_mapping(layer, mapping, SMALL, "hw")
+    check_mapping(layer, mapping, SMALL, "dosa")
+
+
+def test_tiles_stay_inside_the_layer():
+    layer, mapping = legal()
+    bigger = replace(mapping, tile_l2=mapping.tile_l2.replace({"P": 9}))
+    with pytest.raises(ScheduleError, match="scratchpad tile P=9 exceeds the bound 8"):
+        check_mapping(layer, bigger, SMALL, "hw")
+
+
+def test_schedules_are_total():
+    network = pair(P=8)
+    mappings = {name: whole_tile(network.by_name[name].dims) for name in ("a", "b")}
+    Schedule(network, SMALL, mappings, singleton_groups(network))
+    with pytest.raises(ScheduleError, match="b: has no mapping"):
+        Schedule(network, SMALL, {"a": mappings["a"]}, singleton_groups(network))
+    with pytest.raises(ScheduleError, match="b: is in no fusion group"):
+        Schedule(network, SMALL, mappings, singleton_groups(network)[:1])
+    with pytest.raises(ScheduleError, match="c: has a mapping but is no tensor-core layer"):
+        Schedule(network, SMALL, {**mappings, "c": mappings["a"]}, singleton_groups(network))
+    other = graph([conv("a", "x", "y", 4, 4, 8, 8)], ("x",), ("y",))
+    with pytest.raises(ScheduleError, match="b: is in a fusion group but not in the graph"):
+        Schedule(other, SMALL, {"a": mappings["a"]}, singleton_groups(network))
