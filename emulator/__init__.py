@@ -1,8 +1,8 @@
 """Functional model of the Gemmini instruction set: runs emitted C, checks it, counts what it moves.
 
-    from emulator import verify
-    report = verify(Path("build/resnet18"))
-    assert report.passed, report.first_divergence
+from emulator import verify
+report = verify(Path("build/resnet18"))
+assert report.passed, report.first_divergence
 """
 
 from __future__ import annotations

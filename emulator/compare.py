@@ -73,7 +73,9 @@ def difference(tensor: str, vector: int, expected: np.ndarray, actual: np.ndarra
     is_float = np.issubdtype(actual.dtype, np.floating)
     delta = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
     if is_float:
-        delta = np.where(np.isnan(delta) & ~(np.isnan(expected) & np.isnan(actual)), np.inf, np.nan_to_num(delta))
+        delta = np.where(
+            np.isnan(delta) & ~(np.isnan(expected) & np.isnan(actual)), np.inf, np.nan_to_num(delta)
+        )
     scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
     largest = float(np.max(delta, initial=0.0))
     wrong = delta > (FLOAT_TOLERANCE * scale if is_float else 0)
@@ -114,10 +116,11 @@ def run_job(job: Job) -> list[VectorResult]:
         expected = dict(zip(names, reference.run(names, stored), strict=True))
         floats = {node.name: inputs[f"float:{node.name}"][vector] for node in quantized.get_inputs()}
         differences = tuple(
-            difference(name, vector, expected[name], run.tensors[name]) for name in names if name in run.tensors
+            difference(name, vector, expected[name], run.tensors[name])
+            for name in names
+            if name in run.tensors
         )
         outputs = {name: run.tensors[name] for name in firmware.memory_map.outputs}
         slim = RunResult({}, run.layers, run.counts)
         results.append(VectorResult(vector, differences, outputs, tuple(quantized.run(None, floats)), slim))
     return results
-

@@ -1,6 +1,6 @@
 """Prints compiler flags for C programs that include "include/gemmini.h" and run on the functional model.
 
-    cc program.c $(python -m emulator.flags --target gemmini-default) -o program
+cc program.c $(python -m emulator.flags --target gemmini-default) -o program
 """
 
 from __future__ import annotations

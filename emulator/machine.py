@@ -32,12 +32,37 @@ INSTRUCTIONS: Mapping[str, int] = {
 _ROLES = {"I": 0, "I2": 1, "W": 2, "bias": 3, "psum": 4, "O": 5}
 _MEMORIES = {"dram": 0, "tile-buffer": 1}
 
-_FLAGS = (
-    "dim bank_num bank_rows acc_rows max_block_len max_block_len_acc is_float has_mvin_scale has_max_pool "
-    "has_row_packing has_full_width_read has_os has_ws has_transformed_conv ex_read_from_acc "
-    "ex_write_to_spad use_tl_ext_mem check_regions exit_on_error load_queue execute_queue store_queue"
-).split()
-_RATES = "dram_bytes_per_cycle tile_buffer_bytes_per_cycle request_cycles load_latency issue_cycles".split()
+_FLAGS = [
+    "dim",
+    "bank_num",
+    "bank_rows",
+    "acc_rows",
+    "max_block_len",
+    "max_block_len_acc",
+    "is_float",
+    "has_mvin_scale",
+    "has_max_pool",
+    "has_row_packing",
+    "has_full_width_read",
+    "has_os",
+    "has_ws",
+    "has_transformed_conv",
+    "ex_read_from_acc",
+    "ex_write_to_spad",
+    "use_tl_ext_mem",
+    "check_regions",
+    "exit_on_error",
+    "load_queue",
+    "execute_queue",
+    "store_queue",
+]
+_RATES = [
+    "dram_bytes_per_cycle",
+    "tile_buffer_bytes_per_cycle",
+    "request_cycles",
+    "load_latency",
+    "issue_cycles",
+]
 
 
 class _Config(ctypes.Structure):
@@ -50,9 +75,17 @@ class _Traffic(ctypes.Structure):
     ]
 
 
-_COUNTS = (
-    "core_instructions dram_read dram_written tile_buffer_read tile_buffer_written rows_in rows_out macs fences"
-).split()
+_COUNTS = [
+    "core_instructions",
+    "dram_read",
+    "dram_written",
+    "tile_buffer_read",
+    "tile_buffer_written",
+    "rows_in",
+    "rows_out",
+    "macs",
+    "fences",
+]
 
 
 class _Counts(ctypes.Structure):

@@ -134,7 +134,9 @@ class Firmware:
         try:
             return ctypes.addressof(ctypes.c_uint8.in_dll(self._lib, symbol))
         except ValueError as error:
-            raise FirmwareError(f"the firmware has no symbol {symbol}, which memory_map.json names") from error
+            raise FirmwareError(
+                f"the firmware has no symbol {symbol}, which memory_map.json names"
+            ) from error
 
     def _arguments(self, kind: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         buffers = {}

@@ -45,7 +45,12 @@ def verify(folder: Path, *, progress: Progress | None = None, vectors: int | Non
     say = progress or (lambda _: None)
     document = read_document(folder / "schedule.json")
     data, firmware = folder / "verify", folder / "firmware"
-    for needed in (data / "reference.onnx", data / "quantized.onnx", data / "inputs.npz", data / "float_outputs.npz"):
+    for needed in (
+        data / "reference.onnx",
+        data / "quantized.onnx",
+        data / "inputs.npz",
+        data / "float_outputs.npz",
+    ):
         if not needed.is_file():
             raise FirmwareError(f"{needed}: no such file: compile the model again")
     layers = read_memory_map(firmware / "memory_map.json").layers
@@ -61,7 +66,9 @@ def verify(folder: Path, *, progress: Progress | None = None, vectors: int | Non
     return _report(document, layers, results, data)
 
 
-def _run(folder: Path, document: ScheduleDocument, built: Path, scratch: Path, count: int) -> list[VectorResult]:
+def _run(
+    folder: Path, document: ScheduleDocument, built: Path, scratch: Path, count: int
+) -> list[VectorResult]:
     """Share the vectors among worker processes."""
     environment = dict(os.environ)
     root = str(Path(__file__).resolve().parent.parent)
@@ -79,13 +86,17 @@ def _run(folder: Path, document: ScheduleDocument, built: Path, scratch: Path, c
         request = scratch / f"job{number}.json"
         request.write_text(job.model_dump_json(), encoding="utf-8")
         command = [sys.executable, "-m", "emulator.worker", str(request)]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         workers.append((process, job))
     failures = []
     for process, _ in workers:
         _, errors = process.communicate()
         if process.returncode:
-            failures.append(errors.strip().splitlines()[-1] if errors.strip() else f"exit code {process.returncode}")
+            failures.append(
+                errors.strip().splitlines()[-1] if errors.strip() else f"exit code {process.returncode}"
+            )
     if failures:
         raise EmulatorError(f"running the firmware failed: {failures[0]}")
     results = [result for _, job in workers for result in pickle.loads(job.result.read_bytes())]
@@ -125,7 +136,9 @@ def _report(
         ),
         layers=layers,
         first_divergence=next((layer.first_mismatch for layer in layers if layer.first_mismatch), None),
-        traffic_repeats=all(r.run is not None and _traffic(r.run.layers) == _traffic(good[0].run.layers) for r in good),
+        traffic_repeats=all(
+            r.run is not None and _traffic(r.run.layers) == _traffic(good[0].run.layers) for r in good
+        ),
         top1_agreement=_top1(document, good),
         sqnr_db=_sqnr(document, good, data),
     )
@@ -145,7 +158,9 @@ def _layer_report(
     return LayerReport(
         name=place.name,
         bit_exact=not mismatches if compared else None,
-        max_lsb_diff=max((d.largest for d in differences), default=None) if compared and not is_float else None,
+        max_lsb_diff=max((d.largest for d in differences), default=None)
+        if compared and not is_float
+        else None,
         max_relative_error=max((d.relative for d in differences), default=None),
         dram_bytes=Both(
             measured=sum(t.read + t.write for t in run.traffic if t.memory == "dram"),
@@ -185,10 +200,14 @@ def _compare_traffic(predicted: TrafficRecord, run: LayerRun) -> dict[str, dict[
         roles = sorted({*expected, *(t.role for t in run.traffic if t.memory == memory)})
         for role in roles:
             for direction in ("read", "write"):
-                measured = sum(getattr(t, direction) for t in run.traffic if (t.memory, t.role) == (memory, role))
+                measured = sum(
+                    getattr(t, direction) for t in run.traffic if (t.memory, t.role) == (memory, role)
+                )
                 wanted = int(getattr(expected[role], direction)) if role in expected else 0
                 if measured or wanted:
-                    table.setdefault(f"{memory} {role}", {})[direction] = Both(measured=measured, predicted=wanted)
+                    table.setdefault(f"{memory} {role}", {})[direction] = Both(
+                        measured=measured, predicted=wanted
+                    )
     return table
 
 

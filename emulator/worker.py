@@ -1,6 +1,6 @@
 """One worker process of `emulator.verify`: a process holds one machine, and vectors are independent.
 
-    python -m emulator.worker JOB.json
+python -m emulator.worker JOB.json
 """
 
 from __future__ import annotations

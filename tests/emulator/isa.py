@@ -49,7 +49,14 @@ class Device(Machine):
         self, dataflow: int = WS, *, act: int = 0, shift: int = 0, scale: float = 1.0, a_stride: int = 1,
         c_stride: int = 1, a_transpose: bool = False, b_transpose: bool = False,
     ) -> None:  # fmt: skip
-        rs1 = bits(scale) << 32 | a_stride << 16 | b_transpose << 9 | a_transpose << 8 | act << 3 | dataflow << 2
+        rs1 = (
+            bits(scale) << 32
+            | a_stride << 16
+            | b_transpose << 9
+            | a_transpose << 8
+            | act << 3
+            | dataflow << 2
+        )
         self.issue(0, rs1, c_stride << 48 | shift)
 
     def config_ld(
@@ -59,7 +66,9 @@ class Device(Machine):
         block = 0xFFFF if block_stride is None else block_stride
         self.issue(0, bits(scale) << 32 | block << 16 | pixels << 8 | state << 3 | shrunk << 2 | 1, stride)
 
-    def config_st(self, stride: int, *, act: int = 0, scale: float = 1.0, pool: tuple[int, ...] = (0,) * 9) -> None:
+    def config_st(
+        self, stride: int, *, act: int = 0, scale: float = 1.0, pool: tuple[int, ...] = (0,) * 9
+    ) -> None:
         """pool: stride, size, out_dim, porows, pocols, orows, ocols, upad, lpad."""
         pool_stride, size, out_dim, porows, pocols, orows, ocols, upad, lpad = pool
         rs1 = ocols << 56 | orows << 48 | pocols << 40 | porows << 32 | out_dim << 24 | lpad << 10 | upad << 8
@@ -76,7 +85,9 @@ class Device(Machine):
         """Shapes are (rows, cols)."""
         self.issue(6, local(bd, bd_shape[1], bd_shape[0]), local(c, c_shape[1], c_shape[0]))
 
-    def compute(self, a: int, bd: int, a_shape: tuple[int, int], bd_shape: tuple[int, int], *, flip: bool = True) -> None:
+    def compute(
+        self, a: int, bd: int, a_shape: tuple[int, int], bd_shape: tuple[int, int], *, flip: bool = True
+    ) -> None:
         """Shapes are (rows, cols)."""
         rs2 = local(bd, bd_shape[1], bd_shape[0])
         self.issue(4 if flip else 5, local(a, a_shape[1], a_shape[0]), rs2)

@@ -26,7 +26,9 @@ def test_instruction_number_and_layer_are_named(device: Device) -> None:
     device.enter_layer(3, "conv7")
     device.mvin(ROWS, 0, 4, 4)
     device.mvin(ROWS, 62, 4, 4)
-    device.expect_error("instruction 6", "mvin", "spad[62] 4x4", "layer conv7", "row 65 is beyond its 64 rows")
+    device.expect_error(
+        "instruction 6", "mvin", "spad[62] 4x4", "layer conv7", "row 65 is beyond its 64 rows"
+    )
 
 
 def test_a_machine_with_an_error_ignores_the_rest(device: Device) -> None:
@@ -330,7 +332,8 @@ def test_scratchpad_copy_source_is_not_protected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("funct", "words"), [(24, "SPAD_AB is not modelled"), (25, "SPAD_C is not modelled"), (77, "no instruction has funct 77")]
+    ("funct", "words"),
+    [(24, "SPAD_AB is not modelled"), (25, "SPAD_C is not modelled"), (77, "no instruction has funct 77")],
 )
 def test_unknown_instructions(device: Device, funct: int, words: str) -> None:
     device.issue(funct, 0, 0)
