@@ -7,7 +7,7 @@ them.  `divisor` tiling keeps those that divide D (Timeloop's perfect factors).
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Literal
 
 from costmodel.mapping import ceil_div
@@ -15,7 +15,7 @@ from costmodel.mapping import ceil_div
 Tiling = Literal["ragged", "divisor"]
 
 
-@lru_cache(maxsize=None)
+@cache
 def ragged(size: int) -> tuple[int, ...]:
     """All distinct ceil(size / n), ascending: O(sqrt(size)) values."""
     extents = []
@@ -29,7 +29,7 @@ def ragged(size: int) -> tuple[int, ...]:
     return tuple(reversed(extents))
 
 
-@lru_cache(maxsize=None)
+@cache
 def divisors(size: int) -> tuple[int, ...]:
     """All divisors of `size`, ascending."""
     small = [d for d in range(1, int(size**0.5) + 1) if size % d == 0]
@@ -41,7 +41,7 @@ def extents(size: int, tiling: Tiling) -> tuple[int, ...]:
     return divisors(size) if tiling == "divisor" else ragged(size)
 
 
-@lru_cache(maxsize=None)
+@cache
 def blocked_extents(size: int, block: int, tiling: Tiling) -> tuple[int, ...]:
     """Candidates of a dimension that is unrolled `block` wide on the array.
 

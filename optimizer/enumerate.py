@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from converter.dims import Dim, Dims
 from costmodel.mapping import Mapping, Order
 from optimizer.candidates import extents
+from optimizer.footprint import Lanes, accumulator_need, scratchpad_need
 from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS, STATIONARY
 from optimizer.space import Ints, LayerSpace, tile_count
 
@@ -112,7 +113,7 @@ def _class_b(space: LayerSpace) -> Columns:
     stacked = np.stack([grid[d] for d in _PIXELS], axis=1)
     shapes, inverse = np.unique(stacked, axis=0, return_inverse=True)
     limit = space.accumulator_limit(split=True)
-    inner = np.array([best_inner(space, *(int(x) for x in shape), limit) for shape in shapes], dtype=np.int64)
+    inner = np.array([best_inner(space, int(shape[0]), int(shape[1]), int(shape[2]), limit) for shape in shapes], dtype=np.int64)
     for name, column in zip("npq", inner[inverse.ravel()].T, strict=True):
         grid[name] = column
     grid["l1_tiles"] = np.ones(len(stacked), dtype=np.int64)
@@ -153,13 +154,13 @@ def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
     pass_k = tile_count(((bounds.K, 1),), k, col)
     pass_c = tile_count(((bounds.C, 1),), c, row)
 
-    need = _scratchpad_need(space, pixels, c, k, row, col)
-    limit = space.rules.target.scratchpad_rows if space.rules.hw else space.rules.target.scratchpad_bytes
-    fits = need + space.reserved <= limit
-    if covers:
-        split = (space.groups_at_once < bounds.G) | _smaller(pixels, bounds)[:, None, None] | (k < bounds.K)
-        area = pixels["area"][:, None, None] * (-(-k // col))
-        fits = fits & (area <= np.where(split, space.accumulator_limit(True), space.accumulator_limit(False)))
+    # Axes: [pixels, C, K].
+    tile = {name: pixels[name][:, None, None] for name in ("R", "S", "N", "P", "Q", "n", "p", "q", "foot")}
+    tile.update(C=c[None, :, None], K=k[None, None, :], k=(k if covers else col)[None, None, :])
+    lanes = Lanes(rows=row[None, :, None], columns=col[None, None, :])
+    fits = scratchpad_need(space, tile, lanes) <= space.scratchpad_limit
+    if covers:  # class B keeps to the limit by construction
+        fits = fits & (accumulator_need(space, tile, lanes) <= space.rules.target.accumulator_rows)
 
     keep = _records(fits, pass_k, axis=2) & _records(fits, pass_c, axis=1)
     j, ic, ik = np.nonzero(keep)
@@ -167,36 +168,6 @@ def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
     out["K"], out["C"] = k[ik], c[ic]
     out["k"] = k[ik] if covers else col[ik]
     return out
-
-
-def _scratchpad_need(space: LayerSpace, pixels: Columns, c: Ints, k: Ints, row: Ints, col: Ints) -> Ints:
-    """Rows (profile dosa: bytes) of the W and I tiles over [pixels, C, K], double-buffered where refetched."""
-    b, hw, g = space.bounds, space.rules.hw, space.groups_at_once
-    taps = pixels["R"] * pixels["S"]
-    if hw:
-        diagonal = g if space.shape.is_depthwise else 1
-        w = diagonal * taps[:, None, None] * c[None, :, None] * (-(-k // col))[None, None, :]
-        i = pixels["foot"][:, None, None] * (-(-c // row))[None, :, None]
-    else:
-        e = space.rules.target.element_bytes
-        w = e * g * taps[:, None, None] * c[None, :, None] * k[None, None, :]
-        i = e * g * pixels["foot"][:, None, None] * c[None, :, None]
-    if hw:
-        several = (pixels["R"] < b.R) | (pixels["S"] < b.S) | (g < b.G)
-        moved = several | _smaller(pixels, b)
-        i = i * (1 + (moved[:, None, None] | (c < b.C)[None, :, None]))
-        w = w * (1 + (several[:, None, None] | (c < b.C)[None, :, None] | (k < b.K)[None, None, :]))
-    need = np.zeros((len(taps), len(c), len(k)), dtype=np.int64)
-    if not space.placement.weights_are_resident:
-        need = need + w
-    if hw or not space.placement.input_is_fused:
-        need = need + i
-    return need
-
-
-def _smaller(pixels: Columns, bounds: Dims) -> NDArray[np.bool_]:
-    """Whether the scratchpad tile covers less than all pixels of a run."""
-    return np.asarray((pixels["N"] < bounds.N) | (pixels["P"] < bounds.P) | (pixels["Q"] < bounds.Q))
 
 
 def _records(fits: NDArray[np.bool_], passes: Ints, axis: int) -> NDArray[np.bool_]:

@@ -56,7 +56,7 @@ def solve_front(space: LayerSpace, final: bool = False) -> Front:
     costs = price(points)
     allowed = np.arange(len(points))
     if final:
-        allowed = np.flatnonzero(costs.visits == 1)
+        allowed = np.flatnonzero(~costs.spills)
     if space.placement.weights_are_resident and not space.shape.is_depthwise:
         # Resident weights are laid out in full-width column blocks (see legality.occupancy).
         widest = space.block(space.bounds.K)

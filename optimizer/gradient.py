@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+import networkx as nx
 import torch
 from torch import Tensor
 
+from converter.dims import DIMS
 from costmodel.relaxed import Edge, Node, RelaxedModel
 from costmodel.schedule import GroupTile
 from optimizer.network import RelaxedNetwork, relaxed_network
@@ -170,10 +172,9 @@ def _objective(problem: Problem, energy: Tensor, latency: Tensor) -> Tensor:
 
 def _integers(choices: Choices, l2: Tensor, l1: Tensor) -> Tensor:
     """Extents in the order of VARIABLES, group tiles handed back."""
-    from converter.dims import DIMS
-
-    level = {False: l2, True: l1}
-    columns = [level[v.islower()][..., DIMS.index(v.upper())] for v in VARIABLES]  # type: ignore[arg-type]
+    del choices
+    position = {d: i for i, d in enumerate(DIMS)}
+    columns = [(l1 if v.islower() else l2)[..., position[v.upper()]] for v in VARIABLES]  # type: ignore[index]
     return torch.stack(columns, dim=-1).round().long().clamp(min=1)
 
 
@@ -197,8 +198,6 @@ def proposals(problem: Problem, descent: Descent, most: int) -> list[Proposal]:
 
 def _components(pairs: list[tuple[str, str]], problem: Problem) -> list[tuple[str, ...]]:
     """Connected layers in graph order."""
-    import networkx as nx
-
     position = {layer.name: i for i, layer in enumerate(problem.graph.layers)}
     joined = nx.Graph(pairs)
     return [tuple(sorted(c, key=position.__getitem__)) for c in nx.connected_components(joined)]

@@ -73,7 +73,7 @@ def relaxed_network(graph: Graph, fusion: bool) -> RelaxedNetwork:
 
     nodes: dict[Hashable, int] = {}
     node_of = {name: nodes.setdefault(c, len(nodes)) for name, c in colour.items()}
-    first = {}
+    first: dict[int, str] = {}
     for name, node in node_of.items():
         first.setdefault(node, name)
     edges = tuple((node_of[producer_of[name]], node) for node, name in first.items() if name in producer_of)

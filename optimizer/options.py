@@ -89,7 +89,7 @@ def above(hull: tuple[Floats, Floats], energy: float, latency: float) -> bool:
     if not len(e):
         return False
     if energy >= e[-1]:
-        return latency >= lat[-1]
+        return latency >= float(lat[-1])
     if energy < e[0]:
         return False
     return latency >= float(np.interp(energy, e, lat))
@@ -324,8 +324,9 @@ def group_runs(
         isinstance(layer := graph.by_name[name], TensorCoreLayer) and (layer.dims.R > 1 or layer.dims.S > 1)
         for name in layers[1:]
     )
+    _, height, width = size
     for tile in all_tiles(*size, tiling) if tiles is None else tiles:
-        if has_halo and tile.Q == size[2] and tile.P < size[1]:
+        if has_halo and width == tile.Q and height > tile.P:
             yield FusionGroup(layers, tile, "retain")
         yield FusionGroup(layers, tile, "recompute")
 

@@ -28,6 +28,12 @@ class _Candidate:
     hull: GroupHull
 
 
+_Origin = tuple[int, int, int, _Candidate | None]
+"""(layer, state, vertex, group) that a state was reached from."""
+_Frontier = list[dict[int, tuple[float, _Origin | None]]]
+"""Per layer: which later layers are grouped already -> (least cost, how it was reached)."""
+
+
 class Partitioner:
     """Minimises over partitions of a graph into candidate groups, each with its hull of options."""
 
@@ -60,7 +66,6 @@ class Partitioner:
             banned.add(cycle)
 
     def _solve(self, a: float, b: float, banned: set[tuple[str, ...]]) -> Solution[Partition]:
-        values: dict[int, tuple[float, int]] = {}
         priced: list[list[tuple[float, int, _Candidate]]] = []
         for candidates in self.starting:
             row = []
@@ -71,16 +76,13 @@ class Partitioner:
                 vertex = int(np.argmin(weighted))
                 row.append((float(weighted[vertex]), vertex, candidate))
             priced.append(row)
-        del values
-        # done[i]: states (layers beyond i that are already grouped) -> (cost, how it was reached)
         count = len(self.graph.layers)
-        frontier: list[dict[int, tuple[float, tuple[int, int, int, _Candidate] | None]]]
-        frontier = [{} for _ in range(count + 1)]
+        frontier: _Frontier = [{} for _ in range(count + 1)]
         frontier[0][0] = (0.0, None)
         for i in range(count):
             for state, (cost, _) in frontier[i].items():
                 if state & 1:
-                    self._reach(frontier, i + 1, state >> 1, cost, (i, state, -1, None))  # type: ignore[arg-type]
+                    self._reach(frontier, i + 1, state >> 1, cost, (i, state, -1, None))
                     continue
                 for value, vertex, candidate in priced[i]:
                     rest = candidate.rest >> i
@@ -92,12 +94,12 @@ class Partitioner:
         return self._trace(frontier)
 
     @staticmethod
-    def _reach(frontier, index, state, cost, origin) -> None:  # type: ignore[no-untyped-def]
+    def _reach(frontier: _Frontier, index: int, state: int, cost: float, origin: _Origin) -> None:
         known = frontier[index].get(state)
         if known is None or cost < known[0]:
             frontier[index][state] = (cost, origin)
 
-    def _trace(self, frontier) -> Solution[Partition]:  # type: ignore[no-untyped-def]
+    def _trace(self, frontier: _Frontier) -> Solution[Partition]:
         energy = latency = 0.0
         chosen: list[Choice] = []
         origin = frontier[-1][0][1]
@@ -113,7 +115,7 @@ class Partitioner:
     def _deadlock(self, partition: Partition) -> tuple[str, ...] | None:
         """A group that waits for itself through others, if any (convex groups can deadlock in pairs)."""
         group_of = {name: choice.group.layers for choice in partition for name in choice.group.layers}
-        quotient = nx.DiGraph()
+        quotient: nx.DiGraph[tuple[str, ...]] = nx.DiGraph()
         for producer, consumer in self.graph.dag.edges:
             if group_of[producer] != group_of[consumer]:
                 quotient.add_edge(group_of[producer], group_of[consumer])
@@ -121,13 +123,14 @@ class Partitioner:
             cycle = nx.find_cycle(quotient)
         except nx.NetworkXNoCycle:
             return None
-        return max((edge[0] for edge in cycle), key=len)
+        longest: tuple[str, ...] = max((edge[0] for edge in cycle), key=len)
+        return longest
 
 
 def ordered(graph: Graph, partition: Partition) -> Partition:
     """Groups in an order that runs producers before consumers, close to graph order."""
     group_of = {name: i for i, choice in enumerate(partition) for name in choice.group.layers}
-    quotient = nx.DiGraph()
+    quotient: nx.DiGraph[int] = nx.DiGraph()
     quotient.add_nodes_from(range(len(partition)))
     for producer, consumer in graph.dag.edges:
         if group_of[producer] != group_of[consumer]:

@@ -1,11 +1,13 @@
 """Energy and latency of many canonical mappings at once.
 
-Restates costmodel's counting (costmodel/traffic.py) as closed forms over columns, which canonical
-orders allow; tests/optimizer holds the two equal on every layer and mapping they draw.
+What a mapping makes a layer do (costmodel.traffic.Quantities) has closed forms over columns when
+its loop orders are canonical: about ten times faster than the general walk over loops.  Bytes and
+prices are costmodel's own; tests/optimizer holds the result equal to `costmodel.layer_cost`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,132 +16,99 @@ from numpy.typing import NDArray
 from costmodel.energy import picojoules_per_byte
 from costmodel.latency import bandwidths
 from costmodel.tiling import tile_extents
+from costmodel.traffic import Memory, Quantities, count_moves, fusion_of
 from optimizer.enumerate import Points
-from optimizer.space import Ints, LayerSpace, tile_count
+from optimizer.orders import STATIONARY
+from optimizer.space import Ints, LayerSpace, Outline, tile_count
 
 Floats = NDArray[np.float64]
+WS, IS, OS = (STATIONARY.index(name) for name in ("WS", "IS", "OS"))
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Columns: picojoules, cycles (roofline), and fetches of the output tile (1: never spilled)."""
+    """Columns: picojoules, cycles (roofline), and whether partial sums leave the accumulator."""
 
     energy: Floats
     latency: Floats
-    visits: Ints
+    spills: NDArray[np.bool_]
 
 
 def price(points: Points) -> Costs:
     """Cost of every point over all runs of its space's region."""
-    space, t, target = points.space, points.tile, points.space.rules.target
-    shape, place, hw = space.shape, space.placement, space.rules.hw
-    b = space.bounds
-    depthwise = shape.is_depthwise
-    g = space.groups_at_once
+    space = points.space
+    target, placement = space.rules.target, space.placement
+    q = quantities(points)
+    memory: dict[Memory, Floats] = {}
+    moves = count_moves(q, fusion_of(placement), target, space.rules.profile, paper=placement.is_paper)
+    for move in moves:
+        memory[move.memory] = memory.get(move.memory, 0.0) + np.asarray(move.bytes, dtype=np.float64)
+    energy = np.asarray(q.macs * target.energy.mac + np.zeros(len(points)))
+    per_byte = picojoules_per_byte(target)
+    for name, moved in memory.items():
+        energy = energy + moved * per_byte[name]
+    lanes = space.groups_at_once if space.shape.is_depthwise else _each(points.tile["k"], space.block)
+    latency = np.asarray(q.compute_cycles, dtype=np.float64)
+    for name, bandwidth in bandwidths(target, 1).items():
+        per_cycle = bandwidth * lanes if name == "accumulator" else bandwidth
+        latency = np.maximum(latency, np.ceil(memory.get(name, 0.0) / per_cycle))
+    return Costs(energy, latency, np.asarray(q.spills > 0))
+
+
+def quantities(points: Points) -> Quantities:
+    """Closed forms of costmodel.nest for the three canonical orders."""
+    space, t = points.space, points.tile
+    shape, hw = space.shape, space.rules.hw
+    d, b = shape.dims, space.bounds
+    depthwise, g = shape.is_depthwise, space.groups_at_once
     col = np.ones_like(t["k"]) if depthwise else _each(t["k"], space.block)
     row_c = np.ones_like(t["C"]) if depthwise else _each(t["C"], space.block)
     row_s = _each_pair(t["C"], t["S"], space.packed_taps)
+    ws, is_, os_ = (points.order == i for i in (WS, IS, OS))
 
-    tiles = _product(tile_count(space.outline(d), t[d]) for d in ("N", "P", "Q"))  # type: ignore[arg-type]
-    l1_tiles = _product(
-        tile_count(space.outline(d), t[d], t[d.lower()])
-        for d in ("N", "P", "Q")  # type: ignore[arg-type]
-    )
+    outlines = {name: space.outlines[name] for name in "NPQ"}
+    tiles = _product(tile_count(outline, t[name]) for name, outline in outlines.items())
+    l1_tiles = _product(tile_count(o, t[name], t[name.lower()]) for name, o in outlines.items())
     n_k = -(-b.K // t["K"])
     n_red = -(-b.C // t["C"]) * -(-b.R // t["R"]) * -(-b.S // t["S"])
     many_k, many_red = n_k > 1, n_red > 1
     many_pixels = (t["N"] < b.N) | (t["P"] < b.P) | (t["Q"] < b.Q)
     l2_loops = (t["k"] < t["K"]) | (t["n"] < t["N"]) | (t["p"] < t["P"]) | (t["q"] < t["Q"])
-    ws, is_, os_ = points.order == 0, points.order == 1, points.order == 2
 
-    runs = space.runs()
-    # G is outermost and relevant to all: it only decides whether a fetch is inside the nest at all.
-    fetch_w = np.where(ws | ~(many_k | many_red), runs, tiles)
+    # How often every element of an operand is fetched: irrelevant loops outside the innermost relevant one.
+    fetch_w = np.where(ws | ~(many_k | many_red), space.runs(), tiles)
     fetch_i = np.where(
         is_, 1, np.where(ws, np.where(many_red | many_pixels, n_k, 1), np.where(many_red, n_k, 1))
     )
     visits = np.where(os_, 1, np.where(ws, np.where(many_pixels, n_red, 1), np.where(many_k, n_red, 1)))
     visits = np.where(l2_loops, n_red, visits)
     blocks = (t["k"] > col) | (t["C"] > row_c) | (t["R"] > 1) | (t["S"] > row_s) | (t["K"] > t["k"])
-    fetch_w0 = np.where(blocks, l1_tiles, fetch_w)
+    loads = np.where(blocks, l1_tiles, fetch_w)
 
+    ones = np.ones(len(points), dtype=np.int64)
     pixels = space.total("N") * space.total("P") * space.total("Q")
-    d = shape.dims
-    macs = pixels * d.G * d.K * d.C * d.R * d.S
     weights = d.G * d.K * d.C * d.R * d.S
+    macs, outputs = pixels * weights, d.G * d.K * pixels
     if hw and depthwise:
         full, tail = divmod(d.G, g)
         weights = (full * g * g + tail * tail) * d.R * d.S
-    outputs = d.G * d.K * pixels
     pass_k = tile_count(((d.K, 1),), t["K"], col)
-    pass_red = tile_count(((d.C, 1),), t["C"], row_c) * d.R * tile_count(((d.S, 1),), t["S"], row_s)
-    cycles = (-(-d.G // g) if depthwise else d.G) * pixels * pass_k * pass_red
-
-    e, word = target.element_bytes, target.accumulator_bytes_per_word
-    w_fills = weights * (np.ones_like(fetch_w) if place.weights_are_resident else fetch_w)
-    w_loads = weights * fetch_w0
-    rows = _each_pair(t["P"], t["R"], lambda o, k: space.input_positions("P", o, k))
-    columns = _each_pair(t["Q"], t["S"], lambda o, k: space.input_positions("Q", o, k))
-    i_fills = d.G * space.total("N") * d.C * rows * columns * fetch_i
-    i_reads = macs // d.K * pass_k
-    spills = outputs * (visits - 1)
-    updates = outputs * pass_red
-
-    zero = np.zeros(len(points), dtype=np.float64)
-    register = zero + e * (w_loads + macs)
-    scratchpad = zero + e * (w_fills + w_loads + i_reads)
-    dram = zero + e * w_fills
-    buffer = zero.copy()
-    if hw:
-        accumulator = zero + word * (2 * (updates + spills) + 2 * outputs)
-        scratchpad += e * i_fills
-        if place.input_is_fused:
-            buffer += e * i_fills
-        else:
-            dram += e * i_fills
-        dram += 2 * word * spills
-        if shape.has_bias:
-            dram += word * d.G * d.K * _bias_fills(space, t)
-        if place.output_is_fused:
-            buffer += e * outputs
-            if place.output_to_dram:
-                dram += e * d.product // (d.C * d.R * d.S)
-        else:
-            dram += e * outputs
-    else:
-        accumulator = zero + word * (2 * updates - outputs + spills)
-        dram += 2 * e * spills
-        if not place.input_is_fused:
-            dram += e * i_fills
-            scratchpad += e * i_fills
-        if place.output_is_fused:
-            scratchpad += e * outputs
-            if place.output_to_dram:
-                accumulator += word * outputs
-        if place.output_to_dram or not place.output_is_fused:
-            dram += e * outputs
-
-    pj = picojoules_per_byte(target)
-    energy = (
-        target.energy.mac * macs
-        + pj["register"] * register
-        + pj["accumulator"] * accumulator
-        + pj["scratchpad"] * scratchpad
-        + pj["tile-buffer"] * buffer
-        + pj["dram"] * dram
+    passes = tile_count(((d.C, 1),), t["C"], row_c) * d.R * tile_count(((d.S, 1),), t["S"], row_s)
+    rows = _each_pair(t["P"], t["R"], lambda out, taps: space.input_positions("P", out, taps))
+    columns = _each_pair(t["Q"], t["S"], lambda out, taps: space.input_positions("Q", out, taps))
+    return Quantities(
+        macs=macs * ones,
+        compute_cycles=(-(-d.G // g) if depthwise else d.G) * pixels * pass_k * passes,
+        outputs=outputs * ones,
+        stored=d.G * d.N * d.K * d.P * d.Q,
+        updates=outputs * passes,
+        spills=outputs * (visits - 1),
+        weight_fills=weights * (ones if space.placement.weights_are_resident else fetch_w),
+        weight_loads=weights * loads,
+        input_fills=d.G * space.total("N") * d.C * rows * columns * fetch_i,
+        input_reads=macs // d.K * pass_k,
+        bias_words=d.G * d.K * _bias_fills(space, t) if hw and shape.has_bias else 0 * ones,
     )
-    lanes = np.full(len(points), g) if depthwise else col
-    per_cycle = bandwidths(target, 1)
-    latency = np.maximum.reduce(
-        [
-            cycles.astype(float),
-            np.ceil(accumulator / (per_cycle["accumulator"] * lanes)),
-            np.ceil(scratchpad / per_cycle["scratchpad"]),
-            np.ceil(buffer / per_cycle["tile-buffer"]),
-            np.ceil(dram / per_cycle["dram"]),
-        ]
-    )
-    return Costs(energy, latency, visits)
 
 
 def _bias_fills(space: LayerSpace, t: dict[str, Ints]) -> Ints:
@@ -163,7 +132,7 @@ def _bias_fills(space: LayerSpace, t: dict[str, Ints]) -> Ints:
     return fills[inverse.ravel()]
 
 
-def _pieces(outline: tuple[tuple[int, int], ...], outer: int, inner: int) -> list[tuple[int, int]]:
+def _pieces(outline: Outline, outer: int, inner: int) -> list[tuple[int, int]]:
     histogram: dict[int, int] = {}
     for extent, times in outline:
         for piece, count in tile_extents(extent, (outer, inner)):
@@ -171,19 +140,19 @@ def _pieces(outline: tuple[tuple[int, int], ...], outer: int, inner: int) -> lis
     return list(histogram.items())
 
 
-def _product(columns: object) -> Ints:
+def _product(columns: Iterable[Ints]) -> Ints:
     result: Ints | int = 1
-    for column in columns:  # type: ignore[attr-defined]
+    for column in columns:
         result = result * column
     return np.asarray(result, dtype=np.int64)
 
 
-def _each(column: Ints, function: object) -> Ints:
+def _each(column: Ints, function: Callable[[int], int]) -> Ints:
     values, inverse = np.unique(column, return_inverse=True)
-    return np.array([function(int(v)) for v in values], dtype=np.int64)[inverse.ravel()]  # type: ignore[operator]
+    return np.array([function(int(v)) for v in values], dtype=np.int64)[inverse.ravel()]
 
 
-def _each_pair(first: Ints, second: Ints, function: object) -> Ints:
+def _each_pair(first: Ints, second: Ints, function: Callable[[int, int], int]) -> Ints:
     pairs, inverse = np.unique(np.stack([first, second], axis=1), axis=0, return_inverse=True)
-    values = np.array([function(int(a), int(b)) for a, b in pairs], dtype=np.int64)  # type: ignore[operator]
+    values = np.array([function(int(a), int(b)) for a, b in pairs], dtype=np.int64)
     return values[inverse.ravel()] if len(pairs) else np.zeros(0, dtype=np.int64)

@@ -11,7 +11,7 @@ from typing import Literal
 from converter.graph import Graph
 from costmodel.evaluate import NetworkCost, evaluate
 from costmodel.schedule import FusionModel, LatencyModel, Schedule
-from optimizer.fronts import FrontCache, minkowski
+from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.groups import candidate_groups, signature
 from optimizer.options import EMPTY, GroupHull, GroupSolver
 from optimizer.partition import Objective, Partition, Partitioner, ordered
@@ -84,7 +84,7 @@ class Problem:
             found[layers] = first.setdefault(signature(self.graph, layers), layers)
         return found
 
-    def unfused(self, layers: tuple[str, ...]) -> tuple[object, object]:
+    def unfused(self, layers: tuple[str, ...]) -> tuple[Floats, Floats]:
         """Hull of a group's members run one by one."""
         hulls = [self.alone[(name,)] for name in layers]
         energy, latency, _ = minkowski([(h.energy, h.latency) for h in hulls])
@@ -109,7 +109,7 @@ class Problem:
 
     def record(self, edp: float, feasible: float = float("nan")) -> None:
         """Note the best EDP (uJ x cycles) known now, and show it."""
-        best = min([edp, *(self.history[-1:] and [self.history[-1].best_edp])])
+        best = min([edp, *(point.best_edp for point in self.history[-1:])])
         self.history.append(HistoryPoint(self.seconds, self.steps, best, feasible))
         share = "" if feasible != feasible else f", {feasible:.0%} feasible"
         self.say(f"step {self.steps}: best EDP {best:.4g} uJ x cycles{share}")

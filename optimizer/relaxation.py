@@ -71,7 +71,7 @@ class Relaxation:
             d: _column((w.kernel - 1) * w.dilation + 1 for w in ws)[self.sink]
             for d, ws in self.windows.items()
         }
-        self.size = {d: _column(s.shape.dims[d] for s in spaces)[self.source] for d in ("N", "P", "Q")}  # type: ignore[index]
+        self.size = {d: _column(s.shape.dims[d] for s in spaces)[self.source] for d in ("N", "P", "Q")}
         self.lists = [[_thinned(space.tiles(_dim(v))) for v in VARIABLES] for space in spaces]
         width = max(len(c) for row in self.lists for c in row)
         self.candidates = torch.ones(len(spaces), len(VARIABLES), width)
@@ -86,7 +86,7 @@ class Relaxation:
         self.depthwise = torch.tensor([s.shape.is_depthwise for s in spaces])
         self.groups = torch.tensor([float(s.groups_at_once) for s in spaces])
         self.channels = torch.tensor([float(s.shape.dims.C) for s in spaces])
-        self.packs = torch.tensor([s.packs and s.shape.dims.C <= side for s in spaces])
+        self.packs = torch.tensor([s.packs and side >= s.shape.dims.C for s in spaces])
         self.divisor = spaces[0].rules.tiling == "divisor"
 
     def start(self, restarts: int, generator: torch.Generator) -> Variables:

@@ -113,6 +113,12 @@ class LayerSpace:
             return candidates.blocked_extents(size, min(size, self.side), self.rules.tiling)
         return candidates.extents(size, self.rules.tiling)
 
+    @property
+    def scratchpad_limit(self) -> int:
+        """Scratchpad rows (dosa: bytes)."""
+        target = self.rules.target
+        return target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes
+
     def accumulator_limit(self, split: bool) -> int:
         """Accumulator rows (dosa: words per column) for one output tile; `split`: there are several."""
         rows = self.rules.target.accumulator_rows
