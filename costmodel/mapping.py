@@ -27,12 +27,15 @@ Order = tuple[Dim, ...]
 #: DOSA's L1 order (outer to inner): weights change in the outer loops, pixels stream innermost.
 STREAM_ORDER: Order = ("G", "K", "C", "R", "S", "N", "P", "Q")
 
+ONES = Dims()
+
 
 class MappingError(ValueError):
     """A mapping that is no legal loop nest; the message names the dimension and the rule."""
 
 
 def ceil_div(a: int, b: int) -> int:
+    """Quotient rounded up."""
     return -(-a // b)
 
 
@@ -50,9 +53,9 @@ class Mapping:
     tile_l2: Dims
     tile_l1: Dims
     tile_l0: Dims
-    rows: Dims = Dims()
+    rows: Dims = ONES
     """Spatial factors along the array rows (L1 -> L0 fan-out): C, and S or R when row-packed."""
-    cols: Dims = Dims()
+    cols: Dims = ONES
     """Spatial factors along the array columns (L2 -> L1 fan-out): K."""
     order_l3: Order = STREAM_ORDER
     order_l2: Order = STREAM_ORDER
@@ -67,7 +70,8 @@ class Mapping:
         for d in DIMS:
             if not self.tile_l0[d] <= self.tile_l1[d] <= self.tile_l2[d]:
                 raise MappingError(
-                    f"{d}: tiles {self.tile_l0[d]} (L0), {self.tile_l1[d]} (L1), {self.tile_l2[d]} (L2) do not nest"
+                    f"{d}: tiles {self.tile_l0[d]} (L0), {self.tile_l1[d]} (L1), {self.tile_l2[d]} (L2) "
+                    "do not nest"
                 )
             if self.tile_l0[d] % (self.rows[d] * self.cols[d]):
                 raise MappingError(

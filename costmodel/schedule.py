@@ -70,6 +70,7 @@ class Schedule:
 
     @cached_property
     def group_of(self) -> MappingABC[str, FusionGroup]:
+        """The group of every layer."""
         return {name: group for group in self.groups for name in group.layers}
 
     def is_fused(self, producer: str, consumer: str) -> bool:

@@ -14,6 +14,8 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from costmodel.epa import Epa, EpaError, fit_table
+
 PRESETS = Path(__file__).parent / "targets"
 
 FusionPath = Literal["tile-buffer", "spad", "acc"]
@@ -72,6 +74,9 @@ class Target(_Spec):
     use_tl_ext_mem: bool = False
     fusion_path: FusionPath = "tile-buffer"
     tile_buffer_bytes: int = Field(256 * 1024, description="share of the SoC cache that fused tiles may use")
+    epa: Epa | None = Field(
+        None, description="energy per access by capacity; {table: FILE} in a target file fits it to a table"
+    )
     energy: Energy = Energy()
     bandwidth: Bandwidth = Bandwidth()
 
@@ -87,10 +92,12 @@ class Target(_Spec):
 
     @cached_property
     def scratchpad_rows(self) -> int:
+        """Rows of `side` elements."""
         return self.scratchpad_bytes // (self.side * self.element_bytes)
 
     @cached_property
     def accumulator_rows(self) -> int:
+        """Rows of `side` words."""
         return self.accumulator_bytes // (self.side * self.accumulator_bytes_per_word)
 
     @cached_property
@@ -100,21 +107,31 @@ class Target(_Spec):
 
     @cached_property
     def accumulator_word_pj(self) -> float:
-        default = 1.94 + 0.1005 * self.accumulator_bytes / 1024 / self.side
+        """Energy per accumulator word, read or written."""
+        column_kb = self.accumulator_bytes / 1024 / self.side
+        fitted = self.epa and self.epa.accumulator
+        default = fitted(column_kb) if fitted else 1.94 + 0.1005 * column_kb
         return default if self.energy.accumulator_word is None else self.energy.accumulator_word
 
     @cached_property
     def scratchpad_byte_pj(self) -> float:
-        default = 0.49 + 0.02513 * self.scratchpad_bytes / 1024
+        """Energy per scratchpad byte, read or written."""
+        fitted = self.epa and self.epa.scratchpad
+        kb = self.scratchpad_bytes / 1024
+        default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
         return default if self.energy.scratchpad_byte is None else self.energy.scratchpad_byte
 
     @cached_property
     def tile_buffer_byte_pj(self) -> float:
-        default = 0.49 + 0.02513 * self.tile_buffer_bytes / 1024
+        """Energy per tile-buffer byte, read or written."""
+        fitted = self.epa and self.epa.tile_buffer
+        kb = self.tile_buffer_bytes / 1024
+        default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
         return default if self.energy.tile_buffer_byte is None else self.energy.tile_buffer_byte
 
     @cached_property
     def scratchpad_bytes_per_cycle(self) -> float:
+        """Scratchpad bandwidth, reads and writes together."""
         default = 2.0 * self.side
         return default if self.bandwidth.scratchpad_bytes is None else self.bandwidth.scratchpad_bytes
 
@@ -140,12 +157,17 @@ def load_target(name_or_path: str | Path) -> Target:
         preset = PRESETS / f"{name_or_path}.yaml"
         if not preset.exists():
             raise TargetError(
-                f"unknown target {str(name_or_path)!r}: choose one of {', '.join(preset_names())} or give a .yaml file"
+                f"unknown target {str(name_or_path)!r}: "
+                f"choose one of {', '.join(preset_names())} or give a .yaml file"
             )
         path = preset
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict) and isinstance(content.get("epa"), dict) and "table" in content["epa"]:
+            content = {**content, "epa": fit_table(path.parent / str(content["epa"]["table"]))}
         return Target.model_validate(content)
+    except EpaError as error:
+        raise TargetError(f"{path}: epa: {error}") from error
     except OSError as error:
         raise TargetError(f"{path}: cannot read the target: {error.strerror}") from error
     except yaml.YAMLError as error:

@@ -1,0 +1,120 @@
+"""Energy per access as a function of capacity: a small MLP fitted to a user's table.
+
+The table is a CSV with the columns `memory` (scratchpad, accumulator or tile-buffer), `capacity_kb`
+and `pj`: picojoules per byte of a scratchpad or tile buffer of that size, or per word of *one
+column's* slice of the accumulator.  A memory without rows keeps DOSA's closed form.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+HIDDEN = 4
+MEMORIES = ("scratchpad", "accumulator", "tile-buffer")
+
+
+class EpaError(ValueError):
+    """A table that cannot be used; the message names file, line and remedy."""
+
+
+class CapacityCurve(BaseModel):
+    """ln pJ = bias + slope x + sum_i output_i tanh(weight_i x + offset_i), x = (ln KB - center) / scale."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    center: float
+    scale: float
+    bias: float
+    slope: float
+    weight: tuple[float, ...]
+    offset: tuple[float, ...]
+    output: tuple[float, ...]
+
+    def __call__(self, capacity_kb: float) -> float:
+        """Picojoules per access at a capacity in KB."""
+        x = (math.log(capacity_kb) - self.center) / self.scale
+        hidden = zip(self.weight, self.offset, self.output, strict=True)
+        return math.exp(self.bias + self.slope * x + sum(o * math.tanh(w * x + b) for w, b, o in hidden))
+
+
+class Epa(BaseModel):
+    """Fitted curves; None means the closed form."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scratchpad: CapacityCurve | None = None
+    accumulator: CapacityCurve | None = None
+    tile_buffer: CapacityCurve | None = None
+
+
+def fit_table(path: Path) -> Epa:
+    """Fit one curve per memory of the table.
+
+    Raises:
+        EpaError: unreadable file, missing column, bad number, unknown memory, or fewer than three
+            capacities of a memory.
+    """
+    points: dict[str, list[tuple[float, float]]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            for line, row in enumerate(csv.DictReader(file), start=2):
+                try:
+                    memory, kb, pj = row["memory"].strip(), float(row["capacity_kb"]), float(row["pj"])
+                except KeyError as error:
+                    raise EpaError(f"{path}: no column {error.args[0]}") from None
+                except (TypeError, ValueError, AttributeError):
+                    raise EpaError(f"{path}:{line}: capacity_kb and pj must be numbers") from None
+                if memory not in MEMORIES:
+                    raise EpaError(f"{path}:{line}: memory {memory!r} is none of {', '.join(MEMORIES)}")
+                if not (kb > 0 and pj > 0 and math.isfinite(kb) and math.isfinite(pj)):
+                    raise EpaError(f"{path}:{line}: capacity_kb and pj must be positive")
+                points.setdefault(memory, []).append((kb, pj))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise EpaError(f"{path}: cannot read the table: {error}") from None
+    if not points:
+        raise EpaError(f"{path}: the table has no rows")
+    for memory, rows in points.items():
+        if len({kb for kb, _ in rows}) < 3:
+            raise EpaError(f"{path}: {memory} needs at least three capacities")
+    return Epa(**{memory.replace("-", "_"): fit_curve(rows) for memory, rows in points.items()})
+
+
+def fit_curve(points: list[tuple[float, float]]) -> CapacityCurve:
+    """Least squares in log space: full-batch L-BFGS from a fixed start, mildly regularised."""
+    import torch
+
+    x = torch.log(torch.tensor([kb for kb, _ in points], dtype=torch.float64))
+    y = torch.log(torch.tensor([pj for _, pj in points], dtype=torch.float64))
+    center, scale = float(x.mean()), float(x.std(correction=0))
+    x = (x - center) / scale
+    generator = torch.Generator().manual_seed(0)
+    free = [
+        torch.randn(size, generator=generator, dtype=torch.float64).mul_(0.5).requires_grad_()
+        for size in (2, HIDDEN, HIDDEN, HIDDEN)
+    ]
+    line, weight, offset, output = free
+    optimizer = torch.optim.LBFGS(free, max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-14)
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        hidden = torch.tanh(x.unsqueeze(1) * weight + offset) @ output
+        value = (line[0] + line[1] * x + hidden - y).square().mean()
+        value = value + 1e-7 * sum(p.square().sum() for p in (weight, offset, output))
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    bias, slope = line.tolist()
+    return CapacityCurve(
+        center=center,
+        scale=scale,
+        bias=bias,
+        slope=slope,
+        weight=tuple(weight.tolist()),
+        offset=tuple(offset.tolist()),
+        output=tuple(output.tolist()),
+    )
