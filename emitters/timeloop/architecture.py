@@ -101,7 +101,7 @@ def energy_table(target: Target, *, tile_buffer: bool = False) -> Yaml:
 
 def _table(component: str, energies: dict[str, float]) -> Yaml:
     actions = [
-        OneLine({"name": action, "arguments": {}, "energy": number(energy)})
+        OneLine({"name": action, "arguments": {}, "energy": float(f"{energy:.10g}")})
         for action, energy in {**energies, "leak": 0.0}.items()
     ]
     return {"name": f"system.{component}", "actions": actions}

@@ -17,7 +17,7 @@ FAN_OUT = {"Scratchpad": "PECols", "Accumulator": "PERows"}
 
 
 def frontend_architecture(target: Target, *, tile_buffer: bool = False) -> Yaml:
-    """Root keys `architecture` (nodes, outermost first) and `ERT`."""
+    """Root keys `architecture` (nodes, outermost first), `ERT` and `ART`."""
     native = architecture(target, tile_buffer=tile_buffer)
     nodes: list[Tagged] = []
     tree = native["architecture"]
@@ -25,7 +25,11 @@ def frontend_architecture(target: Target, *, tile_buffer: bool = False) -> Yaml:
         tree = tree["subtree"][0]
         nodes.append(_container(tree["name"], target.side))
         nodes += [_component(part) for part in tree["local"]]
-    return {"architecture": {"version": 0.4, "nodes": nodes}, "ERT": native["ERT"]}
+    return {
+        "architecture": {"version": 0.4, "nodes": nodes},
+        "ERT": native["ERT"],
+        "ART": _no_areas(native["ERT"]),
+    }
 
 
 def frontend_problem(native: Yaml) -> Yaml:
@@ -40,6 +44,13 @@ def frontend_mapping(native: Yaml) -> Yaml:
     directives = native["mapping"]
     assert isinstance(directives, list)
     return {"mapping": [_directive(d) for d in directives]}
+
+
+def _no_areas(energies: object) -> Yaml:
+    """The front end takes over an ERT only beside an ART; areas are not ours to know."""
+    assert isinstance(energies, dict)
+    names = [table["name"] for table in energies["tables"]]
+    return {"version": 0.4, "tables": [{"name": name, "area": 0.0} for name in names]}
 
 
 def _container(name: str, side: int) -> Tagged:
