@@ -37,7 +37,8 @@ from torch import Tensor
 
 from converter.dims import DIMS, RELEVANT
 from costmodel.mapping import STREAM_ORDER, Order
-from costmodel.schedule import FusionModel, Halo, Profile
+from costmodel.rtl_relaxed import RtlConstants
+from costmodel.schedule import FusionModel, Halo, LatencyModel, Profile
 from costmodel.shape import LayerShape
 from costmodel.target import Target
 from costmodel.tiling import Window, fetched_rows
@@ -107,15 +108,6 @@ class RelaxedCost:
     """Bytes per memory, [B, L]."""
 
 
-def _exact(value: Tensor, gradient_of: Tensor) -> Tensor:
-    """`value` in the forward pass with the gradient of `gradient_of`."""
-    return gradient_of + (value - gradient_of).detach()
-
-
-def _ceil(ratio: Tensor) -> Tensor:
-    return torch.ceil(ratio - 1e-4)
-
-
 def _over(ratio: Tensor) -> Tensor:
     """Squared log of a ratio that must not exceed one."""
     return torch.relu(torch.log(ratio)).square()
@@ -134,6 +126,7 @@ class RelaxedModel:
         *,
         fusion_model: FusionModel = "sound",
         halo: Halo = "recompute",
+        latency: LatencyModel = "roofline",
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.target, self.hw, self.paper = target, profile == "hw", fusion_model == "paper"
@@ -155,6 +148,8 @@ class RelaxedModel:
         ]
         self._set_edges(edges, nodes)
         self._set_orders(orders)
+        self.latency = latency
+        self.rtl = RtlConstants(shapes, self.loops[:, 16:] % 8, target.element_bytes, dtype)
 
     def _set_edges(self, edges: Sequence[Edge], nodes: Sequence[Node]) -> None:
         count = len(edges)
@@ -204,7 +199,7 @@ class RelaxedModel:
         self.relevant = {t: mask[self.loops % 8] for t, mask in relevant.items()}
 
     def __call__(self, point: RelaxedPoint, softness: float | None = None) -> RelaxedCost:
-        """Evaluate a batch; `softness` beta replaces max by logsumexp(beta log x)/beta in the latency."""
+        """Evaluate a batch; `softness` beta replaces max by logsumexp(beta log x)/beta in the roofline."""
         from costmodel.relaxed_terms import Terms
 
         return Terms(self, point).cost(softness)

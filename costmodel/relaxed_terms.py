@@ -16,11 +16,11 @@ from costmodel.relaxed import (
     RelaxedCost,
     RelaxedModel,
     RelaxedPoint,
-    _ceil,
-    _exact,
     _over,
 )
+from costmodel.rtl_relaxed import rtl_cycles
 from costmodel.schedule import Profile
+from costmodel.straight_through import ceil, exact
 from costmodel.traffic import Fusion, Memory, Quantities, count_moves
 
 G, N, K, C, P, Q, R, S = range(8)
@@ -41,17 +41,17 @@ class Terms:
         bound, p = self.model.bounds, self.point
         smooth = [bound / p.l2, p.l2 / p.l1, p.l1 / p.l0]
         with torch.no_grad():
-            full = [_ceil(ratio) for ratio in smooth]
+            full = [ceil(ratio) for ratio in smooth]
             n3, f2, f1 = full
             last2 = bound - (n3 - 1) * p.l2
-            m = _ceil(last2 / p.l1)
+            m = ceil(last2 / p.l1)
             n2 = (n3 - 1) * f2 + m
-            blocks = (f2 - 1) * f1 + _ceil((p.l2 - (f2 - 1) * p.l1) / p.l0)
-            n1 = (n3 - 1) * blocks + (m - 1) * f1 + _ceil((last2 - (m - 1) * p.l1) / p.l0)
-        self.full = [_exact(f, s) for f, s in zip(full, smooth, strict=True)]
+            blocks = (f2 - 1) * f1 + ceil((p.l2 - (f2 - 1) * p.l1) / p.l0)
+            n1 = (n3 - 1) * blocks + (m - 1) * f1 + ceil((last2 - (m - 1) * p.l1) / p.l0)
+        self.full = [exact(f, s) for f, s in zip(full, smooth, strict=True)]
         self.n3 = self.full[0]
-        self.n2 = _exact(n2, bound / p.l1)
-        self.n1 = _exact(n1, bound / p.l0)
+        self.n2 = exact(n2, bound / p.l1)
+        self.n1 = exact(n1, bound / p.l0)
 
     # -- fusion ----------------------------------------------------------------------------------
     def _fusion(self) -> None:
@@ -96,13 +96,13 @@ class Terms:
         loop was met; every loop multiplies by 1 + h (trips - 1).
         """
         m = self.model
-        effective = torch.cat([self.n1 / self.n2, self.n2 / self.n3, self._outer_trips()], dim=-1)
+        effective = torch.cat([self.n1 / self.n2, self.n2 / self.n3, self.outer_trips()], dim=-1)
         started = torch.cat([self.full[2], self.full[1], self.full[0]], dim=-1)
         gate = (started - 1).clamp(0, 1)
         loops = m.loops
         trips = effective[..., loops] - 1
         gates = gate[..., loops]
-        weights = self._order_weights()
+        weights = self.order_weights()
         self.fetch_w = self._mix(trips, gates, "W", 16, weights)
         self.fetch_i = self._mix(trips, gates, "I", 16, weights)
         self.fetch_o = self._mix(trips, gates, "O", 8, weights)
@@ -110,7 +110,7 @@ class Terms:
         self.gate3 = gate[..., 16:]
         self.gate2 = gate[..., 8:16]
 
-    def _outer_trips(self) -> Tensor:
+    def outer_trips(self) -> Tensor:
         """DRAM trips, with the group's tile count along the image axes of fused layers."""
         if not self.fused or self.model.paper:
             return self.n3
@@ -118,7 +118,8 @@ class Terms:
         n3[P], n3[Q] = self.tiles_p, self.tiles_q
         return torch.stack(n3, dim=-1)
 
-    def _order_weights(self) -> Tensor:
+    def order_weights(self) -> Tensor:
+        """Weight of every loop order, those of fused layers included, [B, L, O]."""
         m = self.model
         own = self.point.order @ m.identity
         if not self.fused or m.paper:
@@ -146,7 +147,10 @@ class Terms:
         price = picojoules_per_byte(m.target)
         for name, moved in memory.items():
             energy = energy + moved * price[name]
-        latency = self._latency(q.compute_cycles, memory, softness)
+        if m.latency == "rtl":
+            latency = rtl_cycles(self, q, fusion)
+        else:
+            latency = self._latency(q.compute_cycles, memory, softness)
         return RelaxedCost(
             energy,
             latency,
@@ -213,14 +217,14 @@ class Terms:
             result.append(rows)
         return result[0], result[1]
 
-    def _pieces(self, d: int) -> tuple[Tensor, Tensor]:
+    def pieces(self, d: int) -> tuple[Tensor, Tensor]:
         """Extents of the accumulator tiles of one dimension with how often each occurs, [B, L, 4]."""
         p = self.point
         l2, l1, n3 = p.l2[..., d], p.l1[..., d], self.n3[..., d]
         extents: list[Tensor] = []
         times: list[Tensor] = []
         for piece, count in ((l2, n3 - 1), (self.model.bounds[:, d] - (n3 - 1) * l2, torch.ones_like(n3))):
-            n = _ceil(piece / l1)
+            n = ceil(piece / l1)
             extents += [l1, piece - (n - 1) * l1]
             times += [count * (n - 1), count]
         return torch.stack(extents, dim=-1), torch.stack(times, dim=-1)
@@ -232,13 +236,13 @@ class Terms:
         tiles = self.n2[..., N] * self.n2[..., P] * self.n2[..., Q]
         smooth = torch.maximum(tiles, pixels / m.target.side)
         with torch.no_grad():
-            (n, n_t), (p, p_t), (q, q_t) = (self._pieces(d) for d in (N, P, Q))
+            (n, n_t), (p, p_t), (q, q_t) = (self.pieces(d) for d in (N, P, Q))
             np_ = (n.unsqueeze(-1) * p.unsqueeze(-2)).flatten(-2)
             np_t = (n_t.unsqueeze(-1) * p_t.unsqueeze(-2)).flatten(-2)
             rows = np_.unsqueeze(-1) * q.unsqueeze(-2)
-            fills = (_ceil(rows / m.target.side) * np_t.unsqueeze(-1) * q_t.unsqueeze(-2)).sum(dim=(-1, -2))
+            fills = (ceil(rows / m.target.side) * np_t.unsqueeze(-1) * q_t.unsqueeze(-2)).sum(dim=(-1, -2))
             fills = fills * self.rho_p * self.rho_q
-        return channels * _exact(fills, smooth)
+        return channels * exact(fills, smooth)
 
     def _diagonal(self) -> Tensor:
         """Weights of a depthwise layer's block-diagonal tiles, zeros included."""
@@ -246,11 +250,11 @@ class Terms:
         b = m.bounds
         block = p.l0[..., G]
         with torch.no_grad():
-            extent, times = self._pieces(G)
+            extent, times = self.pieces(G)
             size = block.unsqueeze(-1)
             whole = torch.floor(extent / size + 1e-4)
             squares = (times * (whole * size.square() + (extent - whole * size).square())).sum(dim=-1)
-        return b[:, R] * b[:, S] * _exact(squares, b[:, G] * block)
+        return b[:, R] * b[:, S] * exact(squares, b[:, G] * block)
 
     # -- penalties -------------------------------------------------------------------------------
     def _penalties(self) -> dict[str, Tensor]:
@@ -298,7 +302,7 @@ class Terms:
 
         def blocks(extent: Tensor, width: Tensor) -> Tensor:
             ratio = extent / width
-            return _exact(_ceil(ratio), ratio) / extent
+            return exact(ceil(ratio), ratio) / extent
 
         k2 = blocks(l2[..., K], p.cols[..., K])
         k1 = blocks(l1[..., K], p.cols[..., K]) * blocks(l1[..., G], p.cols[..., G])

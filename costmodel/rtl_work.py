@@ -102,9 +102,14 @@ def _pieces(nest: Nest, d: int, size: int, *, inner: bool = False) -> int:
     return sum(ceil_div(extent, size) * times for extent, times in tile_extents(nest.extents[d][0], tiles))
 
 
+def streams_height(shape: LayerShape) -> bool:
+    """Whether pixels below each other stream together: a one-column image, else those of one row do."""
+    return shape.dims.Q == shape.dims.S == 1
+
+
 def _array_cycles(nest: Nest, side: int) -> float:
     """Strips of the rows of every accumulator tile, for every array block of weights."""
-    streamed, other = (Q, P) if nest.shape.dims.Q > 1 else (P, Q)
+    streamed, other = (P, Q) if streams_height(nest.shape) else (Q, P)
     strips = 0.0
     for extent in nest.extents[streamed]:
         for pixels, times in tile_extents(extent, (nest.l2[streamed], nest.l1[streamed])):

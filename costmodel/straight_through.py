@@ -1,0 +1,16 @@
+"""Integer-valued counts whose gradient is that of the plain ratio (straight-through estimator)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def exact(value: Tensor, gradient_of: Tensor) -> Tensor:
+    """`value` in the forward pass with the gradient of `gradient_of`."""
+    return gradient_of + (value - gradient_of).detach()
+
+
+def ceil(ratio: Tensor) -> Tensor:
+    """Ceiling that forgives rounding errors of integral ratios; no gradient."""
+    return torch.ceil(ratio - 1e-4)
