@@ -57,6 +57,8 @@ class LayerCost:
     """(tensor name, bytes moved)."""
     energy_breakdown: MappingABC[str, float] = field(repr=False)
     """Picojoules per memory; `mac` is the array."""
+    compute_cycles: int = 0
+    """Cycles the array is busy; 0 for host layers."""
 
     @cached_property
     def traffic(self) -> tuple[Traffic, ...]:
@@ -205,6 +207,7 @@ class LayerNumbers(NamedTuple):
     bound: str
     moves: tuple[Move, ...]
     breakdown: dict[str, float]
+    compute_cycles: int
 
 
 _cache: dict[tuple[object, ...], LayerNumbers] = {}
@@ -237,7 +240,8 @@ def layer_cost(
             cycles, bound = rtl.latency(work)
         else:
             cycles, bound = roofline(traffic.moves, traffic.compute_cycles, traffic.columns, target)
-        numbers = LayerNumbers(sum(breakdown.values()), cycles, bound, traffic.moves, breakdown)
+        energy = sum(breakdown.values())
+        numbers = LayerNumbers(energy, cycles, bound, traffic.moves, breakdown, traffic.compute_cycles)
         _cache[key] = numbers
     return numbers
 
@@ -259,6 +263,7 @@ def _named(layer: TensorCoreLayer, numbers: LayerNumbers) -> LayerCost:
         numbers.bound,
         tuple((tensor[move.role], move) for move in numbers.moves),
         numbers.breakdown,
+        numbers.compute_cycles,
     )
 
 

@@ -1,0 +1,96 @@
+"""Overlap across groups: the next group's first weights load while the current group computes.
+
+`evaluate` lets groups run strictly one after the other.  A group that does not keep the DRAM channel
+busy can load the first weight tile (and the resident weights) of the next one, as far as its own
+tiles leave scratchpad free.  Energy does not change, only the latency of groups bound by DRAM.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from converter.graph import TensorCoreLayer
+from costmodel.evaluate import GroupCost, LayerCost, NetworkCost
+from costmodel.fusion import plan_group
+from costmodel.latency import roofline
+from costmodel.legality import occupancy
+from costmodel.schedule import FusionGroup, Schedule
+from costmodel.shape import shape_of
+from costmodel.traffic import Move
+
+
+def prefetch_weights(schedule: Schedule, cost: NetworkCost) -> NetworkCost:
+    """`cost` (roofline latency) with every group's first weights prefetched where slack and space allow."""
+    target = schedule.target
+    layers = dict(cost.by_name)
+    groups = []
+    free_bytes = slack_bytes = 0
+    for group, before in zip(schedule.groups, cost.groups, strict=True):
+        first = _first_tensor_core(schedule, group)
+        if first is not None and slack_bytes and free_bytes:
+            wanted = min(_first_weights(schedule, group, first), slack_bytes, free_bytes)
+            layers[first.name] = _without(layers[first.name], wanted, schedule)
+        members = [layers[name] for name in group.layers]
+        latency = sum(member.latency_cycles for member in members)
+        moved = sum(m.bytes for member in members for _, m in member.moves if m.memory == "dram")
+        slack_bytes = max(0, int(latency * target.bandwidth.dram_bytes) - moved)
+        free_bytes = _free_bytes(schedule, group)
+        groups.append(GroupCost(group.layers, before.energy_pj, latency))
+    return NetworkCost(
+        tuple(layers[layer.name] for layer in cost.layers),
+        tuple(groups),
+        cost.energy_pj,
+        sum(group.latency_cycles for group in groups),
+    )
+
+
+def resource_latency(schedule: Schedule, cost: NetworkCost) -> int:
+    """Ideal overlap: the busiest resource's cycles over the whole network (a bound, not a program)."""
+    busy: dict[str, int] = {}
+    for layer in cost.layers:
+        mapping = schedule.mappings.get(layer.name)
+        columns = mapping.cols.product if mapping else schedule.target.side
+        busy["compute"] = busy.get("compute", 0) + layer.compute_cycles
+        for memory in {move.memory for _, move in layer.moves}:
+            moves = [move for _, move in layer.moves if move.memory == memory]
+            busy[memory] = busy.get(memory, 0) + roofline(moves, 0, columns, schedule.target)[0]
+    return max(busy.values(), default=0)
+
+
+def _first_tensor_core(schedule: Schedule, group: FusionGroup) -> TensorCoreLayer | None:
+    layer = schedule.graph.by_name[group.layers[0]]
+    return layer if isinstance(layer, TensorCoreLayer) else None
+
+
+def _first_weights(schedule: Schedule, group: FusionGroup, layer: TensorCoreLayer) -> int:
+    """Bytes of the weights a group needs before its first computation."""
+    dims = layer.dims if layer.name in group.resident_weights else schedule.mappings[layer.name].tile_l2
+    return dims.G * dims.K * dims.C * dims.R * dims.S * schedule.target.element_bytes
+
+
+def _free_bytes(schedule: Schedule, group: FusionGroup) -> int:
+    """Scratchpad bytes that no member of the group ever uses."""
+    target, profile = schedule.target, schedule.profile
+    plan = plan_group(schedule.graph, group) if schedule.fusion_model == "sound" else None
+    row = target.side * target.element_bytes if profile == "hw" else 1
+    worst = residents = 0
+    for name in group.layers:
+        layer = schedule.graph.by_name[name]
+        if not isinstance(layer, TensorCoreLayer):
+            continue
+        region = plan[name].computed if plan else None
+        used = occupancy(shape_of(layer), schedule.mappings[name], target, profile, region)
+        resident = name in group.resident_weights
+        residents += used.resident_weights if resident else 0
+        worst = max(worst, used.inputs + (0 if resident else used.weights))
+    return max(0, target.scratchpad_bytes - (worst + residents) * row)
+
+
+def _without(layer: LayerCost, loaded: int, schedule: Schedule) -> LayerCost:
+    """The layer's cost with `loaded` bytes of weights already there."""
+    earlier = Move("L3", "W", "read", -loaded, "dram")
+    moves = [*(move for _, move in layer.moves), earlier]
+    columns = schedule.mappings[layer.name].cols.product
+    cycles, bound = roofline(moves, layer.compute_cycles, columns, schedule.target)
+    return replace(layer, latency_cycles=math.ceil(cycles), bound=bound)

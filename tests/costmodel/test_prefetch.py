@@ -1,0 +1,46 @@
+"""Weights of the next group load under compute, as far as slack and space allow."""
+
+from costmodel.evaluate import evaluate
+from costmodel.prefetch import prefetch_weights, resource_latency
+from costmodel.schedule import Schedule, singleton_groups
+from costmodel.target import load_target
+from tests.costmodel.networks import conv, graph, whole_tile
+
+LARGE = load_target("gemmini-large")
+
+
+def network():
+    """A compute-bound convolution, then a product that waits for its weights."""
+    a = conv("a", "x", "y", 32, 32, 16, 16, 5, 1, 2)
+    b = conv("b", "y", "z", 512, 32, 16, 16)
+    return graph([a, b], ("x",), ("z",))
+
+
+def schedule(target=LARGE):
+    net = network()
+    mappings = {
+        "a": whole_tile(net.by_name["a"].dims, side=32),
+        "b": whole_tile(net.by_name["b"].dims, 32, K=32),
+    }
+    return Schedule(net, target, mappings, singleton_groups(net), "dosa")
+
+
+def test_hides_the_first_weight_tile():
+    plan = schedule()
+    cost = evaluate(plan)
+    first, second = cost.layers
+    assert first.bound == "compute" and second.bound == "L3"
+    better = prefetch_weights(plan, cost)
+    # One 32 x 32 weight tile of 1 KB at 8 bytes per cycle.
+    assert cost.latency_cycles - better.latency_cycles == 1024 // 8
+    assert better.energy_pj == cost.energy_pj
+    assert resource_latency(plan, cost) <= better.latency_cycles
+
+
+def test_never_more_than_the_slack():
+    plan = schedule(
+        LARGE.model_copy(update={"bandwidth": LARGE.bandwidth.model_copy(update={"dram_bytes": 1.0})})
+    )
+    cost = evaluate(plan)
+    assert cost.layers[0].bound == "L3"
+    assert prefetch_weights(plan, cost).latency_cycles == cost.latency_cycles
