@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -16,8 +15,8 @@ from costmodel.latency import bandwidths
 from costmodel.nest import LayerTraffic, layer_traffic
 from costmodel.schedule import Schedule
 from costmodel.shape import shape_of, whole
-from costmodel.sliding_window import sliding_input_words
 from costmodel.target import Target
+from costmodel.timeloop_counts import Count, cycles_at
 from costmodel.traffic import Memory, Move
 from emitters.timeloop.index import Index, IndexEntry
 from emitters.timeloop.stats import Accesses, Stats, StatsError, read_stats
@@ -36,7 +35,6 @@ _LEVEL: dict[Memory, str] = {
     "dram": "DRAM",
 }
 _SPACE = {"W": "Weights", "I": "Inputs", "O": "Outputs", "psum": "Outputs"}
-_INPUT_FILL = (("L3", "I", "read"), ("L2", "I", "write"))
 _HOLDER: dict[str, tuple[str, Memory]] = {
     "Scratchpad": ("L2", "scratchpad"),
     "TileBuffer": ("L3", "tile-buffer"),
@@ -119,14 +117,8 @@ def predict(unit: Unit, target: Target) -> Stats:
     Fused operands are counted at the level that holds them instead of DRAM.
     """
     shape = shape_of(unit.layer)._replace(dims=unit.dims)
-    traffic = layer_traffic(shape, unit.mapping, whole(unit.dims), target, "dosa")
-    counted = traffic.moves
-    if unit.mapping.is_divisor(unit.dims):
-        fills = sliding_input_words(shape, unit.mapping) * target.element_bytes
-        counted = tuple(
-            m._replace(bytes=fills) if (m.level, m.role, m.direction) in _INPUT_FILL else m for m in counted
-        )
-    moves = [moved for move in counted for moved in _relocated(move, unit)]
+    traffic = layer_traffic(shape, unit.mapping, whole(unit.dims), target, "dosa", sliding_window=True)
+    moves = [moved for move in traffic.moves for moved in _relocated(move, unit)]
     accesses: dict[tuple[str, str], tuple[int, int]] = {}
     for move in moves:
         key = (_LEVEL[move.memory], _SPACE[move.role])
@@ -139,11 +131,9 @@ def predict(unit: Unit, target: Target) -> Stats:
 
 
 def _cycles(accesses: Accesses, traffic: LayerTraffic, target: Target) -> int:
-    """Timeloop's latency, rounding included: its two divisions in doubles may add a cycle to the roofline.
-
-    Source: BufferLevel::ComputePerformance in src/model/buffer.cpp.
-    """
-    worst = compute = traffic.compute_cycles
+    """The slowest of array and levels, by Timeloop's own arithmetic."""
+    compute = traffic.compute_cycles
+    worst = compute
     for memory, limit in bandwidths(target, traffic.columns).items():
         level = _LEVEL.get(memory)
         if level is None:
@@ -151,14 +141,9 @@ def _cycles(accesses: Accesses, traffic: LayerTraffic, target: Target) -> int:
         instances, word = 1, target.element_bytes
         if level == "Accumulator":
             instances, word = traffic.columns, target.accumulator_bytes_per_word
-        reads = writes = 0.0
-        for space in OPERANDS:
-            read, written = accesses.get((level, space), (0, 0))
-            reads += read / instances / compute
-            writes += written / instances / compute
-        available = limit / instances / word
-        if available < writes + reads:
-            worst = max(worst, math.ceil(compute / (available / (writes + reads))))
+        moved = [accesses.get((level, space), (0, 0)) for space in OPERANDS]
+        counts = [Count(instances, reads // instances, writes // instances, 0) for reads, writes in moved]
+        worst = max(worst, cycles_at(counts, compute, limit / instances / word))
     return worst
 
 
