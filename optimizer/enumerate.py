@@ -113,7 +113,10 @@ def _class_b(space: LayerSpace) -> Columns:
     stacked = np.stack([grid[d] for d in _PIXELS], axis=1)
     shapes, inverse = np.unique(stacked, axis=0, return_inverse=True)
     limit = space.accumulator_limit(split=True)
-    inner = np.array([best_inner(space, int(shape[0]), int(shape[1]), int(shape[2]), limit) for shape in shapes], dtype=np.int64)
+    inner = np.array(
+        [best_inner(space, int(shape[0]), int(shape[1]), int(shape[2]), limit) for shape in shapes],
+        dtype=np.int64,
+    )
     for name, column in zip("npq", inner[inverse.ravel()].T, strict=True):
         grid[name] = column
     grid["l1_tiles"] = np.ones(len(stacked), dtype=np.int64)
@@ -149,8 +152,8 @@ def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
     bounds = space.bounds
     k = np.array(space.tiles("K")[::-1], dtype=np.int64)
     c = np.array(space.tiles("C")[::-1], dtype=np.int64)
-    col = np.array([space.block(int(x)) for x in k], dtype=np.int64)
-    row = np.array([space.block(int(x)) for x in c], dtype=np.int64)
+    col = space.blocks(k)
+    row = space.blocks(c)
     pass_k = tile_count(((bounds.K, 1),), k, col)
     pass_c = tile_count(((bounds.C, 1),), c, row)
 

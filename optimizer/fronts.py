@@ -60,7 +60,7 @@ def solve_front(space: LayerSpace, final: bool = False) -> Front:
     if space.placement.weights_are_resident and not space.shape.is_depthwise:
         # Resident weights are laid out in full-width column blocks (see legality.occupancy).
         widest = space.block(space.bounds.K)
-        columns = np.array([space.block(int(k)) for k in points.tile["k"]], dtype=np.int64)
+        columns = space.blocks(points.tile["k"])
         allowed = allowed[columns[allowed] == widest]
     energy, latency = costs.energy[allowed], costs.latency[allowed]
     hull = lower_hull(energy, latency)

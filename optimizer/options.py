@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.evaluate import group_cost, host_cost
+from costmodel.evaluate import group_cost, host_cost, layer_cost
 from costmodel.fusion import Member, ScheduleError, output_size, plan_group
 from costmodel.mapping import Mapping
 from costmodel.nest import product
@@ -23,10 +23,10 @@ from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import extents, shape_of
 from costmodel.traffic import Placement
 from optimizer import candidates
-from optimizer.enumerate import Points, best_inner
+from optimizer.enumerate import best_inner, canonical_mapping
 from optimizer.fronts import Floats, Front, FrontCache, minkowski
 from optimizer.hull import lower_hull
-from optimizer.pricing import price
+from optimizer.orders import L3_ORDERS
 from optimizer.space import LayerSpace, Rules
 
 
@@ -304,9 +304,16 @@ class GroupSolver:
             n, p, q = best_inner(space, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
             tile = {"K": b.K, "C": b.C, "R": b.R, "S": b.S, "N": b.N, "P": b.P, "Q": b.Q}
             tile.update(k=space.block(b.K), n=n, p=p, q=q)
-            columns = {name: np.array([value], dtype=np.int64) for name, value in tile.items()}
-            costs = price(Points(space, columns, np.zeros(1, dtype=np.int64)))
-            found = self._floors[space] = float(costs.energy[0]), float(costs.latency[0])
+            mapping = canonical_mapping(space, tile, L3_ORDERS["WS"])
+            cost = layer_cost(
+                space.shape,
+                mapping,
+                self.rules.target,
+                self.rules.profile,
+                region=space.region,
+                placement=space.placement,
+            )
+            found = self._floors[space] = cost.energy_pj, float(cost.latency_cycles)
         return found
 
 

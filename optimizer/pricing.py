@@ -47,7 +47,7 @@ def price(points: Points) -> Costs:
     per_byte = picojoules_per_byte(target)
     for name, moved in memory.items():
         energy = energy + moved * per_byte[name]
-    lanes = space.groups_at_once if space.shape.is_depthwise else _each(points.tile["k"], space.block)
+    lanes = space.groups_at_once if space.shape.is_depthwise else space.blocks(points.tile["k"])
     latency = np.asarray(q.compute_cycles, dtype=np.float64)
     for name, bandwidth in bandwidths(target, 1).items():
         per_cycle = bandwidth * lanes if name == "accumulator" else bandwidth
@@ -61,8 +61,8 @@ def quantities(points: Points) -> Quantities:
     shape, hw = space.shape, space.rules.hw
     d, b = shape.dims, space.bounds
     depthwise, g = shape.is_depthwise, space.groups_at_once
-    col = np.ones_like(t["k"]) if depthwise else _each(t["k"], space.block)
-    row_c = np.ones_like(t["C"]) if depthwise else _each(t["C"], space.block)
+    col = np.ones_like(t["k"]) if depthwise else space.blocks(t["k"])
+    row_c = np.ones_like(t["C"]) if depthwise else space.blocks(t["C"])
     row_s = _each_pair(t["C"], t["S"], space.packed_taps)
     ws, is_, os_ = (points.order == i for i in (WS, IS, OS))
 
@@ -113,9 +113,11 @@ def quantities(points: Points) -> Quantities:
 
 def _bias_fills(space: LayerSpace, t: dict[str, Ints]) -> Ints:
     """Stride-0 mvins that initialise all accumulator tiles of one column block."""
-    names = ("N", "P", "Q", "n", "p", "q")
-    stacked = np.stack([t[name] for name in names], axis=1)
-    unique, inverse = np.unique(stacked, axis=0, return_inverse=True)
+    key = np.zeros(len(t["N"]), dtype=np.int64)
+    for d, bound in zip("NPQ", (space.bounds.N, space.bounds.P, space.bounds.Q), strict=True):
+        key = (key * (bound + 1) + t[d]) * (bound + 1) + t[d.lower()]
+    _, at, inverse = np.unique(key, return_index=True, return_inverse=True)
+    unique = np.stack([t[name][at] for name in ("N", "P", "Q", "n", "p", "q")], axis=1)
     fills = np.zeros(len(unique), dtype=np.int64)
     for row, (n2, p2, q2, n1, p1, q1) in enumerate(unique.tolist()):
         pieces = [
@@ -129,7 +131,7 @@ def _bias_fills(space: LayerSpace, t: dict[str, Ints]) -> Ints:
             for p, b in pieces[1]
             for q, c in pieces[2]
         )
-    return fills[inverse.ravel()]
+    return fills[inverse]
 
 
 def _pieces(outline: Outline, outer: int, inner: int) -> list[tuple[int, int]]:
@@ -147,12 +149,7 @@ def _product(columns: Iterable[Ints]) -> Ints:
     return np.asarray(result, dtype=np.int64)
 
 
-def _each(column: Ints, function: Callable[[int], int]) -> Ints:
-    values, inverse = np.unique(column, return_inverse=True)
-    return np.array([function(int(v)) for v in values], dtype=np.int64)[inverse.ravel()]
-
-
 def _each_pair(first: Ints, second: Ints, function: Callable[[int, int], int]) -> Ints:
-    pairs, inverse = np.unique(np.stack([first, second], axis=1), axis=0, return_inverse=True)
-    values = np.array([function(int(a), int(b)) for a, b in pairs], dtype=np.int64)
-    return values[inverse.ravel()] if len(pairs) else np.zeros(0, dtype=np.int64)
+    width = int(second.max(initial=0)) + 1
+    keys, inverse = np.unique(first * width + second, return_inverse=True)
+    return np.array([function(int(key) // width, int(key) % width) for key in keys], dtype=np.int64)[inverse]

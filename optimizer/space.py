@@ -88,6 +88,15 @@ class LayerSpace:
             return max(d for d in candidates.divisors(extent) if d <= most)
         return min(extent, most)
 
+    def blocks(self, extents: Ints) -> Ints:
+        """`block` of every extent."""
+        if self.rules.tiling != "divisor":
+            return np.minimum(extents, self.side)
+        table = np.zeros(int(extents.max(initial=0)) + 1, dtype=np.int64)
+        for extent in np.unique(extents):
+            table[extent] = self.block(int(extent))
+        return np.asarray(table[extents])
+
     def packed_taps(self, channels: int, taps: int) -> int:
         """Kernel columns packed next to `channels` on the array rows (rows.S)."""
         if not self.packs or channels != self.shape.dims.C or channels > self.side:
