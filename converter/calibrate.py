@@ -59,6 +59,8 @@ def calibration_ranges(
             raise ModelError(f"{file}: calibration failed: {one_line(error)}") from error
         ranges = {}
         for value in values:
+            if value not in found:  # an input that nothing reads
+                continue
             low, high = found[value].range_value
             ranges[value] = (float(np.min(low)), float(np.max(high)))
         return ranges

@@ -23,7 +23,9 @@ from converter.errors import ModelError, one_line
 
 #: MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions).
 _DISABLED = ["MatMulAddFusion"]
-_OLDEST_OPSET = 9
+_OLDEST_OPSET = 10  # the first with QuantizeLinear
+_NEWEST_OPSET = 23  # that every supported ONNX Runtime implements
+_NEWEST_IR = 10  # what came later is metadata and element types that are not lowered
 
 
 def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -41,6 +43,7 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
                 f"{file}: opset {opset} is older than {_OLDEST_OPSET} and cannot be upgraded "
                 f"({one_line(error)}); export it again with a newer opset"
             ) from error
+    _accept_newest_opset(model)
     model = _sorted(file, model)
     model = _folded(file, model)
     try:
@@ -50,12 +53,24 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     return onnx_ir.to_proto(RemoveUnusedOpsetsPass()(onnx_ir.from_proto(model)).model)
 
 
+def _accept_newest_opset(model: onnx.ModelProto) -> None:
+    """Declare an opset that ONNX Runtime knows when every operator means the same there."""
+    newest = max(v for domain, v in onnx.helper.OP_SET_ID_VERSION_MAP if domain == "ai.onnx")
+    newest = min(newest, _NEWEST_OPSET)
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx") and entry.version > newest:
+            names = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")}
+            schemas = (onnx.defs.get_schema(name, entry.version) for name in names if onnx.defs.has(name))
+            if all(schema.since_version <= newest for schema in schemas):
+                entry.version = newest
+
+
 def _sorted(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         ir_model = onnx_ir.from_proto(model)
         RemoveInitializersFromInputsPass()(ir_model)
         TopologicalSortPass()(ir_model)
-        ir_model.ir_version = max(ir_model.ir_version, 4)
+        ir_model.ir_version = min(max(ir_model.ir_version, 4), _NEWEST_IR)
         return onnx_ir.to_proto(ir_model)
     except Exception as error:
         raise ModelError(f"{file}: the graph is not well formed: {one_line(error)}") from error

@@ -114,6 +114,15 @@ KEEPS_SCALE = frozenset(
 _LINEAR = frozenset(("Mul", "Div", "Identity", "Dropout", "Cast"))
 
 
+def keeps_scale(node: Node) -> bool:
+    """Whether the output of a node has its first input's scale."""
+    if node.op in ("Resize", "Upsample"):
+        return bool(node.attributes.get("mode", "nearest") == "nearest")
+    if node.op == "Pad":
+        return bool(node.attributes.get("mode", "constant") != "constant")
+    return node.op in KEEPS_SCALE
+
+
 def is_elementwise(node: Node) -> bool:
     """Whether a node computes each element from the same element of its inputs."""
     return node.domain in ("", "com.microsoft") and node.op in UNARY | BINARY

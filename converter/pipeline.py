@@ -18,6 +18,7 @@ from converter.load import load_model
 from converter.lower import lower, unknown_operators, unsupported
 from converter.normalise import normalise
 from converter.plan import plan
+from converter.precision import to_float32
 from converter.program import program_of
 from converter.qdq import quantised_model
 from converter.quantise import quantise
@@ -80,6 +81,8 @@ def convert(
     unknown = unknown_operators(model)
     if unknown:
         raise UnsupportedError(str(path), unknown)
+    if to_float32(model):
+        notes.append("half or double precision was read as float32")
     progress("normalising")
     float_model = normalise(str(path), model)
     program = program_of(float_model)

@@ -25,7 +25,6 @@ def quantised_model(
     out.CopyFrom(model)
     graph = out.graph
     pairs = _Pairs(graph)
-    constants = {**{n: q for n, q in quantisation.weights.items()}}
     replaced: dict[tuple[str, str], str] = {}
     for step in steps:
         bias = quantisation.biases.get(step.name)
@@ -34,11 +33,11 @@ def quantised_model(
         node = step.nodes[1] if step.bias else step.head
         name = step.bias or step.head.input(2)
         shape = program.constants[name].shape
-        data = np.broadcast_to(bias.data.reshape(shape) if bias.data.size > 1 else bias.data, shape)
+        data = bias.data.reshape(shape)
         beta = step.head.attributes.get("beta", 1.0) if node.op == "Gemm" else 1.0
         scale = float(np.float32(bias.scale) / np.float32(beta)) if beta else bias.scale
         replaced[(node.name, name)] = pairs.constant(f"{step.name}.bias", Quantised(data, scale))
-    for name, weight in constants.items():
+    for name, weight in quantisation.weights.items():
         replaced[("", name)] = pairs.constant(name, weight)
     stored = quantisation.scales
     for index, node in enumerate(graph.node):
@@ -57,7 +56,7 @@ def quantised_model(
                 pairs.activation(f"{value}.float", value, value, stored[value])
     graph.node.extend(pairs.nodes)
     graph.initializer.extend(pairs.initializers)
-    used = {value for node in graph.node for value in node.input}
+    used = {value for node in graph.node for value in node.input} | set(program.outputs)
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     del graph.initializer[:]
     graph.initializer.extend(kept)
@@ -78,7 +77,7 @@ class _Pairs:
         self._done: set[str] = set()
 
     def _initializer(self, name: str, array: np.ndarray) -> str:
-        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.initializers.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def constant(self, name: str, content: Quantised) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from converter.operators import KEEPS_SCALE, linear_factor
+from converter.operators import keeps_scale, linear_factor
 from converter.plan import Step
 from converter.program import Program
 
@@ -47,12 +47,12 @@ def assign_scales(
     Scales that an imported model prescribes (`known`) never change.
     """
     scales = {
-        value: float(np.float32(known.get(value, symmetric_scale(*ranges[value]))))
+        value: float(np.float32(known.get(value, symmetric_scale(*ranges.get(value, (0.0, 0.0))))))
         for value in stored_values(program, steps)
     }
     groups = _Groups(scales, known)
     for step in steps:
-        if step.kind == "node" and step.head.op in KEEPS_SCALE:
+        if step.kind == "node" and keeps_scale(step.head):
             for output in step.head.outputs:
                 if output in scales and step.source in scales:
                     groups.follow(output, step.source)
@@ -72,7 +72,7 @@ def assign_scales(
             factor = linear_factor(program, step.nodes)
             if factor is not None:
                 scales[step.output] = float(np.float32(scales[step.source]) * np.float32(factor))
-        elif step.kind == "node" and step.head.op in KEEPS_SCALE and step.source in scales:
+        elif step.kind == "node" and keeps_scale(step.head) and step.source in scales:
             for output in step.head.outputs:
                 if output in scales:
                     scales[output] = scales[step.source]

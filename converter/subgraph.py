@@ -37,7 +37,7 @@ class Subgraph:
             nodes,
             "lookup",
             [helper.make_tensor_value_info(step.source, kind, [values.size])],
-            [helper.make_tensor_value_info(step.output, kind, [values.size])],
+            [helper.make_empty_tensor_value_info(step.output)],
             constants,
         )
         model = helper.make_model(

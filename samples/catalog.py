@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from samples import resnet
+from samples import resnet, transformers
 from samples.images import images
 
 Options = Mapping[str, int]
@@ -40,11 +40,41 @@ def _classifier(name: str, description: str, network: Callable[[], nn.Module], s
     return Sample(name, description, lambda _: network(), images, {"image_size": size}, classifier=True)
 
 
+def _tokens(width: int) -> Callable[[Options, int, torch.Generator], tuple[Tensor, ...]]:
+    """Hidden states [batch, seq, width] of a transformer, unit variance."""
+
+    def make(options: Options, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        return (torch.randn(batch, options["seq"], width, generator=generator),)
+
+    return make
+
+
+def _blocks(name: str, description: str, network: Callable[[int], nn.Module], width: int) -> Sample:
+    defaults = {"seq": 128, "layers": 1}
+    return Sample(name, description, lambda o: network(o["layers"]), _tokens(width), defaults)
+
+
 SAMPLES: Mapping[str, Sample] = {
     sample.name: sample
     for sample in (
         _classifier("resnet18", "ResNet-18, 11.7 M weights, 1.81 GMAC", resnet.resnet18),
         _classifier("resnet50", "ResNet-50, 25.6 M weights", resnet.resnet50),
         _classifier("resnet152", "ResNet-152, 60.2 M weights", resnet.resnet152),
+        Sample(
+            "vit-block",
+            "ViT-tiny with patches, class token and classifier",
+            lambda o: transformers.vit(o["image_size"], o["layers"]),
+            images,
+            {"image_size": 224, "layers": 2},
+            classifier=True,
+        ),
+        _blocks("bert-block", "BERT-base encoder blocks (768, 12 heads)", transformers.bert, 768),
+        _blocks("gpt2-block", "GPT-2 small decoder blocks (768, 12 heads)", transformers.gpt2, 768),
+        _blocks(
+            "llama-block",
+            "LLaMA-style block: RMS norm, rotary, grouped queries, SwiGLU",
+            transformers.llama,
+            512,
+        ),
     )
 }

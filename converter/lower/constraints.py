@@ -90,8 +90,11 @@ def reduction_axes(program: Program, node: Node) -> tuple[int, ...] | None:
 
 
 def static_shape(program: Program, node: Node) -> str | None:
-    """The output shape is known after the input dimensions are bound."""
-    return None if node.outputs[0] in program.shapes else f"the shape of {node.outputs[0]} is not static"
+    """All shapes are known after the input dimensions are bound."""
+    for value in (*node.inputs, *node.outputs):
+        if value and value not in program.shapes:
+            return f"the shape of {value} is not static"
+    return None
 
 
 def constant_inputs(program: Program, node: Node) -> str | None:

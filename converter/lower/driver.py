@@ -41,7 +41,11 @@ _IMAGE_READERS = frozenset(
 
 def unsupported(program: Program, steps: Sequence[Step]) -> tuple[Unsupported, ...]:
     """Every step that cannot be lowered, with its reason."""
-    return tuple(p for p in (problem(program, step) for step in steps) if p is not None)
+    found = [problem(program, step) for step in steps]
+    for name in program.outputs:
+        if 0 in program.shapes.get(name, ()):
+            found.append(Unsupported(name, "output", "", "has no elements", "remove it before exporting"))
+    return tuple(p for p in found if p is not None)
 
 
 def lower(

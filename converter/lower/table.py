@@ -138,7 +138,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("ReduceMin", "core", lower_reduce, (_FLOAT, limits.known_axes)),
     Operator("ReduceSum", "core", lower_reduce, (_FLOAT, limits.known_axes)),
     Operator("Reshape", "gone", lower_reshape),
-    Operator("Resize", "core", lower_resize, (_FLOAT, limits.known_resize)),
+    Operator("Resize", "core", lower_resize, (_FLOAT, limits.constant_inputs, limits.known_resize)),
     Operator("Slice", "gone", lower_slice, (limits.constant_inputs,)),
     Operator("Softmax", "core", lower_softmax, (_FLOAT,)),
     Operator("SpaceToDepth", "gone", lower_depth_to_space),
@@ -149,7 +149,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Tile", "gone", lower_tile, (limits.constant_inputs,)),
     Operator("Transpose", "gone", lower_transpose),
     Operator("Unsqueeze", "gone", lower_reshape),
-    Operator("Upsample", "core", lower_resize, (_FLOAT, limits.known_resize)),
+    Operator("Upsample", "core", lower_resize, (_FLOAT, limits.constant_inputs, limits.known_resize)),
     Operator("Where", "core", lower_where, (limits.float_or_bool,)),
     _binary("Xor", limits.float_or_bool),
 )

@@ -38,9 +38,9 @@ class Emit:
         self.nodes.append(helper.make_node(op, list(inputs), [out], name=f"{op}_{out}", **attributes))
         return out
 
-    def constant(self, array: np.ndarray) -> str:
+    def constant(self, array: np.ndarray | np.generic) -> str:
         """A constant; equal small constants are shared."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")  # (ascontiguousarray makes scalars vectors)
         key = (str(array.dtype), array.shape, array.tobytes() if array.nbytes <= 4096 else b"")
         if array.nbytes <= 4096 and key in self._constants:
             return self._constants[key]

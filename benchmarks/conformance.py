@@ -1,0 +1,192 @@
+"""onnx's own conformance suite: every case converts and verifies, or is refused by name.
+
+The node cases of `onnx.backend.test` are single operators with inputs.  A case whose weights are
+graph inputs is tried again with them as constants, which is how models use them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import numpy_helper
+
+from converter import Conversion, Graph, ModelError, UnsupportedError, convert, integer_reference
+from converter.boundary import from_storage, to_storage
+from converter.normalise import session_options
+from converter.reference import reference_session
+
+Status = Literal["verified", "refused", "wrong"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one case; `detail` says by how much, or why not."""
+
+    case: str
+    status: Status
+    detail: str
+    operators: tuple[str, ...]
+
+
+def cases(kind: str = "node") -> list[Any]:
+    """The suite's cases (slow: it computes all expected outputs)."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(load_model_tests(kind=kind))
+
+
+def judge(case: Any) -> Verdict:
+    """Convert one case and compare the integer reference with ONNX Runtime's quantised model."""
+    model, data = _content(case)
+    operators = tuple(sorted({node.op_type for node in model.graph.node}))
+    last = Verdict(
+        case.name,
+        "refused",
+        "inputs that are no numpy arrays (strings, sequences, 4- and 8-bit floats), or none",
+        operators,
+    )
+    for attempt in _attempts(model, data):
+        last = _judge(case.name, operators, *attempt)
+        if last.status != "refused":
+            return last
+    return last
+
+
+def _content(case: Any) -> tuple[onnx.ModelProto, list[np.ndarray]]:
+    if case.model is not None:
+        return case.model, list(case.data_sets[0][0]) if case.data_sets else []
+    folder = Path(case.model_dir)
+    files = sorted((folder / "test_data_set_0").glob("input_*.pb"), key=lambda p: int(p.stem.split("_")[1]))
+    data = [numpy_helper.to_array(onnx.TensorProto.FromString(f.read_bytes())) for f in files]
+    return onnx.load(folder / "model.onnx"), data
+
+
+def _attempts(
+    model: onnx.ModelProto, data: Sequence[Any]
+) -> Iterator[tuple[onnx.ModelProto, dict[str, np.ndarray]]]:
+    """The case as it is, then with all inputs but the first as constants."""
+    if not all(isinstance(array, np.ndarray) for array in data) or not data:
+        return
+    weights = {tensor.name for tensor in model.graph.initializer}
+    names = [value.name for value in model.graph.input if value.name not in weights]
+    feeds = dict(zip(names, data, strict=False))
+    if len(feeds) == len(names):
+        yield _sized(model, feeds), feeds
+        if len(feeds) > 1:
+            first, *others = names
+            yield _with_constants(model, {n: feeds[n] for n in others}), {first: feeds[first]}
+
+
+def _sized(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """Symbolic input dimensions replaced by those of the data."""
+    sized = onnx.ModelProto()
+    sized.CopyFrom(model)
+    for value in sized.graph.input:
+        if value.name in feeds:
+            for dim, size in zip(value.type.tensor_type.shape.dim, feeds[value.name].shape, strict=False):
+                dim.dim_value = size
+    return sized
+
+
+def _with_constants(model: onnx.ModelProto, constants: dict[str, np.ndarray]) -> onnx.ModelProto:
+    fixed = _sized(model, {})
+    kept = [value for value in fixed.graph.input if value.name not in constants]
+    del fixed.graph.input[:]
+    fixed.graph.input.extend(kept)
+    fixed.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in constants.items())
+    return fixed
+
+
+def _judge(
+    name: str, operators: tuple[str, ...], model: onnx.ModelProto, feeds: dict[str, np.ndarray]
+) -> Verdict:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "case.onnx"
+        try:
+            path.write_bytes(model.SerializeToString())
+            conversion = convert(path, calibration=[_as_float32(feeds)])
+        except UnsupportedError as error:
+            return Verdict(
+                name, "refused", "; ".join(f"{p.op}: {p.reason}" for p in error.problems), operators
+            )
+        except ModelError as error:
+            return Verdict(name, "refused", str(error).removeprefix(f"{path}: "), operators)
+    steps = difference(conversion, _as_float32(feeds))
+    bound = max(1, len(conversion.graph.layers))
+    status: Status = "verified" if steps <= bound + 0.01 else "wrong"
+    return Verdict(name, status, f"{steps:.2f} steps, bound {bound}", operators)
+
+
+def _as_float32(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {
+        name: array.astype(np.float32) if array.dtype.kind == "f" or array.dtype.name == "bfloat16" else array
+        for name, array in feeds.items()
+    }
+
+
+def difference(conversion: Conversion, feeds: dict[str, np.ndarray]) -> float:
+    """Largest difference of the integer reference to ONNX Runtime's quantised model, in steps of the output."""
+    options = session_options()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(conversion.quantized_model.SerializeToString(), options)
+    used = {value.name for value in session.get_inputs()}
+    wanted = session.run(None, {name: array for name, array in feeds.items() if name in used})
+    found = run_reference(conversion.graph, feeds)
+    worst = 0.0
+    for name, stored, expected in zip(conversion.graph.outputs, found, wanted, strict=True):
+        tensor = conversion.graph.tensors[name]
+        value = from_storage(tensor, stored, expected.shape)
+        if expected.size:
+            error = np.abs(value.astype(np.float64) - expected.astype(np.float64)).max()
+            worst = max(worst, float(error) / (tensor.scale or 1.0))
+    return worst
+
+
+def run_reference(graph: Graph, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Graph outputs of the integer reference for ONNX inputs."""
+    stored = {}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        assert tensor.onnx_name is not None
+        stored[name] = to_storage(tensor, feeds[tensor.onnx_name])
+    session = reference_session(integer_reference(graph))
+    return [np.asarray(value) for value in session.run(list(graph.outputs), stored)]
+
+
+def main(arguments: list[str]) -> int:
+    """Judge all cases; 1 when one of them is neither verified nor refused."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks conformance", description=__doc__)
+    parser.add_argument(
+        "--kind", default="node", choices=["node", "pytorch-converted", "pytorch-operator", "simple"]
+    )
+    parser.add_argument("--match", default="", help="only cases whose name contains this")
+    parser.add_argument("--every", type=int, default=1, help="only every n-th case")
+    parser.add_argument("--list", action="store_true", help="print every verdict, not only the wrong ones")
+    options = parser.parse_args(arguments)
+    chosen = [case for case in cases(options.kind) if options.match in case.name][:: options.every]
+    count: Counter[str] = Counter()
+    for number, case in enumerate(chosen):
+        if number % 100 == 0:
+            print(f"{number} of {len(chosen)}", file=sys.stderr)
+        try:
+            verdict = judge(case)
+        except Exception as error:
+            verdict = Verdict(case.name, "wrong", f"{type(error).__name__}: {error}", ())
+        count[verdict.status] += 1
+        if options.list or verdict.status == "wrong":
+            print(f"{verdict.status:9} {verdict.case}: {verdict.detail}")
+    print(f"{len(chosen)} cases: " + ", ".join(f"{n} {status}" for status, n in sorted(count.items())))
+    return 1 if count["wrong"] else 0
