@@ -28,15 +28,12 @@ def is_bad_input(error: BaseException) -> bool:
     from emitters.gemmini.errors import EmitError
     from emitters.timeloop.compare import TimeloopRunError
     from emulator.errors import EmulatorError
-    from emulator.errors import BuildError, FirmwareError
 
     return isinstance(
         error,
         (
-            BuildError,
             EmitError,
             EmulatorError,
-            FirmwareError,
             InputError,
             MappingError,
             ModelError,

@@ -36,9 +36,8 @@ def main(folder: Path) -> None:
     run("fadiff", "compile", model, *common, "--out", comparable, "--profile", "dosa", "-q")
     edp = json.loads((comparable / "schedule.json").read_text())["totals"]["edp_uj_cycles"]
     verdict = "reached" if edp <= EDP_TARGET else "MISSED"
-    print(
-        f"\nEDP with DOSA's constants (--profile dosa): {edp:.4e} uJ x cycles; target {EDP_TARGET:.1e}: {verdict}"
-    )
+    print(f"\nEDP with DOSA's constants (--profile dosa): {edp:.4e} uJ x cycles")
+    print(f"Target: at most {EDP_TARGET:.1e}: {verdict}")
     print(f"Open {verified / 'report.html'} in a browser.")
     if edp > EDP_TARGET:
         sys.exit(1)

@@ -124,7 +124,7 @@ def test_evaluate_on_hardware_that_is_too_small(fadiff, compiled, tmp_path):
     tiny = tmp_path / "tiny.yaml"
     tiny.write_text("name: tiny\nside: 16\nscratchpad_bytes: 512\naccumulator_bytes: 1024\n")
     ended = fadiff("evaluate", compiled / "schedule.json", "--target", tiny)
-    assert ended.code == 2 and "tiny" in ended.err or "scratchpad" in ended.err
+    assert ended.code == 2 and "scratchpad" in ended.err
 
 
 def test_executing_a_given_schedule(fadiff, model, compiled, tmp_path):
