@@ -13,8 +13,9 @@ from converter.graph import Graph, Tensor
 from costmodel.evaluate import evaluate
 from costmodel.schedule import Schedule
 from emitters.gemmini.arena import align
-from emitters.gemmini.functions import C_TYPES, FunctionPrinter
+from emitters.gemmini.functions import FunctionPrinter
 from emitters.gemmini.memory_map import memory_map
+from emitters.gemmini.operands import C_TYPES
 from emitters.gemmini.plan import FirmwarePlan, plan_firmware
 from emitters.gemmini.skeletons import render
 

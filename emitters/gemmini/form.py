@@ -27,6 +27,11 @@ class Axis:
     size: int
     """Pixels of the input image."""
 
+    def has_gaps(self, outputs: int, taps: int) -> bool:
+        """Whether some pixel of the box of a tile is read by no tap."""
+        touched = {p * self.stride + r * self.dilation for p in range(outputs) for r in range(taps)}
+        return len(touched) < max(touched) + 1
+
 
 @dataclass(frozen=True)
 class Form:
@@ -42,9 +47,13 @@ class Form:
     depthwise: bool
     y: Axis
     x: Axis
+    skip: tuple[int, int]
+    """Image rows and columns from one touched pixel to the next (1 unless the kernel is 1)."""
+    first: tuple[int, int]
+    """The image row and column that index 0 of `y` and `x` stands for."""
     input_offset: int
     input_strides: tuple[int, int, int, int]
-    """Of G, N, H, W; channels are contiguous."""
+    """Of G, N, y, x; channels are contiguous."""
     weight_strides: tuple[int, int, int, int]
     """Of G, R, S, C; output channels are contiguous."""
     output_strides: tuple[int, int, int, int]
@@ -84,6 +93,8 @@ def form_of(layer: TensorCoreLayer, mapping: Mapping, side: int) -> Form:
         depthwise=depthwise,
         y=y,
         x=x,
+        skip=(skip_y, skip_x),
+        first=(start_y, start_x),
         input_offset=layer.input.offset + start_y * h + start_x * w,
         input_strides=(g, n, h * skip_y, w * skip_x),
         weight_strides=weight[:4],

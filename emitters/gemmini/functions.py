@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from converter.graph import HostLayer, Tensor, TensorCoreLayer
+from converter.graph import HostLayer, TensorCoreLayer
 from costmodel.evaluate import LayerCost, NetworkCost
+from costmodel.mapping import Level
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
-from emitters.gemmini.host import HostCall, float_literal, host_call
-from emitters.gemmini.memory import Place
+from emitters.gemmini.group import GroupPrinter
+from emitters.gemmini.host import float_literal, host_call
+from emitters.gemmini.operands import ACTIVATIONS, C_TYPES, OperandPrinter, box_of, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
 from emitters.gemmini.printer import CPrinter
-from emitters.gemmini.tensor_core import LayerPrinter, Region, psum_of
+from emitters.gemmini.tensor_core import LayerPrinter, Region
 
-C_TYPES = {"int8": "int8_t", "int32": "int32_t", "float32": "float"}
-_ACTIVATIONS = {"none": "NO_ACTIVATION", "relu": "RELU"}
+_LEVELS: tuple[Level, ...] = ("L3", "L2", "L1")
 
 
 class FunctionPrinter:
@@ -36,102 +37,80 @@ class FunctionPrinter:
                 if isinstance(layer, TensorCoreLayer):
                     self._tensor_core(layer, self.plan.layers[name], group)
             if group.fused:
-                self._group(group)
+                printer = GroupPrinter(self.c, self.plan, group, self.index)
+                printer.print()
+                self.used |= printer.used | {"region"}
         self._run()
         return self.c.text
 
     # Tensor-core layers
 
     def _tensor_core(self, layer: TensorCoreLayer, plan: LayerPlan, group: GroupPlan) -> None:
-        c, form = self.c, plan.form
+        c, form, member = self.c, plan.form, group.members[layer.name]
         self.used |= {"load_image", "load_weights", "multiply", "store_tile"}
+        if layer.bias is not None:
+            self.used.add("load_bias")
         c.line()
         c.comment(*self._describe(layer, self.cost.by_name[layer.name]))
+        also_whole = member.writes_inside and member.writes_outside
         parameters = ["const elem_t *input"]
         if self.graph.tensors[layer.weight.tensor].data is None:
             parameters.append("const elem_t *stationary")
         parameters.append("elem_t *result")
         region = Region({}, {})
+        if also_whole:
+            self.used.add("store_fresh")
+            parameters.append("elem_t *whole")
         if group.fused:
-            parameters += ["const box_t *box"]
-            region = Region({d: f"{d.lower()}_start" for d in PIXELS}, {d: f"{d.lower()}_count" for d in PIXELS})
+            parameters.append("const region_t *region")
+            region = Region({d: f"{d.lower()}_start" for d in PIXELS}, {}, "region->first")
         with c.function(f"static void layer_{self.plan.names[layer.name]}({', '.join(parameters)})"):
             if group.fused:
-                self._region_constants()
-            self._operands(layer, plan)
-            c.call(
-                "gemmini_extended_config_ex", "WEIGHT_STATIONARY", "NO_ACTIVATION", 0, form.x.stride, "false", "false"
-            )
-            LayerPrinter(c, form, plan.nest, plan.local, region).print(load_weights=not plan.resident)
+                self._region_constants(plan)
+            OperandPrinter(
+                c,
+                self.graph,
+                self.plan.memory,
+                plan,
+                self.plan.schedule.target.element_bytes,
+                self._input_box(layer, group),
+                box_of(self.graph, group, layer.name) if member.writes_inside else None,
+                also_whole,
+            ).print()
+            stride = form.x.stride
+            c.call("gemmini_extended_config_ex", "WEIGHT_STATIONARY", "NO_ACTIVATION", 0, stride, "false", "false")
+            LayerPrinter(
+                c, form, plan.nest, plan.local, region, resident=plan.resident, also_whole=also_whole
+            ).print()
             c.call("wait_for_gemmini")
 
-    def _region_constants(self) -> None:
+    def _input_box(self, layer: TensorCoreLayer, group: GroupPlan):  # type: ignore[no-untyped-def]
+        if layer.input.tensor not in group.members[layer.name].fused_inputs:
+            return None
+        return box_of(self.graph, group, self.graph.producers(layer.input.tensor)[0].name)
+
+    def _region_constants(self, plan: LayerPlan) -> None:
         for d in PIXELS:
-            self.c.constant(f"{d.lower()}_start", f"box->{d.lower()}.start")
-            self.c.constant(f"{d.lower()}_count", f"box->{d.lower()}.count")
+            low = d.lower()
+            self.c.constant(f"{low}_start", f"region->{low}.start")
+            if plan.varies[d]:
+                self.c.constant(f"{low}_count", f"region->{low}.end - region->{low}.start")
 
     def _describe(self, layer: TensorCoreLayer, cost: LayerCost) -> list[str]:
         m = self.plan.schedule.mappings[layer.name]
-        traffic = cost.bytes_in("dram")
-        moved = ", ".join(f"{tensor} {r} read {w} written" for tensor, (r, w) in sorted(traffic.items()))
-        nodes = f" (ONNX {', '.join(layer.onnx_nodes)})" if layer.onnx_nodes else ""
-        orders = " ".join(f"{level} {''.join(m.order(level))}" for level in ("L3", "L2", "L1"))  # type: ignore[arg-type]
-        return [
-            f"{layer.name}: {layer.op} {layer.dims}{nodes}",
+        lines = [
+            f"{layer.name}: {layer.op} {layer.dims}",
             f"tiles: scratchpad {m.tile_l2}; accumulator {m.tile_l1}; array rows {m.rows}, columns {m.cols}",
-            f"loop orders, outermost first: {orders}",
-            f"DRAM bytes: {moved or 'none'}",
+            "loop orders, outermost first: "
+            + " ".join(f"{level} {''.join(m.order(level))}" for level in _LEVELS),
         ]
-
-    def _operands(self, layer: TensorCoreLayer, plan: LayerPlan) -> None:
-        """Declare image, weights, bias, output and psum as the primitives expect them."""
-        c, form = self.c, plan.form
-        _, n, h, w = form.input_strides
-        with c.initialiser("const image_t image"):
-            c.line(f".data = input{_plus(form.input_offset)}, .stride_n = {n}, .stride_y = {h}, .stride_x = {w},")
-            c.line(f".height = {form.y.size}, .width = {form.x.size}, .block = {form.depth},")
-            c.line(f".repeats = {form.repeats},")
-        if form.depthwise:
-            g = form.columns
-            strides = (form.dims.S * g, g, form.dims.R * form.dims.S * g)
-        else:
-            strides = form.weight_strides[1:]
-        blob = self.plan.memory.weight_place(layer)
-        if blob.symbol == "weights":
-            source = f"WEIGHTS(elem_t, {blob.offset + layer.weight.offset * self.plan.schedule.target.element_bytes})"
-        else:
-            source = f"stationary{_plus(layer.weight.offset)}"
-        with c.initialiser("const weights_t weights"):
-            c.line(f".data = {source},")
-            c.line(
-                f".stride_r = {strides[0]}, .stride_s = {strides[1]}, .stride_c = {strides[2]}, "
-                f".block = {form.columns},"
-            )
-        if layer.bias is not None:
-            self.used.add("load_bias")
-            place = self.plan.memory.tensors[layer.bias]
-            c.line(f"const acc_t *const bias = WEIGHTS(acc_t, {place.offset});")
-        _, n, p, q = form.output_strides
-        with c.initialiser("const output_t output"):
-            c.line(f".data = (uintptr_t)(result{_plus(layer.output.offset)}),")
-            c.line(f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof(elem_t),")
-            c.line(
-                f".block = {form.columns}, .activation = {_ACTIVATIONS[layer.activation]}, "
-                f".scale = {float_literal(layer.scale)},"
-            )
-        psum = psum_of(form, plan.nest)
-        if psum is not None:
-            n, p, q = psum.strides
-            place = self.plan.memory.psums[layer.name]
-            with c.initialiser("const output_t psum"):
-                c.line(f".data = (uintptr_t)ARENA(acc_t, {place.offset}),")
-                c.line(f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof(acc_t),")
-                c.line(f".block = {form.columns}, .activation = NO_ACTIVATION, .scale = ACC_SCALE_IDENTITY,")
-
-    # Groups
-
-    def _group(self, group: GroupPlan) -> None:
-        raise NotImplementedError
+        if layer.onnx_nodes:
+            lines.insert(1, f"ONNX nodes: {', '.join(layer.onnx_nodes)}")
+        for memory, label in (("dram", "DRAM bytes"), ("tile-buffer", "tile buffer bytes")):
+            moved = [f"{t} {r} read {w} written" for t, (r, w) in sorted(cost.bytes_in(memory).items())]
+            if moved:
+                lines.append(f"{label}: {', '.join(moved)}")
+        return lines
 
     # Run
 
@@ -150,15 +129,25 @@ class FunctionPrinter:
                     self._call_layer(group.group.layers[0])
             c.line("return 0;")
 
+    def _call_group(self, group: GroupPlan) -> None:
+        printer = GroupPrinter(self.c, self.plan, group, self.index)
+        self.c.call(printer.name, *(self.address(tensor) for tensor in printer.outside_tensors()))
+        for name in group.group.layers:
+            self.c.call("observe", self.index[name], 2)
+
     def _call_layer(self, name: str) -> None:
         layer = self.graph.by_name[name]
         index = self.index[name]
         self.c.call("observe", index, 0)
-        if isinstance(layer, HostLayer):
-            call = self._host(layer)
-            self.c.call(call.function, *call.arguments)
-        else:
+        if isinstance(layer, TensorCoreLayer):
             self.c.call(f"layer_{self.plan.names[name]}", *self._arguments(layer))
+        elif layer.op == "add":
+            self._add(layer)
+        else:
+            pointers = {tensor: self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)}
+            call = host_call(self.graph, layer, pointers)
+            self.used_host |= call.needs
+            self.c.call(call.function, *call.arguments)
         self.c.call("observe", index, 1)
         self.c.call("observe", index, 2)
 
@@ -168,39 +157,19 @@ class FunctionPrinter:
             arguments.append(self.address(layer.weight.tensor))
         return [*arguments, self.address(layer.output.tensor)]
 
-    def _host(self, layer: HostLayer) -> HostCall:
-        pointers = {name: self.address(name) for name in (*layer.inputs, *layer.outputs)}
-        if layer.op == "add":
-            self.used.add("add_tensors")
-            return self._add(layer, pointers)
-        call = host_call(self.graph, layer, pointers)
-        self.used_host |= call.needs
-        return call
-
-    def _add(self, layer: HostLayer, at: dict[str, str]) -> HostCall:
+    def _add(self, layer: HostLayer) -> None:
+        """One line as long as the tensor."""
+        self.used.add("add_lines")
         a = layer.attributes
         scales = [float_literal(float(str(a[key]))) for key in ("a_scale", "b_scale", "scale")]
-        first, second = layer.inputs
-        output = layer.outputs[0]
-        size = self.graph.tensors[output].size
-        activation = _ACTIVATIONS[str(a.get("activation", "none"))]
-        return HostCall(
-            "add_tensors", (at[first], at[second], at[output], size, *scales, activation), frozenset()
-        )
+        operands = [self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)]
+        size = self.graph.tensors[layer.outputs[0]].size
+        with self.c.initialiser_argument("add_lines", "sum_t"):
+            self.c.line(f".a = {operands[0]}, .b = {operands[1]}, .c = {operands[2]},")
+            self.c.line(f".lines = 1, .length = {size},")
+            self.c.line(f".a_scale = {scales[0]}, .b_scale = {scales[1]}, .c_scale = {scales[2]},")
+            self.c.line(f".activation = {ACTIVATIONS[str(a['activation'])]},")
 
     def address(self, name: str) -> str:
         """C expression of a tensor's address, typed as its elements."""
         return pointer(self.plan.memory.tensors[name], self.graph.tensors[name])
-
-
-def pointer(place: Place, tensor: Tensor) -> str:
-    """C expression of the first element at `place`."""
-    ctype = C_TYPES[tensor.dtype]
-    if place.symbol in ("input", "output"):
-        return f"{place.symbol}{place.index}"
-    macro = {"arena": "ARENA", "weights": "WEIGHTS", "tile_buffer": "TILE_BUFFER"}[place.symbol]
-    return f"{macro}({ctype}, {place.offset})"
-
-
-def _plus(offset: int) -> str:
-    return f" + {offset}" if offset else ""

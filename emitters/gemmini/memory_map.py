@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product as combinations
 from typing import Any
 
 from converter.graph import HostLayer, Layer, TensorCoreLayer
 from emitters.gemmini.memory import Place
+from emitters.gemmini.operands import box_of
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 
 
@@ -42,10 +44,45 @@ def memory_map(plan: FirmwarePlan) -> dict[str, Any]:
                 "outputs": list(layer.outputs),
                 "group": group_of[layer.name],
                 "regions": _regions(plan, layer, plan.groups[group_of[layer.name]]),
+                **_tiles(plan, layer, plan.groups[group_of[layer.name]]),
             }
             for layer in graph.layers
         ],
     }
+
+
+def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]:
+    """Boxes of a fused intermediate, in the order in which the group computes them."""
+    member = group.members[layer.name]
+    if not member.writes_inside:
+        return {}
+    graph = plan.schedule.graph
+    place, box = plan.memory.boxes[layer.outputs[0]], box_of(graph, group, layer.name)
+    channels = box.strides[2]
+    tiles = []
+    computed = combinations(*member.computed_grid)
+    needed = combinations(*member.needed_grid)
+    for starts, origins in zip(computed, needed, strict=True):
+        n, p, q = (a for a, _ in starts)
+        shape = [max(0, b - a) for a, b in starts]
+        row = p - origins[1][0]
+        if box.ring:  # rows wrap around: what is behind the wrap is left out of the comparison
+            row = p % box.ring
+            shape[1] = min(shape[1], box.ring - row)
+        at = ((n - origins[0][0]), row, (q - origins[2][0]))
+        offset = place.offset + plan.schedule.target.element_bytes * sum(
+            a * s for a, s in zip(at, box.strides, strict=True)
+        )
+        tiles.append(
+            {
+                "origin": [n, p, q],
+                "shape": [*shape, channels],
+                "symbol": "tile_buffer",
+                "offset": offset,
+                "strides": [*box.strides, 1],
+            }
+        )
+    return {"tiles": tiles}
 
 
 def _kind(layer: Layer) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 
-from converter.dims import Dims
+from converter.dims import Dim
 from converter.graph import TensorCoreLayer
 from costmodel.fusion import Member, plan_group
 from costmodel.schedule import FusionGroup, Schedule
@@ -13,7 +13,7 @@ from costmodel.shape import extents
 from emitters.gemmini.arena import align
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
-from emitters.gemmini.form import Form, form_of
+from emitters.gemmini.form import PIXELS, Form, form_of
 from emitters.gemmini.local_memory import LocalMemory, plan_local_memory, weight_rows
 from emitters.gemmini.memory import Memory, Place, plan_memory
 from emitters.gemmini.names import Names, c_identifier
@@ -29,6 +29,8 @@ class LayerPlan:
     nest: Nest
     local: LocalMemory
     resident: bool
+    varies: MappingABC[Dim, bool]
+    """Whether the extent to compute along N, P, Q differs between group tiles."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class GroupPlan:
     def fused(self) -> bool:
         """Whether several layers run tile by tile."""
         return len(self.group.layers) > 1
+
+    def box_extents(self, name: str) -> tuple[int, int, int]:
+        """Largest N, P, Q that one group tile needs of a member's output: its tile-buffer box."""
+        n, p, q = (max(extents(axis)) for axis in self.members[name].needed)
+        return n, p, q
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ def plan_firmware(schedule: Schedule, model_name: str) -> FirmwarePlan:
 
 def _plan_layers(schedule: Schedule, plan: GroupPlan) -> dict[str, LayerPlan]:
     target = schedule.target
-    forms: dict[str, tuple[Form, Nest]] = {}
+    forms: dict[str, tuple[Form, Nest, dict[Dim, bool]]] = {}
     for name in plan.group.layers:
         layer = schedule.graph.by_name[name]
         if not isinstance(layer, TensorCoreLayer):
@@ -103,16 +110,25 @@ def _plan_layers(schedule: Schedule, plan: GroupPlan) -> dict[str, LayerPlan]:
         form = form_of(layer, schedule.mappings[name], target.side)
         n, p, q = (max(extents(axis)) for axis in plan.members[name].computed)
         full = layer.dims.replace({"N": n, "P": p, "Q": q})
-        bounds: dict[str, Expr] = dict(full.as_dict())
-        if plan.fused:
-            bounds.update({"N": "n_count", "P": "p_count", "Q": "q_count"})
-        forms[name] = (form, nest_of(form.mapping, full, bounds))  # type: ignore[arg-type]
+        bounds: dict[Dim, Expr] = dict(full.as_dict())
+        varies: dict[Dim, bool] = {}
+        for d, axis in zip(PIXELS, plan.members[name].computed, strict=True):
+            varies[d] = len(set(extents(axis))) > 1
+            if varies[d]:
+                bounds[d] = f"{d.lower()}_count"
+        forms[name] = (form, nest_of(form.mapping, full, bounds), varies)
     residents: dict[str, int] = {}
     top = target.scratchpad_rows
     for name in plan.group.layers:
         if name in plan.group.resident_weights:
             form = forms[name][0]
-            top -= weight_rows(form, Dims(**{**form.dims.as_dict(), "N": 1, "P": 1, "Q": 1}))
+            tile, whole = form.mapping.tile_l2[form.output_channel], form.dims[form.output_channel]
+            if tile % form.columns and tile < whole:
+                raise EmitError(
+                    f"layer {name}: resident weights need scratchpad tiles of whole column blocks "
+                    f"({form.output_channel} {tile} is no multiple of {form.columns})"
+                )
+            top -= weight_rows(form, form.dims)
             residents[name] = top
     return {
         name: LayerPlan(
@@ -120,8 +136,9 @@ def _plan_layers(schedule: Schedule, plan: GroupPlan) -> dict[str, LayerPlan]:
             nest,
             plan_local_memory(form, nest, target, residents.get(name), target.scratchpad_rows - top),
             name in residents,
+            varies,
         )
-        for name, (form, nest) in forms.items()
+        for name, (form, nest, varies) in forms.items()
     }
 
 
@@ -135,7 +152,7 @@ def _plan_tile_buffer(schedule: Schedule, groups: tuple[GroupPlan, ...]) -> tupl
             if not member.writes_inside:
                 continue
             tensor = schedule.graph.tensors[schedule.graph.by_name[name].outputs[0]]
-            n, p, q = (max(extents(axis)) for axis in member.needed)
+            n, p, q = plan.box_extents(name)
             nbytes = n * p * q * tensor.nbytes // (member.size[0] * member.size[1] * member.size[2])
             places[tensor.name] = Place("tile_buffer", 0, offset, nbytes)
             offset += align(nbytes)

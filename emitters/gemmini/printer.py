@@ -61,6 +61,15 @@ class CPrinter:
         self.line("}")
 
     @contextmanager
+    def scope(self) -> Iterator[None]:
+        """`{ ... }`."""
+        self.line("{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    @contextmanager
     def function(self, signature: str) -> Iterator[None]:
         """A function definition, brace on its own line."""
         self.line(signature)
@@ -78,6 +87,15 @@ class CPrinter:
         yield
         self._depth -= 1
         self.line("};")
+
+    @contextmanager
+    def initialiser_argument(self, function: str, ctype: str) -> Iterator[None]:
+        """`function(&(const ctype){ ... });`."""
+        self.line(f"{function}(&(const {ctype}){{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("});")
 
     @contextmanager
     def loop(self, variable: str, bound: Expr, step: Expr = 1) -> Iterator[None]:

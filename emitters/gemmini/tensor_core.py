@@ -9,7 +9,7 @@ from converter.dims import DIMS, Dim
 from costmodel.mapping import Level
 from emitters.gemmini.expression import Expr, add, bare, box_extent, div, minimum, mul, sub
 from emitters.gemmini.form import PIXELS, Form
-from emitters.gemmini.local_memory import LocalMemory
+from emitters.gemmini.local_memory import LocalMemory, weight_rows
 from emitters.gemmini.nest import Loop, Nest, absolute
 from emitters.gemmini.printer import CPrinter
 
@@ -23,6 +23,8 @@ class Region:
 
     start: dict[Dim, Expr]
     extent: dict[Dim, Expr]
+    first: str = ""
+    """C condition: this is the first run, which loads resident weights.  Empty when there is only one."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,24 @@ class LayerPrinter:
     used) as the primitives expect them, and have configured the array.
     """
 
-    def __init__(self, c: CPrinter, form: Form, nest: Nest, local: LocalMemory, region: Region) -> None:
+    def __init__(
+        self,
+        c: CPrinter,
+        form: Form,
+        nest: Nest,
+        local: LocalMemory,
+        region: Region,
+        *,
+        resident: bool = False,
+        also_whole: bool = False,
+    ) -> None:
+        """`resident`: the group's first tile loads all weights; `also_whole`: store to memory, too."""
         self.c, self.form, self.nest, self.local, self.region = c, form, nest, local, region
+        self.resident, self.also_whole = resident, also_whole
         self.psum = psum_of(form, nest)
-        self.resident = False
 
-    def print(self, *, load_weights: bool = True) -> None:
-        """The whole nest; `load_weights` is False when they are resident already."""
-        self.resident = not load_weights
+    def print(self) -> None:
+        """The whole nest."""
         for name, places in (
             ("input", self.local.input),
             ("weight", self.local.weight),
@@ -84,6 +96,11 @@ class LayerPrinter:
                 self.c.line(f"int32_t {name}_row = {places[1]};")
             else:
                 self.c.constant(f"{name}_row", places[0])
+        if self.resident and self.region.first:
+            with self.c.block(f"if ({self.region.first})"):
+                self._load_all_weights()
+        elif self.resident:
+            self._load_all_weights()
         self._inside(0)
 
     def _inside(self, depth: int) -> None:
@@ -95,7 +112,10 @@ class LayerPrinter:
         if depth == self.nest.fetch_position("I", "L2"):
             self._load_input()
         if depth == self.nest.fetch_position("W", "L2") and not self.resident:
-            self._load_weights()
+            self._flip("weight", self.local.weight)
+            self._load_weights(
+                "weight_row", {d: self._start("L2", d) for d in DIMS}, {d: self._extent("L2", d) for d in DIMS}
+            )
         output_here = depth == self.nest.fetch_position("O", "L1")
         if output_here:
             self._begin_output()
@@ -140,6 +160,21 @@ class LayerPrinter:
         if len(places) > 1:
             self.c.line(f"{name}_row = {sum(places)} - {name}_row;")
 
+    def _may_have_gaps(self) -> bool:
+        tile, bounds = self.form.mapping.tile_l2, self.nest.full
+
+        def sizes(d: Dim) -> set[int]:
+            if d in self.region.start:
+                return set(range(1, tile[d] + 1))
+            return {tile[d], bounds[d] % tile[d] or tile[d]}
+
+        return any(
+            axis.has_gaps(outputs, taps)
+            for axis, p, r in zip((self.form.y, self.form.x), PIXELS[1:], TAPS, strict=True)
+            for outputs in sizes(p)
+            for taps in sizes(r)
+        )
+
     # Fetches
 
     def _load_input(self) -> None:
@@ -155,37 +190,49 @@ class LayerPrinter:
         if not form.depthwise:
             channel = add(channel, mul(self._start("L2", "G"), form.input_strides[0]))
         self._flip("input", self.local.input)
+        if (len(self.local.input) > 1 or self.region.start) and self._may_have_gaps():
+            # Pixels that no tap reads: nothing orders the next load of their rows after this one.
+            self.c.call("wait_for_gemmini")
         self.c.call(
             "load_image", "&image", "input_row", self._start("L2", "N"), self._extent("L2", "N"), y, h, x, w,
             channel, self._extent("L2", form.input_channel),
         )  # fmt: skip
 
-    def _load_weights(self) -> None:
-        form = self.form
-        self._flip("weight", self.local.weight)
-        taps = [e for d in TAPS for e in (self._start("L2", d), self._extent("L2", d))]
-        if not form.depthwise:
-            column = add(self._start("L2", "K"), mul(self._start("L2", "G"), form.weight_strides[0]))
-            self.c.call(
-                "load_weights", "&weights", "weight_row", *taps, self._start("L2", "C"), self._extent("L2", "C"),
-                column, self._extent("L2", "K"),
-            )  # fmt: skip
+    def _load_all_weights(self) -> None:
+        """Resident weights, group after group."""
+        start: dict[Dim, Expr] = dict.fromkeys(DIMS, 0)
+        extent: dict[Dim, Expr] = dict(self.form.dims.as_dict())
+        if self.form.depthwise or self.form.dims.G == 1:
+            self._load_weights("weight_row", start, extent)
             return
-        # One block-diagonal tile per `columns` channels; row (channel, r, s) of the blob has `columns` weights.
-        groups, block = self._extent("L2", "G"), form.columns
-        pitch = form.dims.R * form.dims.S * block
-        rows_per_channel = mul(taps[1], taps[3])
-        if isinstance(groups, int) and groups <= block:
+        with self.c.loop("g", self.form.dims.G):
+            row = add("weight_row", mul("g", self._rows_per_group()))
+            self._load_weights(row, start | {"G": "g"}, extent | {"G": 1})
+
+    def _rows_per_group(self) -> int:
+        return weight_rows(self.form, self.form.dims.replace({"G": 1}))
+
+    def _load_weights(self, first_row: Expr, start: dict[Dim, Expr], extent: dict[Dim, Expr]) -> None:
+        form = self.form
+        taps = [e for d in TAPS for e in (start[d], extent[d])]
+        if not form.depthwise:
+            column = add(start["K"], mul(start["G"], form.weight_strides[0]))
             self.c.call(
-                "load_weights", "&weights", "weight_row", *taps, 0, groups, mul(self._start("L2", "G"), pitch), groups
+                "load_weights", "&weights", first_row, *taps, start["C"], extent["C"], column, extent["K"]
             )
+            return
+        # One block-diagonal tile per block of channels; row (channel, r, s) of the blob is a block long.
+        groups, block = extent["G"], form.columns
+        pitch = form.dims.R * form.dims.S * block
+        if isinstance(groups, int) and groups <= block:
+            column = mul(start["G"], pitch)
+            self.c.call("load_weights", "&weights", first_row, *taps, 0, groups, column, groups)
             return
         with self.c.loop("g", groups, block):
             self.c.constant("g_count", minimum(block, sub(groups, "g")))
-            self.c.call(
-                "load_weights", "&weights", add("weight_row", mul("g", rows_per_channel)), *taps, 0, "g_count",
-                mul(add(self._start("L2", "G"), "g"), pitch), "g_count",
-            )  # fmt: skip
+            row = add(first_row, mul("g", taps[1], taps[3]))
+            column = mul(add(start["G"], "g"), pitch)
+            self.c.call("load_weights", "&weights", row, *taps, 0, "g_count", column, "g_count")
 
     # Outputs
 
@@ -233,16 +280,21 @@ class LayerPrinter:
                 self.c.call("load_bias", *fill)
 
     def _end_output(self) -> None:
-        store = ("&output", "false", "output_row", *self._output_box())
         revisits = self.nest.revisits()
         if self.psum is None:
-            self.c.call("move_outputs", *store)
+            self._store()
             return
         last = " && ".join(f"{r.variable} + {r.step} >= {bare(r.bound)}" for r in revisits)
         with self.c.block(f"if ({last})"):
-            self.c.call("move_outputs", *store)
+            self._store()
         with self.c.block("else"):
             self.c.call("move_outputs", "&psum", "false", "output_row", *self._psum_box())
+
+    def _store(self) -> None:
+        box = self._output_box()
+        self.c.call("move_outputs", "&output", "false", "output_row", *box)
+        if self.also_whole:
+            self.c.call("store_fresh", "&whole_output", "region->fresh_p", "region->fresh_q", "output_row", *box)
 
     # Compute
 
@@ -279,19 +331,18 @@ class LayerPrinter:
             mul(add(mul(at["N"], h), y), w),
             x,
         )
+        if self.resident:
+            at = at | {d: self._start("L0", d) for d in ("G", "K", "C", "R", "S")}
+            r2, s2 = form.dims.R, form.dims.S
         if form.depthwise:
             depth: Expr = size["G"]
             b = add("weight_row", mul(at["G"], r2, s2), mul(add(mul(at["R"], s2), at["S"]), depth))
         else:
             depth = mul(size["C"], size["S"]) if form.repeats > 1 else size["C"]
-            if self.resident:
-                at = {d: self._start("L0", d) for d in DIMS}
-                c2: Expr = form.dims.C
-                r2, s2 = form.dims.R, form.dims.S
-            else:
-                c2 = self._extent("L2", "C")
+            c2: Expr = form.dims.C if self.resident else self._extent("L2", "C")
             b = add(
                 "weight_row",
+                mul(at["G"], self._rows_per_group()) if self.resident else 0,
                 mul(div(at["K"], form.columns), r2, s2, c2),
                 mul(add(mul(at["R"], s2), at["S"]), c2),
                 at["C"],

@@ -1,0 +1,203 @@
+"""Prints a fusion group: its tiles as C loops, its members' regions as tables of intervals."""
+
+from __future__ import annotations
+
+from converter.graph import Graph, HostLayer, TensorCoreLayer
+from emitters.gemmini.expression import Expr
+from emitters.gemmini.form import PIXELS
+from emitters.gemmini.host import float_literal
+from emitters.gemmini.operands import ACTIVATIONS, Box, box_of, pointer
+from emitters.gemmini.plan import FirmwarePlan, GroupPlan
+from emitters.gemmini.printer import CPrinter
+
+_COUNTERS = ("i", "j", "k")
+
+
+class GroupPrinter:
+    """Prints one group function; layer functions come before it."""
+
+    def __init__(self, c: CPrinter, plan: FirmwarePlan, group: GroupPlan, index: dict[str, int]) -> None:
+        self.c, self.plan, self.group, self.index = c, plan, group, index
+        self.graph: Graph = plan.schedule.graph
+        self.used: set[str] = set()
+        last = group.members[group.group.layers[-1]]
+        self.tiles = tuple(len(axis) for axis in last.needed_grid)
+
+    @property
+    def name(self) -> str:
+        """Of the C function."""
+        return f"group_{self.plan.names[self.group.group.layers[-1]]}"
+
+    def outside_tensors(self) -> list[str]:
+        """Activations in memory that the group reads or writes, in order of first use."""
+        names: dict[str, None] = {}
+        for member in self.group.members.values():
+            layer = self.graph.by_name[member.name]
+            for tensor in layer.inputs:
+                if tensor not in member.fused_inputs and self.graph.tensors[tensor].data is None:
+                    names[tensor] = None
+            if member.writes_outside:
+                names[layer.outputs[0]] = None
+        return list(names)
+
+    def parameters(self) -> dict[str, str]:
+        """C parameter name of each outside tensor."""
+        return {tensor: f"tensor{i}" for i, tensor in enumerate(self.outside_tensors())}
+
+    def print(self) -> None:
+        """The function: loops over group tiles, members in graph order."""
+        c, group, parameters = self.c, self.group.group, self.parameters()
+        written = {o for m in self.group.members.values() for o in self.graph.by_name[m.name].outputs}
+        signature = ", ".join(
+            f"{'' if tensor in written else 'const '}elem_t *{name}" for tensor, name in parameters.items()
+        )
+        c.line()
+        assert group.tile is not None
+        c.comment(
+            f"Fused: {', '.join(group.layers)}.",
+            f"{' x '.join(str(t) for t in self.tiles)} group tiles of N{group.tile.N} P{group.tile.P} "
+            f"Q{group.tile.Q} of the last output; halo: {group.halo}.",
+        )
+        with c.function(f"static void {self.name}({signature})"):
+            for i, name in enumerate(group.layers):
+                self._tables(f"m{i}", name)
+            self._loops(0)
+
+    def _tables(self, prefix: str, name: str) -> None:
+        member = self.group.members[name]
+        for axis, needed, computed in zip(PIXELS, member.needed_grid, member.computed_grid, strict=True):
+            self._table(f"{prefix}_{axis.lower()}", computed)
+            if needed != computed:
+                self._table(f"{prefix}_{axis.lower()}_needed", needed)
+
+    def _table(self, name: str, intervals: tuple[tuple[int, int], ...]) -> None:
+        texts = [f"{{{a}, {max(a, b)}}}" for a, b in intervals]
+        self.c.line(f"static const interval_t {name}[{len(texts)}] = {{")
+        for start in range(0, len(texts), 8):
+            self.c.line(f"    {', '.join(texts[start : start + 8])},")
+        self.c.line("};")
+
+    def _loops(self, axis: int) -> None:
+        if axis == 3:
+            for i, name in enumerate(self.group.group.layers):
+                self._member(i, name)
+            return
+        with self.c.loop(_COUNTERS[axis], self.tiles[axis]):
+            self._loops(axis + 1)
+
+    # Members
+
+    def _interval(self, member: int, axis: int, needed: bool = False) -> str:
+        name = self.group.group.layers[member]
+        m = self.group.members[name]
+        differs = needed and m.needed_grid[axis] != m.computed_grid[axis]
+        suffix = "_needed" if differs else ""
+        return f"m{member}_{PIXELS[axis].lower()}{suffix}[{_COUNTERS[axis]}]"
+
+    def _member(self, i: int, name: str) -> None:
+        c, member = self.c, self.group.members[name]
+        layer = self.graph.by_name[name]
+        empty = [
+            f"{self._interval(i, axis)}.end > {self._interval(i, axis)}.start"
+            for axis, intervals in enumerate(member.computed_grid)
+            if any(b <= a for a, b in intervals)
+        ]
+        c.call("observe", self.index[name], 0)
+        with c.block(f"if ({' && '.join(empty)})") if empty else c.scope():
+            self._region(i, name)
+            if isinstance(layer, TensorCoreLayer):
+                self._tensor_core(layer)
+            else:
+                self._add(layer)
+        c.call("observe", self.index[name], 1)
+
+    def _region(self, i: int, name: str) -> None:
+        """The region_t of this tile: what to compute, and where the tile-buffer boxes start."""
+        c, layer, member = self.c, self.graph.by_name[name], self.group.members[name]
+        fields = [f".{d.lower()} = {self._interval(i, axis)}" for axis, d in enumerate(PIXELS)]
+        lines = [", ".join(fields)]
+        fused = [t for t in layer.inputs if t in member.fused_inputs]
+        if fused and isinstance(layer, TensorCoreLayer):
+            producer = self._producer(fused[0])
+            lines.append(
+                ", ".join(
+                    f".in_{d} = {self._interval(producer, axis, True)}.start" for axis, d in enumerate(("n", "y", "x"))
+                )
+            )
+        if member.writes_inside:
+            lines.append(
+                ", ".join(
+                    f".out_{d.lower()} = {self._interval(i, axis, True)}.start" for axis, d in enumerate(PIXELS)
+                )
+            )
+            if member.writes_outside:
+                fresh = [
+                    f".fresh_{d} = {k} == 0 ? 0 : m{i}_{d}[{k} - 1].end" for d, k in (("p", "j"), ("q", "k"))
+                ]
+                lines.append(", ".join(fresh))
+        lines.append(".first = i == 0 && j == 0 && k == 0")
+        with c.initialiser("const region_t region"):
+            for line in lines:
+                c.line(f"{line},")
+
+    def _producer(self, tensor: str) -> int:
+        producer = self.graph.producers(tensor)[0].name
+        return self.group.group.layers.index(producer)
+
+    def _address(self, tensor: str, inside: bool) -> str:
+        if inside:
+            return pointer(self.plan.memory.boxes[tensor], self.graph.tensors[tensor])
+        return self.parameters()[tensor]
+
+    def _tensor_core(self, layer: TensorCoreLayer) -> None:
+        member = self.group.members[layer.name]
+        arguments: list[Expr] = [self._address(layer.input.tensor, layer.input.tensor in member.fused_inputs)]
+        if self.graph.tensors[layer.weight.tensor].data is None:
+            arguments.append(self._address(layer.weight.tensor, False))
+        arguments.append(self._address(layer.output.tensor, member.writes_inside))
+        if member.writes_inside and member.writes_outside:
+            arguments.append(self._address(layer.output.tensor, False))
+        self.c.call(f"layer_{self.plan.names[layer.name]}", *arguments, "&region")
+
+    def _add(self, layer: HostLayer) -> None:
+        """Per image: the lines of the box, operands in memory or in the tile buffer."""
+        c, member, a = self.c, self.group.members[layer.name], layer.attributes
+        tensor = self.graph.tensors[layer.outputs[0]]
+        n, p, q = member.size
+        channels = tensor.size // (n * p * q)
+        whole = Box((p * q * channels, q * channels, channels), 0)
+        with c.block("for (int32_t n = region.n.start; n < region.n.end; n++)"):
+            with c.initialiser("const sum_t sum"):
+                names = zip(("a", "b"), layer.inputs, strict=True)
+                for field, name in names:
+                    inside = name in member.fused_inputs
+                    self._line(field, name, inside, self._producer(name) if inside else -1, whole)
+                own = self.group.group.layers.index(layer.name)
+                self._line("c", layer.outputs[0], member.writes_inside, own, whole)
+                if member.writes_inside and member.writes_outside:
+                    self._line("also", layer.outputs[0], False, own, whole)
+                c.line(".lines = region.p.end - region.p.start,")
+                c.line(f".length = (size_t)(region.q.end - region.q.start) * {channels},")
+                scales = [float_literal(float(str(a[key]))) for key in ("a_scale", "b_scale", "scale")]
+                c.line(f".a_scale = {scales[0]}, .b_scale = {scales[1]}, .c_scale = {scales[2]},")
+                c.line(f".activation = {ACTIVATIONS[str(a['activation'])]},")
+            if member.writes_inside and member.writes_outside:
+                self.used |= {"add_lines", "add_fresh"}
+                first = f"(size_t)(MAX(region.fresh_q - region.q.start, 0) * {channels})"
+                c.call("add_fresh", "&sum", "MAX(region.fresh_p - region.p.start, 0)", first)
+            else:
+                self.used.add("add_lines")
+                c.call("add_lines", "&sum")
+
+    def _line(self, field: str, tensor: str, inside: bool, producer: int, whole: Box) -> None:
+        box = whole
+        start = ["n", "region.p.start", "region.q.start"]
+        if inside:
+            box = box_of(self.graph, self.group, self.group.group.layers[producer])
+            start = [
+                f"({at} - {self._interval(producer, axis, True)}.start)" for axis, at in enumerate(start)
+            ]
+        offset = " + ".join(f"{at} * {stride}" for at, stride in zip(start, box.strides, strict=True))
+        self.c.line(f".{field} = {self._address(tensor, inside)} + {offset},")
+        self.c.line(f".{field}_line = {box.strides[1]},")
+

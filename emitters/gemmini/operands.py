@@ -1,0 +1,147 @@
+"""Declares a layer's operands as the C primitives expect them: image, weights, bias, output, psum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from converter.graph import Graph, Tensor
+from emitters.gemmini.host import float_literal
+from emitters.gemmini.memory import Memory, Place
+from emitters.gemmini.plan import GroupPlan, LayerPlan
+from emitters.gemmini.printer import CPrinter
+from emitters.gemmini.tensor_core import psum_of
+
+C_TYPES = {"int8": "int8_t", "int32": "int32_t", "float32": "float"}
+ACTIVATIONS = {"none": "NO_ACTIVATION", "relu": "RELU"}
+
+
+def pointer(place: Place, tensor: Tensor) -> str:
+    """C expression of the first element at `place`, typed as the tensor's elements."""
+    if place.symbol in ("input", "output"):
+        return f"{place.symbol}{place.index}"
+    macro = {"arena": "ARENA", "weights": "WEIGHTS", "tile_buffer": "TILE_BUFFER"}[place.symbol]
+    return f"{macro}({C_TYPES[tensor.dtype]}, {place.offset})"
+
+
+@dataclass(frozen=True)
+class Box:
+    """The tile-buffer box of a fused intermediate: element strides, and rows when they wrap around."""
+
+    strides: tuple[int, int, int]
+    """Of N, P, Q."""
+    ring: int
+    """Row y is at y % ring; 0: rows count from the box's first."""
+
+
+def box_of(graph: Graph, group: GroupPlan, producer: str) -> Box:
+    """Layout of the output of `producer` in the tile buffer."""
+    member = group.members[producer]
+    tensor = graph.tensors[graph.by_name[producer].outputs[0]]
+    channels = tensor.size // (member.size[0] * member.size[1] * member.size[2])
+    _, p, q = group.box_extents(producer)
+    return Box((p * q * channels, q * channels, channels), p if group.group.halo == "retain" else 0)
+
+
+@dataclass(frozen=True)
+class OperandPrinter:
+    """Prints the declarations of one layer.
+
+    `input_box` and `output_box` are set for operands in the tile buffer; `result` then is the box,
+    and `whole` the tensor in memory, when that is written too.
+    """
+
+    c: CPrinter
+    graph: Graph
+    memory: Memory
+    plan: LayerPlan
+    element_bytes: int
+    input_box: Box | None = None
+    output_box: Box | None = None
+    also_whole: bool = False
+
+    def print(self) -> None:
+        """All declarations."""
+        self._image()
+        self._weights()
+        layer = self.plan.form.layer
+        if layer.bias is not None:
+            place = self.memory.tensors[layer.bias]
+            self.c.line(f"const acc_t *const bias = WEIGHTS(acc_t, {place.offset});")
+        _, *strides = self.plan.form.output_strides
+        if self.output_box is None:
+            self._output("output", f"result{_plus(layer.output.offset)}", strides)
+        else:
+            n, p, q = self.output_box.strides
+            first = "0" if self.output_box.ring else f"region->out_p * {p} + region->out_q * {q}"
+            self._output("output", f"result - (region->out_n * {n} + {first})", [n, p, q], self.output_box.ring)
+            if self.also_whole:
+                self._output("whole_output", f"whole{_plus(layer.output.offset)}", strides)
+        self._psum()
+
+    def _image(self) -> None:
+        form, ring = self.plan.form, 0
+        data, (_, n, h, w) = f"input{_plus(form.input_offset)}", form.input_strides
+        if self.input_box is not None:
+            n, h, w = self.input_box.strides
+            ring = self.input_box.ring
+            y = "" if ring else f" + (region->in_y{_minus(form.first[0])}) * {h}"
+            data = f"input - (region->in_n * {n}{y} + (region->in_x{_minus(form.first[1])}) * {w})"
+            h, w = (h if ring else h * form.skip[0]), w * form.skip[1]
+        with self.c.initialiser("const image_t image"):
+            self.c.line(f".data = {data},")
+            self.c.line(f".stride_n = {n}, .stride_y = {h}, .stride_x = {w},")
+            self.c.line(f".height = {form.y.size}, .width = {form.x.size},{_ring(ring)}")
+            if ring:
+                self.c.line(f".ring_step = {form.skip[0]}, .ring_first = {form.first[0]},")
+            self.c.line(f".block = {form.depth}, .repeats = {form.repeats},")
+
+    def _weights(self) -> None:
+        c, form, layer = self.c, self.plan.form, self.plan.form.layer
+        r, s, ci = form.weight_strides[1:]
+        if form.depthwise:
+            block = form.columns
+            r, s, ci = form.dims.S * block, block, form.dims.R * form.dims.S * block
+        place = self.memory.weight_place(layer)
+        if place.symbol == "weights":
+            source = f"WEIGHTS(elem_t, {place.offset + layer.weight.offset * self.element_bytes})"
+        else:
+            source = f"stationary{_plus(layer.weight.offset)}"
+        with c.initialiser("const weights_t weights"):
+            c.line(f".data = {source},")
+            c.line(f".stride_r = {r}, .stride_s = {s}, .stride_c = {ci}, .block = {form.columns},")
+
+    def _output(self, name: str, first: str, strides: Sequence[int], ring: int = 0) -> None:
+        form = self.plan.form
+        n, p, q = strides
+        with self.c.initialiser(f"const output_t {name}"):
+            self.c.line(f".data = (uintptr_t)({first}),")
+            self.c.line(
+                f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof(elem_t),{_ring(ring)}"
+            )
+            activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
+            self.c.line(f".block = {form.columns}, .activation = {activation}, .scale = {scale},")
+
+    def _psum(self) -> None:
+        c, form = self.c, self.plan.form
+        psum = psum_of(form, self.plan.nest)
+        if psum is None:
+            return
+        n, p, q = psum.strides
+        place = self.memory.psums[form.layer.name]
+        with c.initialiser("const output_t psum"):
+            c.line(f".data = (uintptr_t)ARENA(acc_t, {place.offset}),")
+            c.line(f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof(acc_t),")
+            c.line(f".block = {form.columns}, .activation = NO_ACTIVATION, .scale = ACC_SCALE_IDENTITY,")
+
+
+def _plus(offset: int) -> str:
+    return f" + {offset}" if offset else ""
+
+
+def _minus(offset: int) -> str:
+    return f" - {offset}" if offset else ""
+
+
+def _ring(rows: int) -> str:
+    return f" .ring = {rows}," if rows else ""
