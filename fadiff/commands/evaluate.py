@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     help="... and its problem.  Needs --target.",
 )
 @click.option("--latency", type=click.Choice(["roofline", "rtl"]), help="[default: the schedule's own]")
+@click.option(
+    "--sliding-window/--no-sliding-window",
+    default=None,
+    help="Keep what consecutive input tiles share, as Timeloop does; Gemmini reloads them. "
+    "[default: on for Timeloop files under profile dosa]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable, per layer.")
 @console_options
 def evaluate(
@@ -48,6 +54,7 @@ def evaluate(
     timeloop_mapping: Path | None,
     timeloop_problem: Path | None,
     latency: str | None,
+    sliding_window: bool | None,
     as_json: bool,
 ) -> None:
     """Exact energy, latency and DRAM bytes of SCHEDULE.json, on its target or another.
@@ -78,7 +85,9 @@ def evaluate(
         )
     if latency is not None:
         model = cast("LatencyModel", latency)
-    cost = exact_cost(decision, latency=model)
+    if sliding_window is None:
+        sliding_window = timeloop_mapping is not None and decision.profile == "dosa"
+    cost = exact_cost(decision, latency=model, sliding_window=sliding_window)
     if as_json:
         console.result(json.dumps(_summary(decision, cost), indent=2))
     else:
