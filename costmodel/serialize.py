@@ -179,14 +179,14 @@ def _cost_record(layer: Layer, cost: LayerCost, target: Target) -> CostRecord:
 def _transfers(layer: Layer, cost: LayerCost, memory: str) -> dict[str, TransferRecord]:
     """Bytes per role; the second input of an addition is I2, also where both inputs are one tensor."""
     totals: dict[str, dict[str, int]] = {}
-    reads_of_add = 0
-    for _, move in cost.moves:
+    seen_first = False
+    for tensor, move in cost.moves:
+        role: str = move.role
+        if layer.op == "add" and role == "I" and move.memory in ("dram", "tile-buffer"):
+            role = "I2" if seen_first or tensor != layer.inputs[0] else "I"
+            seen_first |= role == "I"
         if move.memory != memory:
             continue
-        role: str = move.role
-        if layer.op == "add" and role == "I":
-            reads_of_add += 1
-            role = "I" if reads_of_add == 1 else "I2"
         total = totals.setdefault(role, {"read": 0, "write": 0})
         total[move.direction] += move.bytes
     return {role: TransferRecord(**total) for role, total in totals.items()}
