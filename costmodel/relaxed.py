@@ -21,9 +21,12 @@ Penalties are squares of log ratios, so they have one scale for all layers.
 
 Trip counts have exact values of ceil division and the gradient of plain division; so at integer
 extents with one-hot orders and sigma = 0 the values equal costmodel.evaluate's to float precision
-(latency up to its rounding to whole cycles).  With sigma = 1 a fused pair differs from the exact
-model only in how the image border clips the producer's overlapping regions.  Weights that fit
-whole are taken to be resident in their group.
+(latency up to its rounding to whole cycles).  So they do with sigma = 1 on aligned pairs, except that
+in profile hw the producer's own input boxes are clipped as if it were not tiled by its consumer
+(under 3 %), and that longer chains take every member's recomputation from its direct reader.
+Weights that fit whole are taken to be resident in their group.  `sliding_window` (profile dosa, as
+in costmodel.nest.layer_traffic) ignores Timeloop's jump-back correction, which needs two split loops
+of one image axis.
 """
 
 from __future__ import annotations
@@ -40,8 +43,9 @@ from costmodel.mapping import STREAM_ORDER, Order
 from costmodel.rtl_relaxed import RtlConstants
 from costmodel.schedule import FusionModel, Halo, LatencyModel, Profile
 from costmodel.shape import LayerShape
+from costmodel.straight_through import exact
 from costmodel.target import Target
-from costmodel.tiling import Window, fetched_rows
+from costmodel.tiling import Window, fetched_rows, touched_rows
 from costmodel.traffic import Memory
 
 G, N, K, C, P, Q, R, S = range(8)
@@ -127,10 +131,11 @@ class RelaxedModel:
         fusion_model: FusionModel = "sound",
         halo: Halo = "recompute",
         latency: LatencyModel = "roofline",
+        sliding_window: bool = False,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.target, self.hw, self.paper = target, profile == "hw", fusion_model == "paper"
-        self.halo, self.dtype = halo, dtype
+        self.halo, self.sliding_window, self.dtype = halo, sliding_window and profile == "dosa", dtype
         self.n_layers, self.n_orders = len(nodes), len(orders)
         shapes = [node.shape for node in nodes]
 
@@ -197,12 +202,27 @@ class RelaxedModel:
         self.loops = torch.tensor(loops)
         relevant = {t: torch.tensor([d in RELEVANT[t] for d in DIMS], dtype=self.dtype) for t in RELEVANT}
         self.relevant = {t: mask[self.loops % 8] for t, mask in relevant.items()}
+        over_pixels = torch.tensor([d in "NPQ" for d in DIMS], dtype=self.dtype)[self.loops % 8]
+        self.group_loops = over_pixels * (self.loops >= 16)
 
     def __call__(self, point: RelaxedPoint, softness: float | None = None) -> RelaxedCost:
         """Evaluate a batch; `softness` beta replaces max by logsumexp(beta log x)/beta in the roofline."""
         from costmodel.relaxed_terms import Terms
 
         return Terms(self, point).cost(softness)
+
+
+def _hulls(window: Window, bound: int) -> list[int]:
+    """Input rows of all tiles, for tiles of 1, 2, ... outputs; one entry when the tile does not matter."""
+    span = window._replace(kernel=max(2, window.kernel))
+    reach = (0, window.kernel)
+
+    def rows(tile: int) -> int:
+        return sum(touched_rows(span, (p, min(p + tile, bound)), reach) for p in range(0, bound, tile))
+
+    if window.kernel == window.stride == 1 or bound * window.kernel > _TABLE_LIMIT:
+        return [rows(bound)]
+    return [rows(tile) for tile in range(1, bound + 1)]
 
 
 class _Axis:
@@ -224,16 +244,20 @@ class _Axis:
         self.size = torch.tensor([w.size for w in windows], dtype=dtype)
         # Kernel 1 in profile hw: only touched rows move, so boxes have no gaps.
         self.step = torch.where((self.kernel == 1) & hw, torch.ones_like(self.stride), self.stride)
+        self.bound = torch.tensor(list(bounds), dtype=dtype)
+        hulls = [_hulls(window, bound) for window, bound in zip(windows, bounds, strict=True)]
+        self.hull_table = torch.tensor([rows for table in hulls for rows in table], dtype=dtype)
+        self.hull_start = torch.tensor([sum(map(len, hulls[:i])) for i in range(len(hulls))])
+        self.hull_tabulated = torch.tensor([len(table) > 1 for table in hulls])
         if not hw:
             return
         flat: list[int] = []
-        start, pitch, whole = [], [], []
+        start, pitch = [], []
         for window, bound in zip(windows, bounds, strict=True):
             start.append(len(flat))
             region = ((0, bound),)
             tabulated = window.kernel > 1 and bound * window.kernel <= _TABLE_LIMIT
             pitch.append(window.kernel if tabulated else 0)
-            whole.append(bound)
             if not tabulated:
                 flat.append(fetched_rows(window, region, bound, window.kernel))
                 continue
@@ -245,7 +269,17 @@ class _Axis:
         self.table = torch.tensor(flat, dtype=dtype)
         self.start = torch.tensor(start)
         self.pitch = torch.tensor(pitch)
-        self.bound = torch.tensor(whole, dtype=dtype)
+
+    def hull(self, tile: Tensor, tiles: Tensor) -> Tensor:
+        """Input rows that all tiles of `tile` outputs need, those between two touched ones included.
+
+        Exact at integer tiles (clipped to the image), with the gradient of the unclipped sum.
+        """
+        smooth = self.stride * (self.bound - tiles) + tiles * ((self.kernel - 1) * self.dilation + 1)
+        with torch.no_grad():
+            index = torch.minimum(tile.round(), self.bound).clamp(min=1).long() - 1
+            rows = self.hull_table[self.hull_start + index * self.hull_tabulated]
+        return exact(rows, smooth)
 
     def box(self, outputs: Tensor, taps: Tensor) -> Tensor:
         """Rows that one tile holds on chip, padding included."""

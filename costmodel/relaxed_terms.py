@@ -78,9 +78,7 @@ class Terms:
         rho, tiles = [], []
         for axis, own in zip(m.axes, (self.tiles_p, self.tiles_q), strict=True):
             n = self.n3[..., axis.outputs]
-            rows = axis.rows(m.bounds[:, axis.outputs], n, torch.ones_like(n))
-            if m.hw:
-                rows = rows + axis.clipping(p.l2[..., axis.outputs], axis.kernel, rows)
+            rows = axis.hull(p.l2[..., axis.outputs], n)
             ratio = torch.maximum(rows / axis.size, torch.ones_like(rows))[:, m.readers] - 1
             rho.append(1 + (out * ratio).amax(dim=-1) * (m.halo == "recompute"))
             theirs = (out * (n[:, m.readers] - own.unsqueeze(-1))).sum(dim=-1)
@@ -104,9 +102,12 @@ class Terms:
         gates = gate[..., loops]
         weights = self.order_weights()
         self.fetch_w = self._mix(trips, gates, "W", 16, weights)
-        self.fetch_i = self._mix(trips, gates, "I", 16, weights)
+        slide = self._slide(gates[..., 16:]) if m.sliding_window else None
+        self.fetch_i = self._mix(trips, gates, "I", 16, weights, kept=slide)
         self.fetch_o = self._mix(trips, gates, "O", 8, weights)
-        self.fetch_w0 = self._mix(trips, gates, "W", 0, weights)
+        # Every group tile runs the nest again, so its loops reload the array whatever is inside them.
+        grouped = m.group_loops * self.member[..., None, None] if self.fused and not m.paper else None
+        self.fetch_w0 = self._mix(trips, gates, "W", 0, weights, grouped)
         self.gate3 = gate[..., 16:]
         self.gate2 = gate[..., 8:16]
 
@@ -127,11 +128,36 @@ class Terms:
         member = self.member.unsqueeze(-1)
         return own * (1 - member) + (self.point.order @ m.to_group) * member
 
-    def _mix(self, trips: Tensor, gates: Tensor, operand: str, skip: int, weights: Tensor) -> Tensor:
+    def _mix(
+        self,
+        trips: Tensor,
+        gates: Tensor,
+        operand: str,
+        skip: int,
+        weights: Tensor,
+        grouped: Tensor | None = None,
+        kept: Tensor | None = None,
+    ) -> Tensor:
         relevant = self.model.relevant[operand][:, skip:]
-        met = 1 - torch.cumprod(1 - relevant * gates[..., skip:], dim=-1)
+        free = torch.cumprod(1 - relevant * gates[..., skip:], dim=-1)
+        met = 1 - free if grouped is None else 1 - free * (1 - grouped)
         factors = 1 + (1 - relevant) * met * trips[..., skip:]
-        return (torch.prod(factors, dim=-1) * weights).sum(dim=-1)
+        times = torch.prod(factors, dim=-1)
+        return ((times if kept is None else times * kept) * weights).sum(dim=-1)
+
+    def _slide(self, gates: Tensor) -> Tensor:
+        """Share of the input that is fetched anew when halos are kept along the innermost relevant loop."""
+        m, p = self.model, self.point
+        relevant = m.relevant["I"][:, 16:] * gates
+        before = torch.cumprod(1 - relevant, dim=-1)
+        innermost = relevant * torch.cat([torch.ones_like(before[..., :1]), before[..., :-1]], dim=-1)
+        fresh = [torch.ones_like(self.n3[..., P])] * 8
+        for axis, box in zip(m.axes, self._boxes(), strict=True):
+            for d, step in ((axis.outputs, axis.stride), (axis.taps, axis.dilation)):
+                n = self.n3[..., d]
+                fresh[d] = (box + (n - 1) * torch.minimum(box, step * p.l2[..., d])) / (n * box)
+        ratio = torch.stack(fresh, dim=-1)[..., m.loops[:, 16:] % 8]
+        return 1 + (innermost * (ratio - 1)).sum(dim=-1)
 
     # -- bytes -----------------------------------------------------------------------------------
     def cost(self, softness: float | None) -> RelaxedCost:

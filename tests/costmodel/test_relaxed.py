@@ -1,18 +1,24 @@
 """The differentiable twin equals the exact model wherever the relaxation is integral."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.evaluate import layer_cost
-from costmodel.relaxed import ORDERS, Node, RelaxedModel, RelaxedPoint
+from costmodel.evaluate import group_cost, layer_cost
+from costmodel.fusion import plan_group
+from costmodel.relaxed import ORDERS, OS, Edge, Node, RelaxedModel, RelaxedPoint
+from costmodel.schedule import FusionGroup, GroupTile
+from costmodel.shape import shape_of
 from costmodel.target import load_target
+from tests.costmodel.networks import pair, whole_tile
 from tests.costmodel.strategies import layer_shapes, mappings
 
 SMALL = load_target("gemmini-small")
+LARGE = load_target("gemmini-large")
 
 
 def point_of(mappings_, orders=ORDERS, sigma=None, dtype=torch.float64):
@@ -47,3 +53,79 @@ def test_unfused_layer_equals_exact(profile, data):
         assert moved.item() == pytest.approx(per_memory.get(memory, 0), rel=1e-9), memory
     assert cost.energy_pj.item() == pytest.approx(exact.energy_pj, rel=1e-9)
     assert math.ceil(cost.latency_cycles.item() - 1e-6) == exact.latency_cycles
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_sliding_window_equals_exact(data):
+    """Kernel loops stay inside: with both P and R split Timeloop's correction applies."""
+    shape = data.draw(layer_shapes())
+    mapping = data.draw(mappings(shape, orders=ORDERS, divisor=True))
+    kernel = {d: shape.dims[d] for d in "RS"}
+    mapping = replace(
+        mapping, tile_l2=mapping.tile_l2.replace(kernel), tile_l1=mapping.tile_l1.replace(kernel)
+    )
+    exact = layer_cost(shape, mapping, SMALL, "dosa", sliding_window=True)
+    model = RelaxedModel([Node(shape)], [], SMALL, "dosa", dtype=torch.float64, sliding_window=True)
+    assert model(point_of([mapping])).energy_pj.item() == pytest.approx(exact.energy_pj, rel=1e-9)
+
+
+@pytest.mark.parametrize("profile, tolerance", [("dosa", 1e-9), ("hw", 0.03)])
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(8, 20),
+    kernel=st.sampled_from([1, 3, 5]),
+    tile=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+)
+def test_fused_pair_equals_exact(profile, tolerance, size, kernel, tile):
+    network = pair(P=size, R=kernel, K=32, C=32)
+    tile_p, tile_q = (min(t, size) for t in tile)
+    group = FusionGroup(("a", "b"), GroupTile(1, tile_p, tile_q), "recompute", frozenset(("a", "b")))
+    plan = plan_group(network, group)
+    chosen = {}
+    for name in ("a", "b"):
+        largest = {d: max(b - a for a, b in axis) for d, axis in zip("NPQ", plan[name].computed, strict=True)}
+        mapping = whole_tile(network.by_name[name].dims, side=32, **largest)
+        chosen[name] = replace(mapping, order_l3=OS.l3, order_l2=OS.l2, order_l1=OS.l1)
+    exact = group_cost(network, group, chosen, LARGE, profile)
+    nodes = [Node(shape_of(layer)) for layer in network.layers]
+    model = RelaxedModel(nodes, [Edge(0, 1)], LARGE, profile, dtype=torch.float64)
+    cost = model(point_of(list(chosen.values()), sigma=torch.ones(1, 1, dtype=torch.float64)))
+    for index, tolerated in enumerate((tolerance, 1e-9)):
+        assert cost.energy_pj[0, index].item() == pytest.approx(exact[index].energy_pj, rel=tolerated)
+        assert cost.latency_cycles[0, index].item() == pytest.approx(
+            exact[index].latency_cycles, rel=tolerated, abs=1
+        )
+    assert cost.penalties["memory"].item() == cost.penalties["mapping"].item() == 0
+
+
+def test_unfused_edges_cost_nothing():
+    network = pair(P=8)
+    mapping = [whole_tile(layer.dims) for layer in network.layers]
+    mapping = [replace(m, order_l3=OS.l3, order_l2=OS.l2, order_l1=OS.l1) for m in mapping]
+    nodes = [Node(shape_of(layer)) for layer in network.layers]
+    with_edge = RelaxedModel(nodes, [Edge(0, 1)], SMALL, dtype=torch.float64)(
+        point_of(mapping, sigma=torch.zeros(1, 1, dtype=torch.float64))
+    )
+    without = RelaxedModel(nodes, [], SMALL, dtype=torch.float64)(point_of(mapping))
+    assert torch.allclose(with_edge.energy_pj, without.energy_pj, rtol=1e-12)
+
+
+def test_gradients_are_finite_and_reach_every_variable():
+    network = pair(P=16, K=32, C=32)
+    nodes = [Node(shape_of(layer)) for layer in network.layers]
+    model = RelaxedModel(nodes, [Edge(0, 1)], SMALL)
+    torch.manual_seed(0)
+    raw = [torch.rand(4, 2, 8, requires_grad=True) for _ in range(3)]
+    order = torch.rand(4, 2, 3, requires_grad=True)
+    sigma = torch.rand(4, 1, requires_grad=True)
+    log_bound = torch.log(model.bounds)
+    shares = [raw[0], raw[0] * raw[1], raw[0] * raw[1] * raw[2]]
+    l2, l1, l0 = (torch.exp(share * log_bound) for share in shares)
+    ones = torch.ones_like(l0)
+    cost = model(RelaxedPoint(l2, l1, l0, ones, ones, torch.softmax(order, -1), sigma), softness=5.0)
+    loss = torch.log(cost.total_energy_pj * cost.total_latency_cycles) + sum(cost.penalties.values())
+    loss.sum().backward()
+    for leaf in (*raw, order, sigma):
+        assert torch.isfinite(leaf.grad).all()
+        assert leaf.grad.abs().sum() > 0
