@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from costmodel.energy import picojoules_per_byte
 from costmodel.target import Target
+from costmodel.traffic import Memory
 from emitters.timeloop.yaml_text import OneLine
 
 Yaml = dict[str, object]
@@ -83,20 +85,25 @@ def storage(
 
 def energy_table(target: Target, *, tile_buffer: bool = False) -> Yaml:
     """`ERT`: picojoules per word and action, so that neither Python nor Accelergy is needed."""
-    e = target.element_bytes
-    per_word = {
-        "Registers": target.energy.register_byte,
-        "Accumulator": target.accumulator_word_pj,
-        "Scratchpad": target.scratchpad_byte_pj * e,
-        "TileBuffer": target.tile_buffer_byte_pj * e,
-        "DRAM": target.energy.dram_byte * e,
+    per_byte = picojoules_per_byte(target)
+    memories: dict[str, Memory] = {
+        "Registers": "register",
+        "Accumulator": "accumulator",
+        "Scratchpad": "scratchpad",
     }
-    if not tile_buffer:
-        del per_word["TileBuffer"]
+    if tile_buffer:
+        memories["TileBuffer"] = "tile-buffer"
+    memories["DRAM"] = "dram"
+    per_word = {name: per_byte[memory] * word_bytes(memory, target) for name, memory in memories.items()}
     tables = [
         _table(name, {"read": energy, "write": energy, "update": energy}) for name, energy in per_word.items()
     ]
     return {"version": 0.4, "tables": [*tables, _table("MACC", {"compute": target.energy.mac})]}
+
+
+def word_bytes(memory: Memory, target: Target) -> int:
+    """Bytes of what Timeloop counts as one word."""
+    return target.accumulator_bytes_per_word if memory == "accumulator" else target.element_bytes
 
 
 def _table(component: str, energies: dict[str, float]) -> Yaml:

@@ -18,6 +18,7 @@ from costmodel.shape import shape_of, whole
 from costmodel.target import Target
 from costmodel.timeloop_counts import Count, cycles_at
 from costmodel.traffic import Memory, Move
+from emitters.timeloop.architecture import word_bytes
 from emitters.timeloop.index import Index, IndexEntry
 from emitters.timeloop.stats import Accesses, Stats, StatsError, read_stats
 from emitters.timeloop.units import Unit, units_of
@@ -122,9 +123,8 @@ def predict(unit: Unit, target: Target) -> Stats:
     accesses: dict[tuple[str, str], tuple[int, int]] = {}
     for move in moves:
         key = (_LEVEL[move.memory], _SPACE[move.role])
-        word = target.accumulator_bytes_per_word if move.memory == "accumulator" else target.element_bytes
         reads, writes = accesses.get(key, (0, 0))
-        words = move.bytes // word
+        words = move.bytes // word_bytes(move.memory, target)
         accesses[key] = (reads + words, writes) if move.direction == "read" else (reads, writes + words)
     energy = sum(energy_breakdown(moves, traffic.macs, target).values())
     return Stats(_cycles(accesses, traffic, target), energy, accesses)
@@ -138,12 +138,10 @@ def _cycles(accesses: Accesses, traffic: LayerTraffic, target: Target) -> int:
         level = _LEVEL.get(memory)
         if level is None:
             continue
-        instances, word = 1, target.element_bytes
-        if level == "Accumulator":
-            instances, word = traffic.columns, target.accumulator_bytes_per_word
+        instances = traffic.columns if level == "Accumulator" else 1
         moved = [accesses.get((level, space), (0, 0)) for space in OPERANDS]
         counts = [Count(instances, reads // instances, writes // instances, 0) for reads, writes in moved]
-        worst = max(worst, cycles_at(counts, compute, limit / instances / word))
+        worst = max(worst, cycles_at(counts, compute, limit / instances / word_bytes(memory, target)))
     return worst
 
 
