@@ -52,7 +52,7 @@ class Measurements(NamedTuple):
     def take(self, rows: NDArray[np.bool_]) -> Measurements:
         """A subset of the rows."""
         return Measurements(
-            Work._make(_take(part, rows) if isinstance(part, Reuse) else part[rows] for part in self.work),
+            Work._make(_take(part, rows) for part in self.work),
             self.cycles[rows],
             self.timeloop_cycles[rows],
             self.side[rows],
@@ -61,8 +61,10 @@ class Measurements(NamedTuple):
         )
 
 
-def _take(reuse: Reuse, rows: NDArray[np.bool_]) -> Reuse:
-    return Reuse(reuse.lines[rows], [(again[rows], touched[rows]) for again, touched in reuse.again])
+def _take(part: Number, rows: NDArray[np.bool_]) -> Number:
+    if isinstance(part, Reuse):
+        return Reuse(part.lines[rows], _take(part.again, rows))
+    return [values[rows] for values in part] if isinstance(part, list) else part[rows]
 
 
 def read_measurements(path: Path) -> Measurements:
@@ -143,17 +145,15 @@ def _target(side: int) -> Target:
 def stack(works: Sequence[Work]) -> Work:
     """One Work of arrays, one element per given Work."""
 
-    def column(values: list[Number]) -> Floats:
+    depth = max(len(work.touched) for work in works)
+
+    def column(values: Sequence[Number]) -> Number:
+        if isinstance(values[0], Reuse):
+            return Reuse(column([v.lines for v in values]), column([v.again for v in values]))
+        if isinstance(values[0], list):
+            # A loop that uses nothing again, however much is touched, changes nothing.
+            padded = [[*loops, *[1.0] * (depth - len(loops))] for loops in values]
+            return [np.array(loop) for loop in zip(*padded, strict=True)]
         return np.array(values, dtype=float)
 
-    def reuse(parts: list[Reuse]) -> Reuse:
-        depth = max(len(part.again) for part in parts)
-        padded = [list(part.again) + [(1.0, 1.0)] * (depth - len(part.again)) for part in parts]
-        return Reuse(
-            column([part.lines for part in parts]),
-            [(column([p[i][0] for p in padded]), column([p[i][1] for p in padded])) for i in range(depth)],
-        )
-
-    return Work._make(
-        (reuse if isinstance(parts[0], Reuse) else column)(list(parts)) for parts in zip(*works, strict=True)
-    )
+    return Work._make(column(parts) for parts in zip(*works, strict=True))

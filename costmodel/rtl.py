@@ -27,11 +27,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 COEFFICIENTS = Path(__file__).parent / "rtl_coefficients.json"
 LINE_BYTES = 64
@@ -83,8 +83,8 @@ class Reuse(NamedTuple):
 
     lines: Number
     """Distinct lines."""
-    again: Sequence[tuple[Number, Number]]
-    """(how many times a loop uses the same lines, bytes touched between two of them)."""
+    again: Sequence[Number]
+    """How many times each DRAM loop, innermost first, uses the same lines; none if never again."""
 
 
 class Work(NamedTuple):
@@ -102,6 +102,8 @@ class Work(NamedTuple):
     weights: Reuse
     inputs: Reuse
     outputs: Reuse
+    touched: Sequence[Number]
+    """Bytes touched in one iteration of each DRAM loop, innermost first: between two uses of a line."""
     footprint: Number
     """Bytes of all lines together: whether the layer starts with warm caches."""
 
@@ -118,19 +120,19 @@ class Engines(NamedTuple):
 def engines(work: Work, c: Coefficients) -> Engines:
     """Busy cycles of the four engines of one layer."""
     matmul, conv = work.is_matmul, 1 - work.is_matmul
-    loads = (work.weights, work.inputs)
+    l2 = miss_rates(work, c.l2_bytes, c.sharpness)
+    memory = miss_rates(work, c.memory_bytes, c.sharpness)
     load = (
         work.requests * (c.request_matmul * matmul + c.request_conv * conv)
         + work.loaded_bytes * (c.byte_matmul * matmul + c.byte_conv * conv)
-        + c.l2_miss * sum(misses(reuse, work.footprint, c.l2_bytes, c.sharpness) for reuse in loads)
-        + c.memory_miss * sum(misses(reuse, work.footprint, c.memory_bytes, c.sharpness) for reuse in loads)
+        + (misses(work.weights, l2) + misses(work.inputs, l2)) * c.l2_miss
+        + (misses(work.weights, memory) + misses(work.inputs, memory)) * c.memory_miss
     )
-    lost = misses(work.outputs, work.footprint, c.l2_bytes, c.sharpness)
     return Engines(
         work.tiles * (c.issue_matmul * matmul + c.issue_conv * conv),
         work.array_cycles,
         load,
-        work.stored_rows * c.store_row + lost * c.store_miss,
+        work.stored_rows * c.store_row + misses(work.outputs, l2) * c.store_miss,
     )
 
 
@@ -141,20 +143,33 @@ def cycles(work: Work, c: Coefficients) -> Number:
     return powers ** (1 / c.overlap) * 1e3 + c.start
 
 
-def misses(reuse: Reuse, footprint: Number, capacity: float, sharpness: float) -> Number:
-    """Lines fetched from behind a cache of `capacity` bytes, the first use included.
+class MissRates(NamedTuple):
+    """Share of lines that a cache has lost between two uses."""
 
-    A reuse misses with probability 1 / (1 + (capacity / touched)^sharpness); the first use is one
-    at the distance of the whole layer (caches are warm from producing the operands).
+    loops: Sequence[Number]
+    first: Number
+    """Of the first use."""
+
+
+def miss_rates(work: Work, capacity: float, sharpness: float) -> MissRates:
+    """1 / (1 + (capacity / touched)^sharpness) for every DRAM loop.
+
+    The first use is one at the distance of the whole layer: caches are warm from producing the
+    operands.
     """
 
     def lost(touched: Number) -> Number:
         return 1 / (1 + (capacity / touched) ** sharpness)
 
+    return MissRates([lost(touched) for touched in work.touched], lost(work.footprint))
+
+
+def misses(reuse: Reuse, rates: MissRates) -> Number:
+    """Lines fetched from behind a cache, the first use included."""
     times: Number = 1
-    for again, touched in reuse.again:
-        times = times * (1 + (again - 1) * lost(touched))
-    return reuse.lines * (times - 1 + lost(footprint))
+    for again, lost in zip(reuse.again, rates.loops, strict=False):
+        times = times * (1 + (again - 1) * lost)
+    return reuse.lines * (times - 1 + rates.first)
 
 
 #: What an engine is called where reports say what binds.
@@ -183,13 +198,17 @@ class Stream(NamedTuple):
     """Largest power of two that divides the pitch in lines: the rest of the sets stays unused."""
 
 
+Walk = Literal["rows", "segment", "stay"]
+
+
 class Loop(NamedTuple):
-    """One DRAM loop; the masks (0 or 1) say how it moves an operand: W, I, O in `OPERANDS` order."""
+    """One DRAM loop."""
 
     trips: Number
-    moves_rows: Sequence[Number]
-    moves_segment: Sequence[Number]
-    reduces: Number
+    walks: Sequence[Walk]
+    """How it moves W, I and O: to other rows, along the segment, or not at all."""
+    reduces: bool
+    """Its iterations add up to the same outputs."""
 
 
 OPERANDS = ("W", "I", "O")
@@ -201,61 +220,94 @@ def pitch_lines(row_bytes: int) -> int:
     return 1 if rest else min(lines & -lines, CACHE_SETS)
 
 
-def reuse_in_caches(
+class _Walker:
+    """One operand under the loops so far, innermost first.
+
+    `changed`, 0 to 1: whether one of them moves the operand, so that it has to be loaded again.
+    """
+
+    def __init__(self, stream: Stream, largest: Callable[[Number, Number], Number], changed: Number) -> None:
+        self.rows, self.segment, self.whole, self.least, self.pitch_lines = stream
+        self.largest, self.changed = largest, changed
+
+    def held(self) -> Number:
+        """Bytes of cache that everything used so far occupies."""
+        lines = self.largest(self.segment, self.least) / LINE_BYTES
+        return self.rows * self.largest(lines, self.pitch_lines) * LINE_BYTES
+
+    def stay(self, trips: Number) -> Number:
+        """Everything again, if it has to be loaded again at all."""
+        return 1 + self.changed * (trips - 1)
+
+    def walk_rows(self, trips: Number) -> None:
+        """Other rows every time."""
+        self.rows = self.rows * trips
+        self._moved(trips)
+
+    def walk_segment(self, trips: Number) -> Number:
+        """Neighbouring segments share lines: how many times each line is used."""
+        before = self.largest(self.segment, self.least)
+        grown = self.segment * trips
+        self.segment = grown + self.whole - self.largest(grown, self.whole)
+        self._moved(trips)
+        return trips * before / self.largest(self.segment, self.least)
+
+    def _moved(self, trips: Number) -> None:
+        """A loop of one trip moves nothing; in between, gradually."""
+        moved = trips - self.largest(trips - 1, 1)
+        self.changed = 1 - (1 - self.changed) * (1 - moved)
+
+    def lines(self) -> Number:
+        """Distinct lines."""
+        return self.rows * self.largest(self.segment, self.least) / LINE_BYTES
+
+
+class CacheUse(NamedTuple):
+    """Cache behaviour of a layer: the last fields of `Work`."""
+
+    weights: Reuse
+    inputs: Reuse
+    outputs: Reuse
+    touched: Sequence[Number]
+    footprint: Number
+
+
+def cache_use(
     streams: Sequence[Stream],
-    loops: Iterable[Loop],
+    loops: Sequence[Loop],
     largest: Callable[[Number, Number], Number],
     *,
-    reload: bool,
-) -> tuple[list[Reuse], Number]:
-    """Reuse of W, I and O (in this order) and the layer's footprint in bytes.
+    reload: bool = False,
+) -> CacheUse:
+    """Cache behaviour of W, I and O (`streams`, in this order).
 
     `loops` are the DRAM loops, innermost first.  `reload`: every tile loads its operands anew, even
     those that did not change; otherwise only from the innermost loop on that changes them.
     `largest` is the maximum of two numbers.
     """
-    loops = list(loops)
+    walkers = [_Walker(stream, largest, int(reload)) for stream in streams]
+    weights, inputs, outputs = walkers
     reductions: Number = 1
     for loop in loops:
-        reductions = reductions * (1 + loop.reduces * (loop.trips - 1))
-    rows = [stream.rows for stream in streams]
-    segment = [stream.segment for stream in streams]
-    changed: list[Number] = [int(reload)] * 3
-    again: list[list[tuple[Number, Number]]] = [[], [], []]
-    inside: Number = 1
-
-    def held(at: int) -> Number:
-        """Bytes of all cache lines that one pass over the loops so far needs of an operand."""
-        lines = largest(segment[at], streams[at].least) / LINE_BYTES
-        return rows[at] * largest(lines, streams[at].pitch_lines) * LINE_BYTES
-
-    def touched() -> Number:
-        # Outputs are stored when final only: in one of all reduction steps.
-        return held(0) + held(1) + held(2) * inside / reductions
-
+        reductions = reductions * loop.trips if loop.reduces else reductions
+    again: tuple[list[Number], ...] = ([], [], [])
+    touched = []
     for loop in loops:
-        between = touched()
-        more = loop.trips - 1
-        for at, stream in enumerate(streams):
-            in_rows, in_segment = loop.moves_rows[at], loop.moves_segment[at]
-            grown = segment[at] * loop.trips
-            grown = grown + stream.whole - largest(grown, stream.whole)
-            old, new = largest(segment[at], stream.least), largest(grown, stream.least)
-            # Neighbouring segments share a line; a loop that does not move the operand uses all again.
-            times = 1 + in_segment * (loop.trips * old / new - 1)
-            if at != 2:
-                times = times + (1 - in_rows - in_segment) * changed[at] * more
-            again[at].append((times, between))
-            rows[at] = rows[at] * (1 + in_rows * more)
-            segment[at] = segment[at] + in_segment * (grown - segment[at])
-            moved = (in_rows + in_segment) * (more + 1 - largest(more, 1))
-            changed[at] = 1 - (1 - changed[at]) * (1 - moved)
-        inside = inside * (1 + loop.reduces * more)
-    reuse = [
-        Reuse(rows[at] * largest(segment[at], stream.least) / LINE_BYTES, again[at])
-        for at, stream in enumerate(streams)
-    ]
-    return reuse, touched()
+        # Outputs are stored when final only: in one of all reduction steps.
+        touched.append(weights.held() + inputs.held() + outputs.held() / reductions)
+        for walker, walk, times in zip(walkers, loop.walks, again, strict=True):
+            if walk == "segment":
+                times.append(walker.walk_segment(loop.trips))
+            elif walk == "stay" and walker is not outputs:
+                times.append(walker.stay(loop.trips))
+            else:
+                times.append(1)
+                if walk == "rows":
+                    walker.walk_rows(loop.trips)
+        reductions = reductions / loop.trips if loop.reduces else reductions
+    footprint = weights.held() + inputs.held() + outputs.held()
+    w, i, o = (Reuse(walker.lines(), times) for walker, times in zip(walkers, again, strict=True))
+    return CacheUse(w, i, o, touched, footprint)
 
 
 @lru_cache(maxsize=1)

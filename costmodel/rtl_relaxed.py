@@ -15,18 +15,18 @@ from torch import Tensor
 from converter.dims import DIMS, REDUCTION
 from costmodel.rtl import (
     LINE_BYTES,
-    OPERANDS,
+    CacheUse,
     Loop,
     Number,
     Reuse,
     Stream,
     Work,
+    cache_use,
     calibration,
     cycles,
     pitch_lines,
-    reuse_in_caches,
 )
-from costmodel.rtl_work import is_matmul, moves_rows, request_bytes, short_strip, streams_height
+from costmodel.rtl_work import is_matmul, request_bytes, short_strip, streams_height, walks
 from costmodel.shape import LayerShape
 from costmodel.straight_through import ceil, exact
 from costmodel.traffic import Fusion, Quantities
@@ -38,7 +38,10 @@ G, N, K, C, P, Q, R, S = range(8)
 
 
 class RtlConstants:
-    """What the latency needs of the layers and the loop orders, once per network."""
+    """What the latency needs of the layers and the DRAM loop orders, once per network.
+
+    `l3_loops` [O, 8] are the dimensions of every order, innermost first.
+    """
 
     def __init__(
         self, shapes: Sequence[LayerShape], l3_loops: Tensor, element: int, dtype: torch.dtype
@@ -48,6 +51,13 @@ class RtlConstants:
 
         self.is_matmul = column([is_matmul(shape) for shape in shapes])
         self.streams_height = torch.tensor([streams_height(shape) for shape in shapes])
+        #: Loops that some layer has, per order.
+        present = {d for d in range(8) if any(list(shape.dims)[d] > 1 for shape in shapes)}
+        self.loops = [[d for d in order if d in present] for order in l3_loops.tolist()]
+        kinds = [[i for i, s in enumerate(shapes) if s.is_depthwise == kind] for kind in (False, True)]
+        #: Ordinary and depthwise layers, whose loops move operands differently.
+        self.layers = [torch.tensor(kind) for kind in kinds]
+        self.place = torch.argsort(torch.cat([layers.long() for layers in self.layers]))
         dims = [shape.dims for shape in shapes]
         # A depthwise weight row is one array block, as wide as the mapping says: whole[0] is not used.
         widths = (
@@ -58,25 +68,6 @@ class RtlConstants:
         #: [operand][L]: bytes of all channels of a row, and its pitch in lines.
         self.whole = [column([width * element for width in row]) for row in widths]
         self.pitch = [column([pitch_lines(width * element) for width in row]) for row in widths]
-        #: [operand][position][L, O]: does the loop at this place (innermost first) move rows, the segment.
-        self.rows: list[list[Tensor]] = []
-        self.segment: list[list[Tensor]] = []
-        for operand in OPERANDS:
-            segment_dim = [self._segment(shape, operand) for shape in shapes]
-            moves = [[moves_rows(d, operand) for d in range(8)]] * len(shapes)
-            in_segment = torch.tensor([[d == s for d in range(8)] for s in segment_dim], dtype=dtype)
-            in_rows = torch.tensor(moves, dtype=dtype) * (1 - in_segment)
-            self.rows.append([in_rows[:, l3_loops[:, i]] for i in range(8)])
-            self.segment.append([in_segment[:, l3_loops[:, i]] for i in range(8)])
-        reduces = torch.tensor([d in REDUCTION for d in DIMS], dtype=dtype)
-        self.reduces = [reduces[l3_loops[:, i]] for i in range(8)]
-        self.l3_loops = l3_loops
-
-    @staticmethod
-    def _segment(shape: LayerShape, operand: str) -> int:
-        if shape.is_depthwise:
-            return -1 if operand == "W" else G
-        return C if operand == "I" else K
 
 
 def rtl_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
@@ -93,7 +84,7 @@ def rtl_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
     spilled = q.spills * m.target.accumulator_bytes_per_word
     stored = q.outputs / out_channels * out_pieces + spilled / longest
     pixels = q.input_fills / terms.fetch_i / in_channels
-    (weights, inputs, outputs), footprint = _reuse(terms, pixels)
+    use = _cache_use(terms, pixels)
     into, written = (torch.as_tensor(x, dtype=m.dtype)[..., None] for x in (fusion.into, fusion.written))
     repeats = terms.n2 / terms.n3 * terms.outer_trips()
     work = Work(
@@ -103,13 +94,15 @@ def rtl_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
         requests=(requests + spilled / longest)[..., None],
         loaded_bytes=((q.weight_fills + q.input_fills) * e + spilled)[..., None],
         stored_rows=stored[..., None],
-        weights=weights,
-        inputs=Reuse(inputs.lines * (1 - into), inputs.again),
-        outputs=Reuse(outputs.lines * written, outputs.again),
-        footprint=footprint,
+        weights=use.weights,
+        inputs=Reuse(use.inputs.lines * (1 - into), use.inputs.again),
+        outputs=Reuse(use.outputs.lines * written, use.outputs.again),
+        touched=use.touched,
+        footprint=use.footprint,
     )
     predicted: Tensor = cycles(work, calibration()[0])
-    return (predicted * terms.order_weights()).sum(dim=-1)
+    weights = terms.order_weights()[..., : predicted.shape[-1]]
+    return (predicted * weights).sum(dim=-1)
 
 
 def _largest(a: Number, b: Number) -> Tensor:
@@ -160,19 +153,18 @@ def _stretch(terms: Terms, d: int, side: int) -> Tensor:
     return exact(cycles_per_pixel, torch.clamp(short / tile, min=1))
 
 
-def _reuse(terms: Terms, pixels: Tensor) -> tuple[list[Reuse], Number]:
-    """Cache behaviour of W, I and O under every loop order; `pixels` are those of one pass."""
+def _cache_use(terms: Terms, pixels: Tensor) -> CacheUse:
+    """`cache_use` under every loop order, [B, L, O]; `pixels` are those of one pass."""
     m, l2 = terms.model, terms.point.l2
     e, dw = m.target.element_bytes, m.depthwise
     trips = terms.outer_trips()
     boxes = trips[..., [N, P, Q, R, S]].prod(dim=-1)
-    image = l2[..., N] * l2[..., P] * l2[..., Q]
     groups = dw + (1 - dw) * l2[..., G]
     block = dw * terms.point.l0[..., G]
     rows = (
         l2[..., G] * l2[..., C] * l2[..., R] * l2[..., S],
         pixels / boxes * groups / (dw + (1 - dw) * m.bounds[:, G]),
-        groups * image,
+        groups * l2[..., N] * l2[..., P] * l2[..., Q],
     )
     segments = (
         block + (1 - dw) * l2[..., K],
@@ -180,23 +172,58 @@ def _reuse(terms: Terms, pixels: Tensor) -> tuple[list[Reuse], Number]:
         dw * l2[..., G] + (1 - dw) * l2[..., K],
     )
     wholes = ((block + (1 - dw) * m.bounds[:, K]) * e, m.rtl.whole[1], m.rtl.whole[2])
-    streams = [
-        Stream(
-            rows[at][..., None],
-            (segments[at] * e)[..., None],
-            wholes[at][..., None],
-            torch.clamp(wholes[at], max=LINE_BYTES)[..., None],
-            m.rtl.pitch[at][:, None],
+    orders = m.rtl.loops if terms.fused else m.rtl.loops[: m.n_orders]
+    parts = []
+    for layers, depthwise in zip(m.rtl.layers, (False, True), strict=True):
+        if not len(layers):
+            continue
+        streams = [
+            Stream(
+                rows[at][:, layers],
+                segments[at][:, layers] * e,
+                wholes[at][..., layers],
+                wholes[at][..., layers].clamp(max=LINE_BYTES),
+                m.rtl.pitch[at][layers],
+            )
+            for at in range(3)
+        ]
+        uses = [
+            cache_use(
+                streams,
+                [
+                    Loop(trips[:, layers, d], walks(d, depthwise=depthwise), DIMS[d] in REDUCTION)
+                    for d in order
+                ],
+                _largest,
+            )
+            for order in orders
+        ]
+        parts.append(_join(uses, lambda tensors: torch.stack(tensors, dim=-1)))
+    return _join(parts, lambda tensors: torch.cat(tensors, dim=1)[:, m.rtl.place])
+
+
+def _join(parts: list[CacheUse], join: Callable[[list[Tensor]], Tensor]) -> CacheUse:
+    """Put orders beside each other, or layers."""
+
+    def tensors(values: Sequence[Number]) -> Tensor:
+        like = parts[0].footprint
+        return join(
+            [
+                torch.as_tensor(value, dtype=like.dtype).expand_as(p.footprint)
+                for value, p in zip(values, parts, strict=True)
+            ]
         )
-        for at in range(3)
-    ]
-    loops = [
-        Loop(
-            trips[..., m.rtl.l3_loops[:, place]],
-            [moved[place] for moved in m.rtl.rows],
-            [moved[place] for moved in m.rtl.segment],
-            m.rtl.reduces[place],
-        )
-        for place in range(8)
-    ]
-    return reuse_in_caches(streams, loops, _largest, reload=False)
+
+    def several(values: Sequence[Sequence[Number]]) -> list[Tensor]:
+        return [tensors(place) for place in zip(*values, strict=True)]
+
+    def reuse(values: Sequence[Reuse]) -> Reuse:
+        return Reuse(tensors([v.lines for v in values]), several([v.again for v in values]))
+
+    return CacheUse(
+        reuse([p.weights for p in parts]),
+        reuse([p.inputs for p in parts]),
+        reuse([p.outputs for p in parts]),
+        several([p.touched for p in parts]),
+        tensors([p.footprint for p in parts]),
+    )

@@ -8,13 +8,15 @@ from costmodel.nest import C, G, K, N, Nest, P, Q, R, S, product
 from costmodel.rtl import (
     LINE_BYTES,
     OPERANDS,
+    CacheUse,
     Loop,
     Number,
     Reuse,
     Stream,
+    Walk,
     Work,
+    cache_use,
     pitch_lines,
-    reuse_in_caches,
 )
 from costmodel.schedule import Profile
 from costmodel.shape import LayerShape
@@ -41,9 +43,19 @@ def short_strip(side: int) -> float:
     return max(4, side / 2)
 
 
-def moves_rows(d: int, operand: str) -> bool:
-    """Whether a loop over `d` brings other rows of the operand (kernel taps mostly meet the same pixels)."""
-    return DIMS[d] in RELEVANT[operand] and not (operand == "I" and d in (R, S))
+def walks(d: int, *, depthwise: bool) -> tuple[Walk, Walk, Walk]:
+    """How a DRAM loop over `d` moves W, I and O (kernel taps mostly meet the same input pixels)."""
+
+    def walk(operand: str, segment: int) -> Walk:
+        if d == segment:
+            return "segment"
+        if DIMS[d] not in RELEVANT[operand] or (operand == "I" and d in (R, S)):
+            return "stay"
+        return "rows"
+
+    segments = (-1, G, G) if depthwise else (K, C, K)
+    w, i, o = (walk(operand, segment) for operand, segment in zip(OPERANDS, segments, strict=True))
+    return w, i, o
 
 
 def layer_work(
@@ -80,7 +92,7 @@ def layer_work(
     requests = weight_fills / weight_columns * (1 if depthwise else _pieces(nest, K, longest // e))
     requests += input_fills / total[in_channel] * _pieces(nest, in_channel, longest // e)
     stored = q.outputs / total[out_channel] * _pieces(nest, out_channel, side, inner=True)
-    reuse, footprint = _reuse(nest, pixels, e, reload=reload)
+    use = _cache_use(nest, pixels, e, reload=reload)
     to_dram = placement.output_to_dram or not placement.output_is_fused
     return Work(
         is_matmul=int(is_matmul(shape)),
@@ -89,10 +101,11 @@ def layer_work(
         requests=requests + spilled / longest,
         loaded_bytes=(weight_fills + input_fills) * e + spilled,
         stored_rows=stored + spilled / longest,
-        weights=Reuse(reuse[0].lines, ()) if resident else reuse[0],
-        inputs=NOTHING if placement.input_is_fused else reuse[1],
-        outputs=reuse[2] if to_dram else NOTHING,
-        footprint=footprint,
+        weights=Reuse(use.weights.lines, ()) if resident else use.weights,
+        inputs=NOTHING if placement.input_is_fused else use.inputs,
+        outputs=use.outputs if to_dram else NOTHING,
+        touched=use.touched,
+        footprint=use.footprint,
     )
 
 
@@ -119,8 +132,8 @@ def _array_cycles(nest: Nest, side: int) -> float:
     return strips * blocks * nest.counts[other].total * nest.counts[N].total
 
 
-def _reuse(nest: Nest, pixels: float, element: int, *, reload: bool) -> tuple[list[Reuse], Number]:
-    """Cache behaviour of W, I and O; `pixels` are those of one pass over all input tiles and groups."""
+def _cache_use(nest: Nest, pixels: float, element: int, *, reload: bool) -> CacheUse:
+    """`pixels` are those of one pass over all input tiles and groups."""
     counts, bounds = nest.counts, list(nest.shape.dims)
     tile = [min(size, max(extent)) for size, extent in zip(nest.l2, nest.extents, strict=True)]
     boxes = product([counts[d].l3 for d in (N, P, Q, R, S)])
@@ -130,29 +143,23 @@ def _reuse(nest: Nest, pixels: float, element: int, *, reload: bool) -> tuple[li
         return Stream(rows, segment * element, width, min(LINE_BYTES, width), pitch_lines(width))
 
     weight_rows = tile[G] * tile[C] * tile[R] * tile[S]
-    if nest.shape.is_depthwise:
-        segments = (-1, G, G)
+    depthwise = nest.shape.is_depthwise
+    if depthwise:
         streams = (
             stream(weight_rows, nest.l0[G], nest.l0[G]),
             stream(pixels / boxes, tile[G], bounds[G]),
             stream(tile[N] * tile[P] * tile[Q], tile[G], bounds[G]),
         )
     else:
-        segments = (K, C, K)
         streams = (
             stream(weight_rows, tile[K], bounds[K]),
             stream(pixels / boxes * tile[G] / counts[G].total, tile[C], bounds[C]),
             stream(tile[G] * tile[N] * tile[P] * tile[Q], tile[K], bounds[K]),
         )
-    loops = []
     # The regions of a group are the outermost loops.
-    order = [(d, counts[d].l3 / counts[d].regions) for d in reversed(nest.orders[0])]
-    for d, trips in order + [(d, counts[d].regions) for d in (Q, P, N)]:
-        if trips > 1:
-            in_segment = [int(d == segment) for segment in segments]
-            in_rows = [
-                int(d != segment and moves_rows(d, operand))
-                for operand, segment in zip(OPERANDS, segments, strict=True)
-            ]
-            loops.append(Loop(trips, in_rows, in_segment, int(DIMS[d] in REDUCTION)))
-    return reuse_in_caches(streams, loops, max, reload=reload)
+    trips = [(d, counts[d].l3 / counts[d].regions) for d in reversed(nest.orders[0])]
+    trips += [(d, counts[d].regions) for d in (Q, P, N)]
+    loops = [
+        Loop(times, walks(d, depthwise=depthwise), DIMS[d] in REDUCTION) for d, times in trips if times > 1
+    ]
+    return cache_use(streams, loops, max, reload=reload)

@@ -18,11 +18,12 @@ from costmodel.rtl import (
     Reuse,
     Stream,
     Work,
+    cache_use,
     calibration,
     cycles,
+    miss_rates,
     misses,
     pitch_lines,
-    reuse_in_caches,
     validation_error,
 )
 from costmodel.rtl_work import layer_work
@@ -40,34 +41,28 @@ amounts = st.floats(1, 1e9)
 
 @st.composite
 def works(draw):
-    def reuse():
-        pairs = draw(st.lists(st.tuples(st.floats(1, 100), st.floats(64, 1e8)), max_size=3))
-        return Reuse(draw(st.floats(0, 1e7)), pairs)
+    loops = draw(st.integers(0, 3))
 
-    return Work(
-        draw(st.sampled_from([0, 1])),
-        *(draw(amounts) for _ in range(5)),
-        reuse(),
-        reuse(),
-        reuse(),
-        draw(amounts),
-    )
+    def reuse():
+        return Reuse(draw(st.floats(0, 1e7)), [draw(st.floats(1, 100)) for _ in range(loops)])
+
+    plain = [draw(amounts) for _ in range(5)]
+    touched = [draw(st.floats(64, 1e8)) for _ in range(loops)]
+    return Work(draw(st.sampled_from([0, 1])), *plain, reuse(), reuse(), reuse(), touched, draw(amounts))
 
 
 def numbers_of(work):
     """All numbers of a Work in a flat list, except the kind of instruction."""
-    flat = list(work[1:6])
-    for reuse in work[6:9]:
-        flat += [reuse.lines, *(x for pair in reuse.again for x in pair)]
-    return [*flat, work.footprint]
+    streams = [x for reuse in work[6:9] for x in (reuse.lines, *reuse.again)]
+    return [*work[1:6], *streams, *work.touched, work.footprint]
 
 
 def work_from(work, flat):
     """The inverse of numbers_of."""
     values = iter(flat)
     plain = [next(values) for _ in range(5)]
-    streams = [Reuse(next(values), [(next(values), next(values)) for _ in r.again]) for r in work[6:9]]
-    return Work(work.is_matmul, *plain, *streams, next(values))
+    streams = [Reuse(next(values), [next(values) for _ in reuse.again]) for reuse in work[6:9]]
+    return Work(work.is_matmul, *plain, *streams, [next(values) for _ in work.touched], next(values))
 
 
 @settings(deadline=None)
@@ -115,15 +110,16 @@ def test_gradient_is_the_slope(work, data):
 
 
 def test_at_least_the_slowest_engine():
-    work = Work(0, 10, 1e6, 10, 100, 10, Reuse(0, ()), Reuse(0, ()), Reuse(0, ()), 100)
+    work = Work(0, 10, 1e6, 10, 100, 10, Reuse(0, ()), Reuse(0, ()), Reuse(0, ()), (), 100)
     c, _ = calibration()
     assert 1e6 + c.start <= cycles(work, c) < 1.01e6 + c.start
 
 
 def test_lines_that_fit_are_fetched_once():
-    fits = Reuse(100, [(10, 1000)])
-    assert misses(fits, 1e9, 1e6, 8) == pytest.approx(100, rel=1e-3)
-    assert misses(fits, 1e9, 10, 8) == pytest.approx(1000, rel=1e-3)
+    used = Reuse(100, [10])
+    work = Work(0, 1, 1, 1, 1, 1, used, used, used, [1000], 1e9)
+    assert misses(used, miss_rates(work, 1e6, 8)) == pytest.approx(100, rel=1e-3)
+    assert misses(used, miss_rates(work, 10, 8)) == pytest.approx(1000, rel=1e-3)
 
 
 def test_power_of_two_pitch_wastes_sets():
@@ -137,21 +133,17 @@ def test_reuse_of_a_hand_counted_nest():
         Stream(10, 16, 64, 64, 1),  # I: one line per pixel, four times
         Stream(10, 32, 64, 64, 1),
     ]
-    k = Loop(2, (0, 0, 0), (1, 0, 1), 0)
-    c = Loop(4, (1, 0, 0), (0, 1, 0), 1)
-    (weights, inputs, outputs), footprint = reuse_in_caches(streams, [k, c], max, reload=False)
+    k = Loop(2, ("segment", "stay", "segment"), False)
+    c = Loop(4, ("rows", "segment", "stay"), True)
+    use = cache_use(streams, [k, c], max)
     tile = (8 + 10 + 10 / 4) * 64
-    assert weights.lines == 8 * 4
-    assert [times for times, _ in weights.again] == [2, 1]
-    assert weights.again[0][1] == tile
-    assert inputs.lines == outputs.lines == 10
+    assert use.weights == Reuse(8 * 4, [2, 1])
     # K does not move the input and nothing inside does: it stays in the scratchpad.
-    assert [times for times, _ in inputs.again] == [1, 4]
-    assert inputs.again[1][1] == tile
-    assert [times for times, _ in outputs.again] == [2, 1]
-    assert footprint == (32 + 10 + 10) * 64
-    (_, reloaded, _), _ = reuse_in_caches(streams, [k, c], max, reload=True)
-    assert [times for times, _ in reloaded.again] == [2, 4]
+    assert use.inputs == Reuse(10, [1, 4])
+    assert use.outputs == Reuse(10, [2, 1])
+    assert use.touched == [tile, tile]
+    assert use.footprint == (32 + 10 + 10) * 64
+    assert cache_use(streams, [k, c], max, reload=True).inputs == Reuse(10, [2, 4])
 
 
 def conv(K=32, C=32, P=8, Q=8, R=3):
