@@ -152,6 +152,15 @@ class RelaxedModel:
             _Axis([s.width for s in shapes], [s.dims.Q for s in shapes], Q, S, self.hw, dtype),
         ]
         self._set_edges(edges, nodes)
+        if self.hw:
+            windows = ([s.height for s in shapes], [s.width for s in shapes])
+            self.chained = [
+                _Table(
+                    [_chained(w[e.producer], w[e.consumer], int(axis.bound[e.consumer])) for e in edges],
+                    dtype,
+                )
+                for axis, w in zip(self.axes, windows, strict=True)
+            ]
         self._set_orders(orders)
         self.latency = latency
         self.rtl = RtlConstants(shapes, self.loops[:, 16:] % 8, target.element_bytes, dtype)
@@ -212,6 +221,40 @@ class RelaxedModel:
         return Terms(self, point).cost(softness)
 
 
+class _Table:
+    """One function of an integer tile per column, looked up without a gradient."""
+
+    def __init__(self, columns: Sequence[Sequence[int]], dtype: torch.dtype) -> None:
+        """Each column has the values at 1, 2, ...; its last value holds beyond."""
+        self.values = torch.tensor([v for column in columns for v in column], dtype=dtype)
+        lengths = torch.tensor([len(column) for column in columns], dtype=torch.long)
+        self.start = torch.cumsum(lengths, 0) - lengths
+        self.last = lengths.to(dtype)
+
+    def __call__(self, tile: Tensor) -> Tensor:
+        """Values at the nearest integers of `tile` [..., columns]."""
+        with torch.no_grad():
+            index = torch.minimum(tile.round().clamp(min=1), self.last).long() - 1
+            return self.values[self.start + index]
+
+
+def _chained(producer: Window, consumer: Window, bound: int) -> list[int]:
+    """Input rows of a producer that computes what tiles of 1, 2, ... outputs of its consumer need."""
+    span = consumer._replace(kernel=max(2, consumer.kernel))
+
+    def rows(tile: int) -> int:
+        total = 0
+        for p in range(0, bound, tile):
+            first = max(0, p * span.stride - span.pad)
+            last = (min(p + tile, bound) - 1) * span.stride + (consumer.kernel - 1) * span.dilation - span.pad
+            total += touched_rows(producer, (first, min(last + 1, span.size)), (0, producer.kernel))
+        return total
+
+    if bound * producer.kernel > _TABLE_LIMIT:
+        return [rows(bound)]
+    return [rows(tile) for tile in range(1, bound + 1)]
+
+
 def _hulls(window: Window, bound: int) -> list[int]:
     """Input rows of all tiles, for tiles of 1, 2, ... outputs; one entry when the tile does not matter."""
     span = window._replace(kernel=max(2, window.kernel))
@@ -245,10 +288,7 @@ class _Axis:
         # Kernel 1 in profile hw: only touched rows move, so boxes have no gaps.
         self.step = torch.where((self.kernel == 1) & hw, torch.ones_like(self.stride), self.stride)
         self.bound = torch.tensor(list(bounds), dtype=dtype)
-        hulls = [_hulls(window, bound) for window, bound in zip(windows, bounds, strict=True)]
-        self.hull_table = torch.tensor([rows for table in hulls for rows in table], dtype=dtype)
-        self.hull_start = torch.tensor([sum(map(len, hulls[:i])) for i in range(len(hulls))])
-        self.hull_tabulated = torch.tensor([len(table) > 1 for table in hulls])
+        self.hulls = _Table([_hulls(w, bound) for w, bound in zip(windows, bounds, strict=True)], dtype)
         if not hw:
             return
         flat: list[int] = []
@@ -276,10 +316,7 @@ class _Axis:
         Exact at integer tiles (clipped to the image), with the gradient of the unclipped sum.
         """
         smooth = self.stride * (self.bound - tiles) + tiles * ((self.kernel - 1) * self.dilation + 1)
-        with torch.no_grad():
-            index = torch.minimum(tile.round(), self.bound).clamp(min=1).long() - 1
-            rows = self.hull_table[self.hull_start + index * self.hull_tabulated]
-        return exact(rows, smooth)
+        return exact(self.hulls(tile), smooth)
 
     def box(self, outputs: Tensor, taps: Tensor) -> Tensor:
         """Rows that one tile holds on chip, padding included."""

@@ -68,6 +68,7 @@ class Terms:
         sigma = torch.cat([p.sigma, p.sigma.new_zeros(batch, 1)], dim=1)
         self.into = sigma[:, m.in_edge]
         out = sigma[:, m.out_edges]
+        self.out = out
         unfused = torch.prod(1 - out, dim=-1)
         self.copied = 1 - unfused
         every = torch.prod(torch.where(m.out_edges == len(m.edges), torch.ones_like(out), out), dim=-1)
@@ -230,16 +231,24 @@ class Terms:
         """Input rows and columns fetched in one pass over all scratchpad tiles."""
         m, p = self.model, self.point
         result = []
-        for axis, rho, tiles in zip(
-            m.axes, (self.rho_p, self.rho_q), (self.tiles_p, self.tiles_q), strict=True
-        ):
-            total = m.bounds[:, axis.outputs] * rho
-            rows = axis.rows(total, tiles, self.n3[..., axis.taps])
+        recomputed = ((self.rho_p, self.tiles_p), (self.rho_q, self.tiles_q))
+        for index, (axis, (rho, tiles)) in enumerate(zip(m.axes, recomputed, strict=True)):
+            bound, taps = m.bounds[:, axis.outputs], self.n3[..., axis.taps]
+            rows = axis.rows(bound * rho, tiles, taps)
             if m.hw:
-                own = axis.rows(
-                    m.bounds[:, axis.outputs], self.n3[..., axis.outputs], self.n3[..., axis.taps]
-                )
-                rows = rows + axis.clipping(p.l2[..., axis.outputs], p.l2[..., axis.taps], own.detach())
+                own = axis.rows(bound, self.n3[..., axis.outputs], taps).detach()
+                clipped = axis.clipping(p.l2[..., axis.outputs], p.l2[..., axis.taps], own)
+                if self.fused and not m.paper:
+                    with torch.no_grad():
+                        chained = m.chained[index](p.l2[..., axis.outputs][:, m.sink])
+                        chained = torch.cat([chained, torch.zeros_like(chained[:, :1])], dim=1)[
+                            :, m.out_edges
+                        ]
+                        share = self.out / self.out.sum(dim=-1, keepdim=True).clamp(min=1e-9)
+                        whole = axis.rows(bound * rho, tiles, torch.ones_like(taps))
+                        theirs = (share * chained).sum(dim=-1) - whole
+                    clipped = clipped + self.copied * (theirs - clipped)
+                rows = rows + clipped
             result.append(rows)
         return result[0], result[1]
 
