@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import networkx as nx
 import torch
@@ -24,9 +25,10 @@ from torch import Tensor
 from converter.dims import DIMS
 from costmodel.relaxed import Edge, Node, RelaxedModel
 from costmodel.schedule import GroupTile
+from optimizer.decode import VARIABLES
 from optimizer.network import RelaxedNetwork, relaxed_network
 from optimizer.problem import Problem
-from optimizer.relaxation import VARIABLES, Choices, Relaxation, RelaxationForm, Variables
+from optimizer.relaxation import Relaxation, RelaxationForm, Variables
 from optimizer.space import LayerSpace
 
 RATE = 0.1
@@ -98,9 +100,11 @@ def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
     generator = torch.Generator().manual_seed(problem.seed)
     variables = relaxation.start(effort.restarts, generator)
     _open_fusion(variables, generator)
-    optimizer = torch.optim.Adam(
-        [{"params": [variables.x, variables.order]}, {"params": [variables.sigma], "lr": 0.0}], lr=RATE
-    )
+    groups: list[dict[str, Any]] = [
+        {"params": [variables.x, variables.order]},
+        {"params": [variables.sigma], "lr": 0.0},
+    ]
+    optimizer = torch.optim.Adam(groups, lr=RATE)
     rule_names = ["mapping", "array", "memory", "buffer", "grid"]
     if not rules.hw:
         rule_names.append("final")
@@ -138,7 +142,7 @@ def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
         loss = _objective(problem, cost.total_energy_pj, cost.total_latency_cycles) + 10 * penalty
     return Descent(
         network,
-        _integers(choices, point.l2, point.l1),
+        _integers(point.l2, point.l1),
         choices.order.argmax(dim=-1),
         choices.sigma > 0.5,
         loss,
@@ -170,9 +174,8 @@ def _objective(problem: Problem, energy: Tensor, latency: Tensor) -> Tensor:
     return energy.log() + latency.log()
 
 
-def _integers(choices: Choices, l2: Tensor, l1: Tensor) -> Tensor:
+def _integers(l2: Tensor, l1: Tensor) -> Tensor:
     """Extents in the order of VARIABLES, group tiles handed back."""
-    del choices
     position = {d: i for i, d in enumerate(DIMS)}
     columns = [(l1 if v.islower() else l2)[..., position[v.upper()]] for v in VARIABLES]  # type: ignore[index]
     return torch.stack(columns, dim=-1).round().long().clamp(min=1)

@@ -106,7 +106,7 @@ class _Member:
 
 
 @dataclass(frozen=True)
-class _Option:
+class Option:
     """One way to run a group, its members' spaces, and a floor under its cost."""
 
     group: FusionGroup
@@ -151,7 +151,7 @@ class GroupSolver:
 
         `runs` are group tiles with halo policies; every set of resident weights is tried with each.
         """
-        floors: list[tuple[float, int, _Option]] = []
+        floors: list[tuple[float, int, Option]] = []
         for run in runs:
             try:
                 plan = plan_group(self.graph, run)
@@ -185,7 +185,12 @@ class GroupSolver:
                 latency += lat
         return energy, latency
 
-    def _options(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[_Option]:
+    def extremes(self, run: FusionGroup, plan: dict[str, Member]) -> list[Option]:
+        """All weights resident if they fit, then all streamed."""
+        options = list(self._options(run, plan))
+        return [max(options, key=lambda o: len(o.group.resident_weights)), options[0]] if options else []
+
+    def _options(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[Option]:
         """Sets of resident weights that leave room, each with its floor."""
         target = self.rules.target
         limit = target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes
@@ -218,7 +223,7 @@ class GroupSolver:
                     )
                     for m in members
                 )
-                yield _Option(
+                yield Option(
                     replace(run, resident_weights=frozenset(names)),
                     plan,
                     spaces,
@@ -244,7 +249,7 @@ class GroupSolver:
             ),
         )
 
-    def _price(self, option: _Option) -> GroupHull:
+    def _price(self, option: Option) -> GroupHull:
         """Hull of one option: every member's front, summed."""
         fronts = []
         for name, space in option.spaces:

@@ -23,12 +23,11 @@ from torch import Tensor
 
 from converter.dims import DIMS, Dim
 from costmodel.relaxed import ORDERS, RelaxedPoint
+from optimizer.decode import VARIABLES
 from optimizer.space import LayerSpace
 
 RelaxationForm = Literal["log", "paper"]
 
-VARIABLES: tuple[str, ...] = ("N", "K", "C", "P", "Q", "R", "S", "n", "k", "p", "q")
-"""Scratchpad-tile extents (capitals) and accumulator-tile extents; C R S of the latter follow the former."""
 MOST_CANDIDATES = 48
 ALPHA = 4.0
 CHAIN = 4

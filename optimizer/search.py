@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from converter.graph import Graph
-from costmodel.schedule import FusionModel, LatencyModel, Profile, Schedule
+from costmodel.schedule import FusionModel, LatencyModel, Profile, Schedule, singleton_groups
 from costmodel.target import Target
 from optimizer.candidates import Tiling
 from optimizer.exact import exact, layerwise, relaxed_bound
-from optimizer.partition import Objective
+from optimizer.partition import Objective, Partition
 from optimizer.problem import MethodName, Problem, Progress
 from optimizer.result import BoundKind, SearchResult
 from optimizer.space import Rules
@@ -78,7 +78,7 @@ def optimize(
 
 def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundKind]:
     scale = 1e-6 if problem.objective == "edp" else 1.0
-    if method == "layerwise" or not problem.fusion:
+    if method == "layerwise" or (method == "exact" and not problem.fusion):
         alone = layerwise(problem)
         return problem.schedule(alone.best.choice), alone.lower_bound * scale, "proven"
     if method == "exact":
@@ -88,4 +88,40 @@ def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, Boun
         from optimizer.joint import gradient
 
         return problem.schedule(gradient(problem)), relaxed_bound(problem) * scale, "relaxed"
+    if method == "gemmini-auto":
+        return _automatic(problem), relaxed_bound(problem) * scale, "relaxed"
+    partition = _baseline(problem, method)
+    return problem.schedule(partition), relaxed_bound(problem) * scale, "relaxed"
+
+
+def _automatic(problem: Problem) -> Schedule:
+    """What gemmini.h's automatic functions would run."""
+    from optimizer.baselines.gemmini_auto import automatic_mapping
+
+    rules = problem.rules
+    mappings = {
+        layer.name: automatic_mapping(layer, rules.target, rules.row_packing)
+        for layer in problem.graph.tensor_core_layers
+    }
+    groups = singleton_groups(problem.graph)
+    return Schedule(problem.graph, rules.target, mappings, groups, rules.profile)
+
+
+def _baseline(problem: Problem, method: MethodName) -> Partition:
+    if method == "dosa":
+        from optimizer.baselines.dosa import dosa
+
+        return dosa(problem)
+    if method == "genetic":
+        from optimizer.baselines.genetic import genetic
+
+        return genetic(problem)
+    if method == "bayesian":
+        from optimizer.baselines.bayesian import bayesian
+
+        return bayesian(problem)
+    if method == "random":
+        from optimizer.baselines.random_search import random_search
+
+        return random_search(problem)
     raise ValueError(f"unknown method {method!r}")

@@ -1,0 +1,1 @@
+"""Search methods to compare with: same space, same exact evaluator, same budget."""

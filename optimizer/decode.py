@@ -1,0 +1,297 @@
+"""From free choices (extents, orders, fused edges) to legal schedules and their exact cost.
+
+Used by every method that proposes whole schedules: descent's restarts, genetic, Bayesian and random
+search.  Illegal tiles are shrunk until they fit (`legalise`); a group that cannot be executed falls
+apart into its layers.  So every point of the search space decodes to a legal schedule.
+
+Shapes: B points, L nodes, V variables (relaxation.VARIABLES), E fusable edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converter.graph import TensorCoreLayer
+from costmodel.fusion import Member, ScheduleError, plan_group
+from costmodel.schedule import FusionGroup, GroupTile
+from optimizer.enumerate import Points
+from optimizer.footprint import Lanes, accumulator_need, scratchpad_need
+from optimizer.fronts import Front
+from optimizer.network import RelaxedNetwork, relaxed_network
+from optimizer.options import Choice
+from optimizer.partition import Partition
+from optimizer.pricing import price
+from optimizer.problem import Problem
+from optimizer.space import Ints, LayerSpace
+
+VARIABLES: tuple[str, ...] = ("N", "K", "C", "P", "Q", "R", "S", "n", "k", "p", "q")
+"""Scratchpad-tile extents (capitals) and accumulator-tile extents; C R S of the latter follow the former."""
+SHRINK = 0.6
+Tile = dict[str, Ints]
+
+
+def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArray[np.bool_]]:
+    """Snap extents to candidates that nest and shrink the largest until the tiles fit.
+
+    Returns the points and which of them fit now (all, unless a single element is too much).
+    """
+    t = {name: column.copy() for name, column in tile.items()}
+    steps = {d: np.array(space.tiles(d), dtype=np.int64) for d in ("N", "K", "C", "P", "Q", "R", "S")}
+    for d, options in steps.items():
+        t[d] = _snap(options, t[d])
+    outer = ("P", "Q", "K", "C", "N", "R", "S")
+    while True:
+        bad = scratchpad_need(space, _with_foot(space, t), _lanes(space, t, t["K"])) > space.scratchpad_limit
+        if not _shrink(t, bad, outer, steps):
+            break
+    inner = {"n": "N", "p": "P", "q": "Q", "k": "K"}
+    for small, large in inner.items():
+        t[small] = np.minimum(t[small], t[large])
+    while True:
+        _nest(space, t)
+        full = accumulator_need(space, t, _lanes(space, t, t["k"])) > space.rules.target.accumulator_rows
+        if not _shrink(t, full, ("p", "q", "k", "n"), None):
+            break
+    # Fewer columns than assumed above need more rows: check once more with the final lanes.
+    lanes = _lanes(space, t, t["k"])
+    fits = scratchpad_need(space, _with_foot(space, t), lanes) <= space.scratchpad_limit
+    fits &= accumulator_need(space, t, lanes) <= space.rules.target.accumulator_rows
+    return Points(space, t, order), np.asarray(fits)
+
+
+def _snap(options: Ints, values: Ints) -> Ints:
+    """The largest candidate that is not larger."""
+    return np.asarray(options[np.maximum(np.searchsorted(options, values, side="right") - 1, 0)])
+
+
+def _shrink(t: Tile, bad: NDArray[np.bool_], names: tuple[str, ...], steps: dict[str, Ints] | None) -> bool:
+    """Reduce the largest extent of every bad row; False when nothing is bad or can shrink."""
+    stacked = np.stack([t[name] for name in names])
+    largest = stacked.argmax(axis=0)
+    movable = bad & (stacked.max(axis=0) > 1)
+    for i, name in enumerate(names):
+        rows = movable & (largest == i)
+        if rows.any():
+            smaller = np.maximum((t[name][rows] * SHRINK).astype(np.int64), 1)
+            t[name][rows] = smaller if steps is None else _snap(steps[name], smaller)
+    return bool(movable.any())
+
+
+def _nest(space: LayerSpace, t: Tile) -> None:
+    """Accumulator extents of whole column blocks; with divisor tiling, of divisors."""
+    if space.rules.tiling == "divisor":
+        for small, large in {"n": "N", "p": "P", "q": "Q", "k": "K"}.items():
+            t[small] = np.array(
+                [
+                    max(d for d in range(1, int(s) + 1) if int(big) % d == 0)
+                    for s, big in zip(t[small], t[large], strict=True)
+                ],
+                dtype=np.int64,
+            )
+    if space.shape.is_depthwise:
+        return
+    col = space.blocks(t["k"])
+    whole = t["k"] >= t["K"]
+    t["k"] = np.where(whole, t["K"], np.maximum(t["k"] // col, 1) * col)
+
+
+def _lanes(space: LayerSpace, t: Tile, columns: Ints) -> Lanes:
+    if space.shape.is_depthwise:
+        return Lanes(np.ones_like(columns), np.ones_like(columns))
+    return Lanes(space.blocks(t["C"]), space.blocks(columns))
+
+
+def _with_foot(space: LayerSpace, t: Tile) -> Tile:
+    height = _boxes(space, "P", t["P"], t["R"])
+    width = _boxes(space, "Q", t["Q"], t["S"])
+    return {**t, "foot": t["N"] * height * width}
+
+
+def _boxes(space: LayerSpace, dim: str, out: Ints, taps: Ints) -> Ints:
+    window = space.shape.height if dim == "P" else space.shape.width
+    if space.rules.hw and window.kernel == 1:
+        return out
+    return (out - 1) * window.stride + (taps - 1) * window.dilation + 1
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The joint search space of a problem as arrays."""
+
+    network: RelaxedNetwork
+    spaces: tuple[LayerSpace, ...]
+    candidates: tuple[tuple[tuple[int, ...], ...], ...]
+    """[node][variable]: extents, ascending."""
+
+    @classmethod
+    def of(cls, problem: Problem) -> Encoding:
+        """All distinct layers and fusable edges."""
+        network = relaxed_network(problem.graph, problem.fusion)
+        spaces = tuple(LayerSpace.alone(shape, problem.rules) for shape in network.shapes)
+        lists = tuple(tuple(space.tiles(v.upper()) for v in VARIABLES) for space in spaces)  # type: ignore[arg-type]
+        return cls(network, spaces, lists)
+
+    @property
+    def nodes(self) -> int:
+        """Distinct layers."""
+        return len(self.spaces)
+
+    @property
+    def edges(self) -> int:
+        """Fusable edges between them."""
+        return len(self.network.edges)
+
+
+@dataclass
+class Batch:
+    """Points of the search space: extents [B, L, V], order [B, L], fused [B, E]."""
+
+    extents: Ints
+    order: Ints
+    fused: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.extents)
+
+
+class Decoder:
+    """Exact cost of batches of points, with everything seen remembered."""
+
+    def __init__(self, problem: Problem, encoding: Encoding) -> None:
+        self.problem, self.encoding = problem, encoding
+        self._groups: dict[object, tuple[float, float, Choice] | None] = {}
+        self._partings: dict[bytes, list[tuple[str, ...]]] = {}
+        self._edge_of = encoding.network.edge_of()
+        self._position = {layer.name: i for i, layer in enumerate(problem.graph.layers)}
+        host = [
+            problem.alone[(layer.name,)]
+            for layer in problem.graph.layers
+            if not isinstance(layer, TensorCoreLayer)
+        ]
+        self._host = sum(float(h.energy[0]) for h in host), sum(float(h.latency[0]) for h in host)
+
+    def alone(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Points]]:
+        """Energy and latency [B, L] of every node unfused, and its legalised points."""
+        energy = np.zeros((len(batch), self.encoding.nodes))
+        latency = np.zeros_like(energy)
+        points = []
+        for i, space in enumerate(self.encoding.spaces):
+            tile = {v: batch.extents[:, i, j] for j, v in enumerate(VARIABLES)}
+            legal, fits = legalise(space, tile, batch.order[:, i])
+            costs = price(legal)
+            energy[:, i] = np.where(fits, costs.energy, np.inf)
+            latency[:, i] = np.where(fits, costs.latency, np.inf)
+            points.append(legal)
+        return energy, latency, points
+
+    def cost(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Network energy and latency [B]."""
+        node_energy, node_latency, _ = self.alone(batch)
+        repeats = np.array(self.encoding.network.repeats)
+        energy = node_energy @ repeats + self._host[0]
+        latency = node_latency @ repeats + self._host[1]
+        for b in np.flatnonzero(batch.fused.any(axis=1)):
+            for layers in self._components(batch.fused[b]):
+                found = self._group(layers, batch, int(b))
+                if found is None:
+                    continue
+                nodes = [self.encoding.network.node_of[name] for name in layers]
+                energy[b] += found[0] - node_energy[b, nodes].sum()
+                latency[b] += found[1] - node_latency[b, nodes].sum()
+        return energy, latency
+
+    def partition(self, batch: Batch, b: int) -> Partition:
+        """The schedule of one point."""
+        one = Batch(batch.extents[b : b + 1], batch.order[b : b + 1], batch.fused[b : b + 1])
+        energy, latency, points = self.alone(one)
+        groups: list[Choice] = []
+        for layers in self._components(one.fused[0]):
+            found = self._group(layers, one, 0)
+            if found is not None:
+                groups.append(found[2])
+        parts = list(groups)
+        fused = {name for choice in groups for name in choice.group.layers}
+        for layer in self.problem.graph.layers:
+            if layer.name in fused:
+                continue
+            if not isinstance(layer, TensorCoreLayer):
+                parts.append(self.problem.alone[(layer.name,)].choices[0])
+                continue
+            i = self.encoding.network.node_of[layer.name]
+            front = Front(energy[0, i : i + 1], latency[0, i : i + 1], points[i])
+            parts.append(Choice(FusionGroup((layer.name,)), ((layer.name, front),), (0,)))
+        return tuple(parts)
+
+    def _components(self, fused: NDArray[np.bool_]) -> list[tuple[str, ...]]:
+        """Connected layers in graph order."""
+        key = fused.tobytes()
+        found = self._partings.get(key)
+        if found is None:
+            root: dict[str, str] = {}
+
+            def top(name: str) -> str:
+                while root.get(name, name) != name:
+                    name = root[name]
+                return name
+
+            for (producer, consumer), edge in self._edge_of.items():
+                if fused[edge]:
+                    root[top(producer)] = top(consumer)
+                    root.setdefault(top(consumer), top(consumer))
+            members: dict[str, list[str]] = {}
+            for name in {n for pair, e in self._edge_of.items() if fused[e] for n in pair}:
+                members.setdefault(top(name), []).append(name)
+            found = [tuple(sorted(m, key=self._position.__getitem__)) for m in members.values()]
+            self._partings[key] = found = sorted(found, key=lambda layers: self._position[layers[0]])
+        return found
+
+    def _group(self, layers: tuple[str, ...], batch: Batch, b: int) -> tuple[float, float, Choice] | None:
+        """Cost of a group at its members' tiles; None if it cannot be executed."""
+        nodes = [self.encoding.network.node_of[name] for name in layers]
+        key = (layers, batch.extents[b, nodes].tobytes(), batch.order[b, nodes].tobytes())
+        if key not in self._groups:
+            self._groups[key] = self._price_group(layers, nodes, batch, b)
+        return self._groups[key]
+
+    def _price_group(
+        self, layers: tuple[str, ...], nodes: list[int], batch: Batch, b: int
+    ) -> tuple[float, float, Choice] | None:
+        last = self.problem.graph.by_name[layers[-1]]
+        assert isinstance(last, TensorCoreLayer)
+        wanted = dict(zip(VARIABLES, batch.extents[b, nodes[-1]].tolist(), strict=True))
+        tile = GroupTile(*(min(wanted[d], last.dims[d]) for d in ("N", "P", "Q")))
+        group = FusionGroup(layers, tile)
+        try:
+            plan = plan_group(self.problem.graph, group)
+        except ScheduleError:
+            return None
+        for option in self.problem.groups.extremes(group, plan):
+            found = self._price_option(option.group, option.spaces, plan, nodes, batch, b)
+            if found is not None:
+                return found
+        return None
+
+    def _price_option(
+        self,
+        group: FusionGroup,
+        spaces: tuple[tuple[str, LayerSpace], ...],
+        plan: dict[str, Member],
+        nodes: list[int],
+        batch: Batch,
+        b: int,
+    ) -> tuple[float, float, Choice] | None:
+        energy = latency = 0.0
+        fronts = []
+        for (name, space), node in zip(spaces, nodes, strict=True):
+            columns = {v: batch.extents[b : b + 1, node, j] for j, v in enumerate(VARIABLES)}
+            points, fits = legalise(space, columns, batch.order[b : b + 1, node])
+            costs = price(points)
+            if not fits[0] or (costs.spills[0] and plan[name].writes_inside and not self.problem.rules.hw):
+                return None
+            energy += float(costs.energy[0])
+            latency += float(costs.latency[0])
+            fronts.append((name, Front(costs.energy, costs.latency, points)))
+        return energy, latency, Choice(group, tuple(fronts), (0,) * len(fronts))
