@@ -56,8 +56,9 @@ class Region(_Record):
 
 
 class Tile(_Record):
-    """The box of a fused layer's output that one run of it leaves in memory; strides in elements."""
+    """A box of a fused layer's output that its run number `visit` leaves in memory; strides in elements."""
 
+    visit: int
     origin: tuple[int, int, int]
     shape: tuple[int, int, int, int]
     symbol: Literal["arena", "tile_buffer"]

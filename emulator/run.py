@@ -169,7 +169,13 @@ class _Observer:
         self.cycles = [0] * len(firmware.memory_map.layers)
         self.failure: Exception | None = None
         self._began = 0
-        self._tiles_done = [0] * len(firmware.memory_map.layers)
+        self._visits = [0] * len(firmware.memory_map.layers)
+        self._tiles: list[dict[int, list[Tile]]] = []
+        for layer in firmware.memory_map.layers:
+            by_visit: dict[int, list[Tile]] = {}
+            for tile in layer.tiles:
+                by_visit.setdefault(tile.visit, []).append(tile)
+            self._tiles.append(by_visit)
 
     def observe(self, index: int, phase: int) -> None:
         """The hook.  An exception cannot cross the C frames: it is kept for `run` to raise."""
@@ -188,9 +194,9 @@ class _Observer:
                 self.machine.require_fence(f"layer {layer.name}")
         elif phase == END:
             self.cycles[index] += self.machine.cycles() - self._began
-            if layer.tiles:
-                self._take_tile(index, layer.outputs[0], layer.tiles[self._tiles_done[index]])
-            self._tiles_done[index] += 1
+            for tile in self._tiles[index].get(self._visits[index], ()):
+                self._take_tile(layer.outputs[0], tile)
+            self._visits[index] += 1
             self.machine.enter_layer(-1, f"(after {layer.name})")
         elif phase == COMPLETE:
             for name in layer.outputs:
@@ -203,7 +209,7 @@ class _Observer:
         flat = np.frombuffer(ctypes.string_at(address, place.bytes), place.dtype)
         return flat[: int(np.prod(place.shape, dtype=np.int64))].reshape(place.shape).copy()
 
-    def _take_tile(self, index: int, name: str, tile: Tile) -> None:
+    def _take_tile(self, name: str, tile: Tile) -> None:
         """Copy a box of a tensor that never exists in full."""
         place = self.firmware.memory_map.tensors[name]
         whole = self.tensors.setdefault(name, np.zeros(place.shape, place.dtype))

@@ -161,43 +161,56 @@ class GroupPrinter:
 
     def _add(self, layer: HostLayer) -> None:
         """Per image: the lines of the box, operands in memory or in the tile buffer."""
-        c, member, a = self.c, self.group.members[layer.name], layer.attributes
+        c, member = self.c, self.group.members[layer.name]
         tensor = self.graph.tensors[layer.outputs[0]]
         n, p, q = member.size
         channels = tensor.size // (n * p * q)
         whole = Box((p * q * channels, q * channels, channels), 0)
+        retained = self.group.group.halo == "retain"
+        both = member.writes_inside and member.writes_outside
         with c.block("for (int32_t n = region.n.start; n < region.n.end; n++)"):
-            with c.initialiser("const sum_t sum"):
-                names = zip(("a", "b"), layer.inputs, strict=True)
-                for field, name in names:
-                    inside = name in member.fused_inputs
-                    self._line(field, name, inside, self._producer(name) if inside else -1, whole)
-                own = self.group.group.layers.index(layer.name)
-                self._line("c", layer.outputs[0], member.writes_inside, own, whole)
-                if member.writes_inside and member.writes_outside:
-                    self._line("also", layer.outputs[0], False, own, whole)
-                c.line(".lines = region.p.end - region.p.start,")
-                c.line(f".length = (size_t)(region.q.end - region.q.start) * {channels},")
-                scales = [float_literal(float(str(a[key]))) for key in ("a_scale", "b_scale", "scale")]
-                c.line(f".a_scale = {scales[0]}, .b_scale = {scales[1]}, .c_scale = {scales[2]},")
-                c.line(f".activation = {ACTIVATIONS[str(a['activation'])]},")
-            if member.writes_inside and member.writes_outside:
-                self.used |= {"add_lines", "add_fresh"}
+            if retained:  # lines of a ring of rows go one by one: every operand may wrap elsewhere
+                with c.block("for (int32_t p = region.p.start; p < region.p.end; p++)"):
+                    self._sum(layer, "p", whole, channels, also=both)
+                    c.call("add_lines", "&sum")
+                return
+            self._sum(layer, "region.p.start", whole, channels, also=both)
+            if both:
+                self.used.add("add_fresh")
                 first = f"(size_t)(MAX(region.fresh_q - region.q.start, 0) * {channels})"
                 c.call("add_fresh", "&sum", "MAX(region.fresh_p - region.p.start, 0)", first)
             else:
-                self.used.add("add_lines")
                 c.call("add_lines", "&sum")
 
-    def _line(self, field: str, tensor: str, inside: bool, producer: int, whole: Box) -> None:
+    def _sum(self, layer: HostLayer, line: str, whole: Box, channels: int, also: bool) -> None:
+        """The sum_t of the lines from `line` on."""
+        c, member, a = self.c, self.group.members[layer.name], layer.attributes
+        self.used.add("add_lines")
+        own = self.group.group.layers.index(layer.name)
+        with c.initialiser("const sum_t sum"):
+            for field, name in zip(("a", "b"), layer.inputs, strict=True):
+                inside = name in member.fused_inputs
+                self._line(field, name, line, whole, self._producer(name) if inside else None)
+            self._line("c", layer.outputs[0], line, whole, own if member.writes_inside else None)
+            if also:
+                self._line("also", layer.outputs[0], line, whole, None)
+            c.line(f".lines = {'1' if line == 'p' else 'region.p.end - region.p.start'},")
+            c.line(f".length = (size_t)(region.q.end - region.q.start) * {channels},")
+            scales = [float_literal(float(str(a[key]))) for key in ("a_scale", "b_scale", "scale")]
+            c.line(f".a_scale = {scales[0]}, .b_scale = {scales[1]}, .c_scale = {scales[2]},")
+            c.line(f".activation = {ACTIVATIONS[str(a['activation'])]},")
+
+    def _line(self, field: str, tensor: str, line: str, whole: Box, producer: int | None) -> None:
+        """An operand's first line: in the box of member `producer`, or in memory."""
         box = whole
-        start = ["n", "region.p.start", "region.q.start"]
-        if inside:
+        start = ["n", line, "region.q.start"]
+        if producer is not None:
             box = box_of(self.graph, self.group, self.group.group.layers[producer])
             start = [
                 f"({at} - {self._interval(producer, axis, True)}.start)" for axis, at in enumerate(start)
             ]
+            if box.ring:
+                start[1] = f"{line} % {box.ring}"
         offset = " + ".join(f"{at} * {stride}" for at, stride in zip(start, box.strides, strict=True))
-        self.c.line(f".{field} = {self._address(tensor, inside)} + {offset},")
+        self.c.line(f".{field} = {self._address(tensor, producer is not None)} + {offset},")
         self.c.line(f".{field}_line = {box.strides[1]},")
-

@@ -59,29 +59,30 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
     graph = plan.schedule.graph
     place, box = plan.memory.boxes[layer.outputs[0]], box_of(graph, group, layer.name)
     channels = box.strides[2]
-    tiles = []
-    computed = combinations(*member.computed_grid)
-    needed = combinations(*member.needed_grid)
-    for starts, origins in zip(computed, needed, strict=True):
-        n, p, q = (a for a, _ in starts)
-        shape = [max(0, b - a) for a, b in starts]
-        row = p - origins[1][0]
-        if box.ring:  # rows wrap around: what is behind the wrap is left out of the comparison
-            row = p % box.ring
-            shape[1] = min(shape[1], box.ring - row)
-        at = ((n - origins[0][0]), row, (q - origins[2][0]))
-        offset = place.offset + plan.schedule.target.element_bytes * sum(
-            a * s for a, s in zip(at, box.strides, strict=True)
-        )
-        tiles.append(
-            {
-                "origin": [n, p, q],
-                "shape": [*shape, channels],
-                "symbol": "tile_buffer",
-                "offset": offset,
-                "strides": [*box.strides, 1],
-            }
-        )
+    e = plan.schedule.target.element_bytes
+    visits = zip(combinations(*member.computed_grid), combinations(*member.needed_grid), strict=True)
+    tiles: list[dict[str, Any]] = []
+    for visit, (computed, needed) in enumerate(visits):
+        (n, n_end), (_, p_end), (q, q_end) = computed
+        p = computed[1][0]
+        while p < p_end and n < n_end and q < q_end:
+            row, rows = p - needed[1][0], p_end - p
+            if box.ring:
+                row = p % box.ring
+                rows = min(rows, box.ring - row)
+            at = (n - needed[0][0], row, q - needed[2][0])
+            offset = sum(a * s for a, s in zip(at, box.strides, strict=True))
+            tiles.append(
+                {
+                    "visit": visit,
+                    "origin": [n, p, q],
+                    "shape": [n_end - n, rows, q_end - q, channels],
+                    "symbol": "tile_buffer",
+                    "offset": place.offset + e * offset,
+                    "strides": [*box.strides, 1],
+                }
+            )
+            p += rows
     return {"tiles": tiles}
 
 
