@@ -214,8 +214,10 @@ class Loop(NamedTuple):
 OPERANDS = ("W", "I", "O")
 
 
-def pitch_lines(row_bytes: int) -> int:
-    """`Stream.pitch_lines` of rows of `row_bytes`."""
+def pitch_lines(row_bytes: int) -> float:
+    """`Stream.pitch_lines` of rows of `row_bytes`; rows shorter than a line share one."""
+    if row_bytes < LINE_BYTES:
+        return row_bytes / LINE_BYTES
     lines, rest = divmod(row_bytes, LINE_BYTES)
     return 1 if rest else min(lines & -lines, CACHE_SETS)
 

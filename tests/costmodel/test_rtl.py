@@ -123,7 +123,7 @@ def test_lines_that_fit_are_fetched_once():
 
 
 def test_power_of_two_pitch_wastes_sets():
-    assert [pitch_lines(width) for width in (32, 64, 128, 192, 4096, 1 << 20)] == [1, 1, 2, 1, 64, 1024]
+    assert [pitch_lines(width) for width in (32, 64, 128, 192, 4096, 1 << 20)] == [0.5, 1, 2, 1, 64, 1024]
 
 
 def test_reuse_of_a_hand_counted_nest():
