@@ -88,12 +88,15 @@ _COUNTS = [
 ]
 
 
+_PEAKS = ["peak_spad_rows", "peak_acc_rows"]
+_CYCLES = ["cycles", "load_busy", "execute_busy", "store_busy"]
+
+
 class _Counts(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_uint64) for name in _COUNTS),
-        ("peak_spad_rows", ctypes.c_uint32),
-        ("peak_acc_rows", ctypes.c_uint32),
-        *((name, ctypes.c_double) for name in ("cycles", "load_busy", "execute_busy", "store_busy")),
+        *((name, ctypes.c_uint32) for name in _PEAKS),
+        *((name, ctypes.c_double) for name in _CYCLES),
     ]
 
 
@@ -247,6 +250,6 @@ class Machine:
     def counts(self) -> Counts:
         """Everything counted since the last reset."""
         raw = self._lib.fadiff_get_counts()
-        fields = {name: getattr(raw, name) for name, _ in _Counts._fields_}
+        fields = {name: getattr(raw, name) for name in (*_COUNTS, *_PEAKS, *_CYCLES)}
         executed = {name: int(self._lib.fadiff_executed(funct)) for name, funct in INSTRUCTIONS.items()}
         return Counts(instructions={k: v for k, v in executed.items() if v}, **fields)
