@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.fusion import ScheduleError, plan_group
+from costmodel.fusion import ScheduleError, boundary, plan_group
 from costmodel.schedule import FusionGroup, GroupTile
+from optimizer import paper
 from optimizer.hull import HullResult
-from optimizer.options import Choice, GroupHull, group_runs, last_output
+from optimizer.options import Choice, GroupHull, last_output
 from optimizer.partition import Partition
 from optimizer.problem import Problem, partitioner, spread, value
 
@@ -33,7 +34,7 @@ def layerwise(problem: Problem) -> HullResult[Partition]:
 def exact(problem: Problem, most: int = MOST_MEMBERS) -> tuple[Partition, float, bool]:
     """(best partition found, lower bound on the objective in pJ and cycles, whether it is optimal)."""
     best = layerwise(problem).best
-    candidates = problem.candidates(most)
+    candidates = problem.candidates(paper.MOST_MEMBERS if problem.fusion_model == "paper" else most)
     priced: dict[Layers, GroupHull] = {}
     optimistic = floors(problem, candidates)
     while True:
@@ -48,8 +49,7 @@ def exact(problem: Problem, most: int = MOST_MEMBERS) -> tuple[Partition, float,
             if problem.out_of_time():
                 break
             problem.say(f"pricing fusion group {len(priced) + 1}: {' + '.join(layers)}")
-            runs = group_runs(problem.graph, layers, problem.rules.tiling)
-            priced[layers] = problem.groups.solve(layers, runs, problem.unfused(layers))
+            priced[layers] = problem.price_group(layers)
             problem.steps += 1
         sure = partitioner(problem, spread(candidates, priced)).best(problem.objective).best
         if value(problem.objective, sure.energy, sure.latency) < value(
@@ -65,22 +65,23 @@ def floors(problem: Problem, candidates: dict[Layers, Layers]) -> dict[Layers, G
     """For every distinct group a cost that none of its options can beat: no halo computed twice,
     weights loaded once, a scratchpad that holds everything."""
     found = {}
+    is_paper = problem.fusion_model == "paper"
     for first in sorted(set(candidates.values())):
         size = last_output(problem.graph, first)
         if size is None:
             continue
         group = FusionGroup(first, GroupTile(*size))
         try:
-            plan = plan_group(problem.graph, group)
+            plan = (boundary if is_paper else plan_group)(problem.graph, group)
         except ScheduleError:
             continue
-        energy, latency = problem.groups.floor(group, plan)
+        energy, latency = problem.groups.floor(group, plan, is_paper=is_paper)
         found[first] = GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
     return found
 
 
 def relaxed_bound(problem: Problem, most: int = MOST_MEMBERS) -> float:
     """A lower bound in pJ and cycles without pricing any group: floors instead of fused costs."""
-    candidates = problem.candidates(most)
+    candidates = problem.candidates(paper.MOST_MEMBERS if problem.fusion_model == "paper" else most)
     hulls = spread(candidates, floors(problem, candidates))
     return partitioner(problem, hulls).best(problem.objective).lower_bound

@@ -39,7 +39,8 @@ def scratchpad_need(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> I
     need = np.zeros(np.broadcast_shapes(w.shape, i.shape), dtype=np.int64) + space.reserved
     if not space.placement.weights_are_resident:
         need = need + w
-    if space.rules.hw or not space.placement.input_is_fused:
+    held = space.placement.input_is_fused and not space.placement.is_paper
+    if space.rules.hw or not held:
         need = need + i
     return need
 

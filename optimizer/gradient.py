@@ -96,7 +96,7 @@ def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
         rules.profile,
         fusion_model=problem.fusion_model,
     )
-    relaxation = Relaxation(spaces, network.edges, form)
+    relaxation = Relaxation(spaces, network.edges, form, one_grid=problem.fusion_model == "sound")
     generator = torch.Generator().manual_seed(problem.seed)
     variables = relaxation.start(effort.restarts, generator)
     _open_fusion(variables, generator)
@@ -106,7 +106,7 @@ def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
     ]
     optimizer = torch.optim.Adam(groups, lr=RATE)
     rule_names = ["mapping", "array", "memory", "buffer", "grid"]
-    if not rules.hw:
+    if not rules.hw and problem.fusion_model == "sound":
         rule_names.append("final")
 
     best = float("inf")

@@ -174,13 +174,19 @@ class GroupSolver:
             bound = (e[keep], lat[keep])
         return best
 
-    def floor(self, group: FusionGroup, plan: dict[str, Member]) -> tuple[float, float]:
+    def floor(
+        self, group: FusionGroup, plan: dict[str, Member], *, is_paper: bool = False
+    ) -> tuple[float, float]:
         """Cost of a group with resident weights and a scratchpad that holds everything."""
         energy, latency = self._host_cost(group, plan)
         for name in group.layers:
             layer = self.graph.by_name[name]
             if isinstance(layer, TensorCoreLayer):
-                e, lat = self._floor(self._space(layer, plan[name], True))
+                space = self._space(layer, plan[name], True)
+                if is_paper:
+                    placement = space.placement._replace(weights_are_resident=False, is_paper=True)
+                    space = replace(space, placement=placement)
+                e, lat = self._floor(space)
                 energy += e
                 latency += lat
         return energy, latency

@@ -14,7 +14,7 @@ from costmodel.schedule import GroupTile
 from optimizer import candidates
 from optimizer.groups import fusable_producers
 from optimizer.hull import HullResult
-from optimizer.options import EMPTY, GroupHull, group_runs, last_output, merge
+from optimizer.options import EMPTY, GroupHull, last_output, merge
 from optimizer.partition import Partition
 from optimizer.problem import Problem, partitioner, spread, value
 
@@ -32,7 +32,7 @@ class Polish:
         self.joins = {
             (producer, layer.name)
             for layer in problem.graph.layers
-            for producer in fusable_producers(problem.graph, layer, adds=problem.rules.hw)
+            for producer in fusable_producers(problem.graph, layer, adds=problem.fuses_adds)
         }
 
     def propose(self, layers: Layers, tiles: Iterable[GroupTile]) -> bool:
@@ -40,6 +40,8 @@ class Polish:
         first = self.candidates.get(layers)
         if first is None:
             return False
+        if self.problem.fusion_model == "paper" and first in self.hulls:
+            return False  # no group tiles there: once is all
         size = last_output(self.problem.graph, first)
         if size is None:
             return False
@@ -51,8 +53,7 @@ class Polish:
                 fresh.append(clipped)
         if not fresh:
             return False
-        runs = group_runs(self.problem.graph, first, self.problem.rules.tiling, fresh)
-        found = self.problem.groups.solve(first, runs, self.problem.unfused(first))
+        found = self.problem.price_group(first, fresh)
         self.hulls[first] = merge((self.hulls.get(first, EMPTY), found))
         return True
 

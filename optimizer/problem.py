@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 from converter.graph import Graph
 from costmodel.evaluate import NetworkCost, evaluate
-from costmodel.schedule import FusionModel, LatencyModel, Schedule
+from costmodel.schedule import FusionModel, GroupTile, LatencyModel, Schedule
 from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.groups import candidate_groups, signature
-from optimizer.options import EMPTY, GroupHull, GroupSolver
+from optimizer.options import EMPTY, GroupHull, GroupSolver, group_runs
+from optimizer.paper import paper_hull
 from optimizer.partition import Objective, Partition, Partitioner, ordered
 from optimizer.result import HistoryPoint
 from optimizer.space import Rules
@@ -61,6 +62,11 @@ class Problem:
         return {(layer.name,): self.groups.alone(layer.name) for layer in self.graph.layers}
 
     @property
+    def fuses_adds(self) -> bool:
+        """Residual adds join groups where they cost something; in profile dosa they are free."""
+        return self.rules.hw and self.fusion_model == "sound"
+
+    @property
     def seconds(self) -> float:
         """Since the search started."""
         return time.monotonic() - self.started
@@ -80,7 +86,7 @@ class Problem:
             return {}
         first: dict[object, tuple[str, ...]] = {}
         found = {}
-        for layers in candidate_groups(self.graph, most, adds=self.rules.hw):
+        for layers in candidate_groups(self.graph, most, adds=self.fuses_adds):
             found[layers] = first.setdefault(signature(self.graph, layers), layers)
         return found
 
@@ -89,6 +95,13 @@ class Problem:
         hulls = [self.alone[(name,)] for name in layers]
         energy, latency, _ = minkowski([(h.energy, h.latency) for h in hulls])
         return energy, latency
+
+    def price_group(self, layers: tuple[str, ...], tiles: Iterable[GroupTile] | None = None) -> GroupHull:
+        """Hull of a group over `tiles` (default: all), without what running its layers alone beats."""
+        if self.fusion_model == "paper":
+            return paper_hull(self.graph, layers, self.rules, self.fronts)
+        runs = group_runs(self.graph, layers, self.rules.tiling, tiles)
+        return self.groups.solve(layers, runs, self.unfused(layers))
 
     def schedule(self, partition: Partition) -> Schedule:
         """The legal schedule that a partition describes."""

@@ -59,8 +59,14 @@ class Relaxation:
     """Candidates of every variable of every node, and how a sample becomes a point of the cost model."""
 
     def __init__(
-        self, spaces: list[LayerSpace], edges: Sequence[tuple[int, int]], form: RelaxationForm = "log"
+        self,
+        spaces: list[LayerSpace],
+        edges: Sequence[tuple[int, int]],
+        form: RelaxationForm = "log",
+        *,
+        one_grid: bool = True,
     ) -> None:
+        self.one_grid = one_grid
         self.spaces, self.edges, self.form = spaces, tuple(edges), form
         self.source = torch.tensor([e[0] for e in edges], dtype=torch.long)
         self.sink = torch.tensor([e[1] for e in edges], dtype=torch.long)
@@ -117,7 +123,7 @@ class Relaxation:
     def point(self, choices: Choices) -> RelaxedPoint:
         """Tiles of all levels; spatial factors use as many lanes as the tile fills."""
         e = dict(zip(VARIABLES, choices.extents.unbind(-1), strict=True))
-        if self.edges:
+        if self.edges and self.one_grid:
             e.update(self._on_one_grid(e, choices.sigma))
         g = self.groups.expand_as(e["K"])
         one = torch.ones_like(e["K"])

@@ -20,10 +20,8 @@ from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS
 
 def automatic_mapping(layer: TensorCoreLayer, target: Target, row_packing: bool) -> Mapping:
     """The mapping of one layer."""
-    if layer.op in ("gemm", "bmm"):
-        tile = _matmul_tile(layer.dims, target)
-    else:
-        tile = _conv_tile(layer, target)
+    is_matmul = layer.op in ("gemm", "bmm")
+    tile = _matmul_tile(layer.dims, target) if is_matmul else _conv_tile(layer, target)
     side = target.side
     cols = Dims(K=min(tile.K, side))
     row_s = 1
