@@ -50,10 +50,8 @@ def problem_of(graph: Graph, layer: TensorCoreLayer) -> TimeloopProblem:
     return TimeloopProblem(graph, layer, {d: d for d in DIMS})
 
 
-def read_problem(path: Path, seed: int = 0) -> TimeloopProblem:
+def read_problem(path: Path) -> TimeloopProblem:
     """Read `problem:` of a YAML file, native or front-end dialect, as a graph of one layer.
-
-    Weights are seeded random int8 values, so that code emitted for the layer can be verified.
 
     Raises:
         TimeloopFormatError: `file:line: field: what is wrong`.
@@ -69,7 +67,7 @@ def read_problem(path: Path, seed: int = 0) -> TimeloopProblem:
     stride = (coefficient.get("P", 1), coefficient.get("Q", 1))
     dilation = (coefficient.get("R", 1), coefficient.get("S", 1))
     unused = frozenset(shape.dimensions) - frozenset(letters)
-    graph = one_layer_graph(path.stem.removesuffix(".problem"), dims, stride, dilation, seed)
+    graph = one_layer_graph(path.stem.removesuffix(".problem"), dims, stride, dilation)
     return TimeloopProblem(graph, graph.tensor_core_layers[0], letters, unused)
 
 
@@ -210,10 +208,8 @@ def _assign(letters: dict[str, Dim], letter: str, wanted: tuple[Dim, ...], shape
     shape.entry.fail(f"dimensions {rival} and {letter} play the same part ({wanted[0]}); merge them into one")
 
 
-def one_layer_graph(
-    name: str, dims: Dims, stride: tuple[int, int], dilation: tuple[int, int], seed: int = 0
-) -> Graph:
-    """A graph of one layer with dense operands: inputs unpadded, weights seeded random int8."""
+def one_layer_graph(name: str, dims: Dims, stride: tuple[int, int], dilation: tuple[int, int]) -> Graph:
+    """A graph of one layer with dense operands: inputs unpadded, constant weights without memory."""
     builder = GraphBuilder(name)
     size = tuple(
         (dims[out] - 1) * stride[i] + (dims[kernel] - 1) * dilation[i] + 1
@@ -230,7 +226,7 @@ def one_layer_graph(
         weight = View(w, 0, (dims.C * dims.K, 0, 0, dims.K, 1))
         output_view = View(y, 0, (dims.P * dims.K, dims.P * dims.K, dims.K, dims.K, 1))
     else:
-        data = np.random.default_rng(seed).integers(-8, 8, weights_shape, dtype=np.int8)
+        data = np.broadcast_to(np.int8(0), weights_shape)
         image = (dims.N, height, width, dims.G * dims.C)
         result = (dims.N, dims.P, dims.Q, dims.G * dims.K)
         x = builder.input("input", image, scale=_SCALE)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from converter.dims import Dims
 from converter.timeloop import TimeloopFormatError, read_problem
@@ -275,3 +279,41 @@ def test_tiles_over_the_memories(tmp_path: Path) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(TimeloopFormatError, match=r"no.yaml: cannot read: No such file"):
         read_problem(tmp_path / "no.yaml")
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_damaged_files_are_read_or_refused_in_one_line(data: st.DataObject) -> None:
+    texts = {"problem": PROBLEM, "mapping": MAPPING}
+    which = data.draw(st.sampled_from(sorted(texts)))
+    text = texts[which]
+    start = data.draw(st.integers(0, len(text) - 1))
+    length = data.draw(st.sampled_from((0, 1, 1, 2, 5, 20)))
+    pieces = (
+        "",
+        "0",
+        "-1",
+        "99999999999",
+        "[",
+        "]",
+        "{",
+        "}",
+        ":",
+        ",",
+        "\n",
+        "- ",
+        "null",
+        "K",
+        "&a ",
+        "*a",
+        "!x ",
+        "\t",
+    )
+    piece = data.draw(st.sampled_from(pieces))
+    texts[which] = text[:start] + piece + text[start + length :]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            load(Path(folder), texts["problem"], texts["mapping"])
+        except (TimeloopFormatError, MappingError) as error:
+            assert "\n" not in str(error)
+            assert re.search(r"[pm]\.yaml:\d+: ", str(error))
