@@ -42,6 +42,7 @@ class TensorDifference:
     """One tensor against the reference, in one vector."""
 
     tensor: str
+    is_float: bool
     largest: float
     """Largest absolute difference: in steps of the integer, or in the value of a float tensor."""
     relative: float
@@ -67,10 +68,14 @@ FLOAT_TOLERANCE = 1e-5
 """Of float32 targets, relative to the largest magnitude of a tensor: the order of sums differs."""
 
 
-def difference(tensor: str, vector: int, expected: np.ndarray, actual: np.ndarray) -> TensorDifference:
-    """Compare a tensor with its reference; both in storage order."""
+def difference(
+    tensor: str, vector: int, expected: np.ndarray, actual: np.ndarray, absent: np.ndarray | None = None
+) -> TensorDifference:
+    """Compare a tensor with its reference, both in storage order, but for what is `absent`."""
     expected = expected.reshape(actual.shape)
-    is_float = np.issubdtype(actual.dtype, np.floating)
+    if absent is not None:
+        expected = np.where(absent, actual, expected)
+    is_float = bool(np.issubdtype(actual.dtype, np.floating))
     delta = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
     if is_float:
         delta = np.where(
@@ -85,7 +90,7 @@ def difference(tensor: str, vector: int, expected: np.ndarray, actual: np.ndarra
         mismatch = Mismatch(
             tensor, vector, index, float(expected[index]), float(actual[index]), int(wrong.sum())
         )
-    return TensorDifference(tensor, largest, largest / scale, mismatch)
+    return TensorDifference(tensor, is_float, largest, largest / scale, mismatch)
 
 
 def _session(path: Path, *, optimise: bool) -> onnxruntime.InferenceSession:
@@ -116,7 +121,7 @@ def run_job(job: Job) -> list[VectorResult]:
         expected = dict(zip(names, reference.run(names, stored), strict=True))
         floats = {node.name: inputs[f"float:{node.name}"][vector] for node in quantized.get_inputs()}
         differences = tuple(
-            difference(name, vector, expected[name], run.tensors[name])
+            difference(name, vector, expected[name], run.tensors[name], run.absent.get(name))
             for name in names
             if name in run.tensors
         )

@@ -74,6 +74,8 @@ class LayerPlace(_Record):
     outputs: tuple[str, ...]
     group: int
     regions: tuple[Region, ...]
+    image: tuple[int, int, int, int] = (1, 1, 1, 1)
+    """N, P, Q, K of the output that `tiles` are boxes of."""
     tiles: tuple[Tile, ...] = ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +47,8 @@ class RunResult:
     tensors: Mapping[str, np.ndarray]
     layers: tuple[LayerRun, ...]
     counts: Counts
+    absent: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Of fused intermediates: True where no group tile needs, hence computes, the element."""
 
 
 class Firmware:
@@ -120,7 +122,7 @@ class Firmware:
         if status:
             raise ExecutionError(f"{self.memory_map.model}_run returned {status}")
         observer.tensors.update({name: buffer.copy() for name, buffer in self._outputs.items()})
-        return RunResult(observer.tensors, self._layer_runs(observer), machine.counts())
+        return RunResult(observer.tensors, self._layer_runs(observer), machine.counts(), observer.absent)
 
     def _layer_runs(self, observer: _Observer) -> tuple[LayerRun, ...]:
         runs = []
@@ -166,6 +168,7 @@ class _Observer:
         self.firmware = firmware
         self.machine = firmware._machine
         self.tensors: dict[str, np.ndarray] = {}
+        self.absent: dict[str, np.ndarray] = {}
         self.cycles = [0] * len(firmware.memory_map.layers)
         self.failure: Exception | None = None
         self._began = 0
@@ -195,7 +198,7 @@ class _Observer:
         elif phase == END:
             self.cycles[index] += self.machine.cycles() - self._began
             for tile in self._tiles[index].get(self._visits[index], ()):
-                self._take_tile(layer.outputs[0], tile)
+                self._take_tile(layer.outputs[0], layer.image, tile)
             self._visits[index] += 1
             self.machine.enter_layer(-1, f"(after {layer.name})")
         elif phase == COMPLETE:
@@ -209,7 +212,7 @@ class _Observer:
         flat = np.frombuffer(ctypes.string_at(address, place.bytes), place.dtype)
         return flat[: int(np.prod(place.shape, dtype=np.int64))].reshape(place.shape).copy()
 
-    def _take_tile(self, name: str, tile: Tile) -> None:
+    def _take_tile(self, name: str, image: tuple[int, ...], tile: Tile) -> None:
         """Copy a box of a tensor that never exists in full."""
         place = self.firmware.memory_map.tensors[name]
         whole = self.tensors.setdefault(name, np.zeros(place.shape, place.dtype))
@@ -220,7 +223,10 @@ class _Observer:
         strides = tuple(stride * item for stride in tile.strides)
         box = np.lib.stride_tricks.as_strided(flat, tile.shape, strides, writeable=False)
         (n, p, q), (dn, dp, dq, _) = tile.origin, tile.shape
-        whole.reshape(-1, *place.shape[-3:])[n : n + dn, p : p + dp, q : q + dq] = box
+        at = (slice(n, n + dn), slice(p, p + dp), slice(q, q + dq))
+        absent = self.absent.setdefault(name, np.ones(place.shape, bool))
+        whole.reshape(image)[at] = box
+        absent.reshape(image)[at] = False
 
 
 def _region_traffic(region: Region, moved: Traffic) -> RegionTraffic:

@@ -79,7 +79,8 @@ def firmware_files(
             + [f"{C_TYPES[graph.tensors[n].dtype]} *output{i}" for i, n in enumerate(graph.outputs)]
         ),
         "arguments": ", ".join(
-            [f"input{i}" for i in range(len(graph.inputs))] + [f"output{i}" for i in range(len(graph.outputs))]
+            [f"input{i}" for i in range(len(graph.inputs))]
+            + [f"output{i}" for i in range(len(graph.outputs))]
         ),
         "arena_rows": [
             f"{memory.arena.offsets[b.name]:>10} {b.nbytes:>10} {b.first:>4} {b.last:>4}  {_plain(b.name)}"

@@ -78,7 +78,15 @@ class FunctionPrinter:
                 also_whole,
             ).print()
             stride = form.x.stride
-            c.call("gemmini_extended_config_ex", "WEIGHT_STATIONARY", "NO_ACTIVATION", 0, stride, "false", "false")
+            c.call(
+                "gemmini_extended_config_ex",
+                "WEIGHT_STATIONARY",
+                "NO_ACTIVATION",
+                0,
+                stride,
+                "false",
+                "false",
+            )
             LayerPrinter(
                 c, form, plan.nest, plan.local, region, resident=plan.resident, also_whole=also_whole
             ).print()

@@ -121,13 +121,15 @@ class GroupPrinter:
             producer = self._producer(fused[0])
             lines.append(
                 ", ".join(
-                    f".in_{d} = {self._interval(producer, axis, True)}.start" for axis, d in enumerate(("n", "y", "x"))
+                    f".in_{d} = {self._interval(producer, axis, True)}.start"
+                    for axis, d in enumerate(("n", "y", "x"))
                 )
             )
         if member.writes_inside:
             lines.append(
                 ", ".join(
-                    f".out_{d.lower()} = {self._interval(i, axis, True)}.start" for axis, d in enumerate(PIXELS)
+                    f".out_{d.lower()} = {self._interval(i, axis, True)}.start"
+                    for axis, d in enumerate(PIXELS)
                 )
             )
             if member.writes_outside:

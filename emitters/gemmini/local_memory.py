@@ -32,7 +32,9 @@ def weight_rows(form: Form, tile: Dims) -> int:
     return tile.G * tile.R * tile.S * tile.C * blocks
 
 
-def plan_local_memory(form: Form, nest: Nest, target: Target, resident: int | None, reserved: int) -> LocalMemory:
+def plan_local_memory(
+    form: Form, nest: Nest, target: Target, resident: int | None, reserved: int
+) -> LocalMemory:
     """Place the tiles of one layer.
 
     `reserved` rows at the top of the scratchpad belong to resident weights of a fusion group;
@@ -69,7 +71,9 @@ def _stack(sizes: list[int], start: int) -> tuple[int, ...]:
     return tuple(start + sum(sizes[:i]) for i in range(len(sizes)))
 
 
-def _avoid_middle(form: Form, inputs: list[int], weights: list[int], top: int, middle: int) -> tuple[int, ...]:
+def _avoid_middle(
+    form: Form, inputs: list[int], weights: list[int], top: int, middle: int
+) -> tuple[int, ...]:
     """Assign every tile to one half of the scratchpad, inputs first."""
     sizes = inputs + weights
     for halves in combinations((0, 1), repeat=len(sizes)):

@@ -23,7 +23,9 @@ def memory_map(plan: FirmwarePlan) -> dict[str, Any]:
         tensor = graph.tensors[name]
         entry: dict[str, Any] = {"shape": list(tensor.shape), "dtype": tensor.dtype, "scale": tensor.scale}
         place = memory.tensors.get(name)
-        entry.update(_where(place) if place else {"symbol": None, "index": 0, "offset": 0, "bytes": tensor.nbytes})
+        entry.update(
+            _where(place) if place else {"symbol": None, "index": 0, "offset": 0, "bytes": tensor.nbytes}
+        )
         tensors[name] = entry
     group_of = {name: i for i, group in enumerate(plan.groups) for name in group.group.layers}
     return {
@@ -83,7 +85,7 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
                 }
             )
             p += rows
-    return {"tiles": tiles}
+    return {"image": [*member.size, channels], "tiles": tiles}
 
 
 def _kind(layer: Layer) -> str:

@@ -74,7 +74,9 @@ class OperandPrinter:
         else:
             n, p, q = self.output_box.strides
             first = "0" if self.output_box.ring else f"region->out_p * {p} + region->out_q * {q}"
-            self._output("output", f"result - (region->out_n * {n} + {first})", [n, p, q], self.output_box.ring)
+            self._output(
+                "output", f"result - (region->out_n * {n} + {first})", [n, p, q], self.output_box.ring
+            )
             if self.also_whole:
                 self._output("whole_output", f"whole{_plus(layer.output.offset)}", strides)
         self._psum()

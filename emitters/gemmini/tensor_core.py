@@ -114,7 +114,9 @@ class LayerPrinter:
         if depth == self.nest.fetch_position("W", "L2") and not self.resident:
             self._flip("weight", self.local.weight)
             self._load_weights(
-                "weight_row", {d: self._start("L2", d) for d in DIMS}, {d: self._extent("L2", d) for d in DIMS}
+                "weight_row",
+                {d: self._start("L2", d) for d in DIMS},
+                {d: self._extent("L2", d) for d in DIMS},
             )
         output_here = depth == self.nest.fetch_position("O", "L1")
         if output_here:
@@ -181,10 +183,14 @@ class LayerPrinter:
         form = self.form
         h, w = self._box()
         y = add(
-            mul(self._start("L2", "P"), form.y.stride), mul(self._start("L2", "R"), form.y.dilation), -form.y.pad
+            mul(self._start("L2", "P"), form.y.stride),
+            mul(self._start("L2", "R"), form.y.dilation),
+            -form.y.pad,
         )
         x = add(
-            mul(self._start("L2", "Q"), form.x.stride), mul(self._start("L2", "S"), form.x.dilation), -form.x.pad
+            mul(self._start("L2", "Q"), form.x.stride),
+            mul(self._start("L2", "S"), form.x.dilation),
+            -form.x.pad,
         )
         channel = self._start("L2", form.input_channel)
         if not form.depthwise:
@@ -294,7 +300,9 @@ class LayerPrinter:
         box = self._output_box()
         self.c.call("move_outputs", "&output", "false", "output_row", *box)
         if self.also_whole:
-            self.c.call("store_fresh", "&whole_output", "region->fresh_p", "region->fresh_q", "output_row", *box)
+            self.c.call(
+                "store_fresh", "&whole_output", "region->fresh_p", "region->fresh_q", "output_row", *box
+            )
 
     # Compute
 

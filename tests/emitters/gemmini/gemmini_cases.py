@@ -1,0 +1,305 @@
+"""Random small graphs, legal random mappings, and the check: numbers as ONNX Runtime, bytes as predicted."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from converter.builder import GraphBuilder, image_view, weight_view
+from converter.dims import DIMS, Dim, Dims
+from converter.graph import Graph, TensorCoreLayer
+from converter.reference import integer_reference, reference_session
+from costmodel.evaluate import evaluate
+from costmodel.fusion import ScheduleError, plan_group
+from costmodel.mapping import Mapping
+from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
+from costmodel.shape import extents
+from costmodel.target import Target, load_target
+from emitters.gemmini import emit
+from emulator.build import build_firmware
+from emulator.run import Firmware, RunResult
+
+TINY = Target(name="tiny", side=4, scratchpad_bytes=2048, accumulator_bytes=1024)
+TARGETS = (TINY, load_target("gemmini-small"), load_target("gemmini-large"))
+
+Shape = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A legal schedule."""
+
+    schedule: Schedule
+
+    @property
+    def graph(self) -> Graph:
+        return self.schedule.graph
+
+
+class Net:
+    """Grows a graph of convolutions and adds with random int8 constants."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.numbers = np.random.default_rng(rng.randint(0, 1 << 30))
+        self.builder = GraphBuilder("net")
+        self.names: list[str] = []
+
+    def input(self, shape: Shape) -> str:
+        return self.builder.input("x", shape, scale=0.1)
+
+    def conv(
+        self,
+        x: str,
+        shape: Shape,
+        *,
+        outputs: int,
+        kernel: tuple[int, int],
+        stride: tuple[int, int] = (1, 1),
+        dilation: tuple[int, int] = (1, 1),
+        pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+        groups: int = 1,
+        bias: bool | None = None,
+    ) -> tuple[str, Shape] | None:
+        """Add a convolution; None when its output would be empty."""
+        n, h, w, c = shape
+        p = (h + pads[0] + pads[2] - (kernel[0] - 1) * dilation[0] - 1) // stride[0] + 1
+        q = (w + pads[1] + pads[3] - (kernel[1] - 1) * dilation[1] - 1) // stride[1] + 1
+        if p < 1 or q < 1:
+            return None
+        depthwise = groups == c and outputs == c and groups > 1
+        dims = Dims(
+            G=groups, N=n, K=outputs // groups, C=c // groups, P=p, Q=q, R=kernel[0], S=kernel[1]
+        )  # fmt: skip
+        b, i = self.builder, len(self.names)
+        constants = (dims.G, dims.R, dims.S, dims.C, dims.K)
+        weights = b.tensor(f"w{i}", constants, scale=0.05, data=self._integers(-127, 128, constants, np.int8))
+        bias_name = None
+        if self.rng.random() < 0.6 if bias is None else bias:
+            shape_b = (dims.G, dims.K)
+            bias_name = b.tensor(
+                f"b{i}", shape_b, "int32", 0.005, self._integers(-5000, 5000, shape_b, np.int32)
+            )
+        out_shape = (n, p, q, outputs)
+        y = b.tensor(f"y{i}", out_shape, scale=0.1)
+        b.tensor_core(
+            f"l{i}", "depthwise" if depthwise else "conv", dims, image_view(x, shape, groups),
+            weight_view(weights, dims), image_view(y, out_shape, groups), (h, w), bias=bias_name, stride=stride,
+            dilation=dilation, pads=pads, activation=self.rng.choice(["relu", "none"]),
+        )  # fmt: skip
+        layer = b.layers[-1]
+        assert isinstance(layer, TensorCoreLayer)
+        # Spread the results over the int8 range whatever the depth of the sum.
+        spread = 1 / (60 * np.sqrt(dims.C * dims.R * dims.S))
+        b.layers[-1] = replace(layer, scale=float(np.float32(spread)))
+        self.names.append(f"l{i}")
+        return y, out_shape
+
+    def add(self, a: str, b: str, shape: Shape) -> str:
+        i = len(self.names)
+        y = self.builder.tensor(f"y{i}", shape, scale=0.1)
+        attributes = {
+            "a_scale": float(np.float32(self.rng.uniform(0.3, 1))),
+            "b_scale": 1.0,
+            "scale": float(np.float32(self.rng.uniform(0.4, 1.2))),
+            "activation": self.rng.choice(["relu", "none"]),
+        }
+        self.builder.host(f"l{i}", "add", (a, b), (y,), attributes)
+        self.names.append(f"l{i}")
+        return y
+
+    def _integers(self, low: int, high: int, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+        return self.numbers.integers(low, high, shape).astype(dtype)
+
+
+def random_mapping(rng: random.Random, bounds: Dims, layer: TensorCoreLayer, target: Target) -> Mapping:
+    """Any nesting of ragged tiles, any orders; may overflow the target's memories."""
+    side, depthwise = target.side, layer.op == "depthwise"
+    rows: dict[Dim, int] = {}
+    cols: dict[Dim, int] = {}
+    if depthwise:
+        cols["G"] = min(bounds.G, rng.choice([side, rng.randint(1, side)]))
+    else:
+        cols["K"] = min(bounds.K, rng.choice([side, side, rng.randint(1, side)]))
+        rows["C"] = min(bounds.C, rng.choice([side, side, rng.randint(1, side)]))
+        if layer.dims.C <= side // 2 and layer.dilation[1] == 1 and rng.random() < 0.5:
+            rows["C"] = bounds.C
+            rows["S"] = rng.randint(1, min(bounds.S, side // bounds.C))
+    tiles: tuple[dict[Dim, int], ...] = ({}, {}, {})
+    for d in DIMS:
+        block = cols.get(d, 1) * rows.get(d, 1)
+        if d in ("N", "P", "Q"):
+            l2 = rng.randint(1, bounds[d])
+            l1 = rng.randint(1, l2)
+            l0 = rng.randint(1, l1)
+        else:
+            l2 = rng.choice([*range(block, bounds[d] + 1, block), bounds[d]])
+            l1 = rng.choice([*range(block, l2 + 1, block), l2])
+            l0 = block
+        if d == "G" and not depthwise:
+            l2 = l1 = 1
+        for tile, extent in zip(tiles, (l2, l1, l0), strict=True):
+            tile[d] = extent
+    orders = [tuple(rng.sample(DIMS, len(DIMS))) for _ in range(4)]
+    return Mapping(*(Dims(**tile) for tile in tiles), Dims(**rows), Dims(**cols), *orders)
+
+
+def layer_case(rng: random.Random) -> Case | None:
+    """One convolution (dense, grouped, depthwise, first-layer or matrix product) alone."""
+    target = rng.choice(TARGETS)
+    net = Net(rng)
+    kind = rng.choice(["dense", "dense", "gemm", "depthwise", "grouped", "few channels"])
+    groups = rng.randint(2, 3) if kind == "grouped" else 1
+    c = rng.randint(1, target.side // 2) if kind == "few channels" else groups * rng.randint(1, 40)
+    k = c if kind == "depthwise" else groups * rng.randint(1, 40)
+    groups = c if kind == "depthwise" else groups
+    if kind == "gemm":
+        shape = (1, rng.randint(1, 40), 1, c)
+        net.conv(net.input(shape), shape, outputs=k, kernel=(1, 1))
+    else:
+        shape = (rng.choice([1, 1, 2]), rng.randint(1, 11), rng.randint(1, 11), c)
+        kernel = (rng.randint(1, 3), rng.randint(1, 5))
+        built = net.conv(
+            net.input(shape), shape, outputs=k, kernel=kernel, groups=groups,
+            stride=(rng.randint(1, 3), rng.randint(1, 3)), dilation=(rng.randint(1, 2), rng.randint(1, 2)),
+            pads=tuple(rng.randint(0, 2) for _ in range(4)),  # type: ignore[arg-type]
+        )  # fmt: skip
+        if built is None:
+            return None
+    graph = net.builder.build(("y0",))
+    layer = graph.tensor_core_layers[0]
+    for _ in range(100):
+        mapping = random_mapping(rng, layer.dims, layer, target)
+        try:
+            return Case(Schedule(graph, target, {layer.name: mapping}, singleton_groups(graph)))
+        except ScheduleError:
+            continue
+    return None
+
+
+def group_case(rng: random.Random) -> Case | None:
+    """A fused chain of two to four layers with halo, strides, adds and side outputs."""
+    target = rng.choice(TARGETS)
+    net = Net(rng)
+    shape: Shape = (rng.choice([1, 1, 2]), rng.randint(3, 12), rng.randint(3, 12), rng.randint(1, 20))
+    x = net.input(shape)
+    values = [(x, shape)]
+    for i in range(rng.randint(2, 4)):
+        peers = [name for name, other in values[:-1] if other == shape]
+        if i and peers and rng.random() < 0.4:
+            operands = [x, rng.choice(peers)]
+            rng.shuffle(operands)
+            x = net.add(*operands, shape)
+        else:
+            built = _random_conv(rng, net, x, shape)
+            if built is None:
+                return None
+            x, shape = built
+        values.append((x, shape))
+    outputs = [x]
+    if len(values) > 2 and rng.random() < 0.4:
+        outputs.append(rng.choice(values[1:-1])[0])
+    graph = net.builder.build(tuple(outputs))
+    for _ in range(60):
+        case = _random_group(rng, net, graph, shape, target)
+        if case is not None:
+            return case
+    return None
+
+
+def _random_conv(rng: random.Random, net: Net, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    c = shape[3]
+    kind = rng.choice(["same", "same", "pointwise", "any", "depthwise"])
+    if kind == "same":
+        return net.conv(x, shape, outputs=c, kernel=(3, 3), pads=(1, 1, 1, 1))
+    if kind == "depthwise" and c > 1:
+        return net.conv(
+            x, shape, outputs=c, groups=c, kernel=(3, 3), pads=(1, 1, 1, 1), stride=(1, rng.randint(1, 2))
+        )
+    outputs = rng.choice([c, rng.randint(1, 24)])
+    if kind == "pointwise":
+        stride = rng.randint(1, 2)
+        return net.conv(x, shape, outputs=outputs, kernel=(1, 1), stride=(stride, stride))
+    kernel = (rng.randint(1, 3), rng.randint(1, 3))
+    return net.conv(
+        x, shape, outputs=outputs, kernel=kernel, stride=(rng.randint(1, 2), rng.randint(1, 2)),
+        dilation=(rng.choice([1, 1, 2]), rng.choice([1, 1, 2])),
+        pads=tuple(rng.randint(0, k - 1) for k in kernel * 2),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, target: Target) -> Case | None:
+    n, p, q, _ = shape
+    halo = rng.choice(["recompute", "retain"])
+    tile = GroupTile(rng.randint(1, n), rng.randint(1, p), q if halo == "retain" else rng.randint(1, q))
+    resident = {layer.name for layer in graph.tensor_core_layers if rng.random() < 0.3}
+    group = FusionGroup(tuple(net.names), tile, halo, frozenset(resident))
+    try:
+        plan = plan_group(graph, group)
+        mappings = {}
+        for layer in graph.tensor_core_layers:
+            full = {d: max(extents(axis)) for d, axis in zip("NPQ", plan[layer.name].computed, strict=True)}
+            mappings[layer.name] = random_mapping(rng, layer.dims.replace(full), layer, target)
+        return Case(Schedule(graph, target, mappings, (group,)))
+    except (ScheduleError, ValueError):
+        return None
+
+
+def run_firmware(schedule: Schedule, inputs: dict[str, np.ndarray]) -> RunResult:
+    """Emit, build and run on the functional model."""
+    with tempfile.TemporaryDirectory() as scratch:
+        firmware = emit(schedule, model_name=schedule.graph.name, out_dir=Path(scratch) / "firmware")
+        built = build_firmware(firmware, schedule.target, Path(scratch))
+        return Firmware(firmware, built, schedule.target).run(inputs)
+
+
+def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
+    numbers = np.random.default_rng(seed)
+    return {
+        name: numbers.integers(-128, 128, graph.tensors[name].shape).astype(np.int8) for name in graph.inputs
+    }
+
+
+def check(case: Case) -> RunResult:
+    """Every tensor as the integer reference in ONNX Runtime, every byte as `evaluate` says."""
+    inputs = random_inputs(case.graph)
+    result = run_firmware(case.schedule, inputs)
+    session = reference_session(integer_reference(case.graph))
+    names = [output.name for output in session.get_outputs()]
+    expected = dict(zip(names, session.run(None, inputs), strict=True))
+    for layer in case.graph.layers:
+        for name in layer.outputs:
+            computed = ~result.absent.get(name, np.zeros(expected[name].shape, bool))
+            np.testing.assert_array_equal(
+                result.tensors[name][computed], expected[name][computed], err_msg=f"{layer.name}: {name}"
+            )
+    assert measured(result) == predicted(case.schedule)
+    return result
+
+
+Bytes = dict[tuple[str, str, str, str], int]
+"""By layer, memory, tensor and direction."""
+
+
+def measured(result: RunResult) -> Bytes:
+    bytes_: Bytes = {}
+    for layer in result.layers:
+        for region in layer.traffic:
+            for direction, moved in (("read", region.read), ("write", region.write)):
+                if moved:
+                    key = (layer.name, region.memory, region.tensor, direction)
+                    bytes_[key] = bytes_.get(key, 0) + moved
+    return bytes_
+
+
+def predicted(schedule: Schedule) -> Bytes:
+    bytes_: Bytes = {}
+    for layer in evaluate(schedule).layers:
+        for move in layer.traffic:
+            if move.memory in ("dram", "tile-buffer"):
+                key = (layer.name, move.memory, move.tensor, move.direction)
+                bytes_[key] = bytes_.get(key, 0) + move.bytes
+    return bytes_

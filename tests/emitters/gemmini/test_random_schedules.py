@@ -1,0 +1,32 @@
+"""Emitted C against ONNX Runtime and the cost model, for schedules nobody chose."""
+
+from __future__ import annotations
+
+import random
+
+from tests.emitters.gemmini.gemmini_cases import check, group_case, layer_case
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+SETTINGS = settings(
+    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
+SEEDS = st.integers(0, 1 << 32)
+
+
+@settings(SETTINGS, max_examples=40)
+@given(SEEDS)
+def test_single_layers(seed: int) -> None:
+    case = layer_case(random.Random(seed))
+    assume(case is not None)
+    assert case is not None
+    check(case)
+
+
+@settings(SETTINGS, max_examples=25)
+@given(SEEDS)
+def test_fused_groups(seed: int) -> None:
+    case = group_case(random.Random(seed))
+    assume(case is not None)
+    assert case is not None
+    check(case)
