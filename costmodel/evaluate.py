@@ -213,6 +213,11 @@ class LayerNumbers(NamedTuple):
 _cache: dict[tuple[object, ...], LayerNumbers] = {}
 
 
+def clear_cache() -> None:
+    """Forget remembered layers (for measurements)."""
+    _cache.clear()
+
+
 def layer_cost(
     shape: LayerShape,
     mapping: Mapping,

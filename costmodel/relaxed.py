@@ -39,6 +39,7 @@ import torch
 from torch import Tensor
 
 from converter.dims import DIMS, RELEVANT
+from costmodel.fetch_gradient import LoopOrders
 from costmodel.mapping import STREAM_ORDER, Order
 from costmodel.rtl_relaxed import RtlConstants
 from costmodel.schedule import FusionModel, Halo, LatencyModel, Profile
@@ -212,7 +213,24 @@ class RelaxedModel:
         relevant = {t: torch.tensor([d in RELEVANT[t] for d in DIMS], dtype=self.dtype) for t in RELEVANT}
         self.relevant = {t: mask[self.loops % 8] for t, mask in relevant.items()}
         over_pixels = torch.tensor([d in "NPQ" for d in DIMS], dtype=self.dtype)[self.loops % 8]
-        self.group_loops = over_pixels * (self.loops >= 16)
+        # Every group tile runs the nest again, so its loops reload the array whatever is inside them.
+        group_loops = over_pixels * (self.loops >= 16)
+        nothing = torch.zeros_like(group_loops)
+        self.fetch_orders = {
+            "weight_fills": self._loop_orders("W", 16, nothing),
+            "input_fills": self._loop_orders("I", 16, nothing),
+            "outputs": self._loop_orders("O", 8, nothing),
+            "weight_loads": self._loop_orders("W", 0, group_loops),
+        }
+
+    def _loop_orders(self, operand: str, skip: int, grouped: Tensor) -> LoopOrders:
+        """The loops above a tile: all but the `skip` innermost."""
+
+        def columns(mask: Tensor) -> Tensor:
+            return mask[:, skip:].T.contiguous()[..., None, None]
+
+        index = self.loops[:, skip:].T.reshape(-1)
+        return LoopOrders(index, columns(self.relevant[operand]), columns(grouped))
 
     def __call__(self, point: RelaxedPoint, softness: float | None = None) -> RelaxedCost:
         """Evaluate a batch; `softness` beta replaces max by logsumexp(beta log x)/beta in the roofline."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from costmodel.energy import picojoules_per_byte
+from costmodel.fetch_gradient import fetches
 from costmodel.latency import bandwidths
 from costmodel.relaxed import (
     RelaxedCost,
@@ -91,24 +92,24 @@ class Terms:
     def _fetches(self) -> None:
         """Multiplicity of W and I into the scratchpad, O into the accumulator, W into the array.
 
-        h = 1 - prod(1 - r g) over the loops from the innermost up to here says whether a relevant
-        loop was met; every loop multiplies by 1 + h (trips - 1).
+        See costmodel.fetch_gradient for the rule.
         """
         m = self.model
         effective = torch.cat([self.n1 / self.n2, self.n2 / self.n3, self.outer_trips()], dim=-1)
         started = torch.cat([self.full[2], self.full[1], self.full[0]], dim=-1)
         gate = (started - 1).clamp(0, 1)
-        loops = m.loops
-        trips = effective[..., loops] - 1
-        gates = gate[..., loops]
-        weights = self.order_weights()
-        self.fetch_w = self._mix(trips, gates, "W", 16, weights)
-        slide = self._slide(gates[..., 16:]) if m.sliding_window else None
-        self.fetch_i = self._mix(trips, gates, "I", 16, weights, kept=slide)
-        self.fetch_o = self._mix(trips, gates, "O", 8, weights)
-        # Every group tile runs the nest again, so its loops reload the array whatever is inside them.
-        grouped = m.group_loops * self.member[..., None, None] if self.fused and not m.paper else None
-        self.fetch_w0 = self._mix(trips, gates, "W", 0, weights, grouped)
+        trips, gates = (x.permute(2, 0, 1).contiguous() for x in (effective - 1, gate))
+        member = torch.zeros_like(self.member) if m.paper else self.member
+        weights = self.order_weights().permute(2, 0, 1)
+
+        def times(what: str) -> Tensor:
+            return fetches(trips, gates, member, m.fetch_orders[what]) * weights
+
+        self.fetch_w = times("weight_fills").sum(dim=0)
+        inputs = times("input_fills")
+        self.fetch_i = (inputs * self._slide(gate) if m.sliding_window else inputs).sum(dim=0)
+        self.fetch_o = times("outputs").sum(dim=0)
+        self.fetch_w0 = times("weight_loads").sum(dim=0)
         self.gate3 = gate[..., 16:]
         self.gate2 = gate[..., 8:16]
 
@@ -129,27 +130,10 @@ class Terms:
         member = self.member.unsqueeze(-1)
         return own * (1 - member) + (self.point.order @ m.to_group) * member
 
-    def _mix(
-        self,
-        trips: Tensor,
-        gates: Tensor,
-        operand: str,
-        skip: int,
-        weights: Tensor,
-        grouped: Tensor | None = None,
-        kept: Tensor | None = None,
-    ) -> Tensor:
-        relevant = self.model.relevant[operand][:, skip:]
-        free = torch.cumprod(1 - relevant * gates[..., skip:], dim=-1)
-        met = 1 - free if grouped is None else 1 - free * (1 - grouped)
-        factors = 1 + (1 - relevant) * met * trips[..., skip:]
-        times = torch.prod(factors, dim=-1)
-        return ((times if kept is None else times * kept) * weights).sum(dim=-1)
-
-    def _slide(self, gates: Tensor) -> Tensor:
-        """Share of the input that is fetched anew when halos are kept along the innermost relevant loop."""
+    def _slide(self, gate: Tensor) -> Tensor:
+        """Share of the input fetched anew when the innermost relevant loop keeps halos, [O, B, L]."""
         m, p = self.model, self.point
-        relevant = m.relevant["I"][:, 16:] * gates
+        relevant = m.relevant["I"][:, 16:] * gate[..., m.loops[:, 16:]]
         before = torch.cumprod(1 - relevant, dim=-1)
         innermost = relevant * torch.cat([torch.ones_like(before[..., :1]), before[..., :-1]], dim=-1)
         fresh = [torch.ones_like(self.n3[..., P])] * 8
@@ -158,7 +142,7 @@ class Terms:
                 n = self.n3[..., d]
                 fresh[d] = (box + (n - 1) * torch.minimum(box, step * p.l2[..., d])) / (n * box)
         ratio = torch.stack(fresh, dim=-1)[..., m.loops[:, 16:] % 8]
-        return 1 + (innermost * (ratio - 1)).sum(dim=-1)
+        return (1 + (innermost * (ratio - 1)).sum(dim=-1)).permute(2, 0, 1)
 
     # -- bytes -----------------------------------------------------------------------------------
     def cost(self, softness: float | None) -> RelaxedCost:
