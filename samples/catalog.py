@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from samples import resnet, transformers
+from samples import branches, mobile, resnet, transformers, vgg
 from samples.images import images
 
 Options = Mapping[str, int]
@@ -40,6 +40,11 @@ def _classifier(name: str, description: str, network: Callable[[], nn.Module], s
     return Sample(name, description, lambda _: network(), images, {"image_size": size}, classifier=True)
 
 
+def _images_to(name: str, description: str, network: Callable[[], nn.Module], size: int) -> Sample:
+    """A network on images that is no classifier."""
+    return Sample(name, description, lambda _: network(), images, {"image_size": size})
+
+
 def _tokens(width: int) -> Callable[[Options, int, torch.Generator], tuple[Tensor, ...]]:
     """Hidden states [batch, seq, width] of a transformer, unit variance."""
 
@@ -60,6 +65,20 @@ SAMPLES: Mapping[str, Sample] = {
         _classifier("resnet18", "ResNet-18, 11.7 M weights, 1.81 GMAC", resnet.resnet18),
         _classifier("resnet50", "ResNet-50, 25.6 M weights", resnet.resnet50),
         _classifier("resnet152", "ResNet-152, 60.2 M weights", resnet.resnet152),
+        _classifier("vgg16", "VGG-16, 138 M weights, 15.5 GMAC", vgg.vgg16),
+        _classifier("vgg19", "VGG-19, 144 M weights, 19.6 GMAC", vgg.vgg19),
+        _classifier("mobilenetv1", "MobileNet v1, 4.2 M weights", mobile.mobilenetv1),
+        _classifier("mobilenetv2", "MobileNet v2, 3.5 M weights", mobile.mobilenetv2),
+        _classifier("mobilenetv3", "MobileNet v3 small: squeeze-excite, hard-swish", mobile.mobilenetv3),
+        _classifier("efficientnet-b0", "EfficientNet-B0: squeeze-excite, SiLU", mobile.efficientnet_b0),
+        _classifier("shufflenet", "ShuffleNet-v2-like: split, shuffle, concatenate", mobile.shufflenet),
+        _classifier("squeezenet", "SqueezeNet 1.1", branches.squeezenet),
+        _classifier(
+            "densenet121", "DenseNet-121: concatenations, pre-activation batch norm", branches.densenet121
+        ),
+        _classifier("inception", "Inception-like branches", branches.inception),
+        _images_to("unet", "U-Net: transposed convolutions and skip concatenations", branches.unet, 64),
+        _images_to("detector", "YOLO-like head: upsampling, two scales", branches.detector, 128),
         Sample(
             "vit-block",
             "ViT-tiny with patches, class token and classifier",

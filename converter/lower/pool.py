@@ -94,8 +94,10 @@ def lower_global_max_pool(lowering: Lowering, step: Step) -> None:
 
 
 def lower_mean(lowering: Lowering, step: Step) -> None:
-    """ReduceMean: over the pixels of an image a global average pool, else a row reduction."""
-    if spatial_mean(lowering.program, step.head) is None:
+    """ReduceMean: over the pixels of an N H W C image a global average pool, else a row reduction."""
+    value = lowering.value(step.head.inputs[0])
+    channels_last = len(value.axes) == 4 and value.axes[1] == ((value.shape[1], 1),)
+    if channels_last and spatial_mean(lowering.program, step.head) is None:
         lower_global_average_pool(lowering, step)
     else:
         lower_reduce(lowering, step)

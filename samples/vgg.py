@@ -1,0 +1,28 @@
+"""VGG (Simonyan and Zisserman 2015)."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def _vgg(convs: tuple[int, ...], classes: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    channels = 3
+    for width, count in zip((64, 128, 256, 512, 512), convs, strict=True):
+        for _ in range(count):
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+            channels = width
+        layers.append(nn.MaxPool2d(2))
+    layers += [nn.AdaptiveAvgPool2d(7), nn.Flatten(), nn.Linear(512 * 49, 4096), nn.ReLU()]
+    layers += [nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, classes)]
+    return nn.Sequential(*layers)
+
+
+def vgg16(classes: int = 1000) -> nn.Module:
+    """VGG-16 with batch norm, configuration D."""
+    return _vgg((2, 2, 3, 3, 3), classes)
+
+
+def vgg19(classes: int = 1000) -> nn.Module:
+    """VGG-19 with batch norm, configuration E."""
+    return _vgg((2, 2, 4, 4, 4), classes)
