@@ -20,7 +20,7 @@ from fadiff.output import check_free, replacing_folder
 if TYPE_CHECKING:
     from converter import Conversion, Graph
     from costmodel.schedule import FusionModel, LatencyModel, Profile, Schedule
-    from costmodel.schedule_document import ScheduleDocument, SearchRecord
+    from costmodel.schedule_document import ConversionRecord, ScheduleDocument, SearchRecord
     from costmodel.serialize import Bound
     from costmodel.target import Target
     from emulator import VerifyReport
@@ -123,11 +123,12 @@ def compile(
         from costmodel.serialize import schedule_from_document
 
         decision = schedule_from_document(given, conversion.graph)
-        document = describe(decision, given.latency_model, conversion, search=given.search)
+        record = front_end_record(conversion, vectors, console)
+        document = describe(decision, given.latency_model, conversion=record, search=given.search)
     else:
         found = find_schedule(conversion.graph, hardware, search, console)
         decision = found.schedule
-        document = describe_search(found, search, conversion)
+        document = describe_search(found, search, front_end_record(conversion, vectors, console))
     with replacing_folder(out, force=force) as work:
         folder = OutputFolder(work)
         write_folder(folder, conversion, decision, document, vectors, console, timeloop or TimeloopOptions())
@@ -196,20 +197,33 @@ def find_schedule(graph: Graph, target: Target, search: SearchOptions, console: 
         )
 
 
+def front_end_record(conversion: Conversion, vectors: TestVectors, console: Console) -> ConversionRecord:
+    """What the front end did, with the signal to noise that quantisation leaves in every tensor."""
+    from costmodel.schedule_document import ConversionRecord, QuantizationRecord
+    from fadiff.sensitivity import tensor_sqnr
+
+    with console.stage("comparing int8 with float"):
+        ratios = tensor_sqnr(conversion, vectors)
+    return ConversionRecord(
+        notes=(*conversion.notes, *conversion.warnings),
+        quantization=tuple(
+            QuantizationRecord(tensor=name, sqnr_db=round(ratio, 2)) for name, ratio in ratios.items()
+        ),
+    )
+
+
 def describe(
     schedule: Schedule,
     latency: LatencyModel,
-    conversion: Conversion | None = None,
     *,
     bound: Bound | None = None,
     search: SearchRecord | None = None,
+    conversion: ConversionRecord | None = None,
 ) -> ScheduleDocument:
     """schedule.json of a schedule, costed here."""
     from costmodel.evaluate import evaluate
-    from costmodel.schedule_document import ConversionRecord
     from costmodel.serialize import to_document
 
-    notes = ConversionRecord(notes=conversion.notes) if conversion else None
     return to_document(
         schedule,
         evaluate(schedule, latency),
@@ -217,12 +231,12 @@ def describe(
         latency_model=latency,
         bound=bound,
         search=search,
-        conversion=notes,
+        conversion=conversion,
     )
 
 
 def describe_search(
-    found: SearchResult, search: SearchOptions, conversion: Conversion | None = None
+    found: SearchResult, search: SearchOptions, conversion: ConversionRecord | None = None
 ) -> ScheduleDocument:
     """schedule.json of what a search found, with its history and bound."""
     from costmodel.schedule_document import HistoryPoint, SearchRecord
@@ -243,7 +257,7 @@ def describe_search(
     bound = (
         Bound(found.lower_bound, found.bound) if found.objective == "edp" and found.lower_bound > 0 else None
     )
-    return describe(found.schedule, search.latency, conversion, bound=bound, search=record)
+    return describe(found.schedule, search.latency, bound=bound, search=record, conversion=conversion)
 
 
 def write_folder(

@@ -79,7 +79,7 @@ def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) ->
     onnx.save(conversion.quantized_model, folder / "quantized.onnx")
     floats = {f"float:{name}": array for name, array in vectors.onnx_inputs.items()}
     np.savez(folder / "inputs.npz", allow_pickle=False, **vectors.stored_inputs, **floats)
-    outputs = run_vectors(_session(conversion.float_model), vectors.onnx_inputs)
+    outputs = run_vectors(session(conversion.float_model), vectors.onnx_inputs)
     np.savez(folder / "float_outputs.npz", allow_pickle=False, **outputs)
     first = {name: array[:1] for name, array in vectors.stored_inputs.items()}
     expected = run_vectors(reference_session(reference), first)
@@ -89,15 +89,16 @@ def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) ->
     }
 
 
-def run_vectors(session: InferenceSession, inputs: Arrays) -> dict[str, np.ndarray]:
+def run_vectors(runtime: InferenceSession, inputs: Arrays) -> dict[str, np.ndarray]:
     """Run a model in ONNX Runtime once per vector; outputs by name, stacked along a new first axis."""
-    names = [output.name for output in session.get_outputs()]
+    names = [output.name for output in runtime.get_outputs()]
     count = len(next(iter(inputs.values())))
-    runs = [session.run(names, {name: array[i] for name, array in inputs.items()}) for i in range(count)]
+    runs = [runtime.run(names, {name: array[i] for name, array in inputs.items()}) for i in range(count)]
     return {name: np.stack([run[k] for run in runs]) for k, name in enumerate(names)}
 
 
-def _session(model: onnx.ModelProto) -> InferenceSession:
+def session(model: onnx.ModelProto) -> InferenceSession:
+    """ONNX Runtime on the CPU, with its own optimisations."""
     from onnxruntime import InferenceSession
 
     return InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

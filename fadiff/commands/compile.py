@@ -133,8 +133,8 @@ def _print(console: Console, result: CompileResult) -> None:
     console.result(f"  EDP         {totals.edp_uj_cycles:.4e} uJ x cycles")
     if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
         console.result(
-            f"  bound       {totals.lower_bound_edp_uj_cycles:.4e} ({totals.bound_kind}): "
-            f"at most {100 * totals.gap:.2f} % above the best possible"
+            f"  bound       {totals.lower_bound_edp_uj_cycles:.4e} ({totals.bound_kind}), "
+            f"{100 * totals.gap:.2f} % below"
         )
     console.result(f"  energy      {totals.energy_pj * 1e-6:,.1f} uJ")
     console.result(f"  latency     {totals.latency_cycles:,.0f} cycles")

@@ -1,0 +1,67 @@
+"""How much of each activation survives quantisation: signal to noise against the float model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from fadiff.vectors import Arrays, TestVectors, run_vectors, session
+
+if TYPE_CHECKING:
+    from converter import Conversion
+    from converter.graph import Tensor
+
+
+def tensor_sqnr(conversion: Conversion, vectors: TestVectors, count: int = 2) -> dict[str, float]:
+    """Signal-to-quantisation-noise ratio in dB of every int8 tensor that the float model also has.
+
+    The integers are those of the integer reference, so of the device; `count` vectors are run.
+    Tensors without any noise or signal are left out.
+    """
+    from converter.reference import integer_reference, reference_session
+
+    graph = conversion.graph
+    floats = run_vectors(
+        session(_with_all_outputs(conversion)),
+        {name: array[:count] for name, array in vectors.onnx_inputs.items()},
+    )
+    integers = run_vectors(
+        reference_session(integer_reference(graph)),
+        {name: array[:count] for name, array in vectors.stored_inputs.items()},
+    )
+    ratios = {}
+    for name, stored in integers.items():
+        tensor = graph.tensors[name]
+        if tensor.dtype == "int8" and tensor.onnx_name in floats:
+            ratio = _sqnr(tensor, stored, floats)
+            if ratio is not None:
+                ratios[name] = ratio
+    return ratios
+
+
+def _sqnr(tensor: Tensor, stored: np.ndarray, floats: Arrays) -> float | None:
+    assert tensor.onnx_name is not None and tensor.scale is not None
+    expected = floats[tensor.onnx_name].astype(np.float64)
+    if tensor.onnx_axes is not None:
+        expected = expected.transpose(0, *(axis + 1 for axis in tensor.onnx_axes))
+    if expected.size != stored.size:
+        return None
+    noise = expected.reshape(stored.shape) - stored * tensor.scale
+    signal_power, noise_power = float(np.sum(expected**2)), float(np.sum(noise**2))
+    return 10 * float(np.log10(signal_power / noise_power)) if signal_power and noise_power else None
+
+
+def _with_all_outputs(conversion: Conversion) -> onnx.ModelProto:
+    """The float model with every activation that the graph stores as an output."""
+    model = onnx.ModelProto()
+    model.CopyFrom(conversion.float_model)
+    computed = {name for node in model.graph.node for name in node.output}
+    known = {output.name for output in model.graph.output}
+    for tensor in conversion.graph.tensors.values():
+        name = tensor.onnx_name
+        if name is not None and tensor.data is None and name in computed - known:
+            known.add(name)
+            model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+    return model
