@@ -15,9 +15,9 @@ from emitters.timeloop import emit
 from emitters.timeloop.compare import compare, predict
 from emitters.timeloop.index import read_index
 from emitters.timeloop.units import units_of
+from tests.emitters.timeloop.examples import MAPPING, PROBLEM
 from tests.emitters.timeloop.record import COUNTS, schedule_of
 from tests.emitters.timeloop.strategies import SMALL, schedules
-from tests.emitters.timeloop.test_import import MAPPING, PROBLEM
 
 MODEL = shutil.which("timeloop-model")
 needs_timeloop = pytest.mark.skipif(MODEL is None, reason="timeloop-model is not on PATH")

@@ -1,7 +1,7 @@
 """Running the user's binary: what it wrote, and everything that can go wrong with it.
 
 `known.stats.txt` is what timeloop-model (NVlabs/timeloop, 2025) wrote for the hand-written mapping
-of test_import; its numbers are also derived by hand below.
+of examples; its numbers are also derived by hand below.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading other people's files: dialects, stock shapes, other letters, and what is wrong with them."""
+"""Mapping files: dialects, defaults, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -15,46 +15,11 @@ from converter.timeloop import TimeloopFormatError, read_problem
 from costmodel.mapping import Mapping, MappingError
 from costmodel.target import load_target
 from costmodel.timeloop_import import check_tiles, read_mapping
-
-PROBLEM = """\
-problem:
-  shape:
-    name: conv
-    dimensions: [N, K, C, P, Q, R, S]
-    coefficients:
-    - {name: Hstride, default: 1}
-    - {name: Wstride, default: 1}
-    data_spaces:
-    - {name: Weights, projection: [[[K]], [[C]], [[R]], [[S]]]}
-    - {name: Inputs, projection: [[[N]], [[C]], [[R], [P, Hstride]], [[S], [Q, Wstride]]]}
-    - {name: Outputs, projection: [[[N]], [[K]], [[P]], [[Q]]], read_write: true}
-  instance: {N: 1, K: 32, C: 32, P: 8, Q: 1, R: 1, S: 1, Hstride: 1, Wstride: 1}
-"""
-
-MAPPING = """\
-mapping:
-- {target: Registers, type: bypass, keep: [Weights], bypass: [Inputs, Outputs]}
-- {target: Accumulator, type: bypass, keep: [Outputs], bypass: [Weights, Inputs]}
-- {target: Scratchpad, type: bypass, keep: [Weights, Inputs], bypass: [Outputs]}
-- {target: DRAM, type: bypass, keep: [Weights, Inputs, Outputs], bypass: []}
-- {target: Registers, type: temporal, factors: "N=1 K=1 C=1 P=1 Q=1 R=1 S=1", permutation: "NKCPQRS"}
-- {target: Accumulator, type: spatial, factors: "N=1 K=1 C=16 P=1 Q=1 R=1 S=1", split: 0}
-- {target: Accumulator, type: temporal, factors: "N=1 K=1 C=1 P=4 Q=1 R=1 S=1", permutation: "NKCPQRS"}
-- {target: Scratchpad, type: spatial, factors: "N=1 K=16 C=1 P=1 Q=1 R=1 S=1", permutation: NKCPQRS, split: 7}
-- {target: Scratchpad, type: temporal, factors: "N=1 K=1 C=1 P=2 Q=1 R=1 S=1", permutation: "NKCPQRS"}
-- {target: DRAM, type: temporal, factors: "N=1 K=2 C=2 P=1 Q=1 R=1 S=1", permutation: "CKNPQRS"}
-"""
-
-
-def load(folder: Path, problem: str = PROBLEM, mapping: str = MAPPING) -> tuple[Dims, Mapping]:
-    (folder / "p.yaml").write_text(problem)
-    (folder / "m.yaml").write_text(mapping)
-    read = read_problem(folder / "p.yaml")
-    return read.layer.dims, read_mapping(folder / "m.yaml", read)
+from tests.emitters.timeloop.examples import MAPPING, PROBLEM, load_pair, replaced
 
 
 def test_hand_written_files(tmp_path: Path) -> None:
-    dims, mapping = load(tmp_path)
+    dims, mapping = load_pair(tmp_path)
     assert dims == Dims(K=32, C=32, P=8)
     assert mapping == Mapping(
         tile_l2=Dims(K=16, C=16, P=8),
@@ -73,13 +38,13 @@ def test_hand_written_files(tmp_path: Path) -> None:
 def test_a_flat_architecture_unrolls_both_below_one_accumulator(tmp_path: Path) -> None:
     flat = [line for line in MAPPING.splitlines() if "Scratchpad, type: spatial" not in line]
     text = "\n".join(flat).replace("N=1 K=1 C=16", "N=1 K=16 C=16")
-    assert load(tmp_path, mapping=text) == load(tmp_path)
+    assert load_pair(tmp_path, mapping=text) == load_pair(tmp_path)
 
 
 def test_what_is_left_out_is_one_and_later_directives_win(tmp_path: Path) -> None:
     lines = [line for line in MAPPING.splitlines() if "Registers, type: temporal" not in line]
     lines.append('- {target: DRAM, type: temporal, factors: "K=2, C2", permutation: "KC"}')
-    _, mapping = load(tmp_path, mapping="\n".join(lines))
+    _, mapping = load_pair(tmp_path, mapping="\n".join(lines))
     assert mapping.tile_l2 == Dims(K=16, C=16, P=8)
     assert mapping.order_l3[-2:] == ("C", "K")
 
@@ -93,86 +58,7 @@ def test_keys_with_hyphens_lists_and_a_bounds_beside_the_shape(tmp_path: Path) -
     problem = head + "  " + ("N: 1" + bounds).replace(", ", "\n  ")
     mapping = MAPPING.replace('"N=1 K=2 C=2 P=1 Q=1 R=1 S=1"', "[N=1, K=2, C=2, P=1, Q=1, R=1, S=1]")
     mapping = mapping.replace('"CKNPQRS"', "[C, K, N, P, Q, R, S]")
-    assert load(tmp_path, problem, mapping) == load(tmp_path)
-
-
-def test_the_stock_shape_names_its_strides_the_other_way_round(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(
-        "problem: {shape: cnn-layer, N: 1, K: 8, C: 4, P: 6, Q: 5, R: 3, S: 2, Wstride: 2, Hdilation: 3}\n"
-    )
-    layer = read_problem(tmp_path / "p.yaml").layer
-    assert (layer.stride, layer.dilation) == ((2, 1), (1, 3))
-    assert layer.input_size == ((6 - 1) * 2 + 3, (5 - 1) + (2 - 1) * 3 + 1)
-
-
-def test_depthwise_inputs_that_project_on_k(tmp_path: Path) -> None:
-    problem = PROBLEM.replace(
-        "{name: Inputs, projection: [[[N]], [[C]],", "{name: Inputs, projection: [[[N]], [[K]],"
-    )
-    (tmp_path / "p.yaml").write_text(problem.replace("C: 32", "C: 1"))
-    read = read_problem(tmp_path / "p.yaml")
-    assert read.layer.op == "depthwise"
-    assert read.layer.dims == Dims(G=32, P=8)
-    assert read.letters["K"] == "G"
-
-
-def test_batched_product_with_its_own_letters(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(
-        """\
-problem:
-  shape:
-    dimensions: [B, M, N, K]
-    data_spaces:
-    - {name: Weights, projection: [[[B]], [[K]], [[N]]]}
-    - {name: Inputs, projection: [[[B]], [[M]], [[K]]]}
-    - {name: Outputs, projection: [[[B]], [[M]], [[N]]], read_write: true}
-  instance: {B: 12, M: 197, N: 64, K: 80}
-"""
-    )
-    read = read_problem(tmp_path / "p.yaml")
-    assert read.layer.op == "bmm"
-    assert read.layer.dims == Dims(G=12, P=197, K=64, C=80)
-
-
-def replaced(text: str, old: str, new: str) -> str:
-    assert old in text
-    return text.replace(old, new, 1)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("problem:", "problem: [", r"p.yaml:3: not YAML"),
-        ("problem:", "layer:", r"p.yaml:1: no `problem:` entry \(found layer\)"),
-        ("K: 32", "K: 3.5", r"p.yaml:12: problem.instance.K: '3.5' is not a positive integer"),
-        ("K: 32, ", "", r"p.yaml:12: problem.instance: no bound for dimension K"),
-        (
-            "[[[K]], [[C]]",
-            "[[[X]], [[C]]",
-            r"p.yaml:9: problem.shape.data_spaces\[0\].projection\[0\]\[0\]: unknown dim",
-        ),
-        (
-            "name: Weights",
-            "name: Filter",
-            r"p.yaml:9: .*unknown data space 'Filter'; rename it to one of Weights",
-        ),
-        (
-            "  - {name: Weights",
-            "  - {nmae: Weights",
-            r"p.yaml:9: .*a data space needs `name:` and `projection:`",
-        ),
-        (
-            "[N, K, C, P, Q, R, S]",
-            "[N, K, C, P, Q, R, SS]",
-            r"p.yaml:4: problem.shape.dimensions: dimension 'SS'",
-        ),
-        ("  shape:", "  shape: gemm\n  was:", r"p.yaml:2: problem.shape: stock shape 'gemm' is not known"),
-    ],
-)
-def test_problem_errors_name_file_line_and_field(tmp_path: Path, old: str, new: str, message: str) -> None:
-    with pytest.raises(TimeloopFormatError, match=message) as caught:
-        load(tmp_path, problem=replaced(PROBLEM, old, new))
-    assert "\n" not in str(caught.value)
+    assert load_pair(tmp_path, problem, mapping) == load_pair(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -222,14 +108,14 @@ def test_problem_errors_name_file_line_and_field(tmp_path: Path, old: str, new: 
 )
 def test_mapping_errors_name_file_line_and_field(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(TimeloopFormatError, match=message) as caught:
-        load(tmp_path, mapping=replaced(MAPPING, old, new))
+        load_pair(tmp_path, mapping=replaced(MAPPING, old, new))
     assert "\n" not in str(caught.value)
 
 
 def test_factors_that_do_not_multiply_to_the_bound(tmp_path: Path) -> None:
     message = r"m.yaml:11: mapping\[9\].factors: K: the factors multiply to 48, the problem's bound is 32"
     with pytest.raises(MappingError, match=message):
-        load(tmp_path, mapping=replaced(MAPPING, "K=2 C=2", "K=3 C=2"))
+        load_pair(tmp_path, mapping=replaced(MAPPING, "K=2 C=2", "K=3 C=2"))
 
 
 @pytest.mark.parametrize(
@@ -253,7 +139,7 @@ def test_tiles_over_capacity(tmp_path: Path, changes: dict[str, str], message: s
     text = MAPPING
     for old, new in changes.items():
         text = replaced(text, old, new)
-    load(tmp_path, mapping=text)
+    load_pair(tmp_path, mapping=text)
     problem = read_problem(tmp_path / "p.yaml")
     mapping = read_mapping(tmp_path / "m.yaml", problem)
     with pytest.raises(MappingError, match=message):
@@ -267,18 +153,13 @@ def test_tiles_over_the_memories(tmp_path: Path) -> None:
         ("P=2", "P=200", None),
     ):
         text = replaced(MAPPING, old, new)
-        dims, mapping = load(tmp_path, problem, text)
+        dims, mapping = load_pair(tmp_path, problem, text)
         assert dims.P == 800
         read = read_problem(tmp_path / "p.yaml")
         if message is None:
             message = r"m.yaml:10: .*Scratchpad temporal: 13056 bytes of Weights and Inputs, .* has 8192"
         with pytest.raises(MappingError, match=message):
             check_tiles(tmp_path / "m.yaml", read, mapping, load_target("gemmini-small"))
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(TimeloopFormatError, match=r"no.yaml: cannot read: No such file"):
-        read_problem(tmp_path / "no.yaml")
 
 
 @given(data=st.data())
@@ -313,7 +194,7 @@ def test_damaged_files_are_read_or_refused_in_one_line(data: st.DataObject) -> N
     texts[which] = text[:start] + piece + text[start + length :]
     with tempfile.TemporaryDirectory() as folder:
         try:
-            load(Path(folder), texts["problem"], texts["mapping"])
+            load_pair(Path(folder), texts["problem"], texts["mapping"])
         except (TimeloopFormatError, MappingError) as error:
             assert "\n" not in str(error)
             assert re.search(r"[pm]\.yaml:\d+: ", str(error))

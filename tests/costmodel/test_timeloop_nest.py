@@ -1,0 +1,34 @@
+"""Mappings as Timeloop factors and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from converter.dims import Dims
+from costmodel.mapping import Mapping
+from costmodel.timeloop_nest import LOOPS, Factor, NoTimeloopForm, mapping_of, nest_of
+
+
+def test_a_ragged_tile_becomes_an_imperfect_factor() -> None:
+    # 100 rows in tiles of 13: eight tiles, the last of 9; written P=8 outside and P=13,9 inside.
+    bounds = Dims(P=100)
+    tile = Dims(P=13)
+    mapping = Mapping(tile, tile, Dims())
+    nest = nest_of(mapping, bounds)
+    assert [str(nest.factors[loops]["P"]) for loops in LOOPS] == ["1", "1", "13,9", "1", "1", "8"]
+    assert not nest.is_perfect
+    assert mapping_of(nest, bounds) == mapping
+
+
+def test_tiles_that_do_not_nest_by_multiples_have_no_timeloop_form() -> None:
+    mapping = Mapping(Dims(P=13), Dims(P=5), Dims())
+    with pytest.raises(NoTimeloopForm, match="P: the L2 tile 13 is no multiple of the L1 tile 5"):
+        nest_of(mapping, Dims(P=100))
+
+
+def test_idle_iterations_are_refused() -> None:
+    nest = nest_of(Mapping(Dims(P=4), Dims(P=4), Dims()), Dims(P=8))
+    dram = LOOPS[-1]
+    factors = {**nest.factors, dram: {**nest.factors[dram], "P": Factor(5, 2)}}
+    with pytest.raises(ValueError, match=r"P: factor 5,2 at DRAM temporal leaves idle iterations"):
+        mapping_of(type(nest)(factors, nest.orders), Dims(P=8))
