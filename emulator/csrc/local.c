@@ -95,6 +95,10 @@ double span_write(const Span *span) {
   return available;
 }
 
+void loads_over(uint32_t last_load) {
+  if (last_load > machine.fence_load) machine.fence_load = last_load;
+}
+
 void span_computed(const Span *span) {
   for (uint32_t i = 0; i < span->count; i++) {
     Row *row = &span->memory->rows[span->start + i * span->stride];

@@ -23,6 +23,8 @@ double span_load(const Span *span, bool accumulate);
 double span_write(const Span *span);
 /* A compute wrote the span: remember whose result it is. */
 void span_computed(const Span *span);
+/* A hardware loop starts only when the one before the last is over: so are its loads. */
+void loads_over(uint32_t last_load);
 /* Sets the estimated cycle at which a write lands or a read is over. */
 void span_ready(const Span *span, double cycle);
 void span_free(const Span *span, double cycle);

@@ -3,7 +3,7 @@
  * Local layout (rows): input (channel block, image, row, column) from the start of a half, padding
  * stored physically; weights (output block, kernel row, column, input channel) up to the end of a
  * half; output (output block, image, row, column) in one half of the accumulator. */
-#include "machine.h"
+#include "local.h"
 
 typedef struct {
   /* whole layer, in elements */
@@ -101,6 +101,7 @@ static void place(Conv *conv, uint32_t a_id, uint32_t b_id) {
   if (c_rows > acc_half) fail("LOOP_CONV_WS: output takes %u rows, half the accumulator is %u", c_rows, acc_half);
   if (a_id > 2 || b_id > 2) fail("LOOP_CONV_WS: spad ids are 0 (alternate), 1 or 2");
   const uint32_t half = machine.loop_conv_calls++ % 2;
+  loads_over(machine.loop_conv_loads[half]);
   const uint32_t a_half = a_id ? a_id - 1 : half, b_half = b_id ? b_id - 1 : half;
   conv->A_row = a_half * spad_half;
   conv->B_row = (b_half + 1) * spad_half - b_rows;
@@ -308,4 +309,5 @@ void loop_conv(uint64_t rs1, uint64_t rs2) {
     store_output(&conv);
   else if (conv.output)
     store_pooled(&conv);
+  machine.loop_conv_loads[(machine.loop_conv_calls - 1) % 2] = machine.loads;
 }

@@ -3,7 +3,7 @@
  *
  * Scratchpad: A blocks from the start of a half, B blocks up to the end of a half; accumulator: C
  * blocks in one half.  Without a spad id the half alternates with every call. */
-#include "machine.h"
+#include "local.h"
 
 typedef struct {
   uint32_t I, J, K, pad_I, pad_J, pad_K;
@@ -85,12 +85,30 @@ static void place(Tile *tile, uint32_t a_id, uint32_t b_id, bool addition) {
   if (c_rows > acc_half)
     fail("LOOP_WS: C takes %llu rows, half the accumulator is %u", (unsigned long long)c_rows, acc_half);
   const uint32_t half = machine.loop_ws_calls++ % 2;
+  loads_over(machine.loop_ws_loads[half]);
   const uint32_t a_half = a_id ? a_id - 1 : half, b_half = b_id ? b_id - 1 : half;
   if (a_id > 2 || b_id > 2) fail("LOOP_WS: spad ids are 0 (alternate), 1 or 2");
   tile->A_row = a_half * spad_half;
   tile->B_row = (b_half + 1) * spad_half - (uint32_t)b_rows;
   tile->C_row = machine.loop_ws_acc_half * acc_half;
   if (tile->C) machine.loop_ws_acc_half ^= 1;
+}
+
+static void multiply_matrices(const Tile *tile) {
+  const uint32_t item = element_bytes(), most = machine.config.max_block_len;
+  if (tile->D)
+    load_matrix(MVIN3, 2, tile->D, tile->D_stride, ACC_BIT | tile->C_row, tile->I, tile->J, tile->pad_I, tile->pad_J,
+                tile->low_D ? item : 4, tile->low_D ? most : machine.config.max_block_len_acc);
+  if (tile->A && tile->A_transpose)
+    load_matrix(MVIN, 0, tile->A, tile->A_stride, tile->A_row, tile->K, tile->I, tile->pad_K, tile->pad_I, item, most);
+  else if (tile->A)
+    load_matrix(MVIN, 0, tile->A, tile->A_stride, tile->A_row, tile->I, tile->K, tile->pad_I, tile->pad_K, item, most);
+  if (tile->B && tile->B_transpose)
+    load_matrix(MVIN2, 1, tile->B, tile->B_stride, tile->B_row, tile->J, tile->K, tile->pad_J, tile->pad_K, item, most);
+  else if (tile->B)
+    load_matrix(MVIN2, 1, tile->B, tile->B_stride, tile->B_row, tile->K, tile->J, tile->pad_K, tile->pad_J, item, most);
+  multiply_blocks(tile);
+  if (tile->C) store_matrix(tile);
 }
 
 void loop_matmul(uint64_t rs1, uint64_t rs2) {
@@ -109,22 +127,9 @@ void loop_matmul(uint64_t rs1, uint64_t rs2) {
   if (rs2 >> 3) fail("LOOP_WS: skip, inc_acc_addr and spad_only flags are not modelled");
   if (!tile.I || !tile.J || (!tile.K && !addition)) fail("LOOP_WS over no blocks: I=%u J=%u K=%u", tile.I, tile.J, tile.K);
   place(&tile, field(rs1, 18, 2), field(rs1, 16, 2), addition);
-  if (addition) {
+  if (addition)
     add_matrices(&tile);
-    return;
-  }
-  const uint32_t item = element_bytes(), most = machine.config.max_block_len;
-  if (tile.D)
-    load_matrix(MVIN3, 2, tile.D, tile.D_stride, ACC_BIT | tile.C_row, tile.I, tile.J, tile.pad_I, tile.pad_J,
-                tile.low_D ? item : 4, tile.low_D ? most : machine.config.max_block_len_acc);
-  if (tile.A && tile.A_transpose)
-    load_matrix(MVIN, 0, tile.A, tile.A_stride, tile.A_row, tile.K, tile.I, tile.pad_K, tile.pad_I, item, most);
-  else if (tile.A)
-    load_matrix(MVIN, 0, tile.A, tile.A_stride, tile.A_row, tile.I, tile.K, tile.pad_I, tile.pad_K, item, most);
-  if (tile.B && tile.B_transpose)
-    load_matrix(MVIN2, 1, tile.B, tile.B_stride, tile.B_row, tile.J, tile.K, tile.pad_J, tile.pad_K, item, most);
-  else if (tile.B)
-    load_matrix(MVIN2, 1, tile.B, tile.B_stride, tile.B_row, tile.K, tile.J, tile.pad_K, tile.pad_J, item, most);
-  multiply_blocks(&tile);
-  if (tile.C) store_matrix(&tile);
+  else
+    multiply_matrices(&tile);
+  machine.loop_ws_loads[(machine.loop_ws_calls - 1) % 2] = machine.loads;
 }

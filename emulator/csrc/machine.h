@@ -97,9 +97,10 @@ typedef struct {
   Array array;
   uint64_t loop_ws[10], loop_conv[12]; /* rs1, rs2 of the configuration instructions, in funct order */
   uint32_t loop_ws_calls, loop_conv_calls, loop_ws_acc_half, loop_conv_d_half, loop_conv_c_half;
+  uint32_t loop_ws_loads[2], loop_conv_loads[2]; /* the last mvin of each of the last two calls */
 
   uint32_t loads;         /* mvins so far */
-  uint32_t fence_load;    /* the last one before the last fence */
+  uint32_t fence_load;    /* the last one known to be over: a fence, or a hardware loop, waited for it */
   bool completed[MAX_QUEUE]; /* load is known to be done because something read it */
   uint32_t fence_count;   /* starts at 1 */
   uint32_t layer_visit;   /* starts at 1 */
