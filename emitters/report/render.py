@@ -47,7 +47,7 @@ def render(
         roofline=roofline(document),
         fusion_graph=fusion_graph(document),
         arena=arena_map(document, memory_map) if memory_map else None,
-        fused_groups=sum(len(group) > 1 for group in document.fusion.groups),
+        groups=view.group_rows(document),
     )
 
 

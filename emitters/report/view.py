@@ -56,6 +56,17 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class GroupRow:
+    """One fusion group; layers are given by their number in the layer table."""
+
+    number: int
+    layers: str
+    tile: str
+    halo: str
+    resident: str
+
+
+@dataclass(frozen=True)
 class LayerRow:
     """One line of the layer table."""
 
@@ -175,6 +186,26 @@ def _layer_row(index: int, layer: LayerRecord, group: int | None, most: float) -
             (where, role, count(move.read), count(move.write)) for where, role, move in transfers
         ),
     )
+
+
+def group_rows(document: ScheduleDocument) -> list[GroupRow]:
+    """Groups of more than one layer, numbered as in the layer table."""
+    index = {layer.name: i for i, layer in enumerate(document.layers)}
+    fused = [
+        (names, run)
+        for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True)
+        if len(names) > 1
+    ]
+    return [
+        GroupRow(
+            number=number,
+            layers=", ".join(str(index[name]) for name in names),
+            tile="whole" if run.tile is None else f"N{run.tile.N} P{run.tile.P} Q{run.tile.Q}",
+            halo={"recompute": "computed again", "retain": "kept"}[run.halo],
+            resident=", ".join(str(index[name]) for name in run.resident_weights) or "none",
+        )
+        for number, (names, run) in enumerate(fused, 1)
+    ]
 
 
 def dims_text(layer: LayerRecord) -> str:
