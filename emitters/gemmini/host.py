@@ -1,7 +1,8 @@
-"""Calls of the host operator library: one function per operator, attributes become arguments."""
+"""Calls of the host operator library (docs/host-ops.md): attributes become arguments."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -9,14 +10,21 @@ from converter.graph import Graph, HostLayer
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 
+ELEMENT_BYTES = {"int8": 1, "int32": 4, "float32": 4}
+MOST_AXES = 8
+
 
 @dataclass(frozen=True)
 class HostCall:
-    """`function(arguments)`; `needs` are the library functions it uses."""
+    """`function(arguments)`; `needs` are the library parts it uses."""
 
     function: str
     arguments: tuple[Expr, ...]
     needs: frozenset[str]
+
+
+Pointers = Mapping[str, str]
+"""C expression of each tensor's address, by tensor name."""
 
 
 def float_literal(value: float) -> str:
@@ -24,92 +32,221 @@ def float_literal(value: float) -> str:
     return f"{float(value).hex()}f"
 
 
-def ints(values: object) -> str:
-    """An anonymous array constant of int32_t."""
-    assert isinstance(values, tuple | list)
-    return f"(const int32_t[]){{{', '.join(str(int(v)) for v in values)}}}"
+@dataclass(frozen=True)
+class _Arguments:
+    """One layer and its pieces as C expressions."""
+
+    graph: Graph
+    layer: HostLayer
+    at: Pointers
+
+    def input(self, i: int) -> str:
+        return self.at[self.layer.inputs[i]]
+
+    @property
+    def output(self) -> str:
+        return self.at[self.layer.outputs[0]]
+
+    def integer(self, key: str, default: int = 0) -> int:
+        value = self.layer.attributes.get(key, default)
+        assert isinstance(value, int)
+        return value
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        value = self.layer.attributes[key]
+        assert isinstance(value, tuple | list)
+        return tuple(int(v) for v in value)
+
+    def number(self, key: str, default: float = 1.0) -> float:
+        value = self.layer.attributes.get(key, default)
+        assert isinstance(value, int | float)
+        return float(value)
+
+    def float(self, key: str, default: float = 1.0) -> str:
+        return float_literal(self.number(key, default))
+
+    def word(self, key: str) -> str:
+        return str(self.layer.attributes[key])
+
+    def flag(self, key: str) -> str:
+        return "true" if self.layer.attributes.get(key, 0) else "false"
+
+    @property
+    def relu(self) -> str:
+        return "true" if self.layer.attributes.get("activation", "none") == "relu" else "false"
+
+    def shifted(self, pointer: str, key: str) -> str:
+        offset = self.integer(key)
+        return f"{pointer} + {offset}" if offset else pointer
+
+    def loops(self, *keys: str) -> str:
+        """The loops_t; `keys` name the stride attribute of each operand, output last."""
+        shape = self.integers("shape") or (1,)
+        if len(shape) > MOST_AXES:
+            raise EmitError(f"layer {self.layer.name}: {len(shape)} axes; the firmware loops over at most {MOST_AXES}")
+        strides = [self.integers(key) or (0,) for key in keys]
+        lists = ", ".join(_ints(s) for s in strides)
+        return f"&(const loops_t){{{len(shape)}, {_ints(shape)}, {{{lists}}}, {len(keys)}}}"
+
+    def rows(self) -> str:
+        """The rows_t."""
+        return f"&(const rows_t){{{self.integer('outer')}, {self.integer('length')}, {self.integer('inner')}}}"
+
+    def image(self, name: str) -> tuple[int, int, int, int]:
+        """A tensor N H W C, or N W C, as N H W C."""
+        shape = self.graph.tensors[name].shape
+        if len(shape) == 3:
+            shape = (shape[0], 1, *shape[1:])
+        n, h, w, c = shape
+        return n, h, w, c
+
+    def window(self) -> str:
+        """The window_t."""
+        n, h, w, c = self.image(self.layer.inputs[0])
+        _, p, q, _ = self.image(self.layer.outputs[0])
+        lists = ", ".join(_list(self.integers(key)) for key in ("kernel", "stride", "dilation", "pads"))
+        return f"&(const window_t){{{n}, {h}, {w}, {c}, {p}, {q}, {lists}}}"
+
+    @property
+    def element_bytes(self) -> int:
+        return ELEMENT_BYTES[self.graph.tensors[self.layer.inputs[0]].dtype]
 
 
-Pointers = Mapping[str, str]
-"""C expression of each tensor's address, by tensor name."""
+def _list(values: tuple[int, ...]) -> str:
+    return f"{{{', '.join(map(str, values))}}}"
 
 
-def _max_pool(graph: Graph, layer: HostLayer, at: Pointers) -> HostCall:
-    a = layer.attributes
-    source, target = graph.tensors[layer.inputs[0]], graph.tensors[layer.outputs[0]]
-    pads = a["pads"]
-    assert isinstance(pads, tuple)
-    return HostCall(
-        "max_pool",
-        (
-            at[source.name],
-            at[target.name],
-            ints(source.shape),
-            ints(target.shape[1:3]),
-            ints(a["kernel"]),
-            ints(a["stride"]),
-            ints(a["dilation"]),
-            ints(pads[:2]),
-        ),
-        frozenset(("max_pool",)),
+def _ints(values: tuple[int, ...]) -> str:
+    return f"(const int32_t[]){_list(values)}"
+
+
+def _call(function: str, arguments: tuple[Expr, ...], *needs: str) -> HostCall:
+    return HostCall(function, arguments, frozenset((function, *needs)))
+
+
+def _copy(a: _Arguments) -> HostCall:
+    operands = (a.shifted(a.input(0), "offset"), a.shifted(a.output, "out_offset"))
+    return _call("strided_copy", (a.loops("strides", "out_strides"), *operands, a.element_bytes), "loops")
+
+
+def _lookup(a: _Arguments) -> HostCall:
+    operands = (a.shifted(a.input(0), "offset"), a.input(1), a.shifted(a.output, "out_offset"))
+    return _call("lookup", (a.loops("strides", "out_strides"), *operands), "loops")
+
+
+def _binary(a: _Arguments) -> HostCall:
+    operands = (
+        a.shifted(a.input(0), "offset"),
+        a.shifted(a.input(1), "b_offset"),
+        a.shifted(a.output, "out_offset"),
+    )
+    scales = (a.float("a_scale"), a.float("b_scale"), a.float("scale"))
+    function = f"BINARY_{a.word('function').upper()}"
+    loops = a.loops("strides", "b_strides", "out_strides")
+    return _call("binary", (loops, *operands, function, *scales, a.relu), "loops", "round_to_int8")
+
+
+def _three_operands(a: _Arguments) -> tuple[Expr, ...]:
+    return (
+        a.loops("strides", "b_strides", "c_strides", "out_strides"),
+        a.shifted(a.input(0), "offset"),
+        a.shifted(a.input(1), "b_offset"),
+        a.shifted(a.input(2), "c_offset"),
+        a.shifted(a.output, "out_offset"),
     )
 
 
-def _global_average_pool(graph: Graph, layer: HostLayer, at: Pointers) -> HostCall:
-    source = graph.tensors[layer.inputs[0]]
-    n, h, w, c = source.shape
-    scale = layer.attributes["scale"]
-    assert isinstance(scale, float)
-    return HostCall(
-        "global_average_pool",
-        (at[source.name], at[layer.outputs[0]], n, h * w, c, float_literal(scale)),
-        frozenset(("global_average_pool", "round_to_int8")),
-    )
+def _where(a: _Arguments) -> HostCall:
+    scales = (a.float("a_scale"), a.float("b_scale"))
+    return _call("where", (*_three_operands(a), *scales), "loops", "round_to_int8")
 
 
-def _strided(graph: Graph, layer: HostLayer, at: Pointers) -> HostCall:
-    a = layer.attributes
-    source, target = layer.inputs[0], layer.outputs[0]
-    shape, strides, out_strides = a["shape"], a["strides"], a["out_strides"]
-    assert isinstance(shape, tuple) and isinstance(strides, tuple) and isinstance(out_strides, tuple)
-    if len(shape) > 8:
-        raise EmitError(f"layer {layer.name}: {len(shape)} axes; the firmware copies at most 8")
-    if not shape:
-        shape, strides, out_strides = (1,), (0,), (0,)
-    table = f"{at[layer.inputs[1]]}" if layer.op == "lookup" else "NULL"
-    return HostCall(
-        "strided_copy",
-        (
-            _shifted(at[source], a.get("offset", 0)),
-            _shifted(at[target], a.get("out_offset", 0)),
-            len(shape),
-            ints(shape),
-            ints(strides),
-            ints(out_strides),
-            table,
-        ),
-        frozenset(("strided_copy",)),
-    )
+def _scale_shift(a: _Arguments) -> HostCall:
+    return _call("scale_shift", (*_three_operands(a), a.relu), "loops", "round_to_int8")
 
 
-def _shifted(pointer: str, offset: object) -> str:
-    return pointer if offset == 0 else f"{pointer} + {offset}"
+def _max_pool(a: _Arguments) -> HostCall:
+    return _call("max_pool", (a.window(), a.input(0), a.output), "window")
 
 
-_CALLS: dict[str, Callable[[Graph, HostLayer, Pointers], HostCall]] = {
-    "max_pool": _max_pool,
+def _average_pool(a: _Arguments) -> HostCall:
+    arguments = (a.window(), a.input(0), a.output, a.flag("count_include_pad"), a.float("ratio"))
+    return _call("average_pool", arguments, "window", "round_to_int8")
+
+
+def _global_average_pool(a: _Arguments) -> HostCall:
+    n, h, w, c = a.image(a.layer.inputs[0])
+    return _call("global_average_pool", (a.input(0), a.output, n, h * w, c, a.float("scale")), "round_to_int8")
+
+
+def _resize_linear(a: _Arguments) -> HostCall:
+    tables = tuple(a.input(i) for i in range(1, 5))
+    out = a.image(a.layer.outputs[0])
+    size = a.image(a.layer.inputs[0])
+    arguments = (a.input(0), *tables, a.output, _ints(size), _ints(out[1:3]), a.float("scale"))
+    return _call("resize_linear", arguments, "round_to_int8")
+
+
+def _softmax(a: _Arguments) -> HostCall:
+    mask = a.input(2) if len(a.layer.inputs) > 2 else "NULL"
+    arguments = (a.rows(), a.input(0), a.input(1), mask, a.integer("mask_rows", 1), a.output, a.float("scale"))
+    return _call("softmax", arguments, "rows", "round_to_int8")
+
+
+def _layer_norm(a: _Arguments) -> HostCall:
+    doubles = tuple(a.number(key).hex() for key in ("epsilon", "variance_scale"))
+    arguments = (
+        a.rows(), a.input(0), a.input(1), a.input(2), a.output, a.integer("center"), a.flag("per_inner"), *doubles,
+        a.float("unit"), a.float("scale"),
+    )  # fmt: skip
+    return _call("layer_norm", arguments, "rows", "round_to_int8")
+
+
+def _reduce(a: _Arguments) -> HostCall:
+    function = f"REDUCE_{a.word('function').upper()}"
+    return _call("reduce", (a.rows(), a.input(0), a.output, function, a.float("scale")), "rows", "round_to_int8")
+
+
+def _arg_max(a: _Arguments) -> HostCall:
+    smallest = "true" if a.word("function") == "min" else "false"
+    return _call("arg_max", (a.rows(), a.input(0), a.output, smallest, a.flag("select_last")), "rows")
+
+
+def _gather(a: _Arguments) -> HostCall:
+    count = math.prod(a.graph.tensors[a.layer.inputs[1]].shape)
+    return _call("gather", (a.rows(), a.input(0), a.input(1), count, a.output, a.element_bytes), "rows")
+
+
+def _fill(a: _Arguments) -> HostCall:
+    size = a.graph.tensors[a.layer.outputs[0]].nbytes
+    return HostCall("memset", (a.output, a.integer("value"), size), frozenset())
+
+
+_CALLS: dict[str, Callable[[_Arguments], HostCall]] = {
+    "arg_max": _arg_max,
+    "average_pool": _average_pool,
+    "binary": _binary,
+    "copy": _copy,
+    "fill": _fill,
+    "gather": _gather,
     "global_average_pool": _global_average_pool,
-    "copy": _strided,
-    "lookup": _strided,
+    "layer_norm": _layer_norm,
+    "lookup": _lookup,
+    "max_pool": _max_pool,
+    "reduce": _reduce,
+    "resize_linear": _resize_linear,
+    "scale_shift": _scale_shift,
+    "softmax": _softmax,
+    "where": _where,
 }
 
 
 def host_call(graph: Graph, layer: HostLayer, at: Pointers) -> HostCall:
-    """The call that runs one host layer.
+    """The call that runs one host layer; `at` has a C address per tensor it touches.
 
     Raises:
         EmitError: an operator the firmware library does not have.
     """
     if layer.op not in _CALLS:
         raise EmitError(f"layer {layer.name}: the firmware library has no operator {layer.op!r}")
-    return _CALLS[layer.op](graph, layer, at)
+    return _CALLS[layer.op](_Arguments(graph, layer, at))
