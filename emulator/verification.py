@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,12 +24,19 @@ from emulator.report import Both, LayerReport, Measured, Predicted, VerifyReport
 from emulator.run import LayerRun
 
 WORKERS = 2
+TIME_LIMIT = 1800.0
 _MEMORIES = ("dram", "tile-buffer")
 
 Progress = Callable[[str], None]
 
 
-def verify(folder: Path, *, progress: Progress | None = None, vectors: int | None = None) -> VerifyReport:
+def verify(
+    folder: Path,
+    *,
+    progress: Progress | None = None,
+    vectors: int | None = None,
+    time_limit: float = TIME_LIMIT,
+) -> VerifyReport:
     """Build `folder`/firmware for this machine, run it on the functional model, and compare.
 
     Every tensor a layer leaves in memory is compared with the integer reference on every test
@@ -37,6 +46,7 @@ def verify(folder: Path, *, progress: Progress | None = None, vectors: int | Non
         folder: What `fadiff compile` wrote.
         progress: Called with a line of text now and then.
         vectors: How many of the test vectors to run; all by default.
+        time_limit: Seconds that the vectors may take together.
 
     Raises:
         FirmwareError: a file is missing or unusable.
@@ -62,45 +72,63 @@ def verify(folder: Path, *, progress: Progress | None = None, vectors: int | Non
         library()
         built = build_firmware(firmware, document.target, Path(scratch))
         say(f"running {count} test vectors")
-        results = _run(folder, document, built, Path(scratch), count)
+        results = _run(folder, document, built, Path(scratch), count, time_limit)
     return _report(document, layers, results, data)
 
 
 def _run(
-    folder: Path, document: ScheduleDocument, built: Path, scratch: Path, count: int
+    folder: Path, document: ScheduleDocument, built: Path, scratch: Path, count: int, time_limit: float
 ) -> list[VectorResult]:
     """Share the vectors among worker processes."""
     environment = dict(os.environ)
     root = str(Path(__file__).resolve().parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
     workers: list[tuple[subprocess.Popen[str], Job]] = []
-    for number in range(min(WORKERS, count)):
-        job = Job(
-            firmware=(folder / "firmware").resolve(),
-            built=built,
-            data=(folder / "verify").resolve(),
-            target=document.target,
-            vectors=list(range(number, count, WORKERS)),
-            result=scratch / f"result{number}.pickle",
-        )
-        request = scratch / f"job{number}.json"
-        request.write_text(job.model_dump_json(), encoding="utf-8")
-        command = [sys.executable, "-m", "emulator.worker", str(request)]
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        workers.append((process, job))
-    failures = []
-    for process, _ in workers:
-        _, errors = process.communicate()
-        if process.returncode:
-            failures.append(
-                errors.strip().splitlines()[-1] if errors.strip() else f"exit code {process.returncode}"
+    deadline = time.monotonic() + time_limit
+    try:
+        for number in range(min(WORKERS, count)):
+            job = Job(
+                firmware=(folder / "firmware").resolve(),
+                built=built,
+                data=(folder / "verify").resolve(),
+                target=document.target,
+                vectors=list(range(number, count, WORKERS)),
+                result=scratch / f"result{number}.pickle",
             )
-    if failures:
-        raise EmulatorError(f"running the firmware failed: {failures[0]}")
-    results = [result for _, job in workers for result in pickle.loads(job.result.read_bytes())]
+            request = scratch / f"job{number}.json"
+            request.write_text(job.model_dump_json(), encoding="utf-8")
+            command = [sys.executable, "-m", "emulator.worker", str(request)]
+            process = subprocess.Popen(
+                command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+            workers.append((process, job))
+        results = [result for process, job in workers for result in _collect(process, job, deadline)]
+    except subprocess.TimeoutExpired:
+        return [_failed(f"the firmware did not finish in {time_limit:g} seconds")]
+    finally:
+        for process, _ in workers:
+            process.kill()
+            process.wait()
     return sorted(results, key=lambda result: result.vector)
+
+
+def _collect(process: subprocess.Popen[str], job: Job, deadline: float) -> list[VectorResult]:
+    """Results of one worker.
+
+    Raises:
+        EmulatorError: the worker refused the firmware.
+    """
+    _, errors = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+    if process.returncode < 0:
+        return [_failed(f"the firmware crashed ({signal.Signals(-process.returncode).name})")]
+    if process.returncode:
+        raise EmulatorError(errors.strip().splitlines()[-1] if errors.strip() else "the firmware did not run")
+    results: list[VectorResult] = pickle.loads(job.result.read_bytes())
+    return results
+
+
+def _failed(message: str) -> VectorResult:
+    return VectorResult(0, (), {}, (), None, message)
 
 
 def _report(
@@ -153,14 +181,11 @@ def _layer_report(
 ) -> LayerReport:
     differences = [d for result in results for d in result.differences if d.tensor in place.outputs]
     mismatches = [d.mismatch for d in differences if d.mismatch is not None]
-    compared = bool(differences)
-    is_float = False
+    steps = [d.largest for d in differences if not d.is_float]
     return LayerReport(
         name=place.name,
-        bit_exact=not mismatches if compared else None,
-        max_lsb_diff=max((d.largest for d in differences), default=None)
-        if compared and not is_float
-        else None,
+        bit_exact=not mismatches if differences else None,
+        max_lsb_diff=max(steps, default=None),
         max_relative_error=max((d.relative for d in differences), default=None),
         dram_bytes=Both(
             measured=sum(t.read + t.write for t in run.traffic if t.memory == "dram"),

@@ -10,12 +10,18 @@ import sys
 from pathlib import Path
 
 from emulator.compare import Job, run_job
+from emulator.errors import EmulatorError
 
 
 def main(arguments: list[str]) -> int:
     """Read the job, write the pickled results."""
     job = Job.model_validate_json(Path(arguments[0]).read_bytes())
-    job.result.write_bytes(pickle.dumps(run_job(job)))
+    try:
+        results = run_job(job)
+    except EmulatorError as error:
+        print(error, file=sys.stderr)
+        return 1
+    job.result.write_bytes(pickle.dumps(results))
     return 0
 
 

@@ -1,0 +1,150 @@
+"""`verify` on real firmware, whole and with one thing broken at a time."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator import BuildError, FirmwareError, verify
+from fadiff.cli import main
+from tests.fadiff.models import small_network
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A residual network whose convolutions are one fused group on gemmini-small."""
+    folder = tmp_path_factory.mktemp("compiled")
+    model = small_network(folder / "small.onnx")
+    out = folder / "out"
+    arguments = ["compile", model, "--target", "gemmini-small", "--out", out, "--method", "exact", "-q"]
+    assert main([str(a) for a in arguments]) == 0
+    return out
+
+
+@pytest.fixture
+def folder(compiled: Path, tmp_path: Path) -> Path:
+    """A copy to break."""
+    copy = tmp_path / "out"
+    shutil.copytree(compiled, copy)
+    return copy
+
+
+def memory_map(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "firmware" / "memory_map.json").read_text())
+    return content
+
+
+def rewrite(path: Path, pattern: str, replacement: str, count: int = 0) -> None:
+    """Edit a file; the pattern must occur."""
+    text, replaced = re.subn(pattern, replacement, path.read_text(), count=count)
+    assert replaced
+    path.write_text(text)
+
+
+def source(folder: Path) -> Path:
+    return folder / "firmware" / f"{memory_map(folder)['model']}.c"
+
+
+def test_right_numbers_and_predicted_bytes(compiled: Path) -> None:
+    report = verify(compiled)
+    assert report.error is None
+    assert report.passed and report.bit_exact and report.traffic_exact
+    assert report.vectors == 16
+    assert report.top1_agreement == 1.0
+    assert report.sqnr_db is not None and report.sqnr_db > 25
+    names = [layer.name for layer in report.layers]
+    assert names == ["first", "second", "residual", "pool", "classifier"]
+    document = json.loads(json.dumps(report.as_dict()))
+    assert {"bit_exact", "traffic_exact", "top1_agreement", "sqnr_db", "layers"} <= set(document)
+    measured = {"dram_bytes", "instructions", "estimated_cycles", "peak_spad_rows", "peak_acc_rows"}
+    assert measured <= set(document["measured"])
+    assert document["measured"]["dram_bytes"] == document["predicted"]["dram_bytes"] > 0
+    assert {"name", "bit_exact", "max_lsb_diff", "dram_bytes"} <= set(document["layers"][0])
+    assert document["measured"]["peak_spad_rows"] <= 512
+
+
+def test_fused_intermediates_are_compared_tile_by_tile(compiled: Path) -> None:
+    layers = {layer["name"]: layer for layer in memory_map(compiled)["layers"]}
+    assert layers["first"]["tiles"], "the schedule no longer fuses: choose another model"
+    report = verify(compiled, vectors=1)
+    assert {layer.name: layer.bit_exact for layer in report.layers}["first"] is True
+
+
+def test_a_flipped_weight_names_the_first_layer_that_diverges(folder: Path) -> None:
+    layers = {layer["name"]: layer for layer in memory_map(folder)["layers"]}
+    weights = next(r for r in layers["second"]["regions"] if r["role"] == "W")
+    blob = folder / "firmware" / f"{memory_map(folder)['model']}_weights.bin"
+    content = bytearray(blob.read_bytes())
+    for at in range(weights["offset"], weights["offset"] + weights["bytes"]):
+        content[at] = (-content[at]) & 0xFF if content[at] != 0x80 else 0x80
+    blob.write_bytes(content)
+    report = verify(folder, vectors=2)
+    exact = {layer.name: layer.bit_exact for layer in report.layers}
+    assert exact["first"] is True and exact["second"] is False
+    assert report.first_divergence is not None
+    assert report.first_divergence["layer"] == "second"
+    assert report.first_divergence["expected"] != report.first_divergence["actual"]
+    assert not report.bit_exact and not report.passed
+    assert report.traffic_exact, "the same bytes move"
+
+
+def test_a_wrong_prediction_names_the_layer(folder: Path) -> None:
+    path = folder / "schedule.json"
+    schedule = json.loads(path.read_text())
+    layer = next(layer for layer in schedule["layers"] if layer["name"] == "classifier")
+    layer["cost"]["traffic"]["dram"]["W"]["read"] += 1
+    path.write_text(json.dumps(schedule))
+    report = verify(folder, vectors=1)
+    assert [layer.name for layer in report.layers if not layer.traffic_exact] == ["classifier"]
+    assert report.bit_exact and not report.traffic_exact and not report.passed
+
+
+def test_a_missing_fence(folder: Path) -> None:
+    rewrite(source(folder), r"gemmini_fence\(\);", ";")
+    report = verify(folder, vectors=1)
+    assert report.error is not None and not report.passed
+    assert "fence" in report.error
+    assert "layer" in report.error
+
+
+def test_dram_outside_the_map(folder: Path) -> None:
+    path = folder / "firmware" / "memory_map.json"
+    content = memory_map(folder)
+    layer = next(layer for layer in content["layers"] if layer["name"] == "classifier")
+    next(region for region in layer["regions"] if region["role"] == "W")["bytes"] -= 1
+    path.write_text(json.dumps(content))
+    report = verify(folder, vectors=1)
+    assert report.error is not None
+    assert "layer classifier" in report.error and "outside every DRAM region" in report.error
+
+
+def test_a_program_that_never_ends(folder: Path) -> None:
+    rewrite(source(folder), r"(int \w+_run\([^;{]*\)\s*\{)", r"\1 for (volatile int i = 0; i == 0;) { }", 1)
+    report = verify(folder, vectors=1, time_limit=4)
+    assert report.error == "the firmware did not finish in 4 seconds"
+
+
+def test_a_warning_in_the_c_is_an_error(folder: Path) -> None:
+    rewrite(source(folder), r"\Z", "static int never_used(void) { return 1; }\n", 1)
+    with pytest.raises(BuildError, match="never_used"):
+        verify(folder, vectors=1)
+
+
+@pytest.mark.parametrize("name", ["verify/reference.onnx", "verify/inputs.npz", "firmware/memory_map.json"])
+def test_missing_files(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(FirmwareError, match=Path(name).name):
+        verify(folder, vectors=1)
+
+
+def test_a_damaged_memory_map_names_the_field(folder: Path) -> None:
+    content = memory_map(folder)
+    content["layers"][0]["kind"] = "tensor-corn"
+    (folder / "firmware" / "memory_map.json").write_text(json.dumps(content))
+    with pytest.raises(FirmwareError, match=r"memory_map.json: layers.0.kind"):
+        verify(folder, vectors=1)
