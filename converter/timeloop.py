@@ -63,7 +63,9 @@ def read_problem(path: Path) -> TimeloopProblem:
     bounds = {letter: sizes.bound(letter) for letter in shape.dimensions}
     letters = _meanings(shape, bounds)
     dims = Dims(**{d: bounds[letter] for letter, d in letters.items()})
-    coefficient = {d: sizes.coefficient(name) for d, name in shape.coefficients(letters).items()}
+    coefficient = {
+        d: sizes.coefficient(name, shape.defaults[name]) for d, name in shape.coefficients(letters).items()
+    }
     stride = (coefficient.get("P", 1), coefficient.get("Q", 1))
     dilation = (coefficient.get("R", 1), coefficient.get("S", 1))
     unused = frozenset(shape.dimensions) - frozenset(letters)
@@ -78,6 +80,8 @@ class _Shape:
     entry: Entry
     dimensions: tuple[str, ...]
     spaces: Mapping[str, tuple[tuple[Term, ...], ...]]
+    defaults: Mapping[str, int]
+    """Of the coefficients."""
 
     def users(self, letter: str) -> frozenset[str]:
         """Operands (W, I, O) that project on a dimension."""
@@ -105,8 +109,8 @@ class _Sizes:
             self.entry.fail(f"no bound for dimension {letter}")
         return self.entries[letter].positive()
 
-    def coefficient(self, name: str) -> int:
-        return self.entries[name].positive() if name in self.entries else 1
+    def coefficient(self, name: str, default: int) -> int:
+        return self.entries[name].positive() if name in self.entries else default
 
 
 def _shape(entry: Entry | None, problem: Entry) -> _Shape:
@@ -125,6 +129,7 @@ def _shape(entry: Entry | None, problem: Entry) -> _Shape:
     for letter in dimensions:
         if len(letter) != 1 or dimensions.count(letter) > 1:
             entries["dimensions"].fail(f"dimension {letter!r}: names are single letters, each given once")
+    defaults = _defaults(entries.get("coefficients"))
     spaces: dict[str, tuple[tuple[Term, ...], ...]] = {}
     for space in entries["data_spaces"].items():
         keys = space.keys()
@@ -133,14 +138,24 @@ def _shape(entry: Entry | None, problem: Entry) -> _Shape:
         name = keys["name"].text()
         if name not in OPERANDS:
             keys["name"].fail(f"unknown data space {name!r}; rename it to one of {', '.join(OPERANDS)}")
-        spaces[name] = tuple(_axis(axis, dimensions) for axis in keys["projection"].items())
+        spaces[name] = tuple(_axis(axis, dimensions, defaults) for axis in keys["projection"].items())
     missing = [name for name in OPERANDS if name not in spaces]
     if missing:
         entries["data_spaces"].fail(f"no data space {', '.join(missing)}")
-    return _Shape(entry, dimensions, spaces)
+    return _Shape(entry, dimensions, spaces, defaults)
 
 
-def _axis(axis: Entry, dimensions: tuple[str, ...]) -> tuple[Term, ...]:
+def _defaults(coefficients: Entry | None) -> dict[str, int]:
+    defaults = {}
+    for coefficient in coefficients.items() if coefficients else ():
+        keys = coefficient.keys()
+        if "name" not in keys or "default" not in keys:
+            coefficient.fail("a coefficient needs `name:` and `default:`")
+        defaults[keys["name"].text()] = keys["default"].positive()
+    return defaults
+
+
+def _axis(axis: Entry, dimensions: tuple[str, ...], coefficients: Mapping[str, int]) -> tuple[Term, ...]:
     """One axis of a projection: a letter, or a sum of [dimension] and [dimension, coefficient] terms."""
     terms = []
     for term in [axis] if axis.is_text else axis.items():
@@ -149,6 +164,8 @@ def _axis(axis: Entry, dimensions: tuple[str, ...]) -> tuple[Term, ...]:
             term.fail("a term is [dimension] or [dimension, coefficient]")
         if parts[0] not in dimensions:
             term.fail(f"unknown dimension {parts[0]!r}; the shape has {' '.join(dimensions)}")
+        if len(parts) == 2 and parts[1] not in coefficients:
+            term.fail(f"unknown coefficient {parts[1]!r}; the shape has {' '.join(coefficients) or 'none'}")
         terms.append((parts[0], parts[1] if len(parts) == 2 else None))
     return tuple(terms)
 
@@ -165,7 +182,8 @@ def _stock(entry: Entry) -> _Shape:
         ),
         "Outputs": ((("N", None),), (("K", None),), (("Q", None),), (("P", None),)),
     }
-    return _Shape(entry, tuple("RSPQCKN"), axes)
+    names = ("Wstride", "Hstride", "Wdilation", "Hdilation")
+    return _Shape(entry, tuple("RSPQCKN"), axes, dict.fromkeys(names, 1))
 
 
 def _meanings(shape: _Shape, bounds: Mapping[str, int]) -> dict[str, Dim]:

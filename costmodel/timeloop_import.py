@@ -20,10 +20,7 @@ from costmodel.legality import occupancy
 from costmodel.mapping import Mapping, MappingError, Order
 from costmodel.shape import shape_of
 from costmodel.target import Target
-from costmodel.timeloop_nest import LOOPS, STORAGE, Factor, Loops, Nest, StorageLevel, mapping_of
-
-#: Operands that Gemmini keeps at each level; all others pass by.  DRAM keeps all three.
-KEPT: dict[StorageLevel, str] = {"Registers": "W", "Accumulator": "O", "Scratchpad": "WI"}
+from costmodel.timeloop_nest import KEPT, LOOPS, STORAGE, Factor, Loops, Nest, StorageLevel, mapping_of
 
 _FACTOR = re.compile(r"([A-Za-z]+)\s*=?\s*(\d+)(?:,(\d+))?")
 _SEPARATORS = re.compile(r"[\s,]*")
@@ -35,6 +32,8 @@ _FAN_OUTS: dict[str, StorageLevel] = {
     "perows": "Accumulator",
     "inter_perows_spatial": "Accumulator",
 }
+#: What may be unrolled below a level; a flat architecture has both fan-outs below the accumulator.
+_UNROLLED: dict[StorageLevel, str] = {"Scratchpad": "KG", "Accumulator": "CSKG"}
 
 
 @dataclass(frozen=True)
@@ -110,6 +109,8 @@ def check_tiles(path: Path, problem: TimeloopProblem, mapping: Mapping, target: 
 
 def _level(target: Entry, names: dict[str, StorageLevel]) -> StorageLevel:
     name = target.text()
+    if name.lower() == "tilebuffer":
+        target.fail("TileBuffer: a layer of a fusion group cannot be taken on its own")
     if name.lower() not in names:
         target.fail(f"unknown level {name!r}; Gemmini has {', '.join(STORAGE.values())}")
     return names[name.lower()]
@@ -179,7 +180,7 @@ def _kept(keys: dict[str, Entry], level: StorageLevel) -> frozenset[str]:
 
 
 def _check_kept(root: Entry, kept: dict[StorageLevel, tuple[Entry, frozenset[str]]]) -> None:
-    """Weights in the array, outputs in the accumulator, weights and inputs in the scratchpad."""
+    """Whether every level keeps what Gemmini's does."""
     names = {operand: name for name, operand in OPERANDS.items()}
     for level, wanted in KEPT.items():
         entry, found = kept.get(level, (root, frozenset(OPERANDS.values())))
@@ -222,19 +223,18 @@ def _mapping(root: Entry, directives: dict[Loops, _Directive], bounds: Dims) -> 
                     f"{d} is unrolled at two levels; Gemmini unrolls it along the columns only"
                 )
             if factor != one:
+                if loops.kind == "spatial" and d not in _UNROLLED[loops.level]:
+                    directive.entry.fail(
+                        f"{d} is unrolled below {loops.level}; Gemmini takes K (depthwise: G) on columns, "
+                        "C and S on rows"
+                    )
                 factors[place][d] = factor
         orders[loops] = directive.order
-        if loops.kind == "spatial":
-            wrong = [d for d, f in directive.factors.items() if f.full > 1 and d in ("N", "P", "Q")]
-            if wrong:
-                directive.entry.fail(
-                    f"{wrong[0]} is unrolled; Gemmini's array takes K on columns, C (S) on rows"
-                )
     nest = Nest(factors, {**orders, **{loops: inner_to_outer for loops in LOOPS if loops.kind == "spatial"}})
     try:
         return mapping_of(nest, bounds)
     except MappingError as error:
-        dimension = str(error)[0]
+        dimension = str(error)[0]  # its messages begin with it
         last = [x for x in directives.values() if dimension in x.factors]
         where = last[-1].entry if last else root
         raise MappingError(f"{where.file}:{where.line}: {where.field}: {error}") from None

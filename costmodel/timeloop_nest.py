@@ -28,6 +28,9 @@ STORAGE: dict[Level, StorageLevel] = {
     "L3": "DRAM",
 }
 
+#: Operands kept at each level; the others pass by.
+KEPT: dict[StorageLevel, str] = {"Registers": "W", "Accumulator": "O", "Scratchpad": "WI", "DRAM": "WIO"}
+
 
 class Loops(NamedTuple):
     """One group of loops: the level it belongs to and whether it runs in time or in space."""

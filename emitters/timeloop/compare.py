@@ -21,7 +21,7 @@ from costmodel.traffic import Memory, Move
 from emitters.timeloop.architecture import word_bytes
 from emitters.timeloop.index import Index, IndexEntry
 from emitters.timeloop.stats import Accesses, Stats, StatsError, read_stats
-from emitters.timeloop.units import Unit, units_of
+from emitters.timeloop.units import FusedLevel, Unit, units_of
 
 Status = Literal["equal", "estimated", "no form", "differs", "failed"]
 
@@ -36,7 +36,7 @@ _LEVEL: dict[Memory, str] = {
     "dram": "DRAM",
 }
 _SPACE = {"W": "Weights", "I": "Inputs", "O": "Outputs", "psum": "Outputs"}
-_HOLDER: dict[str, tuple[str, Memory]] = {
+_HOLDER: dict[FusedLevel, tuple[str, Memory]] = {
     "Scratchpad": ("L2", "scratchpad"),
     "TileBuffer": ("L3", "tile-buffer"),
 }

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from converter.dims import DIMS, Dim
 from converter.timeloop import OPERANDS
-from costmodel.timeloop_nest import LOOPS, Factor, Loops, Nest
+from costmodel.timeloop_nest import KEPT, LOOPS, Factor, Loops, Nest
 from emitters.timeloop.problem import letters_of
 from emitters.timeloop.units import Unit
 
 Yaml = dict[str, object]
 
-#: Kept at each level when nothing is fused, innermost level first.
-KEEP: dict[str, tuple[str, ...]] = {
-    "Registers": ("Weights",),
-    "Accumulator": ("Outputs",),
-    "Scratchpad": ("Weights", "Inputs"),
-    "DRAM": ("Weights", "Inputs", "Outputs"),
-}
-
 
 def kept_at(unit: Unit) -> dict[str, tuple[str, ...]]:
     """Data spaces kept at each level, innermost level first; fused ones leave DRAM."""
-    keep = {level: set(names) for level, names in KEEP.items()}
+    keep = {
+        str(level): {name for name, operand in OPERANDS.items() if operand in kept}
+        for level, kept in KEPT.items()
+    }
     if unit.uses_tile_buffer:
         keep["TileBuffer"] = set()
     for name, level in (("Inputs", unit.inputs_in), ("Outputs", unit.outputs_in)):
@@ -52,7 +49,8 @@ def mapping(unit: Unit, nest: Nest) -> Yaml:
         # The loops that choose a scratchpad tile fetch from the tile buffer, so they stand below DRAM.
         outer = loops.pop()
         loops.append({**outer, "target": "TileBuffer"})
-        loops.append({**outer, "factors": factors_text(dict.fromkeys(DIMS, Factor(1, 1)), letters)})
+        once = factors_text(dict.fromkeys(DIMS, Factor(1, 1)), letters)
+        loops.append({**outer, "factors": once})
     return {"mapping": bypass + loops}
 
 
@@ -69,7 +67,6 @@ def _directive(group: Loops, nest: Nest, letters: str) -> Yaml:
     return directive
 
 
-def factors_text(factors: dict[Dim, Factor] | object, letters: str) -> str:
+def factors_text(factors: Mapping[Dim, Factor], letters: str) -> str:
     """`N=1 K=4 P=13,4`: full trips, then those of the last iteration where they differ."""
-    assert isinstance(factors, dict)
     return " ".join(f"{d}={factors[d]}" for d in DIMS if d in letters)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Literal
 
 from converter.dims import DIMS, Dims
 from converter.graph import TensorCoreLayer
@@ -20,8 +21,8 @@ from costmodel.schedule import Schedule
 from costmodel.shape import extents
 from costmodel.timeloop_nest import Nest, NoTimeloopForm, nest_of
 
-#: What a fused intermediate is kept in instead of DRAM.
-FusedLevel = str
+FusedLevel = Literal["Scratchpad", "TileBuffer"]
+"""What keeps a fused intermediate instead of DRAM."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,6 @@ class Unit:
     inputs_in: FusedLevel | None = None
     outputs_in: FusedLevel | None = None
     outputs_also_in_dram: bool = False
-    weights_are_resident: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -85,8 +85,9 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
     group = schedule.group_of[layer.name]
     mapping = schedule.mappings[layer.name]
     notes = list(_profile_notes(schedule, layer, mapping))
-    inputs_in = outputs_in = None
-    also_dram = resident = False
+    inputs_in: FusedLevel | None = None
+    outputs_in: FusedLevel | None = None
+    also_dram = False
     regions: Counter[Dims] = Counter({layer.dims: 1})
     if len(group.layers) > 1:
         plan = boundary if schedule.fusion_model == "paper" else plan_group
@@ -102,8 +103,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
             also_dram = member.writes_outside
             where = "written to DRAM as well" if also_dram else "bypassed at DRAM"
             notes.append(f"Outputs go to a fused layer, {why}: {where}")
-        resident = layer.name in group.resident_weights
-        if resident:
+        if layer.name in group.resident_weights:
             notes.append(
                 "Weights stay in the scratchpad for all runs; Timeloop counts their fill in every run"
             )
@@ -129,7 +129,6 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
             inputs_in,
             outputs_in,
             also_dram,
-            resident,
             (*notes, *more),
         )
 

@@ -20,6 +20,12 @@ def test_the_stock_shape_names_its_strides_the_other_way_round(tmp_path: Path) -
     assert layer.input_size == ((6 - 1) * 2 + 3, (5 - 1) + (2 - 1) * 3 + 1)
 
 
+def test_coefficients_fall_back_to_the_default_of_the_shape(tmp_path: Path) -> None:
+    text = replaced(PROBLEM, "{name: Hstride, default: 1}", "{name: Hstride, default: 3}")
+    (tmp_path / "p.yaml").write_text(replaced(text, ", Hstride: 1", ""))
+    assert read_problem(tmp_path / "p.yaml").layer.stride == (3, 1)
+
+
 def test_depthwise_inputs_that_project_on_k(tmp_path: Path) -> None:
     problem = PROBLEM.replace(
         "{name: Inputs, projection: [[[N]], [[C]],", "{name: Inputs, projection: [[[N]], [[K]],"
@@ -76,6 +82,12 @@ problem:
             "[N, K, C, P, Q, R, SS]",
             r"p.yaml:4: problem.shape.dimensions: dimension 'SS'",
         ),
+        (
+            "[P, Hstride]",
+            "[P, Stride]",
+            r"p.yaml:10: .*unknown coefficient 'Stride'; the shape has Hstride Wstride",
+        ),
+        ("Hstride, default", "Hstride, value", r"p.yaml:6: .*a coefficient needs `name:` and `default:`"),
         ("  shape:", "  shape: gemm\n  was:", r"p.yaml:2: problem.shape: stock shape 'gemm' is not known"),
     ],
 )

@@ -100,9 +100,20 @@ def test_keys_with_hyphens_lists_and_a_bounds_beside_the_shape(tmp_path: Path) -
             r"m.yaml:3: mapping\[1\].keep\[0\]: unknown data space",
         ),
         (
+            "target: DRAM, type: temporal",
+            "target: TileBuffer, type: temporal",
+            r"m.yaml:11: .*a layer of a fusion group",
+        ),
+        (
+            "Inputs, Outputs], bypass: []",
+            "Inputs], bypass: [Outputs]",
+            r"m.yaml:5: mapping\[3\]: DRAM keeps Inputs, W",
+        ),
+        ("N=1 K=16 C=1", "N=1 K=16 C=2", r"m.yaml:9: mapping\[7\].factors: C is unrolled below Scratchpad"),
+        (
             "C=16 P=1",
             "P=16",
-            r"m.yaml:7: mapping\[5\].factors: P is unrolled; Gemmini's array takes K on columns",
+            r"m.yaml:7: mapping\[5\].factors: P is unrolled below Accumulator; Gemmini takes K",
         ),
     ],
 )
