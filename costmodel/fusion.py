@@ -90,7 +90,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
             f"{last}: halo retain needs full-width group tiles, Q={tile[2]} of {sizes[last][2]}"
         )
     needed: dict[str, list[list[Interval]]] = {
-        last: [_cut(extent, bound) for extent, bound in zip(tile, sizes[last], strict=True)]
+        last: [cut(extent, bound) for extent, bound in zip(tile, sizes[last], strict=True)]
     }
     computed: dict[str, list[list[Interval]]] = {}
     members: dict[str, Member] = {}
@@ -104,7 +104,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         ]
         computed[name] = list(axes)
         if group.halo == "retain":
-            computed[name][1] = _fresh(axes[1])
+            computed[name][1] = uncovered(axes[1])
         fused_inputs = set()
         for tensor in layer.inputs:
             for producer in graph.producers(tensor):
@@ -170,11 +170,12 @@ def _region(axes: list[list[Interval]]) -> Region:
     return Region(n, p, q)
 
 
-def _cut(extent: int, bound: int) -> list[Interval]:
+def cut(extent: int, bound: int) -> list[Interval]:
+    """Tiles of `extent` indices along an axis, the last one ragged."""
     return [(start, min(start + extent, bound)) for start in range(0, bound, extent)]
 
 
-def _fresh(intervals: list[Interval]) -> list[Interval]:
+def uncovered(intervals: list[Interval]) -> list[Interval]:
     """What no earlier interval covers (needs advance monotonically)."""
     done = 0
     fresh = []
@@ -191,10 +192,11 @@ def _boxes(consumer: Layer, computed: list[list[Interval]]) -> list[list[Interva
     n, p, q = computed
     height = Window(consumer.dims.R, consumer.stride[0], consumer.dilation[0], consumer.pads[0], 0)
     width = Window(consumer.dims.S, consumer.stride[1], consumer.dilation[1], consumer.pads[1], 0)
-    return [list(n), [_box(height, i) for i in p], [_box(width, i) for i in q]]
+    return [list(n), [input_box(height, i) for i in p], [input_box(width, i) for i in q]]
 
 
-def _box(window: Window, outputs: Interval) -> Interval:
+def input_box(window: Window, outputs: Interval) -> Interval:
+    """Input indices that an interval of outputs reads, padding included."""
     start, stop = outputs
     if start == stop:
         return (0, 0)

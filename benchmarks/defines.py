@@ -1,0 +1,202 @@
+"""Trends of fused chains over tile sizes and modes against DeFiNES (the paper's Figure 3).
+
+    python -m benchmarks defines --reference defines_reference.csv [--figure defines.png]
+
+Every fused row is priced with costmodel.depth_first at its tile size and mode.  Mappings are chosen
+as DeFiNES chooses them: the array fully unrolled, least energy, ties within 0.1 % by latency.  Only
+ranks and shapes inside one chain on one architecture are compared; no constant is adjusted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Mapping as MappingABC
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from converter.dims import Dims
+from costmodel.depth_first import DepthFirstCost, Overlap, Stage, depth_first_cost, plan_depth_first
+from costmodel.mapping import Mapping
+from costmodel.shape import LayerShape
+from costmodel.target import Target, load_target
+from costmodel.tiling import Window
+from optimizer.enumerate import enumerate_space
+from optimizer.pricing import price
+from optimizer.space import LayerSpace, Rules
+
+OVERLAP: dict[str, Overlap] = {
+    "fused_recompute": "recompute",
+    "fused_hcache": "horizontal-cache",
+    "fused_fullcache": "full-cache",
+    "fused_LBL_fulltile": "recompute",
+}
+PRESETS = {(32, 64, 512): "gemmini-large", (16, 8, 8): "gemmini-small"}
+_LAYER = re.compile(r"(conv|dw):N(\d+)-K(\d+)-C(\d+)-P(\d+)-Q(\d+)-R(\d+)-S(\d+)-stride(\d+)-pad0")
+Floats = NDArray[np.float64]
+
+
+class Point(NamedTuple):
+    """One fused row: what DeFiNES says and what we say, in pJ and cycles."""
+
+    mode: str
+    tile: tuple[int, int]
+    """Columns and rows of the last output."""
+    reference: DepthFirstCost
+    ours: DepthFirstCost
+
+
+def main(arguments: list[str]) -> int:
+    """Print a line per chain and the medians; 1 if a row could not be priced, 2 on bad input."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks defines",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--reference", type=Path, required=True, help="CSV of DeFiNES results")
+    parser.add_argument("--figure", type=Path, default=Path("defines.png"), help="trend plot to write")
+    options = parser.parse_args(arguments)
+    chains: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    failed = 0
+    try:
+        with options.reference.open(newline="") as file:
+            for line, row in enumerate(csv.DictReader(file), start=2):
+                try:
+                    if row["mode"] in OVERLAP:
+                        chains[row["chain"], row["arch"]].append(evaluate_row(row))
+                except KeyError as error:
+                    print(f"error: {options.reference}:{line}: no column {error.args[0]}", file=sys.stderr)
+                    return 2
+                except ValueError as error:
+                    failed += 1
+                    print(f"{options.reference}:{line}: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"error: {options.reference}: cannot read it: {error.strerror}", file=sys.stderr)
+        return 2
+    chains = {name: points for name, points in chains.items() if len(points) > 2}
+    if not chains:
+        print(f"error: {options.reference}: no chain with three fused rows", file=sys.stderr)
+        return 2
+    figures = _table(chains)
+    _plot(chains, options.figure)
+    print(" ".join(f"{name}={value:.4f}" for name, value in figures.items()))
+    return 1 if failed else 0
+
+
+def evaluate_row(row: MappingABC[str, str]) -> Point:
+    """Price one fused row.
+
+    Raises:
+        ValueError: an unknown architecture or layer, or a chain of which no mapping fits.
+    """
+    target = _target(row)
+    shapes = [parse_layer(row[f"layer{i}"]) for i in (1, 2, 3) if row.get(f"layer{i}")]
+    columns, rows = int(row["tile_x"]), int(row["tile_y"])
+    plan = plan_depth_first(shapes, (rows, columns), OVERLAP[row["mode"]], target)
+    ours = depth_first_cost(plan, [best_mapping(stage, target) for stage in plan.stages])
+    reference = DepthFirstCost(float(row["energy_pJ"]), float(row["latency_cycles"]))
+    return Point(row["mode"], (columns, rows), reference, ours)
+
+
+def _target(row: MappingABC[str, str]) -> Target:
+    size = (int(row["pe"]), int(row["l1_kb"]), int(row["l2_kb"]))
+    if size not in PRESETS:
+        raise ValueError(f"no target with {size[0]} x {size[0]} PEs, {size[1]} KB L1, {size[2]} KB L2")
+    return load_target(PRESETS[size])
+
+
+def parse_layer(text: str) -> LayerShape:
+    """`conv:N1-K64-C64-P56-Q56-R3-S3-stride1-pad0`, or `dw:` for depthwise (K = C channels)."""
+    match = _LAYER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"cannot read the layer {text!r}")
+    n, k, c, p, q, r, s, stride = (int(number) for number in match.groups()[1:])
+    depthwise = match[1] == "dw"
+    groups, k, c = (k, 1, 1) if depthwise else (1, k, c)
+    height = Window(r, stride, 1, 0, (p - 1) * stride + r)
+    width = Window(s, stride, 1, 0, (q - 1) * stride + s)
+    return LayerShape(Dims(groups, n, k, c, p, q, r, s), height, width, depthwise, False)
+
+
+@cache
+def best_mapping(stage: Stage, target: Target) -> Mapping:
+    """The mapping of one layer of the chain with least energy; see the module text."""
+    rules = Rules(target, "dosa", row_packing=False)
+    space = LayerSpace(stage.shape, stage.region, rules, stage.placement, stage.reserved)
+    points = enumerate_space(space)
+    costs = price(points)
+    allowed = np.ones(len(points), dtype=bool)
+    if not stage.shape.is_depthwise:
+        unrolled = {d: min(space.side, space.bounds[d]) for d in ("K", "C")}
+        allowed &= space.blocks(points.tile["k"]) == unrolled["K"]
+        allowed &= space.blocks(points.tile["C"]) == unrolled["C"]
+    if stage.placement.output_is_fused:
+        allowed &= ~costs.spills
+    index = np.flatnonzero(allowed)
+    if not len(index):
+        raise ValueError("no mapping of a layer fits beside the tiles of its chain")
+    cheap = index[costs.energy[index] <= 1.001 * costs.energy[index].min()]
+    return points.mapping(int(cheap[np.argmin(costs.latency[cheap])]))
+
+
+def _columns(points: list[Point]) -> dict[str, tuple[Floats, Floats]]:
+    """Reference and ours, for energy and latency."""
+    return {
+        name: (np.array([p.reference[i] for p in points]), np.array([p.ours[i] for p in points]))
+        for i, name in enumerate(("energy", "latency"))
+    }
+
+
+def z_rmse(reference: Floats, ours: Floats) -> float:
+    """Root mean square difference of Z-scores inside one chain."""
+    scores = [(x - x.mean()) / (x.std() or 1.0) for x in (reference, ours)]
+    return float(np.sqrt(np.mean((scores[0] - scores[1]) ** 2)))
+
+
+def _table(chains: MappingABC[tuple[str, str], list[Point]]) -> dict[str, float]:
+    print(f"{'chain':<26}{'arch':<7}{'rows':>5}{'rho E':>8}{'rho L':>8}{'Z-RMSE E':>10}{'Z-RMSE L':>10}")
+    found: dict[str, list[float]] = defaultdict(list)
+    for (chain, arch), points in sorted(chains.items()):
+        line = {}
+        for name, (reference, ours) in _columns(points).items():
+            line[f"rho_{name}"] = float(spearmanr(reference, ours)[0])
+            line[f"zrmse_{name}"] = z_rmse(reference, ours)
+        for name, value in line.items():
+            found[name].append(value)
+        print(
+            f"{chain:<26}{arch:<7}{len(points):>5}{line['rho_energy']:>8.3f}{line['rho_latency']:>8.3f}"
+            f"{line['zrmse_energy']:>10.3f}{line['zrmse_latency']:>10.3f}"
+        )
+    names = ("rho_energy", "rho_latency", "zrmse_energy", "zrmse_latency")
+    return {name: float(np.median(found[name])) for name in names}
+
+
+def _plot(chains: MappingABC[tuple[str, str], list[Point]], path: Path) -> None:
+    """Z-scores over the design points of each chain: DeFiNES as dots, ours as a line."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    chosen = sorted(chains.items(), key=lambda item: (item[0][1], item[0][0]))
+    figure, axes = pyplot.subplots(len(chosen), 2, figsize=(11, 1.6 * len(chosen)), squeeze=False)
+    for row, ((chain, arch), points) in zip(axes, chosen, strict=True):
+        points = sorted(points, key=lambda p: (p.mode, p.tile[0] * p.tile[1]))
+        for ax, (name, (reference, ours)) in zip(row, _columns(points).items(), strict=True):
+            for values, style, label in ((reference, "o", "DeFiNES"), (ours, "-", "FADiff")):
+                ax.plot((values - values.mean()) / (values.std() or 1), style, label=label, markersize=3)
+            ax.set_title(f"{chain} {arch}: {name} (Z-score)", fontsize=7)
+            ax.tick_params(labelsize=6)
+    axes[0][0].legend(fontsize=6)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    print(f"wrote {path}")
