@@ -16,6 +16,7 @@ from costmodel.schedule import FusionGroup, Profile, Schedule
 from costmodel.shape import LayerShape, Region, extents, shape_of, whole
 from costmodel.target import Target
 from costmodel.tiling import box_rows
+from costmodel.traffic import path_of
 
 __all__ = ["Occupancy", "ScheduleError", "check_mapping", "check_schedule", "occupancy"]
 
@@ -81,12 +82,15 @@ def check_mapping(
     *,
     resident: bool = False,
     reserved: int = 0,
+    input_on_chip: bool = False,
+    reserved_accumulator: int = 0,
 ) -> None:
     """Check one layer's mapping on its own.
 
     `region` is what a fusion group makes the layer compute (default: the whole layer).  `resident`
     layers keep their whole weights; `reserved` is scratchpad space (rows for hw, bytes for dosa)
-    that other members occupy.
+    that other members and fused tensors occupy, `reserved_accumulator` likewise; an `input_on_chip` is
+    among them, so that its own tile takes no more.
 
     Raises:
         ScheduleError: the first rule that breaks.
@@ -97,7 +101,8 @@ def check_mapping(
     _check_array(layer.name, shape, mapping, target, profile)
     used = occupancy(shape, mapping, target, profile, region)
     weights = used.resident_weights if resident else used.weights
-    spad = weights + used.inputs + reserved
+    inputs = 0 if input_on_chip else used.inputs
+    spad = weights + inputs + reserved
     if profile == "hw":
         spad_size, acc_size, units = target.scratchpad_rows, target.accumulator_rows, ("rows", "rows")
     else:
@@ -106,12 +111,15 @@ def check_mapping(
         units = ("bytes", "words per column")
     if spad > spad_size:
         raise ScheduleError(
-            f"{layer.name}: scratchpad overflows: W {weights} + I {used.inputs}"
+            f"{layer.name}: scratchpad overflows: W {weights} + I {inputs}"
             + (f" + reserved {reserved}" if reserved else "")
             + f" = {spad} of {spad_size} {units[0]}"
         )
-    if used.outputs > acc_size:
-        raise ScheduleError(f"{layer.name}: accumulator overflows: O {used.outputs} of {acc_size} {units[1]}")
+    if used.outputs + reserved_accumulator > acc_size:
+        held = f" + reserved {reserved_accumulator}" if reserved_accumulator else ""
+        raise ScheduleError(
+            f"{layer.name}: accumulator overflows: O {used.outputs}{held} of {acc_size} {units[1]}"
+        )
 
 
 def _check_tiles(name: str, shape: LayerShape, mapping: Mapping, region: Region) -> None:
@@ -220,15 +228,15 @@ def _check_group(schedule: Schedule, group: FusionGroup) -> None:
         used = occupancy(shape, schedule.mappings[name], target, profile, plan[name].computed)
         residents[name] = used.resident_weights
     fused = len(group.layers) > 1
-    live = _live_bytes(schedule, plan) if fused else {}
+    path = path_of(target, profile)
+    live = _live(schedule, plan) if fused and path != "tile-buffer" else {}
     for name in group.layers:
         layer = _tensor_core(schedule, name)
         if layer is None:
             continue
         resident = name in residents
         reserved = sum(size for other, size in residents.items() if other != name)
-        if profile == "dosa" and fused:
-            reserved += live[name]
+        if live:
             _check_final(schedule, layer, plan[name])
         check_mapping(
             layer,
@@ -237,9 +245,11 @@ def _check_group(schedule: Schedule, group: FusionGroup) -> None:
             profile,
             plan[name].computed,
             resident=resident,
-            reserved=reserved,
+            reserved=reserved + (live.get(name, 0) if path == "spad" else 0),
+            input_on_chip=bool(live) and layer.input.tensor in plan[name].fused_inputs,
+            reserved_accumulator=live.get(name, 0) if path == "acc" else 0,
         )
-    if profile == "hw" and fused:
+    if fused and path == "tile-buffer":
         total = sum(intermediate_bytes(schedule, member) for member in plan.values() if member.writes_inside)
         if total > target.tile_buffer_bytes:
             raise ScheduleError(
@@ -255,29 +265,29 @@ def intermediate_bytes(schedule: Schedule, member: Member) -> int:
     return box * (tensor.size // product(member.size)) * schedule.target.element_bytes
 
 
-def _live_bytes(schedule: Schedule, plan: dict[str, Member]) -> dict[str, int]:
-    """Scratchpad bytes of fused tensors alive while each member runs (its own input excluded twice: it
-    is resident, so the mapping's I tile costs nothing more; the excess is subtracted)."""
+def _live(schedule: Schedule, plan: dict[str, Member]) -> dict[str, int]:
+    """Space of the fused tensors alive while each member runs: rows (profile hw) or bytes (dosa)."""
     names = list(plan)
     graph = schedule.graph
-    last_use = {}
-    for member in plan.values():
+    alive: list[tuple[int, int, int]] = []
+    for index, member in enumerate(plan.values()):
         if member.writes_inside:
             tensor = graph.by_name[member.name].outputs[0]
-            readers = [layer.name for layer in graph.consumers(tensor) if layer.name in plan]
-            last_use[member.name] = max(names.index(reader) for reader in readers)
-    live = {}
-    for index, name in enumerate(names):
-        live[name] = sum(
-            intermediate_bytes(schedule, plan[producer])
-            for producer, last in last_use.items()
-            if names.index(producer) <= index <= last
-        )
-        layer = _tensor_core(schedule, name)
-        if layer is not None and layer.input.tensor in plan[name].fused_inputs:
-            used = occupancy(shape_of(layer), schedule.mappings[name], schedule.target, "dosa")
-            live[name] -= used.inputs
-    return live
+            last = max(names.index(r.name) for r in graph.consumers(tensor) if r.name in plan)
+            alive.append((index, last, _intermediate_space(schedule, member)))
+    return {
+        name: sum(space for first, last, space in alive if first <= at <= last)
+        for at, name in enumerate(names)
+    }
+
+
+def _intermediate_space(schedule: Schedule, member: Member) -> int:
+    """One region of a fused tensor: bytes, or rows of `side` channels of a pixel each."""
+    if schedule.profile == "dosa":
+        return intermediate_bytes(schedule, member)
+    box = product([max(extents(axis)) for axis in member.needed])
+    tensor = schedule.graph.tensors[schedule.graph.by_name[member.name].outputs[0]]
+    return box * ceil_div(tensor.size // product(member.size), schedule.target.side)
 
 
 def _check_final(schedule: Schedule, layer: TensorCoreLayer, member: Member) -> None:

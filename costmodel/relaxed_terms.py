@@ -22,7 +22,7 @@ from costmodel.relaxed import (
 from costmodel.rtl_relaxed import rtl_cycles
 from costmodel.schedule import Profile
 from costmodel.straight_through import ceil, exact
-from costmodel.traffic import Fusion, Memory, Quantities, count_moves
+from costmodel.traffic import Fusion, Memory, Quantities, count_moves, path_of
 
 G, N, K, C, P, Q, R, S = range(8)
 
@@ -296,7 +296,7 @@ class Terms:
             penalties["final"] = (sigma * final).sum(dim=-1)
             penalties["reuse"] = (sigma * reuse).sum(dim=-1)
             penalties["grid"] = (sigma * self._misalignment()).sum(dim=-1)
-            if m.hw and not m.paper:
+            if not m.paper and path_of(m.target, "hw" if m.hw else "dosa") == "tile-buffer":
                 held = self._intermediates() * m.target.element_bytes
                 penalties["buffer"] = _over((sigma * held).sum(dim=-1) / m.target.tile_buffer_bytes + 1e-9)
         return penalties
@@ -360,8 +360,9 @@ class Terms:
                 torch.zeros_like(held).index_add(1, m.source, sigma * (down + held)[:, m.sink]),
             )
         carried = up + down
-        if not m.hw and not m.paper:
-            tiles = sigma * self._intermediates() * m.target.element_bytes
+        if not m.paper and path_of(m.target, "hw" if m.hw else "dosa") == "spad":
+            unit = 1 / m.target.side if m.hw else m.target.element_bytes
+            tiles = sigma * self._intermediates() * unit
             carried = carried.index_add(1, m.sink, tiles - sigma * inputs[:, m.sink])
             carried = carried.index_add(1, m.source, tiles)
         return carried

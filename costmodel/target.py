@@ -7,7 +7,6 @@ file in targets/*.yaml.
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -90,22 +89,22 @@ class Target(_Spec):
             raise ValueError("fusion_path acc needs ex_read_from_acc")
         return self
 
-    @cached_property
+    @property
     def scratchpad_rows(self) -> int:
         """Rows of `side` elements."""
         return self.scratchpad_bytes // (self.side * self.element_bytes)
 
-    @cached_property
+    @property
     def accumulator_rows(self) -> int:
         """Rows of `side` words."""
         return self.accumulator_bytes // (self.side * self.accumulator_bytes_per_word)
 
-    @cached_property
+    @property
     def max_block_len(self) -> int:
         """MAX_BLOCK_LEN: side-wide blocks one scratchpad mvin may move."""
         return max(1, self.max_bytes // (self.side * self.element_bytes))
 
-    @cached_property
+    @property
     def accumulator_word_pj(self) -> float:
         """Energy per accumulator word, read or written."""
         column_kb = self.accumulator_bytes / 1024 / self.side
@@ -113,7 +112,7 @@ class Target(_Spec):
         default = fitted(column_kb) if fitted else 1.94 + 0.1005 * column_kb
         return default if self.energy.accumulator_word is None else self.energy.accumulator_word
 
-    @cached_property
+    @property
     def scratchpad_byte_pj(self) -> float:
         """Energy per scratchpad byte, read or written."""
         fitted = self.epa and self.epa.scratchpad
@@ -121,7 +120,7 @@ class Target(_Spec):
         default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
         return default if self.energy.scratchpad_byte is None else self.energy.scratchpad_byte
 
-    @cached_property
+    @property
     def tile_buffer_byte_pj(self) -> float:
         """Energy per tile-buffer byte, read or written."""
         fitted = self.epa and self.epa.tile_buffer
@@ -129,7 +128,7 @@ class Target(_Spec):
         default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
         return default if self.energy.tile_buffer_byte is None else self.energy.tile_buffer_byte
 
-    @cached_property
+    @property
     def scratchpad_bytes_per_cycle(self) -> float:
         """Scratchpad bandwidth, reads and writes together."""
         default = 2.0 * self.side

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from costmodel.schedule import Profile
-from costmodel.target import Target
+from costmodel.target import FusionPath, Target
 
 Role = Literal["W", "I", "O", "bias", "psum"]
 Direction = Literal["read", "write"]
@@ -104,13 +104,14 @@ def count_moves(
     """All accesses of one layer, by level, operand and direction (some may be zero).
 
     Profile `hw` is Gemmini as emitted: accumulator tiles are initialised by mvin, every array result
-    is a read-modify-write, spills are full words, fused tensors pass through the tile buffer.
+    is a read-modify-write, spills are full words, fused tensors take the target's `fusion_path`.
     Profile `dosa` is Timeloop's counting: first reads elided, drains free, one element per spilled
     partial sum, fused tensors copied into the scratchpad when final (Eq. 14).  `paper` is Eq. 13-15
     taken literally: a fused output's DRAM traffic vanishes, spills included, and so do all fills of
     a fused input, however often it would be fetched; no program does that when tiles are refetched.
     """
     hw = profile == "hw"
+    path = path_of(target, profile, paper=paper)
     e, word = target.element_bytes, target.accumulator_bytes_per_word
     into, copied, written = fusion
     from_dram = q.input_fills * (1 - into) * e
@@ -123,7 +124,6 @@ def count_moves(
         Move("L1", "psum", "write", (q.updates + q.spills) * word, "accumulator"),
         Move("L2", "W", "write", q.weight_fills * e, "scratchpad"),
         Move("L2", "W", "read", q.weight_loads * e, "scratchpad"),
-        Move("L2", "I", "read", q.input_reads * e, "scratchpad"),
         Move("L3", "W", "read", q.weight_fills * e, "dram"),
         Move("L3", "I", "read", from_dram, "dram"),
         Move("L3", "psum", "read", spilled, "dram"),
@@ -131,25 +131,40 @@ def count_moves(
         Move("L3", "O", "write", to_dram, "dram"),
     ]
     if hw:
+        # One drain for DRAM, one for the copy; an operand that is read in place needs none.
+        drained = q.outputs * (written + (0 if path == "acc" else copied))
         moves += (
             Move("L1", "bias", "write", q.outputs * word, "accumulator"),
             Move("L1", "psum", "read", (q.updates + q.spills) * word, "accumulator"),
-            Move("L1", "O", "read", q.outputs * word, "accumulator"),
+            Move("L1", "O", "read", drained * word, "accumulator"),
             Move("L3", "bias", "read", q.bias_words * word, "dram"),
         )
     else:
         moves.append(Move("L1", "psum", "read", (q.updates - q.outputs) * word, "accumulator"))
         if not paper:
             moves.append(Move("L1", "O", "read", q.outputs * word * written * copied, "accumulator"))
-    if hw and not paper:
+    if path == "tile-buffer":
         moves += (
             Move("L2", "I", "write", q.input_fills * e, "scratchpad"),
+            Move("L2", "I", "read", q.input_reads * e, "scratchpad"),
             Move("L3", "I", "read", q.input_fills * into * e, "tile-buffer"),
             Move("L3", "O", "write", q.outputs * copied * e, "tile-buffer"),
+        )
+    elif path == "spad":
+        moves += (
+            Move("L2", "I", "write", from_dram, "scratchpad"),
+            Move("L2", "I", "read", q.input_reads * e, "scratchpad"),
+            Move("L2", "O", "write", q.outputs * copied * e, "scratchpad"),
         )
     else:
         moves += (
             Move("L2", "I", "write", from_dram, "scratchpad"),
-            Move("L2", "O", "write", q.outputs * copied * e, "scratchpad"),
+            Move("L2", "I", "read", q.input_reads * (1 - into) * e, "scratchpad"),
+            Move("L1", "I", "read", q.input_reads * into * word, "accumulator"),
         )
     return moves
+
+
+def path_of(target: Target, profile: Profile, *, paper: bool = False) -> FusionPath:
+    """How fused tensors travel: the target's path; profile dosa and the paper copy into the scratchpad."""
+    return target.fusion_path if profile == "hw" and not paper else "spad"

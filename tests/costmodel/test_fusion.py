@@ -179,3 +179,78 @@ def test_intermediates_must_fit_the_tile_buffer():
     small = LARGE.model_copy(update={"tile_buffer_bytes": 255})
     with pytest.raises(ScheduleError, match="need 256 of 255 tile-buffer bytes"):
         Schedule(network, small, mappings, (FusionGroup(("a", "b"), GroupTile(1, 8, 8)),))
+
+
+def on(path, **changes):
+    """gemmini-large with another fusion path."""
+    flags = {"spad": {"use_tl_ext_mem": True}, "acc": {}, "tile-buffer": {}}[path]
+    return LARGE.model_copy(update={"fusion_path": path, **flags, **changes})
+
+
+def fused_pair(target):
+    network = pair(P=8)
+    mappings = {
+        name: whole_tile(network.by_name[name].dims, P=5 if name == "a" else 4) for name in ("a", "b")
+    }
+    groups = (FusionGroup(("a", "b"), GroupTile(1, 4, 8)),)
+    return evaluate(Schedule(network, target, mappings, groups))
+
+
+@pytest.mark.parametrize(
+    "path, stored, loaded",
+    [
+        (
+            "tile-buffer",
+            [("tile-buffer", "write", 320)],
+            [("tile-buffer", "read", 320), ("scratchpad", "write", 320)],
+        ),
+        ("spad", [("scratchpad", "write", 320)], []),
+        ("acc", [], []),
+    ],
+)
+def test_price_of_every_fusion_path(path, stored, loaded):
+    """Two tiles of five rows of 8 x 4 bytes; the array takes every element nine times."""
+    cost = fused_pair(on(path))
+    y = {
+        name: [
+            (t.memory, t.direction, t.bytes)
+            for t in cost.by_name[name].traffic
+            if t.tensor == "y" and t.memory != "accumulator"
+        ]
+        for name in ("a", "b")
+    }
+    array_reads = [] if path == "acc" else [("scratchpad", "read", 64 * 9 * 4)]
+    assert sorted(y["a"]) == stored
+    assert sorted(y["b"]) == sorted([*loaded, *array_reads])
+    in_place = [t.bytes for t in cost.by_name["b"].traffic if t.tensor == "y" and t.memory == "accumulator"]
+    assert in_place == ([64 * 9 * 4 * 4] if path == "acc" else [])
+
+
+def test_fused_tensors_take_space_where_they_stay():
+    # 40 pixels of y next to a's 36 weight rows and its 7 x 10 input box, or next to its 40 output rows.
+    fused_pair(on("spad", scratchpad_bytes=32 * 146))
+    with pytest.raises(
+        ScheduleError, match=r"a: scratchpad overflows: W 36 \+ I 70 \+ reserved 40 = 146 of 145 rows"
+    ):
+        fused_pair(on("spad", scratchpad_bytes=32 * 145))
+    fused_pair(on("acc", accumulator_bytes=128 * 80))
+    with pytest.raises(ScheduleError, match=r"a: accumulator overflows: O 40 \+ reserved 40 of 79 rows"):
+        fused_pair(on("acc", accumulator_bytes=128 * 79))
+
+
+def test_on_chip_copies_are_final():
+    network = pair(P=8)
+    tile = whole_tile(network.by_name["a"].dims, P=5)
+    spilling = replace(
+        tile,
+        tile_l2=tile.tile_l2.replace({"C": 2, "P": 2}),
+        tile_l1=tile.tile_l1.replace({"C": 2, "P": 2}),
+        tile_l0=tile.tile_l0.replace({"C": 2, "P": 2}),
+        rows=tile.rows.replace({"C": 2}),
+        order_l3=("G", "K", "C", "R", "S", "N", "P", "Q"),
+    )
+    mappings = {"a": spilling, "b": whole_tile(network.by_name["b"].dims, P=4)}
+    groups = (FusionGroup(("a", "b"), GroupTile(1, 4, 8)),)
+    Schedule(network, LARGE, mappings, groups)
+    with pytest.raises(ScheduleError, match="a: its output is fused but leaves the accumulator unfinished"):
+        Schedule(network, on("spad"), mappings, groups)
