@@ -61,6 +61,8 @@ class Stage(NamedTuple):
     placement: Placement
     reserved: int
     """Scratchpad bytes that its own weight and streamed input tiles cannot have."""
+    output_is_held: bool
+    """The whole output tile stays on chip until it is done: it drains behind the next tile."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,10 @@ def plan_depth_first(
             from_accumulator += moved
         else:
             taken += size[i + 1]
+        held_whole = in_accumulator[i + 1] or taken + size[i + 1] + block <= scratchpad
         region = Region(((0, shape.dims.N),), output.fresh_rows, output.fresh_columns)
-        stages.append(Stage(shape, region, Placement(staged[i], on_chip, not on_chip, resident), taken))
+        placement = Placement(staged[i], on_chip, not on_chip, resident)
+        stages.append(Stage(shape, region, placement, taken, on_chip or (last and held_whole)))
     return DepthFirstPlan(target, tuple(stages), from_dram, to_dram, from_accumulator, through)
 
 
@@ -196,8 +200,9 @@ def _widest(needed: Sequence[Interval], fresh: Sequence[Interval]) -> int:
 def depth_first_cost(plan: DepthFirstPlan, mappings: Sequence[Mapping]) -> DepthFirstCost:
     """Energy and latency of the chain with one mapping per stage (bounds: its largest tile).
 
-    Loading the array from the scratchpad is not hidden; loads from DRAM are hidden behind the
-    computation of a layer that streams them, not those of resident weights and copies.
+    Loading the array from the scratchpad is not hidden.  DRAM traffic is hidden behind the
+    computation of the layer that streams it; resident weights and copies are not, and outputs held
+    until their tile is done cost nothing (DeFiNES's latency without the final off-loading).
     """
     target = plan.target
     scratchpad, dram = target.scratchpad_bytes_per_cycle, target.bandwidth.dram_bytes
@@ -215,7 +220,11 @@ def depth_first_cost(plan: DepthFirstPlan, mappings: Sequence[Mapping]) -> Depth
         resident = stage.placement.weights_are_resident
         q = nest.quantities(target, "dosa", resident=resident)
         busy = q.compute_cycles + q.weight_loads * target.element_bytes / scratchpad
-        loads = sum(move.bytes for move in cost.moves if move.memory == "dram") / dram
+        streamed = sum(
+            move.bytes
+            for move in cost.moves
+            if move.memory == "dram" and not (stage.output_is_held and move.role == "O")
+        )
         once = q.weight_fills * target.element_bytes / dram if resident else 0.0
-        cycles += max(busy, loads - once) + once
+        cycles += max(busy, streamed / dram - once) + once
     return DepthFirstCost(energy, cycles)
