@@ -14,15 +14,16 @@ import onnx
 from converter.calibrate import Samples, calibration_ranges, load_samples, random_samples
 from converter.errors import UnsupportedError
 from converter.graph import Graph
+from converter.imported import strip_quantisation
 from converter.load import load_model
 from converter.lower import lower, unknown_operators, unsupported
 from converter.normalise import normalise
 from converter.plan import plan
 from converter.precision import to_float32
-from converter.program import program_of
+from converter.program import Program, program_of
 from converter.qdq import quantised_model
 from converter.quantise import quantise
-from converter.scales import stored_values
+from converter.scales import unknown_scales
 
 QuantizeMode = Literal["auto", "int8", "none"]
 Progress = Callable[[str], None]
@@ -78,6 +79,8 @@ def convert(
     progress(f"reading {path.name}")
     model = load_model(path, dims or {})
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    imported = strip_quantisation(str(path), model)
+    notes.extend(imported.notes)
     unknown = unknown_operators(model)
     if unknown:
         raise UnsupportedError(str(path), unknown)
@@ -90,23 +93,19 @@ def convert(
     problems = unsupported(program, steps)
     if problems:
         raise UnsupportedError(str(path), problems)
-    samples: Samples
-    if calibration is None:
-        beside = path.with_suffix(".calibration.npz")
-        calibration = beside if beside.is_file() else None
-    if calibration is None:
-        warnings.append(
-            "no calibration data: int8 ranges come from seeded random inputs; "
-            "accuracy on real data may be poor (give --calibration FILE.npz)"
+    known = {} if quantize == "int8" else imported.scales
+    missing = unknown_scales(program, steps, known)
+    if quantize == "none" and missing:
+        raise ModelError(
+            f"{path}: {len(missing)} values have no scale (first: {missing[0]}), so the model is not quantised; "
+            "use --quantize int8, or auto"
         )
-        samples = random_samples(program, seed)
-    elif isinstance(calibration, (str, Path)):
-        samples = load_samples(str(path), program, Path(calibration))
-    else:
-        samples = calibration
-    progress(f"calibrating on {len(samples)} samples")
-    ranges = calibration_ranges(str(path), float_model, samples, stored_values(program, steps))
-    quantisation = quantise(program, steps, ranges)
+    ranges: dict[str, tuple[float, float]] = {}
+    if missing:
+        samples = _samples(path, program, calibration, seed, warnings)
+        progress(f"calibrating on {len(samples)} samples")
+        ranges = calibration_ranges(str(path), float_model, samples, missing)
+    quantisation = quantise(program, steps, ranges, known)
     progress("lowering")
     graph = lower(path.stem, float_model, program, steps, quantisation, sha256)
     return Conversion(
@@ -116,3 +115,25 @@ def convert(
         tuple(notes),
         tuple(warnings),
     )
+
+
+def _samples(
+    path: Path,
+    program: Program,
+    calibration: str | Path | Samples | None,
+    seed: int,
+    warnings: list[str],
+) -> Samples:
+    """The calibration samples to use; random ones add a warning."""
+    if calibration is None:
+        beside = path.with_suffix(".calibration.npz")
+        calibration = beside if beside.is_file() else None
+    if calibration is None:
+        warnings.append(
+            "no calibration data: int8 ranges come from seeded random inputs; "
+            "accuracy on real data may be poor (give --calibration FILE.npz)"
+        )
+        return random_samples(program, seed)
+    if isinstance(calibration, (str, Path)):
+        return load_samples(str(path), program, Path(calibration))
+    return calibration

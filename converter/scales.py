@@ -23,6 +23,16 @@ def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
+def unknown_scales(program: Program, steps: Sequence[Step], known: Mapping[str, float]) -> tuple[str, ...]:
+    """Stored values whose scale neither `known` nor another value prescribes: to be calibrated."""
+    derived = set(known)
+    for step in steps:
+        follows = step.kind == "node" and keeps_scale(step.head)
+        if follows or (step.kind == "lookup" and linear_factor(program, step.nodes) is not None):
+            derived.update(step.head.outputs)
+    return tuple(value for value in stored_values(program, steps) if value not in derived)
+
+
 def symmetric_scale(low: float, high: float) -> float:
     """Scale that maps the larger bound to 127 (float32; 1 for an all-zero range)."""
     bound = np.float32(max(abs(low), abs(high)))
