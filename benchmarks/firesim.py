@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from benchmarks.dosa_format import DosaFormatError
 from benchmarks.firesim_rows import Floats, Measurements, read_measurements
-from benchmarks.fit_rtl import cross_validate, fit, scores
-from costmodel.rtl import calibration, cycles
+from benchmarks.fit_rtl import cross_validate, fit, predict, scores
+from costmodel.rtl import calibration
 
 
 def main(arguments: list[str]) -> int:
@@ -42,9 +42,9 @@ def main(arguments: list[str]) -> int:
     panels = [("train, layer shapes left out", train, left_out)]
     figures = {f"cv_{name}": scores(left_out, train.cycles)[name] for name in ("spearman", "mape")}
     fitted = fit(train)
-    _compare_with_committed(train, cycles(train.work, fitted))
+    _compare_with_committed(train, predict(train, fitted))
     if test is not None:
-        predicted = np.asarray(cycles(test.work, fitted))
+        predicted = predict(test, fitted)
         panels.append(("test, fitted on train", test, predicted))
         found = scores(predicted, test.cycles)
         figures |= {f"test_{name}": found[name] for name in ("spearman", "tau", "mape")}
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
 
 def _compare_with_committed(train: Measurements, predicted: Floats) -> None:
     """Say how far the coefficients in the repository are from a fresh fit."""
-    committed = np.asarray(cycles(train.work, calibration()[0]))
+    committed = predict(train, calibration()[0])
     apart = np.abs(np.log(committed / predicted)).max()
     print(f"committed coefficients: predictions within {100 * np.expm1(apart):.2g} % of a fresh fit\n")
 

@@ -52,12 +52,16 @@ def fit(data: Measurements) -> Coefficients:
     """Coefficients for these rows."""
 
     def residual(logarithms: Floats) -> Floats:
-        with np.errstate(over="ignore", under="ignore"):
-            predicted = cycles(data.work, _coefficients(logarithms))
-        return np.asarray(np.log(predicted / data.cycles))
+        return np.asarray(np.log(predict(data, _coefficients(logarithms)) / data.cycles))
 
     start = np.log([getattr(START, field.name) for field in fields(START)])
     return _coefficients(least_squares(residual, start, loss="soft_l1", f_scale=SCALE).x)
+
+
+def predict(data: Measurements, coefficients: Coefficients) -> Floats:
+    """Cycles of every row."""
+    with np.errstate(over="ignore", under="ignore"):  # a ratio beyond range is a rate of 0
+        return np.asarray(cycles(data.work, coefficients))
 
 
 def _coefficients(logarithms: Floats) -> Coefficients:
@@ -77,7 +81,7 @@ def cross_validate(data: Measurements, seed: int = 0) -> Floats:
     """Predictions for every row by a model that never saw its layer shape."""
     predicted = np.zeros(len(data.cycles))
     for left_out in folds(data, seed):
-        predicted[left_out] = cycles(data.take(left_out).work, fit(data.take(~left_out)))
+        predicted[left_out] = predict(data.take(left_out), fit(data.take(~left_out)))
     return predicted
 
 
