@@ -9,13 +9,14 @@ READY  := $(VENV)/.installed
 JOBS   ?= 2
 DEMO   := build/demo
 
-.PHONY: help setup demo test unit lint format clean
+.PHONY: help setup demo test unit lint format docs clean
 
 help:
 	@echo "make demo    ResNet-18 from ONNX to verified Gemmini C (sets up .venv first)"
 	@echo "make test    lint, types and every test (sets up .venv first)"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  let ruff rewrite the sources"
+	@echo "make docs    write the generated pages in docs/ again"
 	@echo "make clean   remove .venv, build and caches"
 
 setup: $(READY)
@@ -46,6 +47,10 @@ lint: $(READY)
 format: $(READY)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+# Pages that the code writes; the tests fail when they are out of date.
+docs: $(READY)
+	@$(BIN)/python -m costmodel.schedule_document > docs/schedule.schema.json
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info

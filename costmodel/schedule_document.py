@@ -6,6 +6,7 @@ elements, energies picojoules, latencies cycles, EDP microjoules x cycles.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -256,3 +257,12 @@ class ScheduleDocument(_Record):
     fusion: FusionRecord
     search: SearchRecord | None = None
     conversion: ConversionRecord = ConversionRecord()
+
+
+def json_schema() -> str:
+    """docs/schedule.schema.json; written by `make docs`."""
+    return json.dumps(ScheduleDocument.model_json_schema(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    print(json_schema(), end="")

@@ -82,6 +82,7 @@ def verification(document: ScheduleDocument, wrong: str | None = None) -> dict:
         "traffic_exact": wrong is None,
         "top1_agreement": 1.0,
         "sqnr_db": 38.25,
+        "error": None,
         "measured": {"dram_bytes": total, "instructions": 1234567},
         "predicted": {"dram_bytes": document.totals.dram_bytes},
         "layers": layers,
