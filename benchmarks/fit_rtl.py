@@ -109,6 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     coefficients = fit(data)
     left_out = scores(cross_validate(data), data.cycles)
+    analytical = scores(data.timeloop_cycles, data.cycles)
     content = {
         "fitted_by": "python -m benchmarks.fit_rtl",
         "coefficients": {name: float(f"{value:.6g}") for name, value in asdict(coefficients).items()},
@@ -116,6 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
             "rows": len(data.cycles),
             "shapes": len(set(data.shapes)),
             **{f"cv_{name}": round(value, 4) for name, value in left_out.items()},
+            **{f"analytical_{name}": round(value, 4) for name, value in analytical.items()},
         },
     }
     options.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

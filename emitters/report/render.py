@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from costmodel.rtl import validation_error
 from costmodel.schedule_document import ScheduleDocument
 from emitters.report import view
 from emitters.report.charts import roofline, search_curve
@@ -48,6 +49,7 @@ def render(
         fusion_graph=fusion_graph(document),
         arena=arena_map(document, memory_map) if memory_map else None,
         groups=view.group_rows(document),
+        latency_validation=validation_error(document.latency_model),
     )
 
 

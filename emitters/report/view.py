@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from costmodel.mapping import Level
+from costmodel.rtl import error_against_rtl
 from costmodel.schedule_document import LayerRecord, MappingRecord, ScheduleDocument
 from emitters.report.charts import bound_class, dram_bytes, layer_macs
 from emitters.report.text import count, edp, percent, picojoules, si
@@ -95,7 +96,11 @@ def summary(document: ScheduleDocument, verification: Mapping[str, Any] | None) 
     tiles = [
         Tile("Energy-delay product", edp(totals.edp_uj_cycles), "µJ × cycles"),
         Tile("Energy", picojoules(totals.energy_pj), "per inference, modelled"),
-        Tile("Latency", si(totals.latency_cycles), f"cycles, {document.latency_model} model"),
+        Tile(
+            "Latency",
+            si(totals.latency_cycles),
+            f"cycles, {document.latency_model} model ({error_against_rtl(document.latency_model)})",
+        ),
     ]
     if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
         tiles.append(

@@ -122,6 +122,7 @@ def _summary(result: CompileResult) -> dict[str, Any]:
 
 
 def _print(console: Console, result: CompileResult) -> None:
+    from costmodel.rtl import error_against_rtl
     from fadiff.commands.verify import print_verification
 
     document, totals = result.document, result.document.totals
@@ -137,7 +138,8 @@ def _print(console: Console, result: CompileResult) -> None:
             f"{100 * totals.gap:.2f} % below"
         )
     console.result(f"  energy      {totals.energy_pj * 1e-6:,.1f} uJ")
-    console.result(f"  latency     {totals.latency_cycles:,.0f} cycles")
+    error = error_against_rtl(document.latency_model)
+    console.result(f"  latency     {totals.latency_cycles:,.0f} cycles ({error})")
     console.result(f"  DRAM bytes  {totals.dram_bytes:,}")
     console.result(f"  layers      {len(document.layers)}, {fused} fused group{'s' if fused != 1 else ''}")
     if document.search:

@@ -91,7 +91,7 @@ def evaluate(
     if as_json:
         console.result(json.dumps(_summary(decision, cost), indent=2))
     else:
-        _print(console, decision, cost)
+        _print(console, decision, cost, model)
 
 
 def _from_json(path: Path, target: Target | None, profile: str | None) -> tuple[Schedule, LatencyModel]:
@@ -136,8 +136,10 @@ def _summary(schedule: Schedule, cost: NetworkCost) -> dict[str, object]:
     }
 
 
-def _print(console: Console, schedule: Schedule, cost: NetworkCost) -> None:
+def _print(console: Console, schedule: Schedule, cost: NetworkCost, model: LatencyModel) -> None:
     from rich.table import Table
+
+    from costmodel.rtl import error_against_rtl
 
     table = Table("layer", "limit", box=None)
     for heading in ("energy uJ", "cycles", "DRAM B"):
@@ -154,5 +156,6 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost) -> None:
     console.result(
         f"{schedule.graph.name} on {schedule.target.name}, profile {schedule.profile}: "
         f"{cost.energy_pj * 1e-6:,.1f} uJ x {cost.latency_cycles:,} cycles "
-        f"= {cost.edp_uj_cycles:.4e} uJ x cycles"
+        f"= {cost.edp_uj_cycles:.4e} uJ x cycles\n"
+        f"latency by the {model} model: {error_against_rtl(model)}"
     )

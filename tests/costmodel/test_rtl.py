@@ -21,6 +21,7 @@ from costmodel.rtl import (
     cache_use,
     calibration,
     cycles,
+    error_against_rtl,
     miss_rates,
     misses,
     pitch_lines,
@@ -215,5 +216,5 @@ def test_relaxed_gradients_are_finite_and_reach_every_tile():
 def test_rtl_names_what_binds_and_its_error():
     cost = layer_cost(conv(), _untiled(conv()), DEFAULT, latency="rtl")
     assert cost.bound in ("issue", "compute", "L3")
-    assert "%" in validation_error()
-    assert "FireSim" in validation_error()
+    assert "%" in error_against_rtl("rtl")
+    assert "FireSim" in validation_error("roofline")
