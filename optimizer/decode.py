@@ -221,7 +221,7 @@ class Decoder:
                 parts.append(self.problem.alone[(layer.name,)].choices[0])
                 continue
             i = self.encoding.network.node_of[layer.name]
-            front = Front(energy[0, i : i + 1], latency[0, i : i + 1], points[i])
+            front = Front(energy[0, i : i + 1], latency[0, i : i + 1], (points[i].mapping(0),))
             parts.append(Choice(FusionGroup((layer.name,)), ((layer.name, front),), (0,)))
         return tuple(parts)
 
@@ -293,5 +293,5 @@ class Decoder:
                 return None
             energy += float(costs.energy[0])
             latency += float(costs.latency[0])
-            fronts.append((name, Front(costs.energy, costs.latency, points)))
+            fronts.append((name, Front.of(points, costs)))
         return energy, latency, Choice(group, tuple(fronts), (0,) * len(fronts))

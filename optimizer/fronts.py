@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from costmodel.mapping import Mapping
 from optimizer.enumerate import Points, enumerate_space
 from optimizer.hull import lower_hull
-from optimizer.pricing import price
+from optimizer.pricing import Costs, price
 from optimizer.space import LayerSpace
 
 Floats = NDArray[np.float64]
@@ -22,14 +22,15 @@ class Front:
 
     energy: Floats
     latency: Floats
-    points: Points
+    mappings: tuple[Mapping, ...]
 
     def __len__(self) -> int:
         return len(self.energy)
 
-    def mapping(self, i: int) -> Mapping:
-        """The mapping of vertex `i`."""
-        return self.points.mapping(i)
+    @classmethod
+    def of(cls, points: Points, costs: Costs) -> Front:
+        """All points as they are."""
+        return cls(costs.energy, costs.latency, tuple(points.mapping(i) for i in range(len(points))))
 
 
 @dataclass
@@ -52,6 +53,17 @@ class FrontCache:
 
 def solve_front(space: LayerSpace, final: bool = False) -> Front:
     """Enumerate, price and keep the lower hull."""
+    fronts = [_solve(part, final) for part in space.by_lanes()]
+    if len(fronts) == 1:
+        return fronts[0]
+    energy = np.concatenate([front.energy for front in fronts])
+    latency = np.concatenate([front.latency for front in fronts])
+    mappings = [mapping for front in fronts for mapping in front.mappings]
+    hull = lower_hull(energy, latency)
+    return Front(energy[hull], latency[hull], tuple(mappings[i] for i in hull))
+
+
+def _solve(space: LayerSpace, final: bool) -> Front:
     points = enumerate_space(space)
     costs = price(points)
     allowed = np.arange(len(points))
@@ -64,7 +76,8 @@ def solve_front(space: LayerSpace, final: bool = False) -> Front:
         allowed = allowed[columns[allowed] == widest]
     energy, latency = costs.energy[allowed], costs.latency[allowed]
     hull = lower_hull(energy, latency)
-    return Front(energy[hull], latency[hull], points.select(allowed[hull]))
+    rows = allowed[hull]
+    return Front(energy[hull], latency[hull], tuple(points.mapping(int(i)) for i in rows))
 
 
 def minkowski(fronts: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, NDArray[np.int64]]:

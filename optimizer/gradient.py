@@ -126,9 +126,9 @@ def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
         optimizer.step()
         problem.steps += 1
         if step % 10 == 9:
-            feasible = float((penalty < 1e-6).float().mean())
+            feasible = float((penalty.detach() < 1e-6).float().mean())
             problem.say(f"gradient step {step + 1} of {effort.steps}: {feasible:.0%} of restarts feasible")
-            lowest = float(loss.min())
+            lowest = float(loss.detach().min())
             stale = 0 if lowest < best - 1e-3 else stale + 10
             best = min(best, lowest)
             if stale >= PATIENCE and f > HELD + 0.25:

@@ -41,7 +41,7 @@ class Choice:
     def mappings(self) -> dict[str, Mapping]:
         """Mapping of every tensor-core member."""
         return {
-            name: front.mapping(vertex)
+            name: front.mappings[vertex]
             for (name, front), vertex in zip(self.fronts, self.vertices, strict=True)
         }
 
@@ -311,21 +311,25 @@ class GroupSolver:
         """Cost with a scratchpad that holds everything: no mapping of the space is cheaper."""
         found = self._floors.get(space)
         if found is None:
-            b = space.bounds
-            n, p, q = best_inner(space, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
-            tile = {"K": b.K, "C": b.C, "R": b.R, "S": b.S, "N": b.N, "P": b.P, "Q": b.Q}
-            tile.update(k=space.block(b.K), n=n, p=p, q=q)
-            mapping = canonical_mapping(space, tile, L3_ORDERS["WS"])
-            cost = layer_cost(
-                space.shape,
-                mapping,
-                self.rules.target,
-                self.rules.profile,
-                region=space.region,
-                placement=space.placement,
-            )
-            found = self._floors[space] = cost.energy_pj, float(cost.latency_cycles)
+            costs = [self._ideal(part) for part in space.by_lanes()]
+            found = min(c[0] for c in costs), min(c[1] for c in costs)
+            self._floors[space] = found
         return found
+
+    def _ideal(self, space: LayerSpace) -> tuple[float, float]:
+        b = space.bounds
+        n, p, q = best_inner(space, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
+        tile = {"K": b.K, "C": b.C, "R": b.R, "S": b.S, "N": b.N, "P": b.P, "Q": b.Q}
+        tile.update(k=space.block(b.K), n=n, p=p, q=q)
+        cost = layer_cost(
+            space.shape,
+            canonical_mapping(space, tile, L3_ORDERS["WS"]),
+            self.rules.target,
+            self.rules.profile,
+            region=space.region,
+            placement=space.placement,
+        )
+        return cost.energy_pj, float(cost.latency_cycles)
 
 
 def group_runs(

@@ -6,7 +6,7 @@ tensors), so that layers with equal spaces are solved once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +22,8 @@ from optimizer import candidates
 from optimizer.candidates import Tiling
 
 Ints = NDArray[np.int64]
+MOST_LANES = 3
+"""Numbers of depthwise channels at once to try: all columns, half, a quarter."""
 Outline = tuple[tuple[int, int], ...]
 """Distinct extents of a dimension's regions with how often each occurs."""
 
@@ -51,6 +53,8 @@ class LayerSpace:
     placement: Placement = ALONE
     reserved: int = 0
     """Scratchpad rows (profile dosa: bytes) that the rest of the group occupies."""
+    lanes: int = 0
+    """Channels of a depthwise layer that run at once; 0: as many as the array has columns."""
 
     @classmethod
     def alone(cls, shape: LayerShape, rules: Rules) -> LayerSpace:
@@ -111,7 +115,22 @@ class LayerSpace:
     @cached_property
     def groups_at_once(self) -> int:
         """Tile extent of G: groups share no operand, so one array block of them at a time is never worse."""
-        return self.block(self.shape.dims.G) if self.shape.is_depthwise else 1
+        if not self.shape.is_depthwise:
+            return 1
+        return self.lanes or self.block(self.shape.dims.G)
+
+    def by_lanes(self) -> tuple[LayerSpace, ...]:
+        """This space for every number of depthwise channels at once worth trying.
+
+        In profile hw a block of g channels moves g * g weights per tap (zeros included): fewer
+        channels at once take more cycles and fewer bytes.
+        """
+        if self.lanes or not (self.shape.is_depthwise and self.rules.hw):
+            return (self,)
+        lanes = [self.groups_at_once]
+        while lanes[-1] > 1 and len(lanes) < MOST_LANES:
+            lanes.append(self.block(self.shape.dims.G, lanes[-1] // 2))
+        return tuple(replace(self, lanes=g) for g in lanes)
 
     def tiles(self, dim: Dim) -> tuple[int, ...]:
         """Scratchpad-tile extents worth trying, ascending."""

@@ -145,7 +145,7 @@ class _Dosa:
             i = self.network.node_of[layer.name]
             points = self.points[i]
             assert points is not None
-            front = Front(self.costs[i, :1], self.costs[i, 1:], points)
+            front = Front(self.costs[i, :1], self.costs[i, 1:], (points.mapping(0),))
             parts.append(Choice(FusionGroup((layer.name,)), ((layer.name, front),), (0,)))
         return tuple(parts)
 

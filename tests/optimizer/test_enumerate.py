@@ -1,0 +1,90 @@
+"""The enumerated front equals brute force over every tiling, spatial choice and loop order."""
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+
+from converter.dims import DIMS, Dims
+from costmodel.batch import MappingBatch, evaluate_batch
+from costmodel.mapping import STREAM_ORDER
+from costmodel.shape import LayerShape, whole
+from costmodel.target import Target
+from costmodel.tiling import Window
+from optimizer.fronts import solve_front
+from optimizer.space import LayerSpace, Rules
+
+CASES = {
+    "gemm": Dims(K=4, C=4, P=6),
+    "gemm-ragged": Dims(K=5, C=3, P=5),
+    "wide": Dims(K=8, C=2, P=4),
+    "conv": Dims(K=2, C=2, P=4, R=3),
+    "deep": Dims(K=2, C=8, P=3),
+    "depthwise": Dims(G=2, P=4, Q=2, R=3),
+    "batched": Dims(G=2, K=3, C=2, P=3),
+}
+
+
+def shape_of_case(dims):
+    windows = []
+    for out, taps in ((dims.P, dims.R), (dims.Q, dims.S)):
+        windows.append(Window(taps, 1, 1, taps // 2, out + taps - 1 - 2 * (taps // 2)))
+    return LayerShape(dims, *windows, is_depthwise=dims.K == dims.C == 1 and dims.G > 1, has_bias=False)
+
+
+def every_mapping(shape, side):
+    """All extents (not only candidates) x spatial factors x orders of the loops that exist."""
+    dims = shape.dims
+    column = "G" if shape.is_depthwise else "K"
+    looped = [d for d in DIMS if dims[d] > 1]
+    choices = []
+    for d in looped:
+        options = []
+        for l2 in range(1, dims[d] + 1):
+            for l1 in range(1, l2 + 1):
+                spatial = {1}
+                if d == column or (d == "C" and not shape.is_depthwise):
+                    spatial = set(range(1, min(side, l1) + 1))
+                options += [(l2, l1, s) for s in spatial]
+        choices.append(options)
+    tiles = np.array(list(product(*choices)), dtype=np.int64).reshape(-1, len(looped), 3)
+    rest = tuple(d for d in DIMS if d not in looped)
+    base = np.ones((len(tiles), 8), dtype=np.int64)
+    l2, l1, l0, rows, cols = (base.copy() for _ in range(5))
+    for i, d in enumerate(looped):
+        at = DIMS.index(d)
+        l2[:, at], l1[:, at], l0[:, at] = tiles[:, i, 0], tiles[:, i, 1], tiles[:, i, 2]
+        (cols if d == column else rows)[:, at] = tiles[:, i, 2]
+    orders = [(*rest, *p) for p in permutations(looped)]
+    # The accumulator level only has one order worth trying per position of the pixel loops; the
+    # canonical one and its reverse are enough to show it.
+    inner = (STREAM_ORDER, tuple(reversed(STREAM_ORDER)))
+    for o3, o2, o1 in product(orders, orders, inner):
+        yield MappingBatch(l2, l1, l0, rows, cols, np.zeros(len(tiles), dtype=np.int64), [(o3, o2, o1)])
+
+
+def tiny(profile):
+    spad = 96 if profile == "dosa" else 160
+    return Target(name="tiny", side=2, scratchpad_bytes=spad // 2, accumulator_bytes=64)
+
+
+@pytest.mark.parametrize("profile", ["dosa", "hw"])
+@pytest.mark.parametrize("case", CASES)
+def test_front_equals_brute_force(case, profile):
+    shape, target = shape_of_case(CASES[case]), tiny(profile)
+    front = solve_front(LayerSpace(shape, whole(shape.dims), Rules(target, profile, "ragged", False)))
+    assert len(front) > 0
+    slopes = [0.0, *np.geomspace(1e-2, 1e6, 17)]
+    least = np.full(len(slopes), np.inf)
+    edp = np.inf
+    for batch in every_mapping(shape, target.side):
+        cost = evaluate_batch(shape, batch, target, profile)
+        if not cost.fits.any():
+            continue
+        energy, latency = cost.energy_pj[cost.fits], cost.latency_cycles[cost.fits]
+        edp = min(edp, float((energy * latency).min()))
+        for i, slope in enumerate(slopes):
+            least[i] = min(least[i], float((energy + slope * latency).min()))
+    found = [float((front.energy + slope * front.latency).min()) for slope in slopes]
+    assert found == pytest.approx(list(least), rel=1e-12)
+    assert float((front.energy * front.latency).min()) == pytest.approx(edp, rel=1e-12)

@@ -1,0 +1,59 @@
+"""Closed-form prices equal the exact evaluator, and what is enumerated is legal."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costmodel.evaluate import layer_cost
+from costmodel.legality import occupancy
+from costmodel.shape import Region, whole
+from costmodel.target import load_target
+from costmodel.traffic import Placement
+from optimizer.enumerate import enumerate_space
+from optimizer.pricing import price
+from optimizer.space import LayerSpace, Rules
+from tests.costmodel.strategies import layer_shapes
+
+SMALL = load_target("gemmini-small")
+
+
+@st.composite
+def regions(draw, shape):
+    """Overlapping intervals along P and Q, as a group tile with halo makes them."""
+
+    def axis(bound):
+        step, halo = draw(st.integers(1, bound)), draw(st.integers(0, 2))
+        return tuple((max(0, a - halo), min(bound, a + step + halo)) for a in range(0, bound, step))
+
+    d = shape.dims
+    return Region(((0, d.N),), axis(d.P), axis(d.Q))
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+@pytest.mark.parametrize("tiling", ["ragged", "divisor"])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_prices_equal_the_exact_evaluator(profile, tiling, data):
+    shape = data.draw(layer_shapes())
+    rules = Rules(SMALL, profile, tiling, data.draw(st.booleans()))
+    space = LayerSpace(
+        shape,
+        data.draw(st.one_of(st.just(whole(shape.dims)), regions(shape))),
+        rules,
+        Placement(*(data.draw(st.booleans()) for _ in range(4))),
+        reserved=data.draw(st.sampled_from([0, 40])),
+    )
+    points = enumerate_space(space)
+    costs = price(points)
+    for i in data.draw(st.lists(st.integers(0, max(0, len(points) - 1)), max_size=6)):
+        if i >= len(points):
+            continue
+        mapping = points.mapping(i)
+        exact = layer_cost(shape, mapping, SMALL, profile, region=space.region, placement=space.placement)
+        assert costs.energy[i] == pytest.approx(exact.energy_pj, rel=1e-12)
+        assert costs.latency[i] == exact.latency_cycles
+        used = occupancy(shape, mapping, SMALL, profile, space.region)
+        weights = 0 if space.placement.weights_are_resident else used.weights
+        inputs = 0 if profile == "dosa" and space.placement.input_is_fused else used.inputs
+        assert weights + inputs + space.reserved <= space.scratchpad_limit
+        assert used.outputs <= SMALL.accumulator_rows
