@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -318,3 +319,11 @@ def test_a_program_runs_on_its_own(target: Target, tmp_path: Path) -> None:
     assert done.stdout == "same\n"
     assert done.returncode == 1
     assert f"scratchpad row {target.scratchpad_rows + target.side - 1} is beyond" in done.stderr
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the program checks x86-64 registers")
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-fno-plt"), ("-O2", "-Wl,-z,lazy")])
+def test_fences_written_as_assembly_keep_registers(flags: tuple[str, ...], tmp_path: Path) -> None:
+    build_program([PROGRAMS / "fence.c"], load_target("gemmini-default"), tmp_path / "fence", flags)
+    done = subprocess.run([tmp_path / "fence"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

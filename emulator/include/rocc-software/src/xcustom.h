@@ -51,26 +51,31 @@ void fadiff_configure_from_header(uint32_t dim, uint32_t bank_num, uint32_t bank
   { (rd) = fadiff_rocc((funct), (uint64_t)(rs1), 0); }
 
 /* Chipyard's gemmini.h writes fences and cycle reads as assembly: teach the assembler what they mean
- * here.  The trampolines keep every register, as the instructions they stand for would. */
+ * here.  The trampolines keep every register, as the instructions they stand for would; the calls go
+ * through the global offset table because lazy binding would not. */
 #if defined(__x86_64__)
 __asm__(".macro fence\n"
         "  leaq -128(%rsp), %rsp\n" /* step over the red zone */
-        "  call fadiff_fence_instruction@PLT\n"
+        "  call *fadiff_fence_instruction@GOTPCREL(%rip)\n"
         "  leaq 128(%rsp), %rsp\n"
         ".endm\n"
         ".macro rdcycle register\n"
         "  leaq -128(%rsp), %rsp\n"
         "  pushq %rax\n"
-        "  call fadiff_rdcycle_instruction@PLT\n"
+        "  call *fadiff_rdcycle_instruction@GOTPCREL(%rip)\n"
         "  xchgq %rax, (%rsp)\n"
         "  popq \\register\n"
         "  leaq 128(%rsp), %rsp\n"
         ".endm\n");
 #elif defined(__aarch64__)
 __asm__(".macro fence\n"
-        "  stp x29, x30, [sp, #-16]!\n"
-        "  bl fadiff_fence_instruction\n"
-        "  ldp x29, x30, [sp], #16\n"
+        "  stp x29, x30, [sp, #-32]!\n"
+        "  str x16, [sp, #16]\n"
+        "  adrp x16, :got:fadiff_fence_instruction\n"
+        "  ldr x16, [x16, :got_lo12:fadiff_fence_instruction]\n"
+        "  blr x16\n"
+        "  ldr x16, [sp, #16]\n"
+        "  ldp x29, x30, [sp], #32\n"
         ".endm\n");
 #endif
 
