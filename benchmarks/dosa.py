@@ -35,6 +35,9 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("benchmark-results"), help="folder for the figure")
     options = parser.parse_args(arguments)
+    if not options.reference.is_file():
+        print(f"{options.reference}: no such file", file=sys.stderr)
+        return 2
     energy: list[tuple[float, float]] = []
     cycles: list[tuple[float, float]] = []
     try:

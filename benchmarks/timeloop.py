@@ -7,6 +7,7 @@ import csv
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.agreement import kendall_tau, mean_relative_error, scatter
 from costmodel.target import Target, load_target
@@ -24,44 +25,60 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("benchmark-results"), help="folder for the figure")
     options = parser.parse_args(arguments)
-    with options.reference.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    equal = compared = failed = 0
-    errors: list[tuple[float, float]] = []
-    cycles: list[tuple[float, float]] = []
-    energy: list[tuple[float, float]] = []
-    for row in rows:
+    try:
+        with options.reference.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        print(f"{options.reference}: cannot read it: {error}", file=sys.stderr)
+        return 2
+    scores: list[RowScore] = []
+    for line, row in enumerate(rows, start=2):
         try:
-            counts = count(workload_of(row), levels_of(row))
+            scores.append(score(row))
         except (KeyError, ValueError) as error:
-            print(f"row {row.get('id', '?')}: cannot be scored: {error}", file=sys.stderr)
-            failed += 1
-            continue
-        for level, tensors in counts.by_level.items():
-            for tensor, ours in tensors.items():
-                for kind in KINDS:
-                    theirs = int(row[f"{level}_{TENSORS[tensor]}_{kind}_per_inst"])
-                    compared += 1
-                    equal += theirs == getattr(ours, kind)
-                    errors.append((getattr(ours, kind), theirs))
-        target, side_by_side = target_of(row["arch"])
-        cycles.append((latency(counts, target, side_by_side), int(row["cycles"])))
-        energy.append((picojoules(counts, target), float(row["energy_pJ"])))
-    if not compared:
-        print("no row could be scored", file=sys.stderr)
+            print(f"{options.reference}:{line}: cannot be scored: {error}", file=sys.stderr)
+    failed = len(rows) - len(scores)
+    counts = [pair for row_score in scores for pair in row_score.counts]
+    cycles = [row_score.cycles for row_score in scores]
+    energy = [row_score.energy for row_score in scores]
+    if not counts:
+        print(f"{options.reference}: no row could be scored", file=sys.stderr)
         return 1
+    equal = sum(ours == theirs for ours, theirs in counts)
     options.out.mkdir(parents=True, exist_ok=True)
     scatter(options.out / "timeloop.png", {"cycles": cycles, "energy (pJ)": energy}, "Timeloop", "FADiff")
-    print(f"{'rows':<28}{len(rows) - failed} of {len(rows)}")
-    print(f"{'counts equal':<28}{equal} of {compared}")
+    print(f"{'rows':<28}{len(scores)} of {len(rows)}")
+    print(f"{'counts equal':<28}{equal} of {len(counts)}")
     print(f"{'cycles equal':<28}{sum(a == b for a, b in cycles)} of {len(cycles)}")
     print(f"{'energy within 0.1 %':<28}{sum(abs(a / b - 1) <= 1e-3 for a, b in energy)} of {len(energy)}")
     print(
-        f"exact={equal / compared:.6f} mare={mean_relative_error(errors):.3e} "
+        f"exact={equal / len(counts):.6f} mare={mean_relative_error(counts):.3e} "
         f"tau_latency={kendall_tau(cycles):.6f} tau_energy={kendall_tau(energy):.6f} "
-        f"rows={len(rows) - failed} failed={failed}"
+        f"rows={len(scores)} failed={failed}"
     )
     return 1 if failed else 0
+
+
+class RowScore(NamedTuple):
+    """(ours, Timeloop's) of every access count, of cycles and of energy."""
+
+    counts: list[tuple[int, int]]
+    cycles: tuple[int, int]
+    energy: tuple[float, float]
+
+
+def score(row: Mapping[str, str]) -> RowScore:
+    """Count one mapping and pair it with what Timeloop found."""
+    counts = count(workload_of(row), levels_of(row))
+    target, is_flat = target_of(row["arch"])
+    pairs = [
+        (getattr(ours, kind), int(row[f"{level}_{TENSORS[tensor]}_{kind}_per_inst"]))
+        for level, tensors in counts.by_level.items()
+        for tensor, ours in tensors.items()
+        for kind in KINDS
+    ]
+    cycles = (latency(counts, target, is_flat), int(row["cycles"]))
+    return RowScore(pairs, cycles, (picojoules(counts, target), float(row["energy_pJ"])))
 
 
 def workload_of(row: Mapping[str, str]) -> Workload:

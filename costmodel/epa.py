@@ -97,7 +97,7 @@ def fit_curve(points: list[tuple[float, float]]) -> CapacityCurve:
         for size in (2, HIDDEN, HIDDEN, HIDDEN)
     ]
     line, weight, offset, output = free
-    optimizer = torch.optim.LBFGS(free, max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-14)
+    optimizer = torch.optim.LBFGS(free, max_iter=200, line_search_fn="strong_wolfe", tolerance_change=1e-14)
 
     def loss() -> torch.Tensor:
         optimizer.zero_grad()

@@ -38,7 +38,7 @@ def point_of(mappings_, orders=ORDERS, sigma=None, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_unfused_layer_equals_exact(profile, data):
     shape = data.draw(layer_shapes())
