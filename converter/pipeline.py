@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from converter.calibrate import Samples, calibration_ranges, load_samples, random_samples
-from converter.errors import UnsupportedError
+from converter.errors import ModelError, UnsupportedError
 from converter.graph import Graph
 from converter.imported import strip_quantisation
 from converter.load import load_model
