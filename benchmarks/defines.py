@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping as MappingABC
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from converter.dims import Dims
 from costmodel.depth_first import DepthFirstCost, Overlap, Stage, depth_first_cost, plan_depth_first
 from costmodel.mapping import Mapping
 from costmodel.shape import LayerShape
-from costmodel.target import Target, load_target
+from costmodel.target import Target
 from costmodel.tiling import Window
 from optimizer.enumerate import enumerate_space
 from optimizer.pricing import price
@@ -39,7 +40,6 @@ OVERLAP: dict[str, Overlap] = {
     "fused_fullcache": "full-cache",
     "fused_LBL_fulltile": "recompute",
 }
-PRESETS = {(32, 64, 512): "gemmini-large", (16, 8, 8): "gemmini-small"}
 _LAYER = re.compile(r"(conv|dw):N(\d+)-K(\d+)-C(\d+)-P(\d+)-Q(\d+)-R(\d+)-S(\d+)-stride(\d+)-pad0")
 Floats = NDArray[np.float64]
 
@@ -107,10 +107,9 @@ def evaluate_row(row: MappingABC[str, str]) -> Point:
 
 
 def _target(row: MappingABC[str, str]) -> Target:
-    size = (int(row["pe"]), int(row["l1_kb"]), int(row["l2_kb"]))
-    if size not in PRESETS:
-        raise ValueError(f"no target with {size[0]} x {size[0]} PEs, {size[1]} KB L1, {size[2]} KB L2")
-    return load_target(PRESETS[size])
+    """The row's architecture, with DOSA's energies for its capacities (as DeFiNES was given them)."""
+    side, l1, l2 = (int(row[column]) for column in ("pe", "l1_kb", "l2_kb"))
+    return Target(name=row["arch"], side=side, accumulator_bytes=l1 * 1024, scratchpad_bytes=l2 * 1024)
 
 
 def parse_layer(text: str) -> LayerShape:
@@ -187,16 +186,26 @@ def _plot(chains: MappingABC[tuple[str, str], list[Point]], path: Path) -> None:
     from matplotlib import pyplot
 
     chosen = sorted(chains.items(), key=lambda item: (item[0][1], item[0][0]))
-    figure, axes = pyplot.subplots(len(chosen), 2, figsize=(11, 1.6 * len(chosen)), squeeze=False)
-    for row, ((chain, arch), points) in zip(axes, chosen, strict=True):
-        points = sorted(points, key=lambda p: (p.mode, p.tile[0] * p.tile[1]))
+    height = -(-len(chosen) // 2)
+    figure, axes = pyplot.subplots(height, 4, figsize=(18, 1.7 * height), squeeze=False)
+    cells = iter(axes.reshape(-1, 2))
+    for ((chain, arch), unsorted), row in zip(chosen, cells, strict=False):
+        points = sorted(unsorted, key=lambda p: (p.mode, p.tile[0] * p.tile[1]))
         for ax, (name, (reference, ours)) in zip(row, _columns(points).items(), strict=True):
             for values, style, label in ((reference, "o", "DeFiNES"), (ours, "-", "FADiff")):
                 ax.plot((values - values.mean()) / (values.std() or 1), style, label=label, markersize=3)
-            ax.set_title(f"{chain} {arch}: {name} (Z-score)", fontsize=7)
+            for at, (before, after) in enumerate(pairwise(points)):
+                if before.mode != after.mode:
+                    ax.axvline(at + 0.5, color="grey", linewidth=0.5)
+            modes = " | ".join(dict.fromkeys(p.mode.removeprefix("fused_") for p in points))
+            ax.set_title(f"{chain} {arch}: {name} ({modes})", fontsize=6)
             ax.tick_params(labelsize=6)
+    for row in cells:
+        for ax in row:
+            ax.axis("off")
     axes[0][0].legend(fontsize=6)
-    figure.tight_layout()
+    figure.suptitle("Z-scores over tile sizes (small to large in each mode)", fontsize=9)
+    figure.tight_layout(rect=(0, 0, 1, 0.985))
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     print(f"wrote {path}")
