@@ -21,6 +21,7 @@ from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS, STATIONARY
 from optimizer.space import Ints, LayerSpace, tile_count
 
 Columns = dict[str, Ints]
+_CHUNK = 256
 _PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
 
 
@@ -68,10 +69,8 @@ def canonical_mapping(space: LayerSpace, t: dict[str, int], order_l3: Order) -> 
 
 def enumerate_space(space: LayerSpace) -> Points:
     """All undominated canonical mappings of `space`; empty if nothing fits."""
-    blocks = [
-        _combine(space, pixels, covers)
-        for pixels, covers in ((_class_a(space), True), (_class_b(space), False))
-    ]
+    grid = _pixel_grid(space)
+    blocks = [_combine(space, _class_a(grid), True), _combine(space, _class_b(space, grid), False)]
     tile = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
     order = np.repeat(np.arange(len(STATIONARY)), len(tile["K"]))
     return Points(space, {name: np.tile(c, len(STATIONARY)) for name, c in tile.items()}, order)
@@ -98,18 +97,17 @@ def _pixel_grid(space: LayerSpace) -> Columns:
     return grid
 
 
-def _class_a(space: LayerSpace) -> Columns:
+def _class_a(grid: Columns) -> Columns:
     """Accumulator tile = scratchpad tile: pixel extents worth combining with K and C."""
-    grid = _pixel_grid(space)
-    grid.update(n=grid["N"], p=grid["P"], q=grid["Q"])
+    grid = {**grid, "n": grid["N"], "p": grid["P"], "q": grid["Q"]}
     grid["area"] = grid["N"] * grid["P"] * grid["Q"]
     keep = _undominated(grid, ("foot", "tiles", "volume", "area"))
     return {name: column[keep] for name, column in grid.items()}
 
 
-def _class_b(space: LayerSpace) -> Columns:
+def _class_b(space: LayerSpace, grid: Columns) -> Columns:
     """One column block by the pixels that make the fewest accumulator tiles."""
-    grid = _pixel_grid(space)
+    grid = dict(grid)
     stacked = np.stack([grid[d] for d in _PIXELS], axis=1)
     shapes, inverse = np.unique(stacked, axis=0, return_inverse=True)
     limit = space.accumulator_limit(split=True)
@@ -196,9 +194,16 @@ def _undominated(grid: Columns, features: tuple[str, ...]) -> Ints:
         values = np.stack([grid[f][rows] for f in features], axis=1)
         order = np.lexsort(values.T[::-1])
         rows, values = rows[order], values[order]
+        # In lexical order only an earlier row can beat a later one.
         alive = np.ones(len(rows), dtype=bool)
-        for i in range(len(rows)):
-            if alive[i]:
-                alive[i + 1 :] &= (values[i + 1 :] < values[i]).any(axis=1)
+        for start in range(0, len(rows), _CHUNK):
+            chunk = values[start : start + _CHUNK]
+            ahead = values[: start + len(chunk)][alive[: start + len(chunk)]]
+            index = np.flatnonzero(alive[: start + len(chunk)])
+            beaten = np.ones((len(chunk), len(ahead)), dtype=bool)
+            for f in range(values.shape[1]):
+                beaten &= ahead[None, :, f] <= chunk[:, None, f]
+            beaten &= index[None, :] < np.arange(start, start + len(chunk))[:, None]
+            alive[start : start + len(chunk)] = ~beaten.any(axis=1)
         kept.append(rows[alive])
     return np.concatenate(kept)

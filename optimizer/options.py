@@ -30,6 +30,10 @@ from optimizer.orders import L3_ORDERS
 from optimizer.space import LayerSpace, Rules
 
 
+MOST_SUBSETS = 4
+"""Members up to which every set of resident weights is tried."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """One way to run one group: the group as scheduled and its members' mappings."""
@@ -214,29 +218,26 @@ class GroupSolver:
         ]
         floor = {m.name: (self._floor(m.streamed), self._floor(m.resident)) for m in members}
         sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
-        for count in range(len(sizes) + 1):
-            for names in combinations(sizes, count):
-                reserved = sum(sizes[name] for name in names)
-                if reserved + max(live.values()) > limit:
-                    continue
-                costs = [floor[m.name][m.name in names] for m in members]
-                spaces = tuple(
-                    (
-                        m.name,
-                        replace(
-                            m.resident if m.name in names else m.streamed, reserved=reserved + live[m.name]
-                        ),
-                    )
-                    for m in members
+        for names in resident_sets(sizes):
+            reserved = sum(sizes[name] for name in names)
+            if reserved + max(live.values()) > limit:
+                continue
+            costs = [floor[m.name][m.name in names] for m in members]
+            spaces = tuple(
+                (
+                    m.name,
+                    replace(m.resident if m.name in names else m.streamed, reserved=reserved + live[m.name]),
                 )
-                yield Option(
-                    replace(run, resident_weights=frozenset(names)),
-                    plan,
-                    spaces,
-                    host,
-                    host[0] + sum(c[0] for c in costs),
-                    host[1] + sum(c[1] for c in costs),
-                )
+                for m in members
+            )
+            yield Option(
+                replace(run, resident_weights=frozenset(names)),
+                plan,
+                spaces,
+                host,
+                host[0] + sum(c[0] for c in costs),
+                host[1] + sum(c[1] for c in costs),
+            )
 
     def _may_stay(self, member: _Member) -> bool:
         """Constant weights that streaming would load more than once."""
@@ -330,6 +331,17 @@ class GroupSolver:
             placement=space.placement,
         )
         return cost.energy_pj, float(cost.latency_cycles)
+
+
+def resident_sets(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:
+    """Sets of weights to keep, fewest first: all subsets of up to four, else the lightest ones."""
+    if len(sizes) <= MOST_SUBSETS:
+        for count in range(len(sizes) + 1):
+            yield from combinations(sizes, count)
+        return
+    lightest = sorted(sizes, key=lambda name: sizes[name])
+    for count in range(len(sizes) + 1):
+        yield tuple(lightest[:count])
 
 
 def group_runs(
