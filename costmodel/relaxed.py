@@ -144,10 +144,13 @@ class RelaxedModel:
             return torch.tensor(list(values), dtype=dtype)
 
         self.bounds = torch.tensor([list(shape.dims) for shape in shapes], dtype=dtype)
+        self.columns = self.bounds.unbind(-1)
         self.repeat = column([node.repeat for node in nodes])
         self.needed = column([node.output_needed for node in nodes])
         self.depthwise = column([shape.is_depthwise for shape in shapes])
         self.bias = column([shape.has_bias for shape in shapes])
+        self.any_depthwise = any(shape.is_depthwise for shape in shapes)
+        self.any_bias = any(shape.has_bias for shape in shapes)
         self.axes = [
             _Axis([s.height for s in shapes], [s.dims.P for s in shapes], P, R, self.hw, dtype),
             _Axis([s.width for s in shapes], [s.dims.Q for s in shapes], Q, S, self.hw, dtype),

@@ -32,6 +32,9 @@ class Terms:
 
     def __init__(self, model: RelaxedModel, point: RelaxedPoint) -> None:
         self.model, self.point = model, point
+        # Unbound once: every separate selection would cost a full-size gradient.
+        self.l2, self.l1, self.l0 = (t.unbind(-1) for t in (point.l2, point.l1, point.l0))
+        self.rows, self.cols = point.rows.unbind(-1), point.cols.unbind(-1)
         self._trips()
         self._fusion()
         self._fetches()
@@ -53,6 +56,7 @@ class Terms:
         self.n3 = self.full[0]
         self.n2 = exact(n2, bound / p.l1)
         self.n1 = exact(n1, bound / p.l0)
+        self.count3, self.count2, self.count1 = (n.unbind(-1) for n in (self.n3, self.n2, self.n1))
 
     # -- fusion ----------------------------------------------------------------------------------
     def _fusion(self) -> None:
@@ -61,7 +65,7 @@ class Terms:
         batch = p.l2.shape[0]
         zero = p.l2.new_zeros(batch, m.n_layers)
         self.rho_p = self.rho_q = zero + 1
-        self.tiles_p, self.tiles_q = self.n3[..., P], self.n3[..., Q]
+        self.tiles_p, self.tiles_q = self.count3[P], self.count3[Q]
         self.fused = bool(m.edges) and p.sigma is not None
         if p.sigma is None or not self.fused:
             self.into, self.member, self.copied, self.written = zero, zero, zero, zero + 1
@@ -79,8 +83,8 @@ class Terms:
             return
         rho, tiles = [], []
         for axis, own in zip(m.axes, (self.tiles_p, self.tiles_q), strict=True):
-            n = self.n3[..., axis.outputs]
-            rows = axis.hull(p.l2[..., axis.outputs], n)
+            n = self.count3[axis.outputs]
+            rows = axis.hull(self.l2[axis.outputs], n)
             ratio = torch.maximum(rows / axis.size, torch.ones_like(rows))[:, m.readers] - 1
             rho.append(1 + (out * ratio).amax(dim=-1) * (m.halo == "recompute"))
             theirs = (out * (n[:, m.readers] - own.unsqueeze(-1))).sum(dim=-1)
@@ -112,12 +116,13 @@ class Terms:
         self.fetch_w0 = times("weight_loads").sum(dim=0)
         self.gate3 = gate[..., 16:]
         self.gate2 = gate[..., 8:16]
+        self.once3 = (1 - self.gate3).unbind(-1)
 
     def outer_trips(self) -> Tensor:
         """DRAM trips, with the group's tile count along the image axes of fused layers."""
         if not self.fused or self.model.paper:
             return self.n3
-        n3 = list(self.n3.unbind(-1))
+        n3 = list(self.count3)
         n3[P], n3[Q] = self.tiles_p, self.tiles_q
         return torch.stack(n3, dim=-1)
 
@@ -132,15 +137,15 @@ class Terms:
 
     def _slide(self, gate: Tensor) -> Tensor:
         """Share of the input fetched anew when the innermost relevant loop keeps halos, [O, B, L]."""
-        m, p = self.model, self.point
+        m = self.model
         relevant = m.relevant["I"][:, 16:] * gate[..., m.loops[:, 16:]]
         before = torch.cumprod(1 - relevant, dim=-1)
         innermost = relevant * torch.cat([torch.ones_like(before[..., :1]), before[..., :-1]], dim=-1)
-        fresh = [torch.ones_like(self.n3[..., P])] * 8
+        fresh = [torch.ones_like(self.count3[P])] * 8
         for axis, box in zip(m.axes, self._boxes(), strict=True):
             for d, step in ((axis.outputs, axis.stride), (axis.taps, axis.dilation)):
-                n = self.n3[..., d]
-                fresh[d] = (box + (n - 1) * torch.minimum(box, step * p.l2[..., d])) / (n * box)
+                n = self.count3[d]
+                fresh[d] = (box + (n - 1) * torch.minimum(box, step * self.l2[d])) / (n * box)
         ratio = torch.stack(fresh, dim=-1)[..., m.loops[:, 16:] % 8]
         return (1 + (innermost * (ratio - 1)).sum(dim=-1)).permute(2, 0, 1)
 
@@ -174,29 +179,29 @@ class Terms:
     def _quantities(self) -> Quantities:
         """costmodel.nest.Nest.quantities with real numbers."""
         m = self.model
-        b = m.bounds
-        stored = b[:, G] * b[:, K] * b[:, N] * b[:, P] * b[:, Q]
+        b = m.columns
+        stored = b[G] * b[K] * b[N] * b[P] * b[Q]
         recomputed = self.rho_p * self.rho_q
-        weights = b[:, G] * b[:, K] * b[:, C] * b[:, R] * b[:, S]
-        pixels = b[:, N] * b[:, P] * b[:, Q] * recomputed
+        weights = b[G] * b[K] * b[C] * b[R] * b[S]
+        pixels = b[N] * b[P] * b[Q] * recomputed
         macs = weights * pixels
-        if m.hw:
+        if m.hw and m.any_depthwise:
             weights = weights + m.depthwise * (self._diagonal() - weights)
         outputs = stored * recomputed
-        steps = self.n1[..., C] * self.n1[..., R] * self.n1[..., S]
+        steps = self.count1[C] * self.count1[R] * self.count1[S]
         rows, columns = self._input_rows()
         return Quantities(
             macs=macs,
-            compute_cycles=self.n1[..., G] * self.n1[..., K] * steps * pixels,
+            compute_cycles=self.count1[G] * self.count1[K] * steps * pixels,
             outputs=outputs,
             stored=stored,
             updates=outputs * steps,
             spills=outputs * (self.fetch_o - 1),
             weight_fills=weights * self.fetch_w,
             weight_loads=weights * self.fetch_w0,
-            input_fills=b[:, G] * b[:, N] * b[:, C] * rows * columns * self.fetch_i,
-            input_reads=macs / b[:, K] * self.n1[..., K],
-            bias_words=m.bias * self._bias(pixels) if m.hw else 0,
+            input_fills=b[G] * b[N] * b[C] * rows * columns * self.fetch_i,
+            input_reads=macs / b[K] * self.count1[K],
+            bias_words=m.bias * self._bias(pixels) if m.hw and m.any_bias else 0,
         )
 
     def _latency(self, cycles: Tensor, memory: Mapping[Memory, Tensor], softness: float | None) -> Tensor:
@@ -213,18 +218,18 @@ class Terms:
 
     def _input_rows(self) -> tuple[Tensor, Tensor]:
         """Input rows and columns fetched in one pass over all scratchpad tiles."""
-        m, p = self.model, self.point
+        m = self.model
         result = []
         recomputed = ((self.rho_p, self.tiles_p), (self.rho_q, self.tiles_q))
         for index, (axis, (rho, tiles)) in enumerate(zip(m.axes, recomputed, strict=True)):
-            bound, taps = m.bounds[:, axis.outputs], self.n3[..., axis.taps]
+            bound, taps = m.columns[axis.outputs], self.count3[axis.taps]
             rows = axis.rows(bound * rho, tiles, taps)
             if m.hw:
-                own = axis.rows(bound, self.n3[..., axis.outputs], taps).detach()
-                clipped = axis.clipping(p.l2[..., axis.outputs], p.l2[..., axis.taps], own)
+                own = axis.rows(bound, self.count3[axis.outputs], taps).detach()
+                clipped = axis.clipping(self.l2[axis.outputs], self.l2[axis.taps], own)
                 if self.fused and not m.paper:
                     with torch.no_grad():
-                        chained = m.chained[index](p.l2[..., axis.outputs][:, m.sink])
+                        chained = m.chained[index](self.l2[axis.outputs][:, m.sink])
                         chained = torch.cat([chained, torch.zeros_like(chained[:, :1])], dim=1)[
                             :, m.out_edges
                         ]
@@ -238,11 +243,10 @@ class Terms:
 
     def pieces(self, d: int) -> tuple[Tensor, Tensor]:
         """Extents of the accumulator tiles of one dimension with how often each occurs, [B, L, 4]."""
-        p = self.point
-        l2, l1, n3 = p.l2[..., d], p.l1[..., d], self.n3[..., d]
+        l2, l1, n3 = self.l2[d], self.l1[d], self.count3[d]
         extents: list[Tensor] = []
         times: list[Tensor] = []
-        for piece, count in ((l2, n3 - 1), (self.model.bounds[:, d] - (n3 - 1) * l2, torch.ones_like(n3))):
+        for piece, count in ((l2, n3 - 1), (self.model.columns[d] - (n3 - 1) * l2, torch.ones_like(n3))):
             n = ceil(piece / l1)
             extents += [l1, piece - (n - 1) * l1]
             times += [count * (n - 1), count]
@@ -251,8 +255,8 @@ class Terms:
     def _bias(self, pixels: Tensor) -> Tensor:
         """Words read to initialise accumulator tiles: one per column and `side` rows."""
         m = self.model
-        channels = m.bounds[:, G] * m.bounds[:, K]
-        tiles = self.n2[..., N] * self.n2[..., P] * self.n2[..., Q]
+        channels = m.columns[G] * m.columns[K]
+        tiles = self.count2[N] * self.count2[P] * self.count2[Q]
         smooth = torch.maximum(tiles, pixels / m.target.side)
         with torch.no_grad():
             (n, n_t), (p, p_t), (q, q_t) = (self.pieces(d) for d in (N, P, Q))
@@ -265,22 +269,22 @@ class Terms:
 
     def _diagonal(self) -> Tensor:
         """Weights of a depthwise layer's block-diagonal tiles, zeros included."""
-        m, p = self.model, self.point
-        b = m.bounds
-        block = p.l0[..., G]
+        m = self.model
+        b = m.columns
+        block = self.l0[G]
         with torch.no_grad():
             extent, times = self.pieces(G)
             size = block.unsqueeze(-1)
             whole = torch.floor(extent / size + 1e-4)
             squares = (times * (whole * size.square() + (extent - whole * size).square())).sum(dim=-1)
-        return b[:, R] * b[:, S] * exact(squares, b[:, G] * block)
+        return b[R] * b[S] * exact(squares, b[G] * block)
 
     # -- penalties -------------------------------------------------------------------------------
     def _penalties(self) -> dict[str, Tensor]:
         m, p = self.model, self.point
         side = m.target.side
-        mapping = _over(p.l2 / m.bounds) + _over(p.l1 / p.l2) + _over(p.l0 / p.l1)
-        mapping = mapping + _over(p.rows * p.cols / p.l0) + _over(1 / p.l0)
+        nesting = [p.l2 / m.bounds, p.l1 / p.l2, p.l0 / p.l1, p.rows * p.cols / p.l0, 1 / p.l0]
+        mapping = _over(torch.cat(nesting, dim=-1))
         array = _over(p.rows.prod(dim=-1) / side) + _over(p.cols.prod(dim=-1) / side)
         penalties = {"mapping": mapping.sum(dim=(-1, -2)), "array": array.sum(dim=-1)}
         weights, inputs, outputs, spad, acc = self._occupancy()
@@ -302,18 +306,17 @@ class Terms:
         return penalties
 
     def _boxes(self) -> Sequence[Tensor]:
-        p = self.point
-        return [axis.box(p.l2[..., axis.outputs], p.l2[..., axis.taps]) for axis in self.model.axes]
+        return [axis.box(self.l2[axis.outputs], self.l2[axis.taps]) for axis in self.model.axes]
 
     def _occupancy(self) -> tuple[Tensor, Tensor, Tensor, float, float]:
         """Scratchpad space of the W and I tile, accumulator space of the O tile, both capacities."""
         m, p = self.model, self.point
         t = m.target
-        l2, l1 = p.l2, p.l1
+        l2, l1, cols, rows = self.l2, self.l1, self.cols, self.rows
         h, w = self._boxes()
-        w_tile = l2[..., G] * l2[..., K] * l2[..., C] * l2[..., R] * l2[..., S]
-        i_tile = l2[..., G] * l2[..., N] * l2[..., C] * h * w
-        o_tile = l1[..., G] * l1[..., N] * l1[..., K] * l1[..., P] * l1[..., Q]
+        w_tile = l2[G] * l2[K] * l2[C] * l2[R] * l2[S]
+        i_tile = l2[G] * l2[N] * l2[C] * h * w
+        o_tile = l1[G] * l1[N] * l1[K] * l1[P] * l1[Q]
         if not m.hw:
             words = o_tile / p.cols.prod(dim=-1)
             depth = t.accumulator_bytes // t.accumulator_bytes_per_word // t.side
@@ -323,17 +326,17 @@ class Terms:
             ratio = extent / width
             return exact(ceil(ratio), ratio) / extent
 
-        k2 = blocks(l2[..., K], p.cols[..., K])
-        k1 = blocks(l1[..., K], p.cols[..., K]) * blocks(l1[..., G], p.cols[..., G])
-        c2 = blocks(l2[..., C], p.rows[..., C]) * blocks(l2[..., G], p.cols[..., G])
+        k2 = blocks(l2[K], cols[K])
+        k1 = blocks(l1[K], cols[K]) * blocks(l1[G], cols[G])
+        c2 = blocks(l2[C], rows[C]) * blocks(l2[G], cols[G])
         # A group of tiles is fetched in one run: its own loops over N, P, Q do not double-buffer.
         alone = 1 - self.member if self.fused and not m.paper else torch.ones_like(h)
-        g3, g2 = self.gate3, self.gate2
-        weight_loops = torch.prod(1 - g3[..., [G, K, C, R, S]], dim=-1)
-        image = torch.prod(1 - g3[..., [N, P, Q]] * alone.unsqueeze(-1), dim=-1)
-        input_loops = torch.prod(1 - g3[..., [G, C, R, S]], dim=-1) * image
-        output_loops = torch.prod(1 - g3[..., [G, K]], dim=-1) * image
-        output_loops = output_loops * torch.prod(1 - g2[..., [G, N, K, P, Q]], dim=-1)
+        g3, once, within = self.gate3.unbind(-1), self.once3, (1 - self.gate2).unbind(-1)
+        kernel = once[G] * once[C] * once[R] * once[S]
+        image = (1 - g3[N] * alone) * (1 - g3[P] * alone) * (1 - g3[Q] * alone)
+        weight_loops, input_loops = kernel * once[K], kernel * image
+        output_loops = once[G] * once[K] * image
+        output_loops = output_loops * within[G] * within[N] * within[K] * within[P] * within[Q]
         return (
             w_tile * k2 * (2 - weight_loops),
             i_tile * c2 * (2 - input_loops),
@@ -349,10 +352,9 @@ class Terms:
             return torch.zeros_like(weights)
         sigma = p.sigma
         assert sigma is not None
-        if m.paper:
-            held = weights + inputs
-        else:
-            held = weights * torch.prod(1 - self.gate3[..., [G, K, C, R, S]], dim=-1)
+        once = self.once3
+        whole = once[G] * once[K] * once[C] * once[R] * once[S]
+        held = weights + inputs if m.paper else weights * whole
         up = down = torch.zeros_like(held)
         for _ in range(3):
             up, down = (
@@ -369,21 +371,21 @@ class Terms:
 
     def _intermediates(self) -> Tensor:
         """Elements of the region that one group tile needs of each fused tensor, [B, E]."""
-        m, p = self.model, self.point
-        b = m.bounds
-        channels = b[m.source, G] * b[m.source, K]
-        size = channels * p.l2[..., N][:, m.sink]
+        m = self.model
+        b = m.columns
+        channels = (b[G] * b[K])[m.source]
+        size = channels * self.l2[N][:, m.sink]
         for axis in m.axes:
-            box = axis.box(p.l2[..., axis.outputs], axis.kernel)[:, m.sink]
+            box = axis.box(self.l2[axis.outputs], axis.kernel)[:, m.sink]
             size = size * torch.minimum(box, axis.size[m.sink])
         return size
 
     def _misalignment(self) -> Tensor:
         """Producer tile against the consumer's input box along N, P, Q, in logs, [B, E]."""
-        m, p = self.model, self.point
-        total = torch.log(p.l2[..., N][:, m.source] / p.l2[..., N][:, m.sink]).square()
+        m = self.model
+        total = torch.log(self.l2[N][:, m.source] / self.l2[N][:, m.sink]).square()
         for axis in m.axes:
-            box = axis.box(p.l2[..., axis.outputs], axis.kernel)[:, m.sink]
+            box = axis.box(self.l2[axis.outputs], axis.kernel)[:, m.sink]
             need = torch.minimum(box, axis.size[m.sink])
-            total = total + torch.log(p.l2[..., axis.outputs][:, m.source] / need).square()
+            total = total + torch.log(self.l2[axis.outputs][:, m.source] / need).square()
         return total
