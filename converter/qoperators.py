@@ -162,6 +162,10 @@ _REWRITES: Mapping[tuple[str, str], Callable[[_Rewriter, NodeProto], None]] = {
 }
 
 
+#: What `expand_integer_operators` understands, for the documentation.
+INTEGER_OPERATORS = tuple(f"{domain}.{op}" if domain else op for domain, op in sorted(_REWRITES))
+
+
 def expand_integer_operators(model: onnx.ModelProto) -> tuple[str, ...]:
     """Rewrite integer operators in place; the names of those that were dynamically quantised."""
     graph = model.graph

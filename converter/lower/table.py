@@ -155,6 +155,10 @@ OPERATORS: tuple[Operator, ...] = (
 )
 
 
+#: Constraints that every operator obeys.
+FOR_ALL: tuple[Constraint, ...] = (limits.static_shape, limits.not_empty)
+
+
 def find(node: Node) -> Operator | None:
     """The entry with the highest `since` that the node's opset reaches, None when unknown."""
     entries = [e for e in OPERATORS if (e.domain, e.op) == (node.domain, node.op) and e.since <= node.version]
@@ -199,7 +203,7 @@ def problem(program: Program, step: Step) -> Unsupported | None:
     entry = find(node)
     if entry is None:
         return Unsupported(node.name, node.op, node.domain, "unknown operator", _remedy(node))
-    for constraint in (limits.static_shape, limits.not_empty, *entry.constraints):
+    for constraint in (*FOR_ALL, *entry.constraints):
         reason = constraint(program, node)
         if reason is not None:
             return Unsupported(node.name, node.op, node.domain, reason)
