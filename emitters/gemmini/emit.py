@@ -68,7 +68,7 @@ def firmware_files(
         "used": printer.used,
         "used_host": printer.used_host,
         "functions": functions,
-        "needs_row_packing": any(m.rows.S > 1 for m in schedule.mappings.values()),
+        "needs_row_packing": any(layer.form.repeats > 1 for layer in plan.layers.values()),
         "needs_full_width": bool(memory.psums),
         "inputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.inputs],
         "outputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.outputs],

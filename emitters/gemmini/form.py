@@ -7,7 +7,7 @@ innermost at L1 join the stream, which fills whole instructions and leaves order
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from converter.dims import RELEVANT, Dim, Dims
 from converter.graph import TensorCoreLayer
@@ -33,6 +33,11 @@ class Axis:
         return len(touched) < max(touched) + 1
 
 
+def without_row_packing(mapping: Mapping) -> Mapping:
+    """The same tiles and orders, one kernel tap per array block."""
+    return replace(mapping, rows=mapping.rows.replace({"S": 1}), tile_l0=mapping.tile_l0.replace({"S": 1}))
+
+
 @dataclass(frozen=True)
 class Form:
     """What the printer needs of a layer.  Strides and offsets are in elements.
@@ -45,6 +50,8 @@ class Form:
     mapping: Mapping
     dims: Dims
     depthwise: bool
+    transposed: bool
+    """The stationary operand is contiguous along its input channels: the array transposes it."""
     y: Axis
     x: Axis
     skip: tuple[int, int]
@@ -55,7 +62,7 @@ class Form:
     input_strides: tuple[int, int, int, int]
     """Of G, N, y, x; channels are contiguous."""
     weight_strides: tuple[int, int, int, int]
-    """Of G, R, S, C; output channels are contiguous."""
+    """Of G, R, S and C (transposed: K); along the other channels it is contiguous."""
     output_strides: tuple[int, int, int, int]
     """Of G, N, P, Q; channels are contiguous."""
     depth: int
@@ -86,18 +93,20 @@ def form_of(layer: TensorCoreLayer, mapping: Mapping, side: int) -> Form:
     x, skip_x, start_x = _axis(layer, 1)
     g, n, h, w, _ = layer.input.strides
     weight = layer.weight.strides
+    transposed = layer.dims.K > 1 and weight[4] != 1
     return Form(
         layer=layer,
         mapping=_widen_stream(mapping, dims),
         dims=dims,
         depthwise=depthwise,
+        transposed=transposed,
         y=y,
         x=x,
         skip=(skip_y, skip_x),
         first=(start_y, start_x),
         input_offset=layer.input.offset + start_y * h + start_x * w,
         input_strides=(g, n, h * skip_y, w * skip_x),
-        weight_strides=weight[:4],
+        weight_strides=(*weight[:3], weight[4 if transposed else 3]),
         output_strides=layer.output.strides[:4],
         depth=mapping.cols.G if depthwise else mapping.rows.C,
         columns=mapping.cols.G if depthwise else mapping.cols.K,
@@ -126,17 +135,7 @@ def _widen_stream(mapping: Mapping, dims: Dims) -> Mapping:
     if pixels and weights and min(pixels) < max(weights):
         return mapping
     tile = mapping.tile_l0.replace({d: mapping.tile_l1[d] for d in PIXELS})
-    return Mapping(
-        mapping.tile_l2,
-        mapping.tile_l1,
-        tile,
-        mapping.rows,
-        mapping.cols,
-        mapping.order_l3,
-        mapping.order_l2,
-        mapping.order_l1,
-        mapping.order_l0,
-    )
+    return replace(mapping, tile_l0=tile)
 
 
 def _check(layer: TensorCoreLayer, mapping: Mapping, side: int) -> None:
@@ -169,10 +168,13 @@ def _check(layer: TensorCoreLayer, mapping: Mapping, side: int) -> None:
                 fail(f"{d}: the L1 tile {inner[d]} splits a block of {block}")  # type: ignore[index]
     for role, view, extent in (
         ("input", layer.input, layer.dims.C),
-        ("weight", layer.weight, layer.dims.K),
         ("output", layer.output, layer.dims.K),
     ):
         if not depthwise and extent > 1 and view.strides[4] != 1:
             fail(f"the {role} is not contiguous along its channels")
+    weight, dims = layer.weight.strides, layer.dims
+    if not depthwise and dims.K > 1 and weight[4] != 1:
+        if (dims.C > 1 and weight[3] != 1) or dims.R * dims.S > 1:
+            fail("the weight is contiguous along neither of its channels")
     if depthwise and (layer.input.strides[0] != 1 or layer.output.strides[0] != 1):
         fail("a depthwise operand is not contiguous along its channels")

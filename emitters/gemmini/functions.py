@@ -78,15 +78,10 @@ class FunctionPrinter:
                 also_whole,
             ).print()
             stride = form.x.stride
+            transpose = "true" if form.transposed else "false"
             c.call(
-                "gemmini_extended_config_ex",
-                "WEIGHT_STATIONARY",
-                "NO_ACTIVATION",
-                0,
-                stride,
-                "false",
-                "false",
-            )
+                "gemmini_extended_config_ex", "WEIGHT_STATIONARY", "NO_ACTIVATION", 0, stride, "false", transpose
+            )  # fmt: skip
             LayerPrinter(
                 c, form, plan.nest, plan.local, region, resident=plan.resident, also_whole=also_whole
             ).print()

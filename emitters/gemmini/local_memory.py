@@ -7,7 +7,6 @@ reads both at once); a tile that is fetched more than once alternates between tw
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product as combinations
 
 from converter.dims import Dims
 from costmodel.mapping import ceil_div
@@ -26,8 +25,14 @@ class LocalMemory:
     output: tuple[int, ...]
 
 
+class RowPackingError(EmitError):
+    """Tiles that fit, but not with pixel repeats: they would cross the middle of the scratchpad."""
+
+
 def weight_rows(form: Form, tile: Dims) -> int:
     """Scratchpad rows of a weight tile."""
+    if form.transposed:
+        return tile.G * tile.R * tile.S * tile.K * ceil_div(tile.C, form.depth)
     blocks = 1 if form.depthwise else ceil_div(tile.K, form.columns)
     return tile.G * tile.R * tile.S * tile.C * blocks
 
@@ -41,7 +46,8 @@ def plan_local_memory(
     `resident` is the first row of this layer's own, if it has them.
 
     Raises:
-        EmitError: row-packed input that cannot avoid the middle of the scratchpad, where the
+        EmitError: tiles that do not fit.
+        RowPackingError: row-packed input that cannot avoid the middle of the scratchpad, where the
             pixel repeater of Gemmini stops.
     """
     l2, l1 = form.mapping.tile_l2, form.mapping.tile_l1
@@ -71,22 +77,23 @@ def _stack(sizes: list[int], start: int) -> tuple[int, ...]:
     return tuple(start + sum(sizes[:i]) for i in range(len(sizes)))
 
 
-def _avoid_middle(
-    form: Form, inputs: list[int], weights: list[int], top: int, middle: int
-) -> tuple[int, ...]:
-    """Assign every tile to one half of the scratchpad, inputs first."""
-    sizes = inputs + weights
-    for halves in combinations((0, 1), repeat=len(sizes)):
-        low = [size for size, half in zip(sizes, halves, strict=True) if half == 0]
-        high = [size for size, half in zip(sizes, halves, strict=True) if half == 1]
-        if sum(low) <= min(middle, top) and sum(high) <= top - middle:
-            next_row = [0, middle]
-            places = []
-            for size, half in zip(sizes, halves, strict=True):
-                places.append(next_row[half])
-                next_row[half] += size
-            return tuple(places)
-    raise EmitError(
-        f"layer {form.layer.name}: row-packed tiles {sizes} do not fit the two halves of the scratchpad "
-        "(Gemmini's pixel repeater does not cross the middle): choose smaller tiles or S = 1 on the rows"
+def _avoid_middle(form: Form, inputs: list[int], weights: list[int], top: int, middle: int) -> tuple[int, ...]:
+    """Keep every input tile in one half; the repeater also writes up to repeats - 1 rows before a tile.
+
+    Those rows may be the end of another input tile (where the extra pixels land is never read) or
+    unused, and below the middle nothing is written from above.
+    """
+    size, guard = inputs[0], form.repeats - 1
+    places: list[tuple[tuple[int, ...], int, int]] = []
+    if sum(inputs) <= middle:
+        places.append((_stack(inputs, 0), sum(inputs), top))
+    if len(inputs) == 2 and size <= middle <= top - size:
+        places.append(((0, top - size), size, top - size - guard))
+        places.append(((0, middle), middle + size, top))
+        places.append(((0, middle), size, middle))
+    for starts, low, high in places:
+        if sum(weights) <= high - low:
+            return starts + _stack(weights, high - sum(weights))
+    raise RowPackingError(
+        f"layer {form.layer.name}: row-packed tiles {inputs + weights} do not fit around the middle of the scratchpad"
     )

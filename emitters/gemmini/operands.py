@@ -101,8 +101,8 @@ class OperandPrinter:
     def _weights(self) -> None:
         c, form, layer = self.c, self.plan.form, self.plan.form.layer
         r, s, ci = form.weight_strides[1:]
+        block = form.depth if form.transposed else form.columns
         if form.depthwise:
-            block = form.columns
             r, s, ci = form.dims.S * block, block, form.dims.R * form.dims.S * block
         place = self.memory.weight_place(layer)
         if place.symbol == "weights":
@@ -111,7 +111,7 @@ class OperandPrinter:
             source = f"stationary{_plus(layer.weight.offset)}"
         with c.initialiser("const weights_t weights"):
             c.line(f".data = {source},")
-            c.line(f".stride_r = {r}, .stride_s = {s}, .stride_c = {ci}, .block = {form.columns},")
+            c.line(f".stride_r = {r}, .stride_s = {s}, .stride_c = {ci}, .block = {block},")
 
     def _output(self, name: str, first: str, strides: Sequence[int], ring: int = 0) -> None:
         form = self.plan.form

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from converter.dims import Dim
 from converter.graph import TensorCoreLayer
 from costmodel.fusion import Member, plan_group
+from costmodel.mapping import Mapping
 from costmodel.schedule import FusionGroup, Schedule
 from costmodel.shape import extents
 from emitters.gemmini.arena import align
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
-from emitters.gemmini.form import PIXELS, Form, form_of
-from emitters.gemmini.local_memory import LocalMemory, plan_local_memory, weight_rows
+from emitters.gemmini.form import PIXELS, Form, form_of, without_row_packing
+from emitters.gemmini.local_memory import LocalMemory, RowPackingError, plan_local_memory, weight_rows
 from emitters.gemmini.memory import Memory, Place, plan_memory
 from emitters.gemmini.names import Names, c_identifier
 from emitters.gemmini.nest import Nest, nest_of
@@ -101,45 +102,59 @@ def plan_firmware(schedule: Schedule, model_name: str) -> FirmwarePlan:
 
 
 def _plan_layers(schedule: Schedule, plan: GroupPlan) -> dict[str, LayerPlan]:
-    target = schedule.target
-    forms: dict[str, tuple[Form, Nest, dict[Dim, bool]]] = {}
-    for name in plan.group.layers:
-        layer = schedule.graph.by_name[name]
-        if not isinstance(layer, TensorCoreLayer):
-            continue
-        form = form_of(layer, schedule.mappings[name], target.side)
-        n, p, q = (max(extents(axis)) for axis in plan.members[name].computed)
-        full = layer.dims.replace({"N": n, "P": p, "Q": q})
-        bounds: dict[Dim, Expr] = dict(full.as_dict())
-        varies: dict[Dim, bool] = {}
-        for d, axis in zip(PIXELS, plan.members[name].computed, strict=True):
-            varies[d] = len(set(extents(axis))) > 1
-            if varies[d]:
-                bounds[d] = f"{d.lower()}_count"
-        forms[name] = (form, nest_of(form.mapping, full, bounds), varies)
-    residents: dict[str, int] = {}
-    top = target.scratchpad_rows
-    for name in plan.group.layers:
-        if name in plan.group.resident_weights:
-            form = forms[name][0]
-            tile, whole = form.mapping.tile_l2[form.output_channel], form.dims[form.output_channel]
-            if tile % form.columns and tile < whole:
-                raise EmitError(
-                    f"layer {name}: resident weights need scratchpad tiles of whole column blocks "
-                    f"({form.output_channel} {tile} is no multiple of {form.columns})"
-                )
-            top -= weight_rows(form, form.dims)
-            residents[name] = top
-    return {
-        name: LayerPlan(
-            form,
-            nest,
-            plan_local_memory(form, nest, target, residents.get(name), target.scratchpad_rows - top),
-            name in residents,
-            varies,
-        )
-        for name, (form, nest, varies) in forms.items()
+    graph, target = schedule.graph, schedule.target
+    layers = [graph.by_name[name] for name in plan.group.layers]
+    shaped = {
+        layer.name: _shape(layer, schedule.mappings[layer.name], plan, target.side)
+        for layer in layers
+        if isinstance(layer, TensorCoreLayer)
     }
+    residents = _place_residents(plan, shaped, target.scratchpad_rows)
+    reserved = target.scratchpad_rows - min(residents.values(), default=target.scratchpad_rows)
+    plans = {}
+    for name, (form, nest, varies) in shaped.items():
+        try:
+            local = plan_local_memory(form, nest, target, residents.get(name), reserved)
+        except RowPackingError:
+            # Tap by tap costs array time, but moves the same bytes and gives the same numbers.
+            mapping = without_row_packing(schedule.mappings[name])
+            form, nest, varies = _shape(form.layer, mapping, plan, target.side)
+            local = plan_local_memory(form, nest, target, residents.get(name), reserved)
+        plans[name] = LayerPlan(form, nest, local, name in residents, varies)
+    return plans
+
+
+_Shaped = tuple[Form, Nest, dict[Dim, bool]]
+
+
+def _shape(layer: TensorCoreLayer, mapping: Mapping, plan: GroupPlan, side: int) -> _Shaped:
+    """Form and nest of one member, and which of its extents vary between group tiles."""
+    form = form_of(layer, mapping, side)
+    computed = plan.members[layer.name].computed
+    n, p, q = (max(extents(axis)) for axis in computed)
+    full = layer.dims.replace({"N": n, "P": p, "Q": q})
+    bounds: dict[Dim, Expr] = dict(full.as_dict())
+    varies = {d: len(set(extents(axis))) > 1 for d, axis in zip(PIXELS, computed, strict=True)}
+    bounds.update({d: f"{d.lower()}_count" for d in PIXELS if varies[d]})
+    return form, nest_of(form.mapping, full, bounds), varies
+
+
+def _place_residents(plan: GroupPlan, shaped: MappingABC[str, _Shaped], top: int) -> dict[str, int]:
+    """First scratchpad row of the weights that stay for the whole group, from the top down."""
+    places = {}
+    for name in plan.group.layers:
+        if name not in plan.group.resident_weights:
+            continue
+        form = shaped[name][0]
+        tile, whole = form.mapping.tile_l2[form.output_channel], form.dims[form.output_channel]
+        if tile % form.columns and tile < whole:
+            raise EmitError(
+                f"layer {name}: resident weights need scratchpad tiles of whole column blocks "
+                f"({form.output_channel} {tile} is no multiple of {form.columns})"
+            )
+        top -= weight_rows(form, form.dims)
+        places[name] = top
+    return places
 
 
 def _plan_tile_buffer(schedule: Schedule, groups: tuple[GroupPlan, ...]) -> tuple[dict[str, Place], int]:

@@ -221,6 +221,12 @@ class LayerPrinter:
     def _load_weights(self, first_row: Expr, start: dict[Dim, Expr], extent: dict[Dim, Expr]) -> None:
         form = self.form
         taps = [e for d in TAPS for e in (start[d], extent[d])]
+        if form.transposed:
+            column = add(start["C"], mul(start["G"], form.weight_strides[0]))
+            self.c.call(
+                "load_weights", "&weights", first_row, *taps, start["K"], extent["K"], column, extent["C"]
+            )
+            return
         if not form.depthwise:
             column = add(start["K"], mul(start["G"], form.weight_strides[0]))
             self.c.call(
@@ -348,12 +354,19 @@ class LayerPrinter:
         else:
             depth = mul(size["C"], size["S"]) if form.repeats > 1 else size["C"]
             c2: Expr = form.dims.C if self.resident else self._extent("L2", "C")
+            k2: Expr = form.dims.K if self.resident else self._extent("L2", "K")
             b = add(
                 "weight_row",
                 mul(at["G"], self._rows_per_group()) if self.resident else 0,
-                mul(div(at["K"], form.columns), r2, s2, c2),
-                mul(add(mul(at["R"], s2), at["S"]), c2),
-                at["C"],
+                *(
+                    (mul(div(at["C"], form.depth), k2), at["K"])
+                    if form.transposed
+                    else (
+                        mul(div(at["K"], form.columns), r2, s2, c2),
+                        mul(add(mul(at["R"], s2), at["S"]), c2),
+                        at["C"],
+                    )
+                ),
             )
         n1, p1, q1 = (self._extent("L1", d) for d in PIXELS)
         out = add(
