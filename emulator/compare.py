@@ -15,7 +15,7 @@ from emulator.run import Firmware, RunResult
 
 
 class Job(BaseModel):
-    """What one worker does; `vectors` are indices into inputs.npz."""
+    """What one worker does; `vectors` are indices into inputs.npz, `progress` grows a byte for each."""
 
     firmware: Path
     built: Path
@@ -23,6 +23,7 @@ class Job(BaseModel):
     target: Target
     vectors: list[int]
     result: Path
+    progress: Path
 
 
 @dataclass(frozen=True)
@@ -128,4 +129,6 @@ def run_job(job: Job) -> list[VectorResult]:
         outputs = {name: run.tensors[name] for name in firmware.memory_map.outputs}
         slim = RunResult({}, run.layers, run.counts)
         results.append(VectorResult(vector, differences, outputs, tuple(quantized.run(None, floats)), slim))
+        with job.progress.open("ab") as progress:
+            progress.write(b".")
     return results

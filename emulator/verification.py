@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from costmodel.schedule_document import LayerRecord, ScheduleDocument, TrafficRecord
 from costmodel.serialize import read_document
+from costmodel.target import Target
 from emulator.build import build_firmware, library
 from emulator.compare import Job, Mismatch, VectorResult
 from emulator.errors import EmulatorError, FirmwareError
@@ -72,59 +74,88 @@ def verify(
         library()
         built = build_firmware(firmware, document.target, Path(scratch))
         say(f"running {count} test vectors")
-        results = _run(folder, document, built, Path(scratch), count, time_limit)
+        results = _run(folder, document.target, built, Path(scratch), count, time_limit, say)
     return _report(document, layers, results, data)
 
 
-def _run(
-    folder: Path, document: ScheduleDocument, built: Path, scratch: Path, count: int, time_limit: float
-) -> list[VectorResult]:
-    """Share the vectors among worker processes."""
+@dataclass(frozen=True)
+class _Worker:
+    """A process with its share of the vectors; stderr goes to a file, progress too."""
+
+    process: subprocess.Popen[bytes]
+    job: Job
+    errors: Path
+
+    def done(self) -> int:
+        """Vectors finished so far."""
+        return self.job.progress.stat().st_size if self.job.progress.exists() else 0
+
+    def results(self) -> list[VectorResult]:
+        """What it found, once it has ended.
+
+        Raises:
+            EmulatorError: the worker refused the firmware.
+        """
+        code = self.process.returncode
+        if code < 0:
+            return [_failed(f"the firmware crashed ({signal.Signals(-code).name})")]
+        if code:
+            lines = self.errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            raise EmulatorError(lines[-1] if lines else "the firmware did not run")
+        results: list[VectorResult] = pickle.loads(self.job.result.read_bytes())
+        return results
+
+
+def _start(folder: Path, target: Target, built: Path, scratch: Path, number: int, count: int) -> _Worker:
+    job = Job(
+        firmware=(folder / "firmware").resolve(),
+        built=built,
+        data=(folder / "verify").resolve(),
+        target=target,
+        vectors=list(range(number, count, WORKERS)),
+        result=scratch / f"result{number}.pickle",
+        progress=scratch / f"progress{number}",
+    )
+    request = scratch / f"job{number}.json"
+    request.write_text(job.model_dump_json(), encoding="utf-8")
     environment = dict(os.environ)
     root = str(Path(__file__).resolve().parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-    workers: list[tuple[subprocess.Popen[str], Job]] = []
+    errors = scratch / f"errors{number}"
+    with errors.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "emulator.worker", str(request)],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+    return _Worker(process, job, errors)
+
+
+def _run(
+    folder: Path, target: Target, built: Path, scratch: Path, count: int, time_limit: float, say: Progress
+) -> list[VectorResult]:
+    """Share the vectors among worker processes."""
     deadline = time.monotonic() + time_limit
+    workers: list[_Worker] = []
     try:
         for number in range(min(WORKERS, count)):
-            job = Job(
-                firmware=(folder / "firmware").resolve(),
-                built=built,
-                data=(folder / "verify").resolve(),
-                target=document.target,
-                vectors=list(range(number, count, WORKERS)),
-                result=scratch / f"result{number}.pickle",
-            )
-            request = scratch / f"job{number}.json"
-            request.write_text(job.model_dump_json(), encoding="utf-8")
-            command = [sys.executable, "-m", "emulator.worker", str(request)]
-            process = subprocess.Popen(
-                command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-            )
-            workers.append((process, job))
-        results = [result for process, job in workers for result in _collect(process, job, deadline)]
-    except subprocess.TimeoutExpired:
-        return [_failed(f"the firmware did not finish in {time_limit:g} seconds")]
+            workers.append(_start(folder, target, built, scratch, number, count))
+        said = 0
+        while any(worker.process.poll() is None for worker in workers):
+            if time.monotonic() > deadline:
+                return [_failed(f"the firmware did not finish in {time_limit:g} seconds")]
+            time.sleep(0.02)
+            done = sum(worker.done() for worker in workers)
+            if done != said:
+                say(f"{done} of {count} test vectors")
+                said = done
+        results = [result for worker in workers for result in worker.results()]
     finally:
-        for process, _ in workers:
-            process.kill()
-            process.wait()
+        for worker in workers:
+            worker.process.kill()
+            worker.process.wait()
     return sorted(results, key=lambda result: result.vector)
-
-
-def _collect(process: subprocess.Popen[str], job: Job, deadline: float) -> list[VectorResult]:
-    """Results of one worker.
-
-    Raises:
-        EmulatorError: the worker refused the firmware.
-    """
-    _, errors = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
-    if process.returncode < 0:
-        return [_failed(f"the firmware crashed ({signal.Signals(-process.returncode).name})")]
-    if process.returncode:
-        raise EmulatorError(errors.strip().splitlines()[-1] if errors.strip() else "the firmware did not run")
-    results: list[VectorResult] = pickle.loads(job.result.read_bytes())
-    return results
 
 
 def _failed(message: str) -> VectorResult:
