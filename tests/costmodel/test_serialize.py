@@ -25,9 +25,10 @@ from samples.graphs import graph_of
 SCHEMA = Path(__file__).parents[2] / "docs" / "schedule.schema.json"
 
 
-@pytest.fixture(scope="module", params=["resnet18", "mobilenetv1"])
+@pytest.fixture(scope="module", params=[("resnet18", "exact"), ("mobilenetv1", "layerwise")])
 def schedule(request) -> Schedule:
-    return optimize(graph_of(request.param), load_target("gemmini-default"), method="exact").schedule
+    name, method = request.param
+    return optimize(graph_of(name), load_target("gemmini-default"), method=method).schedule
 
 
 @pytest.fixture(scope="module")
