@@ -7,6 +7,7 @@ are placeholders without memory); to emit code, read it against the `Graph` of i
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -264,6 +265,7 @@ def _extents(dims: Dims) -> Extents:
 
 
 def _fusion_record(schedule: Schedule) -> FusionRecord:
+    edges: Iterable[tuple[str, str, str]] = schedule.graph.dag.edges(data="tensor")
     return FusionRecord(
         edges=tuple(
             EdgeRecord(
@@ -272,7 +274,7 @@ def _fusion_record(schedule: Schedule) -> FusionRecord:
                 tensor=tensor,
                 fused=schedule.is_fused(producer, consumer),
             )
-            for producer, consumer, tensor in schedule.graph.dag.edges(data="tensor")
+            for producer, consumer, tensor in edges
         ),
         groups=tuple(group.layers for group in schedule.groups),
         execution=tuple(
