@@ -51,6 +51,7 @@ format: $(READY)
 # Pages that the code writes; the tests fail when they are out of date.
 docs: $(READY)
 	@$(BIN)/python -m costmodel.schedule_document > docs/schedule.schema.json
+	@$(BIN)/python -m converter.supported > docs/SUPPORTED_OPS.md
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
