@@ -170,6 +170,19 @@ def group_cost(
     Raises:
         ScheduleError: the group has no executable plan (see costmodel.fusion.plan_group).
     """
+    first = graph.by_name[group.layers[0]]
+    if len(group.layers) == 1 and isinstance(first, TensorCoreLayer):
+        placement = Placement(weights_are_resident=True) if group.resident_weights else ALONE
+        numbers = layer_cost(
+            shape_of(first),
+            mappings[first.name],
+            target,
+            profile,
+            latency,
+            placement=placement,
+            sliding_window=sliding_window,
+        )
+        return (_named(first, numbers),)
     plan = boundary(graph, group) if paper else plan_group(graph, group)
     costs = []
     for name in group.layers:
@@ -182,16 +195,15 @@ def group_cost(
             member.writes_inside,
             member.writes_outside,
             name in group.resident_weights,
-            paper and len(group.layers) > 1,
+            paper,
         )
-        region = None if len(group.layers) == 1 else member.computed
         numbers = layer_cost(
             shape_of(layer),
             mappings[name],
             target,
             profile,
             latency,
-            region=region,
+            region=member.computed,
             placement=placement,
             sliding_window=sliding_window,
         )

@@ -118,13 +118,15 @@ def count_moves(
     # A tensor that is also read outside its group is stored once per element, else region by region.
     to_dram = written * (q.outputs + copied * (q.stored - q.outputs)) * e
     spilled = q.spills * (word if hw else e) * (written if paper else 1)
+    weight_fills, weight_loads = q.weight_fills * e, q.weight_loads * e
+    accumulated = (q.updates + q.spills) * word
     moves = [
-        Move("L0", "W", "write", q.weight_loads * e, "register"),
+        Move("L0", "W", "write", weight_loads, "register"),
         Move("L0", "W", "read", q.macs * e, "register"),
-        Move("L1", "psum", "write", (q.updates + q.spills) * word, "accumulator"),
-        Move("L2", "W", "write", q.weight_fills * e, "scratchpad"),
-        Move("L2", "W", "read", q.weight_loads * e, "scratchpad"),
-        Move("L3", "W", "read", q.weight_fills * e, "dram"),
+        Move("L1", "psum", "write", accumulated, "accumulator"),
+        Move("L2", "W", "write", weight_fills, "scratchpad"),
+        Move("L2", "W", "read", weight_loads, "scratchpad"),
+        Move("L3", "W", "read", weight_fills, "dram"),
         Move("L3", "I", "read", from_dram, "dram"),
         Move("L3", "psum", "read", spilled, "dram"),
         Move("L3", "psum", "write", spilled, "dram"),
@@ -135,7 +137,7 @@ def count_moves(
         drained = q.outputs * (written + (0 if path == "acc" else copied))
         moves += (
             Move("L1", "bias", "write", q.outputs * word, "accumulator"),
-            Move("L1", "psum", "read", (q.updates + q.spills) * word, "accumulator"),
+            Move("L1", "psum", "read", accumulated, "accumulator"),
             Move("L1", "O", "read", drained * word, "accumulator"),
             Move("L3", "bias", "read", q.bias_words * word, "dram"),
         )
