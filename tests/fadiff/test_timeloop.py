@@ -13,6 +13,7 @@ from fadiff.pipeline import describe
 from tests.emitters.timeloop.examples import MAPPING, PROBLEM
 from tests.emitters.timeloop.test_compare import HAND, KNOWN, program
 from tests.emitters.timeloop.test_emit import hand_schedule
+from tests.fadiff.models import small_network
 
 
 @pytest.fixture
@@ -144,3 +145,22 @@ def test_import_names_what_is_wrong(fadiff, compiled, tmp_path, argument, messag
     assert ended.code == 2
     assert message in ended.err
     assert not (tmp_path / "new.json").exists()
+
+
+def test_compile_writes_the_dialects_asked_for(fadiff, tmp_path):
+    model = small_network(tmp_path / "net.onnx")
+    out = tmp_path / "out"
+    options = (
+        "--method",
+        "exact",
+        "--profile",
+        "dosa",
+        "--timeloop-dialect",
+        "both",
+        "--timeloop-hyphens",
+        "-q",
+    )
+    ended = fadiff("compile", model, "--out", out, *options)
+    assert ended.code == 0, ended.err
+    assert "word-bits:" in (out / "timeloop" / "arch.yaml").read_text()
+    assert "!Component" in (out / "timeloop" / "frontend" / "arch.yaml").read_text()
