@@ -13,20 +13,22 @@ from emulator.errors import ExecutionError
 from emulator.params import max_block_len_acc
 
 #: functs of the instruction set by name, for counts.
-INSTRUCTIONS: Mapping[str, int] = {
-    "config": 0,
-    "mvin": 2,
-    "mvin2": 1,
-    "mvin3": 14,
-    "mvout": 3,
-    "preload": 6,
-    "compute_preloaded": 4,
-    "compute_accumulated": 5,
-    "flush": 7,
-    "loop_ws": 8,
-    "loop_conv_ws": 15,
-    "store_spad": 23,
-    "counter": 126,
+INSTRUCTIONS: Mapping[str, tuple[int, ...]] = {
+    "config": (0,),
+    "mvin": (2,),
+    "mvin2": (1,),
+    "mvin3": (14,),
+    "mvout": (3,),
+    "preload": (6,),
+    "compute_preloaded": (4,),
+    "compute_accumulated": (5,),
+    "flush": (7,),
+    "loop_ws": (8,),
+    "loop_ws_config": (9, 10, 11, 12, 13),
+    "loop_conv_ws": (15,),
+    "loop_conv_ws_config": (16, 17, 18, 19, 20, 21),
+    "store_spad": (23,),
+    "counter": (126,),
 }
 
 _ROLES = {"I": 0, "I2": 1, "W": 2, "bias": 3, "psum": 4, "O": 5}
@@ -251,5 +253,8 @@ class Machine:
         """Everything counted since the last reset."""
         raw = self._lib.fadiff_get_counts()
         fields = {name: getattr(raw, name) for name in (*_COUNTS, *_PEAKS, *_CYCLES)}
-        executed = {name: int(self._lib.fadiff_executed(funct)) for name, funct in INSTRUCTIONS.items()}
+        executed = {
+            name: sum(int(self._lib.fadiff_executed(funct)) for funct in functs)
+            for name, functs in INSTRUCTIONS.items()
+        }
         return Counts(instructions={k: v for k, v in executed.items() if v}, **fields)

@@ -77,6 +77,7 @@ static bool ready(void) {
 uint64_t fadiff_rocc(uint32_t funct, uint64_t rs1, uint64_t rs2) {
   if (!ready()) return 0;
   machine.counts.core_instructions++;
+  machine.issued = funct;
   timing_issue();
   if (funct == COUNTER) {
     machine.executed[COUNTER]++;

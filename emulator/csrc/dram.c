@@ -134,7 +134,7 @@ void dram_reset(void) {
 int fadiff_require_fence(const char *reader) {
   if (machine.failed) return -1;
   if (!stored_count) return 0;
-  machine.funct = FLUSH;
+  machine.issued = machine.funct = CORE_ACCESS;
   if (!setjmp(machine.abandon))
     fail("%s reads memory that Gemmini stored to since the last fence: call gemmini_fence() first", reader);
   return -1;

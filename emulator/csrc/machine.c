@@ -18,6 +18,7 @@ static const char *function_name(uint32_t funct) {
       "loop_conv_ws_config_2",   "loop_conv_ws_config_3", "loop_conv_ws_config_4", "loop_conv_ws_config_5",
       "loop_conv_ws_config_6",   "clkgate",        "store_spad",     "loop_ws_spad_ab",   "loop_ws_spad_c"};
   if (funct == COUNTER) return "counter";
+  if (funct == CORE_ACCESS) return "core access";
   return funct < sizeof names / sizeof *names ? names[funct] : "instruction";
 }
 
@@ -65,9 +66,10 @@ void fail(const char *format, ...) {
   vsnprintf(what, sizeof what, format, arguments);
   va_end(arguments);
   describe_instruction(instruction, sizeof instruction);
-  snprintf(machine.error, sizeof machine.error, "instruction %llu (%s)%s%s: %s",
-           (unsigned long long)machine.counts.core_instructions, instruction, machine.layer_name[0] ? ", layer " : "",
-           machine.layer_name, what);
+  const bool unrolled = machine.funct != machine.issued;
+  snprintf(machine.error, sizeof machine.error, "instruction %llu (%s%s%s)%s%s: %s",
+           (unsigned long long)machine.counts.core_instructions, instruction, unrolled ? " in " : "",
+           unrolled ? function_name(machine.issued) : "", machine.layer_name[0] ? ", layer " : "", machine.layer_name, what);
   machine.failed = true;
   if (machine.config.exit_on_error) {
     fprintf(stderr, "gemmini emulator: %s\n", machine.error);

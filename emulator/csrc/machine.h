@@ -17,7 +17,8 @@ enum {
   CONFIG = 0, MVIN2 = 1, MVIN = 2, MVOUT = 3, COMPUTE_PRELOADED = 4, COMPUTE_ACCUMULATED = 5, PRELOAD = 6,
   FLUSH = 7, LOOP_WS = 8, LOOP_WS_BOUNDS = 9, LOOP_WS_ADDRS_AB = 10, LOOP_WS_ADDRS_DC = 11,
   LOOP_WS_STRIDES_AB = 12, LOOP_WS_STRIDES_DC = 13, MVIN3 = 14, LOOP_CONV_WS = 15, LOOP_CONV_WS_1 = 16,
-  LOOP_CONV_WS_6 = 21, CLKGATE_EN = 22, STORE_SPAD = 23, LOOP_WS_SPAD_AB = 24, LOOP_WS_SPAD_C = 25, COUNTER = 126
+  LOOP_CONV_WS_6 = 21, CLKGATE_EN = 22, STORE_SPAD = 23, LOOP_WS_SPAD_AB = 24, LOOP_WS_SPAD_C = 25, COUNTER = 126,
+  CORE_ACCESS = 127 /* no instruction: the core is about to read memory */
 };
 enum { CONFIG_EX = 0, CONFIG_LD = 1, CONFIG_ST = 2, CONFIG_NORM = 3 };
 enum { OUTPUT_STATIONARY = 0, WEIGHT_STATIONARY = 1 };
@@ -73,13 +74,12 @@ typedef struct {
   uint32_t pool_stride, pool_size, pool_upad, pool_lpad, pool_out_dim, porows, pocols, orows, ocols;
 } StoreState;
 
-/* The stationary matrix.  int8: weights as pairs of k for the multiply-add; sums for OS. */
+/* What the array is doing; its matrices are in array.c. */
 typedef struct {
   bool loaded;      /* something has been flipped in by COMPUTE_PRELOADED */
   bool pending;     /* a PRELOAD waits for its COMPUTE */
   bool pending_new; /* that PRELOAD names a matrix */
   Operand result;   /* C of the pending PRELOAD */
-  uint32_t rows;    /* of the stationary matrix (WS: its K extent) */
   double ready;     /* when the preloaded operand is in local memory */
 } Array;
 
@@ -107,7 +107,8 @@ typedef struct {
 
   int layer;
   char layer_name[128];
-  uint32_t funct; /* instruction being executed, possibly unrolled from a loop */
+  uint32_t issued; /* by the program */
+  uint32_t funct;  /* being executed: the same, or unrolled from a hardware loop */
   uint64_t rs1, rs2;
   fadiff_counts counts;
   uint64_t executed[NUM_FUNCTS];

@@ -1,4 +1,6 @@
 /* MVIN, MVOUT and STORE_SPAD: rows between DRAM and local memory, scaled on the way. */
+#include <float.h>
+
 #include "dram.h"
 #include "local.h"
 #include "numerics.h"
@@ -188,7 +190,7 @@ static void pool_out(uint64_t address, const Operand *from) {
   int8_t best_i8[MAX_DIM], value_i8[MAX_DIM];
   for (uint32_t prow = 0; prow < store->porows; prow++)
     for (uint32_t pcol = 0; pcol < store->pocols; pcol++) {
-      for (uint32_t j = 0; j < from->cols; j++) best_i8[j] = -128, best_f32[j] = -__FLT_MAX__;
+      for (uint32_t j = 0; j < from->cols; j++) best_i8[j] = -128, best_f32[j] = -FLT_MAX;
       for (uint32_t w = 0; w < store->pool_size * store->pool_size; w++) {
         const int64_t row = (int64_t)prow * store->pool_stride + w / store->pool_size - store->pool_upad;
         const int64_t col = (int64_t)pcol * store->pool_stride + w % store->pool_size - store->pool_lpad;
