@@ -138,7 +138,7 @@ def _as_float32(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def difference(conversion: Conversion, feeds: dict[str, np.ndarray]) -> float:
-    """Largest difference of the integer reference to ONNX Runtime's quantised model, in steps of the output."""
+    """Largest difference of the integer reference to ONNX Runtime's quantised model, in output steps."""
     options = session_options()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(conversion.quantized_model.SerializeToString(), options)

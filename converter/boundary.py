@@ -14,7 +14,7 @@ def to_storage(tensor: Tensor, value: np.ndarray) -> np.ndarray:
     value = value.reshape(tensor.shape)
     if tensor.dtype == "int8" and tensor.scale is not None:
         steps = np.rint(value.astype(np.float32) / np.float32(tensor.scale))
-        return np.clip(steps, -128, 127).astype(np.int8)
+        return np.asarray(np.clip(steps, -128, 127), np.int8)
     return value.astype({"int8": np.int8, "int32": np.int32, "float32": np.float32}[tensor.dtype])
 
 

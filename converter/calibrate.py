@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from converter.program import Program
 sys.path[:] = [entry for entry in sys.path if Path(entry).parts[-2:] != ("onnxruntime", "transformers")]
 
 Samples = Sequence[Mapping[str, np.ndarray]]
-_NUMPY_TYPES = {
+_NUMPY_TYPES: dict[int, np.dtype[Any]] = {
     value: onnx.helper.tensor_dtype_to_np_dtype(value)
     for value in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
 }

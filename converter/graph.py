@@ -52,6 +52,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
         return self.size * {"int8": 1, "int32": 4, "float32": 4}[self.dtype]
 
 
@@ -102,10 +103,12 @@ class TensorCoreLayer:
 
     @property
     def outputs(self) -> tuple[str, ...]:
+        """Names of the tensors written."""
         return (self.output.tensor,)
 
     @property
     def macs(self) -> int:
+        """Multiply-accumulate operations."""
         return self.dims.product
 
 
@@ -164,9 +167,9 @@ class Graph:
                 raise ValueError(f"graph output {tensor} is never written")
 
     @cached_property
-    def dag(self) -> nx.DiGraph:
+    def dag(self) -> nx.DiGraph[str]:
         """Layer names as nodes; an edge carries the name of the `tensor` that flows along it."""
-        dag = nx.DiGraph()
+        dag: nx.DiGraph[str] = nx.DiGraph()
         writers: dict[str, list[str]] = {}
         for layer in self.layers:
             dag.add_node(layer.name)
@@ -179,10 +182,12 @@ class Graph:
 
     @cached_property
     def by_name(self) -> Mapping[str, Layer]:
+        """Layers by their unique names."""
         return {layer.name: layer for layer in self.layers}
 
     @cached_property
     def tensor_core_layers(self) -> tuple[TensorCoreLayer, ...]:
+        """The layers that have a mapping, in graph order."""
         return tuple(layer for layer in self.layers if isinstance(layer, TensorCoreLayer))
 
     def consumers(self, tensor: str) -> tuple[Layer, ...]:

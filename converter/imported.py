@@ -15,17 +15,13 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from converter.errors import ModelError
+from converter.operators import KEEPS_SCALE
 from converter.qoperators import expand_integer_operators
 from converter.scales import INT8_MAX, symmetric_scale
 
 _QUANTISE = "QuantizeLinear"
 _NOT_NEGATIVE = frozenset(("Relu", "Sigmoid", "Softmax", "HardSigmoid", "Exp", "Sqrt", "Abs"))
-_KEEPS_SIGN = frozenset(
-    (
-        "MaxPool AveragePool GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax Reshape Flatten Squeeze Unsqueeze "
-        "Transpose Slice Split Concat Identity Resize Upsample Gather Expand DepthToSpace"
-    ).split()
-)
+_KEEPS_SIGN = KEEPS_SCALE | {"AveragePool", "GlobalAveragePool", "ReduceMean", "Concat", "Resize", "Upsample"}
 _DEQUANTISE = "DequantizeLinear"
 
 
@@ -91,14 +87,14 @@ class _Stripper:
         notes = self._input_notes()
         if self.asymmetric:
             notes.append(
-                f"{len(self.asymmetric)} activations had zero points (first: {self.asymmetric[0]}): requantised "
-                "symmetrically over the same range, up to 1 bit coarser; not bit-exact with the file"
+                f"{len(self.asymmetric)} activations had zero points (first: {self.asymmetric[0]}): "
+                "requantised symmetrically over the same range, up to 1 bit coarser; not bit-exact with the file"
             )
         if self.per_channel:
             name, worst = min(self.per_channel, key=lambda entry: entry[1])
             notes.append(
-                f"{len(self.per_channel)} weights had per-channel scales or zero points: requantised per tensor "
-                f"(worst weight SQNR {worst:.1f} dB, {name}); not bit-exact with the file"
+                f"{len(self.per_channel)} weights had per-channel scales or zero points: requantised per "
+                f"tensor (worst weight SQNR {worst:.1f} dB, {name}); not bit-exact with the file"
             )
         return Imported(self.scales, tuple(notes))
 
@@ -106,8 +102,8 @@ class _Stripper:
         for value in node.input[1:]:
             if value and value not in self.constants:
                 raise ModelError(
-                    f"{self.file}: node {node.name or node.output[0]} ({node.op_type}): scale or zero point {value} is "
-                    "computed at run time; use static quantisation, or convert the float model"
+                    f"{self.file}: node {node.name or node.output[0]} ({node.op_type}): scale or zero point "
+                    f"{value} is computed at run time; use static quantisation, or convert the float model"
                 )
         scale = self.constants[node.input[1]].astype(np.float32)
         zero = (
@@ -129,11 +125,7 @@ class _Stripper:
         """
         scale, zero = self._parameters(node)
         source = node.input[0]
-        lowest = (
-            zero.size == 1
-            and zero.dtype in (np.int8, np.uint8)
-            and int(zero.reshape(-1)[0]) == np.iinfo(zero.dtype).min
-        )
+        lowest = zero.size == 1 and _is_lowest(zero)
         from_input = any(value.name == source for value in self.graph.input)
         if not lowest or from_input or source in self.not_negative:
             self.alias[node.output[0]] = source
@@ -212,6 +204,11 @@ class _Stripper:
                     f"{self.scales[value.name]:.6g}"
                 )
         return notes
+
+
+def _is_lowest(zero: np.ndarray) -> bool:
+    """Whether a zero point is the smallest integer of its 8-bit type: nothing below zero exists."""
+    return zero.dtype in (np.int8, np.uint8) and int(zero.reshape(-1)[0]) == np.iinfo(zero.dtype).min
 
 
 def _weight_sqnr(values: np.ndarray) -> float:

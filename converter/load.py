@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 import onnx.inliner
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
 

@@ -97,8 +97,8 @@ def convert(
     missing = unknown_scales(program, steps, known)
     if quantize == "none" and missing:
         raise ModelError(
-            f"{path}: {len(missing)} values have no scale (first: {missing[0]}), so the model is not quantised; "
-            "use --quantize int8, or auto"
+            f"{path}: {len(missing)} values have no scale (first: {missing[0]}), so the model is not "
+            "quantised; use --quantize int8, or auto"
         )
     ranges: dict[str, tuple[float, float]] = {}
     if missing:

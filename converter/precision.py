@@ -24,10 +24,9 @@ def to_float32(model: onnx.ModelProto) -> bool:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.TENSOR:
                 changed |= _convert(attribute.t)
-            elif node.op_type in ("Cast", "EyeLike", "RandomNormal") and attribute.name in ("to", "dtype"):
-                if attribute.i in _OTHER_FLOATS:
-                    attribute.i = TensorProto.FLOAT
-                    changed = True
+            elif attribute.name in ("to", "dtype") and attribute.i in _OTHER_FLOATS:
+                attribute.i = TensorProto.FLOAT
+                changed = True
     return changed
 
 

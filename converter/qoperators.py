@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -28,7 +29,7 @@ class _Rewriter:
     def dequantised(self, node: NodeProto, value: str, scale: str, zero: str, axis: int | None = None) -> str:
         out = f"{node.name or node.output[0]}/{value}.float"
         inputs = [value, scale, zero] if zero else [value, scale]
-        attributes = {} if axis is None else {"axis": axis}
+        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
         self.nodes.append(helper.make_node("DequantizeLinear", inputs, [out], name=out, **attributes))
         return out
 
@@ -37,8 +38,8 @@ class _Rewriter:
     ) -> None:
         """The float operator, and the quantisation of its result."""
         out = f"{node.output[0]}.float"
-        new = helper.make_node(op, inputs, [out], name=node.name or node.output[0], **more)
-        new.attribute.extend(a for a in node.attribute if a.name not in ("channels_last", "opset", *more))
+        new = helper.make_node(op, inputs, [out], name=node.name or node.output[0])
+        new.attribute.extend(a for a in node.attribute if a.name not in ("channels_last", "opset"))
         self.nodes.append(new)
         quantise = [out, scale, zero] if zero else [out, scale]
         self.nodes.append(helper.make_node("QuantizeLinear", quantise, [node.output[0]], name=f"{out}.Q"))

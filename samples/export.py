@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -82,7 +82,8 @@ def export(
     for file, count, stream in ((calibration, CALIBRATION_COUNT, 3), (inputs, TEST_COUNT, 4)):
         generator = _generator(seed, stream)
         batches = [sample.inputs(options, 1, generator) for _ in range(count)]
-        np.savez(file, **{n: np.stack([b[i].numpy() for b in batches]) for i, n in enumerate(names)})
+        arrays: dict[str, Any] = {n: np.stack([b[i].numpy() for b in batches]) for i, n in enumerate(names)}
+        np.savez(file, **arrays)
     return Exported(path, calibration, inputs)
 
 

@@ -48,7 +48,7 @@ def fit_classifier(module: nn.Module, size: int, generator: torch.Generator) -> 
     features: list[Tensor] = []
     hook = last.register_forward_hook(lambda _, inputs, __: features.append(inputs[0]))
     batch, labels = labelled_images(size, _FIT_IMAGES, generator)
-    for chunk in batch.split(8):
+    for chunk in torch.split(batch, 8):
         module(chunk)
     hook.remove()
     x = torch.cat(features)

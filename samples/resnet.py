@@ -21,7 +21,8 @@ class _Residual(nn.Module):
         super().__init__()
         self.body = body
         # as in trained networks, a block changes its input a little rather than replaces it
-        nn.init.constant_(body[-1][1].weight, _RESIDUAL_GAIN)
+        last = [m for m in body.modules() if isinstance(m, nn.BatchNorm2d)][-1]
+        nn.init.constant_(last.weight, _RESIDUAL_GAIN)
         plain = stride == 1 and inputs == outputs
         self.shortcut = nn.Identity() if plain else _conv_bn(inputs, outputs, 1, stride)
 

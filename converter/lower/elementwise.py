@@ -9,7 +9,7 @@ import numpy as np
 from converter.graph import Activation
 from converter.lower.context import Lowering
 from converter.plan import Step
-from converter.strided import Strided, common_loops
+from converter.strided import Strided, common_loops, dense
 
 _FUNCTIONS = {
     "Add": "add",
@@ -55,8 +55,6 @@ def _partial(lowering: Lowering, step: Step, a: Strided, b: Strided) -> Strided:
     shape = np.broadcast_shapes(a.shape, b.shape)
     scale = lowering.quantisation.scales.get(step.output)
     tensor = lowering.graph.tensor(f"{step.output}.partial", shape, "int8", scale)
-    from converter.strided import dense
-
     return dense(tensor, shape, scale)
 
 
@@ -89,12 +87,10 @@ def _binary(
     whole = dense_loop and all(lowering.is_whole(v) for v in (a, b, out))
     if function == "add" and whole:
         a_scale, b_scale, scale = residual_scales(a.scale or 1.0, b.scale or 1.0, out.scale or 1.0)
-        attributes = {"a_scale": a_scale, "b_scale": b_scale, "scale": scale, "activation": activation}
-        lowering.graph.host(
-            step.name, "add", (a.tensor, b.tensor), (out.tensor,), attributes, step.onnx_nodes
-        )
+        residual = {"a_scale": a_scale, "b_scale": b_scale, "scale": scale, "activation": activation}
+        lowering.graph.host(step.name, "add", (a.tensor, b.tensor), (out.tensor,), residual, step.onnx_nodes)
         return
-    attributes = {
+    attributes: dict[str, object] = {
         "function": function,
         "shape": loops.extents,
         "offset": a.offset,

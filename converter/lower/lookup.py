@@ -24,9 +24,9 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
     inputs = np.arange(-128, 128).astype(np.float32) * np.float32(value.scale or 1.0)
     outputs = lowering.subgraph.run(step, inputs).astype(np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
-        table = np.clip(np.nan_to_num(np.rint(outputs / np.float32(scale or 1.0)), nan=0.0), -128, 127).astype(
-            np.int8
-        )
+        table = np.clip(
+            np.nan_to_num(np.rint(outputs / np.float32(scale or 1.0)), nan=0.0), -128, 127
+        ).astype(np.int8)
     out = lowering.output_like(step, value)
     name = lowering.graph.tensor(f"{step.name}.table", (256,), "int8", scale, table)
     loops = common_loops((value, out))

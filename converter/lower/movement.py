@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +17,8 @@ from converter.strided import Strided, common_loops, dense
 def rescaling_table(source: float, target: float) -> np.ndarray:
     """256 entries: sat8(rne(q * source / target)), the ratio in float32."""
     ratio = np.float32(source) / np.float32(target)
-    return np.clip(np.rint(np.arange(-128, 128).astype(np.float32) * ratio), -128, 127).astype(np.int8)
+    steps = np.rint(np.arange(-128, 128).astype(np.float32) * ratio)
+    return np.asarray(np.clip(steps, -128, 127), np.int8)
 
 
 def place(lowering: Lowering, step: Step, source: Strided, target: Strided) -> None:
@@ -24,12 +26,12 @@ def place(lowering: Lowering, step: Step, source: Strided, target: Strided) -> N
     if source.scale == target.scale or source.scale is None or target.scale is None:
         lowering.move(source, target, step.name, step.onnx_nodes)
         return
+    table = rescaling_table(source.scale, target.scale)
     loops = common_loops((source, target))
     if loops is None:
         source = lowering.copy(source)
         loops = common_loops((source, target))
         assert loops is not None
-    table = rescaling_table(source.scale, target.scale)
     name = lowering.graph.tensor(f"{step.name}.table", (256,), "int8", target.scale, table)
     attributes = {
         "shape": loops.extents,
@@ -89,11 +91,11 @@ def take_range(lowering: Lowering, value: Strided, axis: int, picked: range) -> 
             backwards = lowering.copy(part).slice(axis, len(picked) - 1, -1, len(picked))
         assert backwards is not None
         return lowering.copy(backwards, name="reversed")
-    part = value.slice(axis, picked.start, picked.step, len(picked))
-    if part is None:
-        part = lowering.copy(value).slice(axis, picked.start, picked.step, len(picked))
-        assert part is not None
-    return part
+    view = value.slice(axis, picked.start, picked.step, len(picked))
+    if view is None:
+        view = lowering.copy(value).slice(axis, picked.start, picked.step, len(picked))
+        assert view is not None
+    return view
 
 
 def lower_split(lowering: Lowering, step: Step) -> None:
@@ -117,7 +119,7 @@ def lower_gather(lowering: Lowering, step: Step) -> None:
     if indices is not None and indices.ndim <= 1 and indices.size:
         wrapped = [int(i) % value.shape[axis] for i in indices.reshape(-1)]
         stride = wrapped[1] - wrapped[0] if len(wrapped) > 1 else 1
-        even = stride > 0 and all(b - a == stride for a, b in zip(wrapped, wrapped[1:], strict=False))
+        even = stride > 0 and all(b - a == stride for a, b in itertools.pairwise(wrapped))
         if even:
             picked = range(wrapped[0], wrapped[-1] + 1, stride)
             part = take_range(lowering, value, axis, picked)

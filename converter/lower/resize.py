@@ -72,7 +72,7 @@ def _nearest(node: Node, coordinates: np.ndarray, size: int) -> np.ndarray:
         "floor": np.floor(x),
         "ceil": np.ceil(x),
     }[mode]
-    return np.clip(index, 0, size - 1).astype(np.int32)
+    return np.asarray(np.clip(index, 0, size - 1), np.int32)
 
 
 def _taps(coordinates: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

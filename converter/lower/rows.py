@@ -154,10 +154,7 @@ def lower_reduce(lowering: Lowering, step: Step) -> None:
     stored = sorted(kept, key=lambda i: -_stride(rows.value, i))
     shape = lowering.program.shapes[step.output]
     keeps = len(shape) == len(value.axes)
-    if keeps:
-        order = [*stored, *axes]
-    else:
-        order = [kept.index(i) for i in stored]
+    order = [*stored, *axes] if keeps else [kept.index(i) for i in stored]
     out = lowering.output(step, order)
     ratio = np.float32(value.scale or 1.0) / np.float32(out.scale or 1.0)
     if node.op == "ReduceMean":

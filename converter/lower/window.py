@@ -45,11 +45,11 @@ def window_of(node: Node, input_size: tuple[int, int], kernel: Sequence[int]) ->
             if ceil_mode and (out - 1) * stride[i] >= size + pads[i]:
                 out -= 1  # a window must start inside the image or its left padding
         output.append(out)
-    one = (1,) if rank == 1 else ()
-    zero = (0,) if rank == 1 else ()
+    one: tuple[int, ...] = (1,) if rank == 1 else ()
+    zero: tuple[int, ...] = (0,) if rank == 1 else ()
     begin, end = tuple(pads[:rank]), tuple(pads[rank:])
-    top, left = (*zero, *begin)
-    bottom, right = (*zero, *end)
+    top, left = _pair(zero, begin)
+    bottom, right = _pair(zero, end)
     return Window(
         _pair(one, kernel),
         _pair(one, stride),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -32,7 +33,7 @@ class Emit:
         """A value name that no tensor of the graph has."""
         return next(n for i in self._numbers if (n := f"{letter}{i}") not in self.tensors)
 
-    def op(self, op: str, *inputs: str, **attributes: object) -> str:
+    def op(self, op: str, *inputs: str, **attributes: Any) -> str:
         """One node with one output."""
         out = self._fresh("v")
         self.nodes.append(helper.make_node(op, list(inputs), [out], name=f"{op}_{out}", **attributes))

@@ -87,7 +87,9 @@ def test_flatten_before_gemm_permutes_the_weights(tmp_path: Path) -> None:
         helper.make_node("Flatten", ["c"], ["f"]),
         helper.make_node("Gemm", ["f", "w"], ["y"]),
     ]
-    model = model_of(nodes, {"x": (2, 3, 6, 6)}, {"y": None}, {"k": weights(1, 5, 3, 3, 3), "w": weights(2, 80, 7)})
+    model = model_of(
+        nodes, {"x": (2, 3, 6, 6)}, {"y": None}, {"k": weights(1, 5, 3, 3, 3), "w": weights(2, 80, 7)}
+    )
     checked = check(model, tmp_path)
     assert checked.lsb_to_quantized <= 1.01
     assert [layer.op for layer in checked.conversion.graph.layers] == ["conv", "gemm"]

@@ -11,7 +11,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "SUPPORTED_OPS.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == supported_ops_markdown(), "run python -m converter.supported > docs/SUPPORTED_OPS.md"
+    assert PAGE.read_text() == supported_ops_markdown(), (
+        "run python -m converter.supported > docs/SUPPORTED_OPS.md"
+    )
 
 
 def test_every_rule_is_written_down() -> None:
