@@ -7,8 +7,8 @@ layer runs on its part, and whole tiles are copied between memories, one thing a
 * Overlap of neighbouring tiles: computed again (`recompute`), columns cached (`horizontal-cache`),
   or columns and rows (`full-cache`).  The same holds for the chain's input.
 * A tile's input is copied into the scratchpad first if it fits there, and streamed otherwise.
-* A tile's output stays in the accumulator if it fits (then it is copied to the scratchpad for the
-  next layer), else in the scratchpad beside its input, else it goes to DRAM and comes back.
+* A tile's output stays in the accumulator if its sums fit (then it is copied to the scratchpad for
+  the next layer), else in the scratchpad beside its input, else it goes to DRAM and comes back.
 * Weights of the whole chain are resident or all are loaded again for every tile.
 * Outputs reach DRAM through the scratchpad.
 
@@ -120,7 +120,8 @@ def plan_depth_first(
     e, scratchpad = target.element_bytes, target.scratchpad_bytes
     tensors = trace(shapes, tile, overlap)
     size = [tensor.largest(e) for tensor in tensors]
-    in_accumulator = [nbytes <= target.accumulator_bytes for nbytes in size]
+    word = target.accumulator_bytes_per_word
+    in_accumulator = [nbytes // e * word <= target.accumulator_bytes for nbytes in size]
     weights = sum(s.dims.G * s.dims.K * s.dims.C * s.dims.R * s.dims.S for s in shapes) * e
     live = max(
         (size[i] if size[i] <= scratchpad else 0) + (0 if in_accumulator[i + 1] else size[i + 1])
@@ -136,8 +137,10 @@ def plan_depth_first(
             # The chain's input is in DRAM already.
             from_dram += sum(cache.reused)
             to_dram += sum(cache.reused[1:])
-    # Beside whole tiles a layer that streams its weights needs room for one array block of them.
+    # Beside whole tiles a layer that streams its weights needs room for an array block of them; if its
+    # output is not held in the accumulator, for all that add up to one block of columns.
     block = 0 if resident else target.side**2 * e
+    columns = [0 if resident else target.side * s.dims.C * s.dims.R * s.dims.S * e for s in shapes]
     staged = [held + nbytes + block <= scratchpad for nbytes in size]
     stages = []
     on_chip = False
@@ -147,14 +150,14 @@ def plan_depth_first(
         if staged[i] and not on_chip:
             from_dram += tensors[i].moved(e)
         taken = held + (size[i] if staged[i] else 0)
-        on_chip = not last and staged[i + 1] and (in_accumulator[i + 1] or taken + size[i + 1] <= scratchpad)
+        held_whole = in_accumulator[i + 1] or taken + size[i + 1] + columns[i] <= scratchpad
+        on_chip = not last and staged[i + 1] and held_whole
         if not on_chip:
             through += moved
         elif in_accumulator[i + 1]:
             from_accumulator += moved
         else:
             taken += size[i + 1]
-        held_whole = in_accumulator[i + 1] or taken + size[i + 1] + block <= scratchpad
         region = Region(((0, shape.dims.N),), output.fresh_rows, output.fresh_columns)
         placement = Placement(staged[i], on_chip, not on_chip, resident)
         stages.append(Stage(shape, region, placement, taken, on_chip or (last and held_whole)))
