@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from converter.graph import TensorCoreLayer
 from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.schedule import FusionGroup, GroupTile
+from optimizer.candidates import divisors
 from optimizer.enumerate import Points
 from optimizer.footprint import Lanes, accumulator_need, scratchpad_need
 from optimizer.fronts import Front
@@ -47,18 +48,18 @@ def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArra
         bad = scratchpad_need(space, _with_foot(space, t), _lanes(space, t, t["K"])) > space.scratchpad_limit
         if not _shrink(t, bad, outer, steps):
             break
-    inner = {"n": "N", "p": "P", "q": "Q", "k": "K"}
-    for small, large in inner.items():
-        t[small] = np.minimum(t[small], t[large])
-    while True:
-        _nest(space, t)
-        full = accumulator_need(space, t, _lanes(space, t, t["k"])) > space.rules.target.accumulator_rows
-        if not _shrink(t, full, ("p", "q", "k", "n"), None):
-            break
-    # Fewer columns than assumed above need more rows: check once more with the final lanes.
-    lanes = _lanes(space, t, t["k"])
+    lanes = _lanes(space, t, t["K"])
+    for small in "npqk":
+        t[small] = np.minimum(t[small], t[small.upper()])
+    _whole_blocks(space, t, lanes.columns)
+    limit = space.rules.target.accumulator_rows
+    t["k"] = np.where(accumulator_need(space, t, lanes) > limit, lanes.columns, t["k"])
+    while _shrink(t, accumulator_need(space, t, lanes) > limit, ("p", "q", "n"), None):
+        if space.rules.tiling == "divisor":
+            for small in "npq":
+                t[small] = _divisor_below(t[small], t[small.upper()])
     fits = scratchpad_need(space, _with_foot(space, t), lanes) <= space.scratchpad_limit
-    fits &= accumulator_need(space, t, lanes) <= space.rules.target.accumulator_rows
+    fits &= accumulator_need(space, t, lanes) <= limit
     return Points(space, t, order), np.asarray(fits)
 
 
@@ -80,22 +81,20 @@ def _shrink(t: Tile, bad: NDArray[np.bool_], names: tuple[str, ...], steps: dict
     return bool(movable.any())
 
 
-def _nest(space: LayerSpace, t: Tile) -> None:
-    """Accumulator extents of whole column blocks; with divisor tiling, of divisors."""
+def _whole_blocks(space: LayerSpace, t: Tile, columns: Ints) -> None:
+    """Accumulator tiles of whole column blocks (a narrower one saves nothing); divisors if asked."""
+    blocks = np.maximum(t["k"] // columns, 1)
     if space.rules.tiling == "divisor":
-        for small, large in {"n": "N", "p": "P", "q": "Q", "k": "K"}.items():
-            t[small] = np.array(
-                [
-                    max(d for d in range(1, int(s) + 1) if int(big) % d == 0)
-                    for s, big in zip(t[small], t[large], strict=True)
-                ],
-                dtype=np.int64,
-            )
-    if space.shape.is_depthwise:
-        return
-    col = space.blocks(t["k"])
-    whole = t["k"] >= t["K"]
-    t["k"] = np.where(whole, t["K"], np.maximum(t["k"] // col, 1) * col)
+        blocks = _divisor_below(blocks, t["K"] // columns)
+        for small in "npq":
+            t[small] = _divisor_below(t[small], t[small.upper()])
+    t["k"] = np.where(t["k"] >= t["K"], t["K"], np.minimum(blocks * columns, t["K"]))
+
+
+def _divisor_below(values: Ints, of: Ints) -> Ints:
+    """The largest divisors of `of` that are at most `values`."""
+    found = [max(d for d in divisors(int(n)) if d <= v) for v, n in zip(values, of, strict=True)]
+    return np.array(found, dtype=np.int64)
 
 
 def _lanes(space: LayerSpace, t: Tile, columns: Ints) -> Lanes:
@@ -115,6 +114,14 @@ def _boxes(space: LayerSpace, dim: str, out: Ints, taps: Ints) -> Ints:
     if space.rules.hw and window.kernel == 1:
         return out
     return (out - 1) * window.stride + (taps - 1) * window.dilation + 1
+
+
+def _lays_out_residents(points: Points) -> bool:
+    """Resident weights are kept in full-width column blocks (see legality.occupancy)."""
+    space = points.space
+    if not space.placement.weights_are_resident or space.shape.is_depthwise:
+        return True
+    return bool((space.blocks(points.tile["k"]) == space.block(space.bounds.K)).all())
 
 
 @dataclass(frozen=True)
@@ -289,7 +296,8 @@ class Decoder:
             columns = {v: batch.extents[b : b + 1, node, j] for j, v in enumerate(VARIABLES)}
             points, fits = legalise(space, columns, batch.order[b : b + 1, node])
             costs = price(points)
-            if not fits[0] or (costs.spills[0] and plan[name].writes_inside and not self.problem.rules.hw):
+            final = plan[name].writes_inside and not self.problem.rules.hw
+            if not fits[0] or (final and costs.spills[0]) or not _lays_out_residents(points):
                 return None
             energy += float(costs.energy[0])
             latency += float(costs.latency[0])

@@ -29,7 +29,6 @@ from optimizer.hull import lower_hull
 from optimizer.orders import L3_ORDERS
 from optimizer.space import LayerSpace, Rules
 
-
 MOST_SUBSETS = 4
 """Members up to which every set of resident weights is tried."""
 

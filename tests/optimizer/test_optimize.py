@@ -1,0 +1,169 @@
+"""Behaviour of `optimize` on small graphs: legal, bounded, ordered, deterministic."""
+
+import builtins
+
+import pytest
+
+from costmodel.evaluate import evaluate
+from costmodel.fusion import ScheduleError
+from costmodel.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target import Target, load_target
+from optimizer import optimize
+from tests.optimizer.graphs import Net, residual, separable
+
+SMALL, LARGE = load_target("gemmini-small"), load_target("gemmini-large")
+METHODS = ["gradient", "exact", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto"]
+
+
+@pytest.fixture(scope="module")
+def results():
+    graph = separable()
+    return {
+        (profile, method): optimize(
+            graph,
+            LARGE,
+            profile=profile,
+            method=method,
+            time_budget=0.8 if method in ("genetic", "bayesian", "random", "dosa") else None,
+        )
+        for profile in ("hw", "dosa")
+        for method in METHODS
+    }
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+@pytest.mark.parametrize("method", METHODS)
+def test_result_is_consistent(results, profile, method):
+    found = results[profile, method]
+    assert found.cost == evaluate(found.schedule)
+    assert found.lower_bound <= found.value * (1 + 1e-9)
+    assert found.schedule.profile == profile
+    assert found.method == method
+    edps = [point.best_edp for point in found.history]
+    assert edps == sorted(edps, reverse=True)
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+def test_order_of_methods(results, profile):
+    edp = {m: results[profile, m].cost.edp_uj_cycles for m in METHODS}
+    assert edp["gradient"] <= edp["layerwise"]
+    assert edp["exact"] <= min(edp.values()) * (1 + 1e-12)
+    assert edp["gradient"] <= edp["exact"] * 1.02
+    assert results[profile, "exact"].bound == "proven"
+    assert results[profile, "exact"].gap < 1e-9
+
+
+def test_fusion_pays_on_separable_convolutions(results):
+    fused = results["hw", "exact"]
+    assert any(len(group.layers) > 1 for group in fused.schedule.groups)
+    assert fused.cost.edp_uj_cycles < 0.9 * results["hw", "layerwise"].cost.edp_uj_cycles
+
+
+def test_adds_join_groups_in_profile_hw():
+    found = optimize(residual(size=16, channels=16), LARGE, method="exact")
+    assert any(
+        len(group.layers) > 1 and any(name.endswith("_add") for name in group.layers)
+        for group in found.schedule.groups
+    )
+
+
+@pytest.mark.parametrize("method", ["gradient", "genetic", "random", "dosa"])
+def test_equal_seeds_give_equal_schedules(method, monkeypatch):
+    monkeypatch.setattr("optimizer.baselines.genetic.GENERATIONS", 4)
+    monkeypatch.setattr("optimizer.baselines.random_search.BATCHES", 2)
+    monkeypatch.setattr("optimizer.baselines.dosa.STEPS", 60)
+    first, second = (optimize(separable(blocks=1), SMALL, method=method, seed=3) for _ in range(2))
+    assert first.schedule == second.schedule
+
+
+@pytest.mark.parametrize("objective", ["energy", "latency"])
+def test_objectives(objective):
+    graph = separable()
+    by_edp = optimize(graph, SMALL, method="exact")
+    found = optimize(graph, SMALL, method="exact", objective=objective)
+    unit = {"energy": by_edp.cost.energy_pj, "latency": by_edp.cost.latency_cycles}[objective]
+    assert found.value <= unit * (1 + 1e-9)
+    assert found.lower_bound == pytest.approx(found.value)
+
+
+def test_divisor_tiling_gives_divisors():
+    found = optimize(separable(size=12), SMALL, method="layerwise", tiling="divisor", row_packing=False)
+    for layer in found.schedule.graph.tensor_core_layers:
+        assert found.schedule.mappings[layer.name].is_divisor(layer.dims)
+
+
+def test_no_fusion():
+    found = optimize(separable(), LARGE, method="gradient", fusion=False)
+    assert all(len(group.layers) == 1 for group in found.schedule.groups)
+
+
+def test_papers_fusion_model_claims_what_no_program_does():
+    """Two 3x3 convolutions whose weights and halo do not fit: sound fusion finds nothing to gain."""
+    net = Net(32, 32)
+    graph = net.build(net.conv("c2", net.conv("c1", net.x, 32, 3), 32, 3))
+    sound = optimize(graph, SMALL, profile="dosa", method="exact")
+    paper = optimize(graph, SMALL, profile="dosa", method="exact", fusion_model="paper")
+    assert [len(g.layers) for g in sound.schedule.groups] == [1, 1]
+    assert [len(g.layers) for g in paper.schedule.groups] == [2]
+    assert paper.cost.edp_uj_cycles < 0.95 * sound.cost.edp_uj_cycles
+
+
+def test_identical_layers_get_identical_mappings():
+    net = Net(8, 8)
+    x = net.x
+    for i in range(4):
+        x = net.conv(f"c{i}", x, 8, 3)
+    found = optimize(net.build(x), LARGE, method="layerwise")
+    assert len({found.schedule.mappings[f"c{i}"] for i in range(4)}) == 1
+
+
+def test_joint_search_beats_mapping_first():
+    """At the layers' own best mappings no group tile is legal; with other mappings fusing wins.
+
+    The accumulator holds one row of the intermediate, so alone the producer prefers blocks that the
+    group tile of the consumer does not follow.
+    """
+    net = Net(16, 16)
+    y = net.conv("expand", net.x, 64)
+    graph = net.build(net.conv("project", y, 16))
+    alone = optimize(graph, SMALL, profile="dosa", method="layerwise")
+    joint = optimize(graph, SMALL, profile="dosa", method="gradient")
+    assert len(joint.schedule.groups) == 1
+
+    later = [alone.cost.edp_uj_cycles]
+    for p in range(1, 17):
+        for q in range(1, 17):
+            group = FusionGroup(("expand", "project"), GroupTile(1, p, q))
+            try:
+                schedule = Schedule(graph, SMALL, alone.schedule.mappings, (group,), "dosa")
+            except ScheduleError:
+                continue
+            later.append(evaluate(schedule).edp_uj_cycles)
+    assert joint.cost.edp_uj_cycles < 0.99 * min(later)
+
+
+def test_a_layer_that_does_not_fit_is_named():
+    tiny = Target(name="tiny", side=2, scratchpad_bytes=8, accumulator_bytes=16)
+    net = Net(4, 4)
+    graph = net.build(net.conv("big", net.x, 4, 3))
+    found = None
+    try:
+        found = optimize(graph, tiny, method="layerwise")
+    except ScheduleError as error:
+        assert "big" in str(error) and "tiny" in str(error)
+    else:
+        assert found.schedule is not None
+
+
+@pytest.mark.parametrize(("method", "module"), [("genetic", "pymoo"), ("bayesian", "optuna")])
+def test_missing_extra_is_named(method, module, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.split(".")[0] == module:
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"fadiff\[baselines\]"):
+        optimize(separable(blocks=1), SMALL, method=method)

@@ -1,0 +1,88 @@
+"""Cuts of a graph against brute force over all partitions."""
+
+import numpy as np
+import pytest
+
+from costmodel.schedule import FusionGroup
+from optimizer.groups import candidate_groups, signature
+from optimizer.options import Choice, GroupHull
+from optimizer.partition import Partitioner, ordered
+from tests.optimizer.graphs import residual, separable
+
+
+def random_hulls(graph, groups, rng):
+    hulls = {}
+    for layers in [(layer.name,) for layer in graph.layers] + groups:
+        size = int(rng.integers(1, 4))
+        energy = np.sort(rng.integers(1, 100, size) * len(layers)).astype(float)
+        latency = np.sort(rng.integers(1, 100, size) * len(layers))[::-1].astype(float)
+        choices = tuple(Choice(FusionGroup(layers), (), ()) for _ in range(size))
+        hulls[layers] = GroupHull(energy, latency, choices)
+    return hulls
+
+
+def partitions(names, groups):
+    """Every way to cover `names` with disjoint groups (by brute force)."""
+    if not names:
+        yield ()
+        return
+    for group in groups:
+        if group[0] == names[0] and set(group) <= set(names):
+            for rest in partitions([n for n in names if n not in group], groups):
+                yield (group, *rest)
+
+
+def executable(graph, partition):
+    group_of = {name: i for i, group in enumerate(partition) for name in group}
+    done, pending = set(), set(range(len(partition)))
+    while pending:
+        ready = [
+            i
+            for i in pending
+            if all(
+                group_of[p] == i or group_of[p] in done
+                for name in partition[i]
+                for p in graph.dag.predecessors(name)
+            )
+        ]
+        if not ready:
+            return False
+        done.update(ready)
+        pending -= set(ready)
+    return True
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("make", [separable, residual])
+def test_weighted_sum_equals_brute_force(make, seed):
+    graph, rng = make(), np.random.default_rng(seed)
+    groups = list(candidate_groups(graph, 4))
+    hulls = random_hulls(graph, groups, rng)
+    solver = Partitioner(graph, hulls)
+    names = [layer.name for layer in graph.layers]
+    for a, b in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 5.0)):
+        best = min(
+            sum(float((a * hulls[g].energy + b * hulls[g].latency).min()) for g in partition)
+            for partition in partitions(names, list(hulls))
+            if executable(graph, partition)
+        )
+        found = solver.solve(a, b)
+        assert a * found.energy + b * found.latency == pytest.approx(best)
+        layers = [name for choice in ordered(graph, found.choice) for name in choice.group.layers]
+        assert sorted(layers) == sorted(names)
+
+
+def test_groups_are_convex():
+    graph = residual()
+    groups = set(candidate_groups(graph, 4))
+    assert ("b1", "b2", "b_down", "b_add") in groups
+    assert ("a1", "a2", "a_add") in groups
+    # b1 -> b2 -> b_add leaves and comes back when b2 is missing.
+    assert ("b1", "b_down", "b_add") not in groups
+    assert all(not any(n.endswith("add") for n in g) for g in candidate_groups(graph, 4, adds=False))
+
+
+def test_identical_groups_share_a_signature():
+    graph = separable(blocks=3)
+    assert signature(graph, ("dw0", "pw0")) == signature(graph, ("dw1", "pw1"))
+    assert signature(graph, ("dw0", "pw0")) != signature(graph, ("pw0", "dw1"))
