@@ -124,6 +124,9 @@ class FunctionPrinter:
         ] + [f"{C_TYPES[graph.tensors[name].dtype]} *output{i}" for i, name in enumerate(graph.outputs)]
         c.line()
         with c.function(f"int {self.plan.model}_run({', '.join(parameters)})"):
+            for index, name in enumerate(graph.inputs):
+                if not graph.consumers(name):
+                    c.line(f"(void)input{index};")
             c.call("gemmini_flush", 0)
             for group in self.plan.groups:
                 if group.fused:
