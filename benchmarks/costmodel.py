@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--target", default="gemmini-large")
     parser.add_argument("--restarts", type=int, default=64)
     parser.add_argument("--mappings", type=int, default=100_000)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="torch threads; the tensors are small")
     parser.add_argument("--out", type=Path, default=Path("benchmark-results"), help="folder for the figure")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
