@@ -129,3 +129,37 @@ def test_gradients_are_finite_and_reach_every_variable():
     for leaf in (*raw, order, sigma):
         assert torch.isfinite(leaf.grad).all()
         assert leaf.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("profile", ["dosa", "hw"])
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_paper_fusion_equals_exact(profile, data):
+    """Eq. 13-15 at sigma = 1: whole layers with any mappings, tile grids ignored."""
+    network = pair(P=6, K=5, C=3)
+    nodes = [Node(shape_of(layer)) for layer in network.layers]
+    chosen = [data.draw(mappings(node.shape, orders=ORDERS)) for node in nodes]
+    group = FusionGroup(("a", "b"), GroupTile(1, 6, 6))
+    named = dict(zip(("a", "b"), chosen, strict=True))
+    exact = group_cost(network, group, named, SMALL, profile, paper=True)
+    model = RelaxedModel(nodes, [Edge(0, 1)], SMALL, profile, fusion_model="paper", dtype=torch.float64)
+    cost = model(point_of(chosen, sigma=torch.ones(1, 1, dtype=torch.float64)))
+    for index in range(2):
+        assert cost.energy_pj[0, index].item() == pytest.approx(exact[index].energy_pj, rel=1e-9)
+
+
+def test_sigma_scales_the_boundary():
+    """Half fused: half the reads, and the write stays until every reader is fused."""
+    network = pair(P=8)
+    nodes = [Node(shape_of(layer)) for layer in network.layers]
+    chosen = [whole_tile(layer.dims) for layer in network.layers]
+    chosen = [replace(m, order_l3=OS.l3, order_l2=OS.l2, order_l1=OS.l1) for m in chosen]
+    model = RelaxedModel(nodes, [Edge(0, 1)], SMALL, "dosa", dtype=torch.float64)
+
+    def dram(sigma):
+        point = point_of(chosen, sigma=torch.full((1, 1), sigma, dtype=torch.float64))
+        return model(point).memory_bytes["dram"][0]
+
+    none, half, full = dram(0.0), dram(0.5), dram(1.0)
+    assert (none - full).tolist() == [4 * 64, 4 * 10 * 10]
+    assert torch.allclose(half, (none + full) / 2)
