@@ -20,15 +20,32 @@ static void touch(Memory *memory, Row *row) {
   if (++memory->used > memory->peak) memory->peak = memory->used;
 }
 
-static bool in_flight(const Row *row) {
-  return row->load > machine.fence_load && machine.loads - row->load < machine.config.load_queue &&
-         !machine.completed[row->load % MAX_QUEUE];
+static bool in_flight(uint32_t load) {
+  return load > machine.fence_load && machine.loads - load < machine.config.load_queue &&
+         !machine.completed[load % MAX_QUEUE];
+}
+
+/* An instruction that waits for the row has waited for the whole mvin that wrote it. */
+static void wait_for_load(const Row *row) {
+  if (row->load && row->load != row->tail_load && machine.loads - row->load < MAX_QUEUE)
+    machine.completed[row->load % MAX_QUEUE] = true;
+}
+
+static void check_tails(const Span *span) {
+  for (uint32_t i = 0; i < span->count; i++) {
+    const uint32_t number = span->start + i * span->stride;
+    if (in_flight(span->memory->rows[number].tail_load))
+      fail("%s row %u is among the last pixel_repeats - 1 rows of an mvin that may be in flight: the hardware does not "
+           "track them; read an earlier row of that mvin first, or fence",
+           span->memory->name, number);
+  }
 }
 
 double span_read(const Span *span, int reader) {
   check_limits(span);
   const uint64_t mask = column_mask(span->first, span->cols);
   double ready = 0;
+  bool tails = false;
   for (uint32_t i = 0; i < span->count; i++) {
     const uint32_t number = span->start + i * span->stride;
     Row *row = &span->memory->rows[number];
@@ -40,10 +57,12 @@ double span_read(const Span *span, int reader) {
            "without a fence: the hardware only tracks equal start rows",
            span->memory->name, number, row->writer_start, span->start);
     if (reader == READ_COPY) row->copied_fence = machine.fence_count;
-    if (row->load) machine.completed[row->load % MAX_QUEUE] |= machine.loads - row->load < MAX_QUEUE;
+    wait_for_load(row);
+    tails |= row->tail_load > machine.fence_load;
     touch(span->memory, row);
     if (row->ready > ready) ready = row->ready;
   }
+  if (tails && machine.funct == machine.issued) check_tails(span); /* hardware loops order their own loads */
   return ready;
 }
 
@@ -57,7 +76,7 @@ double span_load(const Span *span, bool accumulate) {
     if (accumulate && (row->valid & mask) != mask)
       fail("%s row %u is accumulated onto before anything wrote it", span->memory->name, number);
     if (row->load != machine.loads) {
-      const bool pending = in_flight(row);
+      const bool pending = in_flight(row->load);
       if (pending && !accumulate && (row->loaded & mask))
         fail("%s row %u is loaded again while an earlier mvin of it may be in flight: loads can complete out of "
              "order; fence, or load disjoint rows",
@@ -69,11 +88,17 @@ double span_load(const Span *span, bool accumulate) {
     }
     row->valid |= mask;
     row->writer_fence = 0;
+    if (span->first == 0) row->tail_load = 0; /* further pixels of a packed row leave the first one's mark */
     touch(span->memory, row);
     if (row->ready > available) available = row->ready;
     if (row->free > available) available = row->free;
   }
   return available;
+}
+
+void span_untracked(const Span *span) {
+  for (uint32_t i = 0; i < span->count; i++)
+    span->memory->rows[span->start + i * span->stride].tail_load = machine.loads;
 }
 
 double span_write(const Span *span) {
@@ -87,7 +112,7 @@ double span_write(const Span *span) {
       fail("%s row %u is overwritten while STORE_SPAD may still read it: fence, or alternate accumulator rows",
            span->memory->name, number);
     row->valid |= mask;
-    if (row->load) machine.completed[row->load % MAX_QUEUE] |= machine.loads - row->load < MAX_QUEUE;
+    wait_for_load(row);
     touch(span->memory, row);
     if (row->ready > available) available = row->ready;
     if (row->free > available) available = row->free;

@@ -19,6 +19,9 @@ Memory *memory_of(const Operand *operand);
 double span_read(const Span *span, int reader);
 /* Checks a write by mvin number machine.loads; `accumulate` mvins commute and are exempt from WAW. */
 double span_load(const Span *span, bool accumulate);
+/* The reservation station moves the range of a packed mvin down by its pixel_repeats - 1 rows, so that
+ * its last rows are not tracked: remember the span as such. */
+void span_untracked(const Span *span);
 /* Checks a write by a compute or a scratchpad copy.  Returns when the rows may be overwritten. */
 double span_write(const Span *span);
 /* A compute wrote the span: remember whose result it is. */

@@ -33,6 +33,7 @@ typedef struct {
   uint64_t valid;        /* columns ever written (one bit per dim/64 columns beyond dim 64) */
   uint64_t loaded;       /* columns written by `load`, while that may still be in flight */
   uint32_t load;         /* number of the last mvin that wrote the row, 0 = none */
+  uint32_t tail_load;    /* the packed mvin in whose untracked last rows this row is, 0 = none */
   uint32_t writer_start; /* first row of the last compute that wrote the row */
   uint32_t writer_fence; /* fence count at that compute, 0 = no compute wrote it */
   uint32_t copied_fence; /* fence count when STORE_SPAD read the row, 0 = never */

@@ -110,6 +110,12 @@ void move_in(uint64_t address, uint64_t rs2, int state_id) {
     }
   }
   machine.counts.rows_in += (uint64_t)to.rows * blocks;
+  if (state->pixels > 1) {
+    const uint32_t shift = minimum(state->pixels - 1, to.row - repeat_floor(to.row));
+    const uint32_t tail = minimum(shift, to.rows);
+    const Span untracked = {&machine.spad, to.row + to.rows - tail, 1, tail, 0, to.cols};
+    span_untracked(&untracked);
+  }
 
   const double start = timing_start(LOAD_QUEUE, available);
   double end = timing_dma(start, transfer.requests, transfer.dram_bytes, transfer.tile_buffer_bytes);

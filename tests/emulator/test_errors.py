@@ -357,3 +357,29 @@ def test_pooling_needs_the_feature() -> None:
     machine.config_st(4, pool=(2, 2, 1, 1, 1, 2, 2, 0, 0))
     machine.mvout(ROWS.copy(), ACC, 4, 0)
     machine.expect_error("pooling needs a Gemmini with max pooling")
+
+
+def test_last_rows_of_a_packed_load_are_not_tracked() -> None:
+    """The reservation station's range of a packed mvin ends pixel_repeats - 1 rows early."""
+    pixels = np.ones((16, 3), np.int8)
+    out = np.zeros((8, 6), np.int8)
+
+    def machine() -> Device:
+        device = Device(target(8, scratchpad_bytes=128 * 8, max_bytes=32), check_regions=False)
+        device.config_ld(3, pixels=2)
+        device.config_st(6)
+        device.mvin(pixels, 8, 3, 8)
+        device.mvin(pixels[8:], 16, 3, 8)
+        return device
+
+    alone = machine()
+    alone.mvout(out, 15, 6, 8)
+    alone.expect_error("row 15 is among the last pixel_repeats - 1 rows of an mvin that may be in flight")
+    after_its_first_rows = machine()
+    after_its_first_rows.mvout(out, 8, 6, 4)
+    after_its_first_rows.mvout(out, 15, 6, 8)
+    assert after_its_first_rows.error is None
+    fenced = machine()
+    fenced.fence()
+    fenced.mvout(out, 15, 6, 8)
+    assert fenced.error is None
