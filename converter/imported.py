@@ -93,8 +93,8 @@ class _Stripper:
         if self.per_channel:
             name, worst = min(self.per_channel, key=lambda entry: entry[1])
             notes.append(
-                f"{len(self.per_channel)} weights had per-channel scales or zero points: requantised per "
-                f"tensor (worst weight SQNR {worst:.1f} dB, {name}); not bit-exact with the file"
+                f"{len(self.per_channel)} weights had per-channel scales or zero points: requantised "
+                f"per tensor (worst weight SQNR {worst:.1f} dB, {name}); not bit-exact with the file"
             )
         return Imported(self.scales, tuple(notes))
 
@@ -134,6 +134,7 @@ class _Stripper:
         rectified = f"{source}.relu"
         self.alias[node.output[0]] = rectified
         self._know(rectified, scale, zero)
+        self._know(source, scale, zero)  # for a producer that cannot absorb the ReLU
         return onnx.helper.make_node("Relu", [source], [rectified], name=f"{node.name or source}.relu")
 
     def _know(self, value: str, scale: np.ndarray, zero: np.ndarray) -> None:

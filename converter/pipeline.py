@@ -23,7 +23,7 @@ from converter.precision import to_float32
 from converter.program import Program, program_of
 from converter.qdq import quantised_model
 from converter.quantise import quantise
-from converter.scales import unknown_scales
+from converter.scales import inherited, unknown_scales
 
 QuantizeMode = Literal["auto", "int8", "none"]
 Progress = Callable[[str], None]
@@ -93,7 +93,7 @@ def convert(
     problems = unsupported(program, steps)
     if problems:
         raise UnsupportedError(str(path), problems)
-    known = {} if quantize == "int8" else imported.scales
+    known = {} if quantize == "int8" else inherited(steps, imported.scales)
     missing = unknown_scales(program, steps, known)
     if quantize == "none" and missing:
         raise ModelError(

@@ -23,6 +23,17 @@ def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
+def inherited(steps: Sequence[Step], known: Mapping[str, float]) -> dict[str, float]:
+    """`known`, and for a fused layer the scale that was prescribed before its ReLU."""
+    out = dict(known)
+    for step in steps:
+        if step.kind == "node" and step.output not in out:
+            before = [node.outputs[0] for node in step.nodes[:-1] if node.outputs[0] in known]
+            if before:
+                out[step.output] = known[before[-1]]
+    return out
+
+
 def unknown_scales(program: Program, steps: Sequence[Step], known: Mapping[str, float]) -> tuple[str, ...]:
     """Stored values whose scale neither `known` nor another value prescribes: to be calibrated."""
     derived = set(known)

@@ -56,8 +56,8 @@ def supported_ops_markdown() -> str:
         ", ".join(INTEGER_OPERATORS) + ".",
         "",
         "int8 with zero point 0 and uint8 with zero point 128, one scale per tensor, keep their scales.",
-        "Other zero points and per-channel weights are requantised symmetrically per tensor; the notes of the",
-        "conversion say so. Dynamically quantised products are calibrated like float ones.",
+        "Other zero points and per-channel weights are requantised symmetrically per tensor; the notes of",
+        "the conversion say so. Dynamically quantised products are calibrated like float ones.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -137,8 +137,8 @@ def whole_numbers_only(program: Program, node: Node) -> str | None:
 
 
 def not_empty(program: Program, node: Node) -> str | None:
-    """No input or output has a dimension of size zero."""
-    for value in (*node.inputs, *node.outputs):
+    """No computed input or output has a dimension of size zero."""
+    for value in (*program.activations(node), *node.outputs):
         if value and 0 in program.shapes.get(value, (1,)):
             return f"{value} has shape {list(program.shapes[value])}"
     return None

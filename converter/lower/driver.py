@@ -97,7 +97,7 @@ def _is_image(program: Program, value: str) -> bool:
         for node in program.consumers(pending.pop()):
             if node.op in _IMAGE_READERS:
                 return True
-            if (is_elementwise(node) or node.op in ("Concat", "Pad", "Slice")) and node.name not in seen:
+            if (is_elementwise(node) or node.op in ("Concat", "Pad", "Slice", "Split")) and node.name not in seen:
                 seen.add(node.name)
                 pending.extend(node.outputs)
     return False

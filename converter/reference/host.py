@@ -187,7 +187,7 @@ def max_pool(emit: Emit, layer: HostLayer) -> None:
     value, shape = _channels_first(emit, layer.inputs[0])
     out_shape = emit.tensors[layer.outputs[0]].shape
     height, width = shape[2], shape[3]
-    p, q = (1, *out_shape)[-3:-1] if len(out_shape) == 3 else out_shape[1:3]
+    p, q = (1, out_shape[1]) if len(out_shape) == 3 else out_shape[1:3]
     bottom, right = (
         (count - 1) * stride + (kernel - 1) * dilation + 1 - size - before
         for count, stride, kernel, dilation, size, before in zip(
