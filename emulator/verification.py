@@ -267,15 +267,18 @@ def _compare_traffic(predicted: TrafficRecord, run: LayerRun) -> dict[str, dict[
     return table
 
 
-def _as_onnx(document: ScheduleDocument, name: str, stored: np.ndarray) -> np.ndarray:
-    """A device output as the float model would return it: dequantised, axes in ONNX order."""
+def _as_onnx(document: ScheduleDocument, name: str, stored: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A device output as the float model would return it: dequantised, in the ONNX value's `shape`."""
     record = next(tensor for tensor in document.tensors if tensor.name == name)
     value = stored.astype(np.float32)
     if record.dtype != "float32" and record.scale is not None:
         value = value * np.float32(record.scale)
     if record.onnx_axes is not None:
-        value = value.transpose(np.argsort(record.onnx_axes))
-    return value
+        # Axes of one element may stand anywhere in storage: lay the others out first.
+        value = value.reshape([shape[axis] for axis in record.onnx_axes]).transpose(
+            np.argsort(record.onnx_axes)
+        )
+    return value.reshape(shape)
 
 
 def _top1(document: ScheduleDocument, results: Sequence[VectorResult]) -> float | None:
@@ -284,10 +287,11 @@ def _top1(document: ScheduleDocument, results: Sequence[VectorResult]) -> float 
     name = document.model.outputs[0]
     agreements: list[bool] = []
     for result in results:
-        device, expected = _as_onnx(document, name, result.outputs[name]), result.quantized[0]
+        expected = result.quantized[0]
         if expected.ndim != 2 or expected.shape[1] < 2:
             return None
-        agreements += list(np.argmax(device.reshape(expected.shape), axis=1) == np.argmax(expected, axis=1))
+        device = _as_onnx(document, name, result.outputs[name], expected.shape)
+        agreements += list(np.argmax(device, axis=1) == np.argmax(expected, axis=1))
     return float(np.mean(agreements)) if agreements else None
 
 
@@ -300,7 +304,7 @@ def _sqnr(document: ScheduleDocument, results: Sequence[VectorResult], data: Pat
             expected = floats[key]
             for result in results:
                 want = expected[result.vector].astype(np.float64)
-                got = _as_onnx(document, name, result.outputs[name]).reshape(want.shape)
+                got = _as_onnx(document, name, result.outputs[name], want.shape)
                 signal += float(np.sum(want**2))
                 noise += float(np.sum((want - got) ** 2))
     return 10 * float(np.log10(signal / noise)) if noise > 0 and signal > 0 else None

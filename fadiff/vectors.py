@@ -55,14 +55,9 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
 
 def store(tensor: Tensor, vectors: np.ndarray) -> np.ndarray:
     """ONNX values [vectors, ...] as the device stores them: transposed and quantised."""
-    if tensor.onnx_axes is not None:
-        vectors = vectors.transpose(0, *(axis + 1 for axis in tensor.onnx_axes))
-    vectors = vectors.reshape(len(vectors), *tensor.shape)
-    if tensor.dtype != "int8" or tensor.scale is None:
-        return np.ascontiguousarray(vectors.astype(tensor.dtype))
-    # QuantizeLinear of ONNX: float32 division, round half to even, saturate.
-    steps = np.rint(vectors.astype(np.float32) / np.float32(tensor.scale))
-    return np.ascontiguousarray(np.clip(steps, -128, 127).astype(np.int8))
+    from converter.boundary import to_storage
+
+    return np.stack([to_storage(tensor, vector) for vector in vectors])
 
 
 def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) -> Arrays:
