@@ -278,8 +278,12 @@ class _BatchNest:
             w_all = dims.G * dims.R * dims.S
             inputs = l2[:, N] * h * w * g2
         else:
-            weights = l2[:, G] * l2[:, R] * l2[:, S] * l2[:, C] * column_blocks
-            w_all = dims.G * dims.R * dims.S * dims.C * _ceil(dims.K, b.cols[:, K])
+            if shape.has_transposed_weights:
+                weights = l2[:, G] * l2[:, R] * l2[:, S] * l2[:, K] * _ceil(l2[:, C], b.rows[:, C])
+                w_all = dims.G * dims.R * dims.S * dims.K * _ceil(dims.C, b.rows[:, C])
+            else:
+                weights = l2[:, G] * l2[:, R] * l2[:, S] * l2[:, C] * column_blocks
+                w_all = dims.G * dims.R * dims.S * dims.C * _ceil(dims.K, b.cols[:, K])
             inputs = l2[:, G] * l2[:, N] * h * w * _ceil(l2[:, C], b.rows[:, C])
         outputs = l1[:, N] * l1[:, P] * l1[:, Q] * _ceil(l1[:, K], b.cols[:, K]) * g1
         weights = weights * (1 + self.fetch("W", 1)[1])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from converter.dims import DIMS
+from converter.dims import DIMS, Dims
 from converter.graph import HostLayer, TensorCoreLayer
 from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.mapping import Mapping, ceil_div
@@ -65,11 +65,17 @@ def occupancy(
             outputs_twice * l1.N * l1.P * l1.Q * ceil_div(l1.G, cols.G),
             d.G * d.R * d.S,
         )
+
+    def weight_rows(tile: Dims) -> int:
+        if shape.has_transposed_weights:
+            return tile.G * tile.R * tile.S * tile.K * ceil_div(tile.C, rows.C)
+        return tile.G * tile.R * tile.S * tile.C * ceil_div(tile.K, cols.K)
+
     return Occupancy(
-        weights_twice * l2.G * l2.R * l2.S * l2.C * ceil_div(l2.K, cols.K),
+        weights_twice * weight_rows(l2),
         inputs_twice * l2.G * l2.N * h * w * ceil_div(l2.C, rows.C),
         outputs_twice * l1.G * l1.N * l1.P * l1.Q * ceil_div(l1.K, cols.K),
-        d.G * d.R * d.S * d.C * ceil_div(d.K, cols.K),
+        weight_rows(d),
     )
 
 

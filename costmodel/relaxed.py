@@ -149,6 +149,8 @@ class RelaxedModel:
         self.needed = column([node.output_needed for node in nodes])
         self.depthwise = column([shape.is_depthwise for shape in shapes])
         self.bias = column([shape.has_bias for shape in shapes])
+        self.transposed = column([shape.has_transposed_weights for shape in shapes])
+        self.any_transposed = any(shape.has_transposed_weights for shape in shapes)
         self.any_depthwise = any(shape.is_depthwise for shape in shapes)
         self.any_bias = any(shape.has_bias for shape in shapes)
         self.axes = [

@@ -327,6 +327,8 @@ class Terms:
             return exact(ceil(ratio), ratio) / extent
 
         k2 = blocks(l2[K], cols[K])
+        if m.any_transposed:
+            k2 = k2 + m.transposed * (blocks(l2[C], rows[C]) - k2)
         k1 = blocks(l1[K], cols[K]) * blocks(l1[G], cols[G])
         c2 = blocks(l2[C], rows[C]) * blocks(l2[G], cols[G])
         # A group of tiles is fetched in one run: its own loops over N, P, Q do not double-buffer.

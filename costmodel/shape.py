@@ -18,6 +18,8 @@ class LayerShape(NamedTuple):
     width: Window
     is_depthwise: bool
     has_bias: bool
+    has_transposed_weights: bool = False
+    """Stationary operand stored contiguous along C (a product with K^T): its rows hold C, not K."""
 
 
 class Region(NamedTuple):
@@ -51,6 +53,7 @@ def _shape(
     pads: tuple[int, int, int, int],
     input_size: tuple[int, int],
     has_bias: bool,
+    has_transposed_weights: bool,
 ) -> LayerShape:
     return LayerShape(
         dims,
@@ -58,6 +61,7 @@ def _shape(
         Window(dims.S, stride[1], dilation[1], pads[1], input_size[1]),
         op == "depthwise",
         has_bias,
+        has_transposed_weights,
     )
 
 
@@ -71,4 +75,5 @@ def shape_of(layer: TensorCoreLayer) -> LayerShape:
         layer.pads,
         layer.input_size,
         layer.bias is not None,
+        layer.dims.K > 1 and layer.weight.strides[4] != 1,
     )

@@ -27,7 +27,10 @@ def scratchpad_need(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> I
     taps = tile["R"] * tile["S"]
     if space.rules.hw:
         diagonal = g if space.shape.is_depthwise else 1
-        w = diagonal * taps * tile["C"] * -(-tile["K"] // lanes.columns)
+        if space.shape.has_transposed_weights:
+            w = taps * tile["K"] * -(-tile["C"] // lanes.rows)
+        else:
+            w = diagonal * taps * tile["C"] * -(-tile["K"] // lanes.columns)
         i = tile["foot"] * -(-tile["C"] // lanes.rows)
         several = (tile["R"] < b.R) | (tile["S"] < b.S) | (tile["C"] < b.C) | (g < b.G)
         i = i * (1 + (several | splits_pixels(space, tile)))

@@ -32,7 +32,8 @@ def layer_shapes(draw, depthwise=None, groups=True, channels=20, pixels=9, taps=
         pad = draw(st.integers(0, min(2, (kernel - 1) * dilation)))
         after = draw(st.integers(0, min(2, (kernel - 1) * dilation)))
         windows.append(Window(kernel, stride, dilation, pad, max(1, span - pad - after)))
-    return LayerShape(dims, *windows, is_depthwise, draw(st.booleans()))
+    transposed = not is_depthwise and dims.K > 1 and draw(st.booleans())
+    return LayerShape(dims, *windows, is_depthwise, draw(st.booleans()), transposed)
 
 
 @st.composite

@@ -21,12 +21,13 @@ SMALL = load_target("gemmini-small")
 
 def layer_of(shape):
     view = View("t", 0, (0, 0, 0, 0, 0))
+    weight = View("w", 0, (0, 0, 0, 1, 9) if shape.has_transposed_weights else (0, 0, 0, 9, 1))
     return TensorCoreLayer(
         "layer",
         "depthwise" if shape.is_depthwise else "conv",
         shape.dims,
         view,
-        view,
+        weight,
         view,
         (shape.height.size, shape.width.size),
         bias="b" if shape.has_bias else None,

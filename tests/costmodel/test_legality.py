@@ -117,3 +117,13 @@ def test_schedules_are_total():
     other = graph([conv("a", "x", "y", 4, 4, 8, 8)], ("x",), ("y",))
     with pytest.raises(ScheduleError, match="b: is in a fusion group but not in the graph"):
         Schedule(other, SMALL, {"a": mappings["a"]}, singleton_groups(network))
+
+
+def test_transposed_weights_fill_rows_with_input_channels():
+    """17 x 100: two column blocks of 100 rows, or, stored along C, seven row blocks of 17."""
+    layer = conv("a", "x", "y", 17, 100, 1, 8)
+    tile = layer.dims
+    mapping = Mapping(tile, tile, Dims(K=16, C=16, Q=8), Dims(C=16), Dims(K=16))
+    stored_along_c = replace(layer, weight=replace(layer.weight, strides=(0, 0, 0, 1, 100)))
+    assert occupancy(shape_of(layer), mapping, LARGE, "hw").weights == 2 * 100
+    assert occupancy(shape_of(stored_along_c), mapping, LARGE, "hw").weights == 7 * 17

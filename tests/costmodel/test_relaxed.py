@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from costmodel.evaluate import group_cost, layer_cost
 from costmodel.fusion import plan_group
+from costmodel.legality import occupancy
 from costmodel.relaxed import ORDERS, OS, Edge, Node, RelaxedModel, RelaxedPoint
 from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import shape_of
@@ -163,3 +164,16 @@ def test_sigma_scales_the_boundary():
     none, half, full = dram(0.0), dram(0.5), dram(1.0)
     assert (none - full).tolist() == [4 * 64, 4 * 10 * 10]
     assert torch.allclose(half, (none + full) / 2)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_memory_penalty_is_the_overflow(data):
+    shape = data.draw(layer_shapes())
+    mapping = data.draw(mappings(shape, orders=ORDERS))
+    tiny = SMALL.model_copy(update={"scratchpad_bytes": 16 * 64, "accumulator_bytes": 64 * 32})
+    used = occupancy(shape, mapping, tiny, "hw")
+    over = [math.log(max(1, (used.weights + used.inputs) / 64)), math.log(max(1, used.outputs / 32))]
+    model = RelaxedModel([Node(shape)], [], tiny, "hw", dtype=torch.float64)
+    penalty = model(point_of([mapping])).penalties["memory"].item()
+    assert penalty == pytest.approx(sum(o * o for o in over), rel=1e-6, abs=1e-12)
