@@ -37,9 +37,7 @@ CASES = {
         "AveragePool", IMAGE, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2], count_include_pad=1
     ),
     "global max pool": _one("GlobalMaxPool", IMAGE),
-    "instance norm": _one(
-        "InstanceNormalization", IMAGE, constants={"s": weights(1, 4), "b": weights(2, 4)}
-    ),
+    "instance norm": _one("InstanceNormalization", IMAGE, constants={"s": weights(1, 4), "b": weights(2, 4)}),
     "batch norm": _one(
         "BatchNormalization",
         IMAGE,
@@ -172,7 +170,9 @@ def test_a_split_and_concatenation_move_no_more_than_they_must(tmp_path: Path) -
         helper.make_node("Conv", ["b", "w"], ["c"], pads=[1, 1, 1, 1]),
         helper.make_node("Concat", ["a", "c"], ["y"], axis=1),
     ]
-    checked = check(model_of(nodes, {"x": (1, 8, 6, 6)}, {"y": None}, {"w": weights(1, 4, 4, 3, 3)}), tmp_path)
+    checked = check(
+        model_of(nodes, {"x": (1, 8, 6, 6)}, {"y": None}, {"w": weights(1, 4, 4, 3, 3)}), tmp_path
+    )
     layers = checked.conversion.graph.layers
     assert layers[0].op == "conv"
     assert layers[0].input.offset == 4  # type: ignore[union-attr]
@@ -199,7 +199,9 @@ def chains(draw: st.DrawFn) -> onnx.ModelProto:
             group = channels if kind == "depthwise" else 1
             constants[f"w{i}"] = weights(i, outputs, channels // group, r, s)
             nodes.append(
-                helper.make_node("Conv", [value, f"w{i}"], [out], strides=[stride] * 2, pads=pads, group=group)
+                helper.make_node(
+                    "Conv", [value, f"w{i}"], [out], strides=[stride] * 2, pads=pads, group=group
+                )
             )
             height = (height + pads[0] + pads[2] - r) // stride + 1
             width = (width + pads[1] + pads[3] - s) // stride + 1
