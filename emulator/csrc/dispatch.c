@@ -54,10 +54,11 @@ void execute(uint32_t funct, uint64_t rs1, uint64_t rs2) {
       break;
     case FLUSH: /* TLB only */
     case CLKGATE_EN:
+    case LOOP_WS_SPAD_C: /* has no effect in the RTL */
       break;
     case LOOP_WS_SPAD_AB:
-    case LOOP_WS_SPAD_C:
-      fail("LOOP_WS_CONFIG_SPAD_%s is not modelled: give a_spad_id and b_spad_id", funct == LOOP_WS_SPAD_AB ? "AB" : "C");
+      loop_matmul_place(rs1, rs2);
+      break;
     default:
       if (funct >= LOOP_CONV_WS_1 && funct <= LOOP_CONV_WS_6) {
         machine.loop_conv[2 * (funct - LOOP_CONV_WS_1)] = rs1;

@@ -2,16 +2,24 @@
  * the same primitive instructions as the hardware's state machine.
  *
  * Scratchpad: A blocks from the start of a half, B blocks up to the end of a half; accumulator: C
- * blocks in one half.  Without a spad id the half alternates with every call. */
+ * blocks in one half.  Without a spad id the half alternates with every call.  The skip, spad_only and
+ * inc_acc_addr flags and LOOP_WS_CONFIG_SPAD_AB exist in newer hardware only. */
 #include "local.h"
 
 typedef struct {
   uint32_t I, J, K, pad_I, pad_J, pad_K;
   uint64_t A, B, D, C;
   uint64_t A_stride, B_stride, D_stride, C_stride;
-  bool ex_accumulate, full_C, low_D, A_transpose, B_transpose;
-  uint32_t A_row, B_row, C_row; /* first local rows */
+  bool ex_accumulate, full_C, low_D, A_transpose, B_transpose, addition;
+  bool skip_A, skip_B, skip_D, skip_products, skip_C;
+  bool spad_only;    /* C goes to scratchpad rows from C_spad on */
+  bool inc_acc_addr; /* then: use the other accumulator half next */
+  uint32_t C_spad;
+  uint32_t A_row, B_row; /* first local rows */
+  uint32_t D_row, product_row, C_row;
 } Tile;
+
+enum { LOAD_D, PRODUCTS, STORE_C }; /* which keep track of the accumulator half on their own */
 
 /* Elements of blocks [first, first + count) of a dimension of `blocks` blocks, the last one padded. */
 static uint32_t extent(uint32_t first, uint32_t count, uint32_t blocks, uint32_t pad) {
@@ -39,14 +47,17 @@ static void load_matrix(uint32_t funct, uint32_t state, uint64_t dram, uint64_t 
 
 static void store_matrix(const Tile *tile) {
   const uint32_t dim = machine.config.dim, item = tile->full_C ? 4 : element_bytes();
-  const uint32_t most = tile->full_C ? 1 : machine.config.max_block_len;
+  const uint32_t most = tile->full_C || tile->spad_only ? 1 : machine.config.max_block_len;
   const uint32_t address = ACC_BIT | (tile->full_C ? FULL_WIDTH_BIT : 0) | tile->C_row;
   for (uint32_t i = 0; i < tile->I; i++)
     for (uint32_t j = 0; j < tile->J; j += most) {
-      const uint32_t blocks = minimum(most, tile->J - j);
-      execute(MVOUT, tile->C + (i * tile->C_stride + j) * dim * item,
-              encode(address + (i * tile->J + j) * dim, extent(j, blocks, tile->J, tile->pad_J),
-                     extent(i, 1, tile->I, tile->pad_I)));
+      const uint32_t blocks = minimum(most, tile->J - j), rows = (i * tile->J + j) * dim;
+      const uint64_t source =
+          encode(address + rows, extent(j, blocks, tile->J, tile->pad_J), extent(i, 1, tile->I, tile->pad_I));
+      if (tile->spad_only)
+        execute(STORE_SPAD, 1ull << 32 | (tile->C_spad + rows), source);
+      else
+        execute(MVOUT, tile->C + (i * tile->C_stride + j) * dim * item, source);
     }
 }
 
@@ -67,7 +78,7 @@ static void multiply_blocks(const Tile *tile) {
         const uint32_t a = tile->A_row + (tile->A_transpose ? k * I + i : i * K + k) * dim;
         const uint32_t b = tile->B_row + (tile->B_transpose ? j * K + k : k * J + j) * dim;
         const bool accumulate = tile->ex_accumulate || k > 0;
-        const uint32_t c = ACC_BIT | (accumulate ? ACCUMULATE_BIT : 0) | (tile->C_row + (i * J + j) * dim);
+        const uint32_t c = ACC_BIT | (accumulate ? ACCUMULATE_BIT : 0) | (tile->product_row + (i * J + j) * dim);
         const uint32_t rows = extent(i, 1, I, tile->pad_I), cols = extent(j, 1, J, tile->pad_J);
         const uint32_t depth = extent(k, 1, K, tile->pad_K);
         execute(PRELOAD, encode(i == 0 ? b : GARBAGE, cols, depth), encode(c, cols, rows));
@@ -75,40 +86,63 @@ static void multiply_blocks(const Tile *tile) {
       }
 }
 
-static void place(Tile *tile, uint32_t a_id, uint32_t b_id, bool addition) {
+/* Half of the accumulator that a unit uses in this call; it moves on when the sums are stored. */
+static uint32_t accumulator_half(const Tile *tile, int unit, bool skipped) {
+  const uint32_t half = machine.loop_ws_half[unit];
+  const bool stored = unit != LOAD_D && tile->spad_only ? tile->inc_acc_addr : tile->C != 0;
+  if (stored && !skipped) machine.loop_ws_half[unit] ^= 1;
+  return half * (machine.acc.count / 2);
+}
+
+void loop_matmul_place(uint64_t rs1, uint64_t rs2) {
+  const uint32_t next = machine.loop_ws_calls % 2;
+  machine.loop_ws_spad[next].A_start = (uint32_t)rs1;
+  machine.loop_ws_spad[next].B_end = (uint32_t)rs2;
+  machine.loop_ws_spad[next].given = true;
+}
+
+static void place(Tile *tile, uint32_t a_id, uint32_t b_id) {
   const uint32_t dim = machine.config.dim;
   const uint32_t spad_half = machine.spad.count / 2, acc_half = machine.acc.count / 2;
   const uint64_t b_rows = (uint64_t)tile->K * tile->J * dim, a_rows = (uint64_t)tile->I * tile->K * dim;
   const uint64_t c_rows = (uint64_t)tile->I * tile->J * dim;
-  if (!addition && a_rows + b_rows > spad_half)
+  const uint32_t call = machine.loop_ws_calls++ % 2;
+  const bool given = machine.loop_ws_spad[call].given;
+  loads_over(machine.loop_ws_loads[call]);
+  if (!tile->addition && !given && a_rows + b_rows > spad_half)
     fail("LOOP_WS: A and B take %llu rows, half the scratchpad is %u", (unsigned long long)(a_rows + b_rows), spad_half);
   if (c_rows > acc_half)
     fail("LOOP_WS: C takes %llu rows, half the accumulator is %u", (unsigned long long)c_rows, acc_half);
-  const uint32_t half = machine.loop_ws_calls++ % 2;
-  loads_over(machine.loop_ws_loads[half]);
-  const uint32_t a_half = a_id ? a_id - 1 : half, b_half = b_id ? b_id - 1 : half;
   if (a_id > 2 || b_id > 2) fail("LOOP_WS: spad ids are 0 (alternate), 1 or 2");
-  tile->A_row = a_half * spad_half;
-  tile->B_row = (b_half + 1) * spad_half - (uint32_t)b_rows;
-  tile->C_row = machine.loop_ws_acc_half * acc_half;
-  if (tile->C) machine.loop_ws_acc_half ^= 1;
+  const uint32_t A_start = given ? machine.loop_ws_spad[call].A_start : call * spad_half;
+  const uint32_t B_end = given ? machine.loop_ws_spad[call].B_end : (call + 1) * spad_half;
+  tile->A_row = a_id ? (a_id - 1) * spad_half : A_start;
+  const uint32_t end = b_id ? b_id * spad_half : B_end;
+  if (!tile->addition && b_rows > end)
+    fail("LOOP_WS: B takes %llu rows and ends at row %u", (unsigned long long)b_rows, end);
+  tile->B_row = end - (uint32_t)b_rows;
+  tile->D_row = accumulator_half(tile, LOAD_D, tile->skip_D);
+  tile->product_row = accumulator_half(tile, PRODUCTS, tile->skip_products);
+  tile->C_row = accumulator_half(tile, STORE_C, tile->skip_C);
+  if (tile->addition) tile->C_row = call * acc_half;
 }
 
 static void multiply_matrices(const Tile *tile) {
   const uint32_t item = element_bytes(), most = machine.config.max_block_len;
-  if (tile->D)
-    load_matrix(MVIN3, 2, tile->D, tile->D_stride, ACC_BIT | tile->C_row, tile->I, tile->J, tile->pad_I, tile->pad_J,
+  if (tile->D && !tile->skip_D)
+    load_matrix(MVIN3, 2, tile->D, tile->D_stride, ACC_BIT | tile->D_row, tile->I, tile->J, tile->pad_I, tile->pad_J,
                 tile->low_D ? item : 4, tile->low_D ? most : machine.config.max_block_len_acc);
-  if (tile->A && tile->A_transpose)
+  const bool load_A = tile->A && !tile->skip_A, load_B = tile->B && !tile->skip_B;
+  if (load_A && tile->A_transpose)
     load_matrix(MVIN, 0, tile->A, tile->A_stride, tile->A_row, tile->K, tile->I, tile->pad_K, tile->pad_I, item, most);
-  else if (tile->A)
+  else if (load_A)
     load_matrix(MVIN, 0, tile->A, tile->A_stride, tile->A_row, tile->I, tile->K, tile->pad_I, tile->pad_K, item, most);
-  if (tile->B && tile->B_transpose)
+  if (load_B && tile->B_transpose)
     load_matrix(MVIN2, 1, tile->B, tile->B_stride, tile->B_row, tile->J, tile->K, tile->pad_J, tile->pad_K, item, most);
-  else if (tile->B)
+  else if (load_B)
     load_matrix(MVIN2, 1, tile->B, tile->B_stride, tile->B_row, tile->K, tile->J, tile->pad_K, tile->pad_J, item, most);
-  multiply_blocks(tile);
-  if (tile->C) store_matrix(tile);
+  if (!tile->skip_products) multiply_blocks(tile);
+  if ((tile->C || tile->spad_only) && !tile->skip_C) store_matrix(tile);
 }
 
 void loop_matmul(uint64_t rs1, uint64_t rs2) {
@@ -119,15 +153,17 @@ void loop_matmul(uint64_t rs1, uint64_t rs2) {
       .A = config[2], .B = config[3], .D = config[4], .C = config[5],
       .A_stride = config[6], .B_stride = config[7], .D_stride = config[8], .C_stride = config[9],
       .ex_accumulate = field(rs1, 0, 1), .full_C = field(rs1, 1, 1), .low_D = field(rs1, 2, 1),
-      .A_transpose = field(rs2, 0, 1), .B_transpose = field(rs2, 1, 1),
+      .A_transpose = field(rs2, 0, 1), .B_transpose = field(rs2, 1, 1), .addition = field(rs2, 2, 1),
+      .skip_A = field(rs2, 3, 1), .skip_B = field(rs2, 4, 1), .skip_D = field(rs2, 5, 1),
+      .skip_products = field(rs2, 6, 1), .skip_C = field(rs2, 7, 1),
+      .inc_acc_addr = field(rs2, 8, 1), .spad_only = field(rs2, 9, 1), .C_spad = (uint32_t)(rs2 >> 32),
   };
-  const bool addition = field(rs2, 2, 1);
   const uint32_t activation = field(rs1, 8, 3);
   if (activation > 1) fail("LOOP_WS activation %u is not modelled: only none and ReLU", activation);
-  if (rs2 >> 3) fail("LOOP_WS: skip, inc_acc_addr and spad_only flags are not modelled");
-  if (!tile.I || !tile.J || (!tile.K && !addition)) fail("LOOP_WS over no blocks: I=%u J=%u K=%u", tile.I, tile.J, tile.K);
-  place(&tile, field(rs1, 18, 2), field(rs1, 16, 2), addition);
-  if (addition)
+  if (tile.spad_only && tile.addition) fail("LOOP_WS: an addition cannot stay in the scratchpad");
+  if (!tile.I || !tile.J || (!tile.K && !tile.addition)) fail("LOOP_WS over no blocks: I=%u J=%u K=%u", tile.I, tile.J, tile.K);
+  place(&tile, field(rs1, 18, 2), field(rs1, 16, 2));
+  if (tile.addition)
     add_matrices(&tile);
   else
     multiply_matrices(&tile);

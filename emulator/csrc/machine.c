@@ -146,7 +146,9 @@ void fadiff_reset(void) {
   machine.loop_ws_calls = machine.loop_conv_calls = 0;
   memset(machine.loop_ws_loads, 0, sizeof machine.loop_ws_loads);
   memset(machine.loop_conv_loads, 0, sizeof machine.loop_conv_loads);
-  machine.loop_ws_acc_half = machine.loop_conv_d_half = machine.loop_conv_c_half = 0;
+  memset(machine.loop_ws_half, 0, sizeof machine.loop_ws_half);
+  memset(machine.loop_ws_spad, 0, sizeof machine.loop_ws_spad);
+  machine.loop_conv_d_half = machine.loop_conv_c_half = 0;
   machine.loads = machine.fence_load = 0;
   memset(machine.completed, 0, sizeof machine.completed);
   machine.fence_count = machine.layer_visit = 1;

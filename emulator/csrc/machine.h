@@ -97,7 +97,12 @@ typedef struct {
   StoreState store;
   Array array;
   uint64_t loop_ws[10], loop_conv[12]; /* rs1, rs2 of the configuration instructions, in funct order */
-  uint32_t loop_ws_calls, loop_conv_calls, loop_ws_acc_half, loop_conv_d_half, loop_conv_c_half;
+  uint32_t loop_ws_calls, loop_conv_calls, loop_conv_d_half, loop_conv_c_half;
+  uint32_t loop_ws_half[3]; /* accumulator half of the next loads of D, products, stores of C */
+  struct {
+    uint32_t A_start, B_end;
+    bool given; /* by LOOP_WS_CONFIG_SPAD_AB; stays until given again */
+  } loop_ws_spad[2]; /* alternate calls */
   uint32_t loop_ws_loads[2], loop_conv_loads[2]; /* the last mvin of each of the last two calls */
 
   uint32_t loads;         /* mvins so far */
@@ -141,6 +146,7 @@ void compute(uint64_t rs1, uint64_t rs2, bool flip);
 
 /* loop_matmul.c, loop_conv.c */
 void loop_matmul(uint64_t rs1, uint64_t rs2);
+void loop_matmul_place(uint64_t rs1, uint64_t rs2);
 void loop_conv(uint64_t rs1, uint64_t rs2);
 
 /* counters.c */
