@@ -156,16 +156,16 @@ def _check(layer: TensorCoreLayer, mapping: Mapping, side: int) -> None:
     if mapping.rows.S > 1 and (layer.dilation[1] > 1 or mapping.rows.C != layer.dims.C):
         fail("row packing needs all input channels in one row and no dilation")
     for d in ("G", "K", "C", "R", "S"):
-        spatial = mapping.rows[d] * mapping.cols[d]  # type: ignore[index]
-        if mapping.tile_l0[d] != spatial:  # type: ignore[index]
+        spatial = mapping.rows[d] * mapping.cols[d]
+        if mapping.tile_l0[d] != spatial:
             fail(f"{d} cannot stream inside one array block (tile_l0 {mapping.tile_l0})")
     if not depthwise and layer.dims.G > 1 and mapping.tile_l2.G > 1:
         fail("groups must be an L3 loop (tile_l2.G = 1)")
     for d in ("C", "K", "G"):
-        block = mapping.rows[d] * mapping.cols[d]  # type: ignore[index]
+        block = mapping.rows[d] * mapping.cols[d]
         for inner, outer in ((mapping.tile_l1, mapping.tile_l2),):
-            if inner[d] % block and inner[d] < outer[d]:  # type: ignore[index]
-                fail(f"{d}: the L1 tile {inner[d]} splits a block of {block}")  # type: ignore[index]
+            if inner[d] % block and inner[d] < outer[d]:
+                fail(f"{d}: the L1 tile {inner[d]} splits a block of {block}")
     for role, view, extent in (
         ("input", layer.input, layer.dims.C),
         ("output", layer.output, layer.dims.K),
@@ -173,8 +173,8 @@ def _check(layer: TensorCoreLayer, mapping: Mapping, side: int) -> None:
         if not depthwise and extent > 1 and view.strides[4] != 1:
             fail(f"the {role} is not contiguous along its channels")
     weight, dims = layer.weight.strides, layer.dims
-    if not depthwise and dims.K > 1 and weight[4] != 1:
-        if (dims.C > 1 and weight[3] != 1) or dims.R * dims.S > 1:
-            fail("the weight is contiguous along neither of its channels")
+    transposed = not depthwise and dims.K > 1 and weight[4] != 1
+    if transposed and ((dims.C > 1 and weight[3] != 1) or dims.R * dims.S > 1):
+        fail("the weight is contiguous along neither of its channels")
     if depthwise and (layer.input.strides[0] != 1 or layer.output.strides[0] != 1):
         fail("a depthwise operand is not contiguous along its channels")

@@ -9,7 +9,7 @@ from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.host import float_literal, host_call
-from emitters.gemmini.operands import ACTIVATIONS, C_TYPES, OperandPrinter, box_of, pointer
+from emitters.gemmini.operands import ACTIVATIONS, C_TYPES, Box, OperandPrinter, box_of, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
 from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.tensor_core import LayerPrinter, Region
@@ -79,15 +79,14 @@ class FunctionPrinter:
             ).print()
             stride = form.x.stride
             transpose = "true" if form.transposed else "false"
-            c.call(
-                "gemmini_extended_config_ex", "WEIGHT_STATIONARY", "NO_ACTIVATION", 0, stride, "false", transpose
-            )  # fmt: skip
+            config = ("WEIGHT_STATIONARY", "NO_ACTIVATION", 0, stride, "false", transpose)
+            c.call("gemmini_extended_config_ex", *config)
             LayerPrinter(
                 c, form, plan.nest, plan.local, region, resident=plan.resident, also_whole=also_whole
             ).print()
             c.call("wait_for_gemmini")
 
-    def _input_box(self, layer: TensorCoreLayer, group: GroupPlan):  # type: ignore[no-untyped-def]
+    def _input_box(self, layer: TensorCoreLayer, group: GroupPlan) -> Box | None:
         if layer.input.tensor not in group.members[layer.name].fused_inputs:
             return None
         return box_of(self.graph, group, self.graph.producers(layer.input.tensor)[0].name)

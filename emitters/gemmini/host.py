@@ -83,14 +83,18 @@ class _Arguments:
         """The loops_t; `keys` name the stride attribute of each operand, output last."""
         shape = self.integers("shape") or (1,)
         if len(shape) > MOST_AXES:
-            raise EmitError(f"layer {self.layer.name}: {len(shape)} axes; the firmware loops over at most {MOST_AXES}")
+            raise EmitError(
+                f"layer {self.layer.name}: {len(shape)} axes; the firmware loops over at most {MOST_AXES}"
+            )
         strides = [self.integers(key) or (0,) for key in keys]
         lists = ", ".join(_ints(s) for s in strides)
         return f"&(const loops_t){{{len(shape)}, {_ints(shape)}, {{{lists}}}, {len(keys)}}}"
 
     def rows(self) -> str:
         """The rows_t."""
-        return f"&(const rows_t){{{self.integer('outer')}, {self.integer('length')}, {self.integer('inner')}}}"
+        return (
+            f"&(const rows_t){{{self.integer('outer')}, {self.integer('length')}, {self.integer('inner')}}}"
+        )
 
     def image(self, name: str) -> tuple[int, int, int, int]:
         """A tensor N H W C, or N W C, as N H W C."""
@@ -176,7 +180,9 @@ def _average_pool(a: _Arguments) -> HostCall:
 
 def _global_average_pool(a: _Arguments) -> HostCall:
     n, h, w, c = a.image(a.layer.inputs[0])
-    return _call("global_average_pool", (a.input(0), a.output, n, h * w, c, a.float("scale")), "round_to_int8")
+    return _call(
+        "global_average_pool", (a.input(0), a.output, n, h * w, c, a.float("scale")), "round_to_int8"
+    )
 
 
 def _resize_linear(a: _Arguments) -> HostCall:
@@ -189,22 +195,31 @@ def _resize_linear(a: _Arguments) -> HostCall:
 
 def _softmax(a: _Arguments) -> HostCall:
     mask = a.input(2) if len(a.layer.inputs) > 2 else "NULL"
-    arguments = (a.rows(), a.input(0), a.input(1), mask, a.integer("mask_rows", 1), a.output, a.float("scale"))
+    arguments = (
+        a.rows(),
+        a.input(0),
+        a.input(1),
+        mask,
+        a.integer("mask_rows", 1),
+        a.output,
+        a.float("scale"),
+    )
     return _call("softmax", arguments, "rows", "round_to_int8")
 
 
 def _layer_norm(a: _Arguments) -> HostCall:
-    doubles = tuple(a.number(key).hex() for key in ("epsilon", "variance_scale"))
-    arguments = (
-        a.rows(), a.input(0), a.input(1), a.input(2), a.output, a.integer("center"), a.flag("per_inner"), *doubles,
-        a.float("unit"), a.float("scale"),
-    )  # fmt: skip
+    epsilon, variance_scale = a.number("epsilon").hex(), a.number("variance_scale").hex()
+    operands = (a.rows(), a.input(0), a.input(1), a.input(2), a.output)
+    factors = (epsilon, variance_scale, a.float("unit"), a.float("scale"))
+    arguments = (*operands, a.integer("center"), a.flag("per_inner"), *factors)
     return _call("layer_norm", arguments, "rows", "round_to_int8")
 
 
 def _reduce(a: _Arguments) -> HostCall:
     function = f"REDUCE_{a.word('function').upper()}"
-    return _call("reduce", (a.rows(), a.input(0), a.output, function, a.float("scale")), "rows", "round_to_int8")
+    return _call(
+        "reduce", (a.rows(), a.input(0), a.output, function, a.float("scale")), "rows", "round_to_int8"
+    )
 
 
 def _arg_max(a: _Arguments) -> HostCall:

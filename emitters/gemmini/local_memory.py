@@ -77,7 +77,9 @@ def _stack(sizes: list[int], start: int) -> tuple[int, ...]:
     return tuple(start + sum(sizes[:i]) for i in range(len(sizes)))
 
 
-def _avoid_middle(form: Form, inputs: list[int], weights: list[int], top: int, middle: int) -> tuple[int, ...]:
+def _avoid_middle(
+    form: Form, inputs: list[int], weights: list[int], top: int, middle: int
+) -> tuple[int, ...]:
     """Keep every input tile in one half; the repeater also writes up to repeats - 1 rows before a tile.
 
     Those rows may be the end of another input tile (where the extra pixels land is never read) or
@@ -95,5 +97,5 @@ def _avoid_middle(form: Form, inputs: list[int], weights: list[int], top: int, m
         if sum(weights) <= high - low:
             return starts + _stack(weights, high - sum(weights))
     raise RowPackingError(
-        f"layer {form.layer.name}: row-packed tiles {inputs + weights} do not fit around the middle of the scratchpad"
+        f"layer {form.layer.name}: row-packed tiles {inputs + weights} do not fit around the middle"
     )

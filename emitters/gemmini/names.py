@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 
 _RESERVED = frozenset(
-    """alignas alignof asm auto bool break case char class const constexpr continue default delete do
-    double else enum extern false float for friend goto if inline int long main mutable namespace new
-    nullptr operator private protected public register restrict return short signed sizeof static
-    static_assert struct switch template this thread_local throw true try typedef typename typeof union
-    unsigned using virtual void volatile while""".split()
+    re.findall(
+        r"\w+",
+        """alignas alignof asm auto bool break case char class const constexpr continue default delete do
+        double else enum extern false float for friend goto if inline int long main mutable namespace new
+        nullptr operator private protected public register restrict return short signed sizeof static
+        static_assert struct switch template this thread_local throw true try typedef typename typeof
+        union unsigned using virtual void volatile while""",
+    )
 )
 
 

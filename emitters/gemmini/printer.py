@@ -53,7 +53,10 @@ class CPrinter:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """`head { ... }`."""
+        """`head { ... }`; an `else` joins the brace before it."""
+        if head == "else":
+            self._lines.pop()
+            head = "} else"
         self.line(f"{head} {{")
         self._depth += 1
         yield

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+
 from converter.builder import GraphBuilder, image_view, weight_view
 from converter.dims import DIMS, Dim, Dims
 from converter.graph import Graph, TensorCoreLayer
@@ -125,7 +126,7 @@ def random_mapping(rng: random.Random, bounds: Dims, layer: TensorCoreLayer, tar
     else:
         cols["K"] = min(bounds.K, rng.choice([side, side, rng.randint(1, side)]))
         rows["C"] = min(bounds.C, rng.choice([side, side, rng.randint(1, side)]))
-        if layer.dims.C <= side // 2 and layer.dilation[1] == 1 and rng.random() < 0.5:
+        if side // 2 >= layer.dims.C and layer.dilation[1] == 1 and rng.random() < 0.5:
             rows["C"] = bounds.C
             rows["S"] = rng.randint(1, min(bounds.S, side // bounds.C))
     tiles: tuple[dict[Dim, int], ...] = ({}, {}, {})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from costmodel.schedule import Schedule, singleton_groups
-from costmodel.target import load_target
 
 from converter.builder import GraphBuilder
 from converter.graph import Graph
+from costmodel.schedule import Schedule, singleton_groups
+from costmodel.target import load_target
 from tests.emitters.gemmini.gemmini_cases import Case, check
 
 N, H, W, C = 2, 5, 6, 7
@@ -33,7 +33,9 @@ class HostNet:
         dtype = {"int8": "int8", "int32": "int32", "float32": "float32"}[values.dtype.name]
         return self.builder.tensor("constant", values.shape, dtype, None, values)  # type: ignore[arg-type]
 
-    def layer(self, op: str, inputs: tuple[str, ...], size: tuple[int, ...], dtype: str = "int8", **more: object) -> None:
+    def layer(
+        self, op: str, inputs: tuple[str, ...], size: tuple[int, ...], dtype: str = "int8", **more: object
+    ) -> None:
         out = self.builder.tensor(op, size, dtype, 0.1)  # type: ignore[arg-type]
         if "shape" in more:
             more = {"offset": 0, "b_offset": 0, "c_offset": 0, "out_offset": 0, **more}
@@ -104,7 +106,12 @@ def rows() -> Graph:
         gamma = net.constant(net.numbers.normal(size=length).astype(np.float32))
         beta = net.constant(net.numbers.normal(size=length).astype(np.float32))
         for center in (0, 1):
-            parameters = {"epsilon": 1e-5, "variance_scale": 0.01 / length**2, "unit": 0.1 / length, "scale": 20.0}
+            parameters = {
+                "epsilon": 1e-5,
+                "variance_scale": 0.01 / length**2,
+                "unit": 0.1 / length,
+                "scale": 20.0,
+            }
             inputs = (net.x, gamma, beta)
             net.layer("layer_norm", inputs, SHAPE, center=center, per_inner=0, **parameters, **view)
         out = (view["outer"], view["inner"])

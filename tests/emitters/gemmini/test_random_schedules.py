@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
-from tests.emitters.gemmini.gemmini_cases import check, group_case, layer_case
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+
+from tests.emitters.gemmini.gemmini_cases import check, group_case, layer_case
 
 SETTINGS = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]

@@ -1,0 +1,216 @@
+"""The emitted files as firmware people look at them: warnings, symbols, determinism, hardware mismatch."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from converter.dims import Dims
+from converter.graph import Graph
+from converter.reference import integer_reference, reference_session
+from costmodel.mapping import Mapping
+from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
+from costmodel.target import Target, load_target
+from emitters.gemmini import EmitError, emit
+from emulator.build import include_flags, link_flags
+from tests.emitters.gemmini.gemmini_cases import Net, random_inputs
+
+WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def small_schedule(target: Target | None = None) -> Schedule:
+    """Two fused 3x3 convolutions, a spilling pointwise convolution, an add and a host pool."""
+    import random
+
+    net = Net(random.Random(1))
+    shape = (1, 8, 8, 8)
+    x = net.input(shape)
+    first = net.conv(x, shape, outputs=8, kernel=(3, 3), pads=(1, 1, 1, 1), bias=True)
+    assert first
+    second = net.conv(first[0], shape, outputs=8, kernel=(3, 3), pads=(1, 1, 1, 1), bias=True)
+    assert second
+    third = net.conv(second[0], shape, outputs=24, kernel=(1, 1), bias=False)
+    assert third
+    fourth = net.conv(third[0], third[1], outputs=8, kernel=(1, 1), bias=True)
+    assert fourth
+    net.add(fourth[0], x, shape)
+    pool = net.builder.tensor("y5", (1, 1, 1, 8), scale=0.1)
+    net.builder.host("pool", "global_average_pool", ("y4",), (pool,), {"scale": 0.01})
+    graph = net.builder.build((pool,))
+    full = Dims(K=8, C=8, P=4, Q=8, R=3, S=3)
+    block = Dims(K=8, C=8, Q=8)
+    spatial = {"rows": Dims(C=8), "cols": Dims(K=8)}
+    fused = Mapping(full, full.replace({"P": 2}), block, **spatial)
+    wide = Dims(K=8, C=8, P=8, Q=8)
+    third_mapping = Mapping(wide, wide, block, **spatial)
+    # C outermost at L3: partial sums leave the accumulator.
+    order = ("C", "G", "N", "K", "P", "Q", "R", "S")
+    tile = wide.replace({"P": 4})
+    fourth_mapping = Mapping(tile, tile, block, **spatial, order_l3=order)
+    groups = (
+        FusionGroup(("l0", "l1"), GroupTile(1, 4, 8), "recompute", frozenset({"l1"})),
+        *singleton_groups(graph)[2:],
+    )
+    mappings = {"l0": fused, "l1": fused, "l2": third_mapping, "l3": fourth_mapping}
+    return Schedule(graph, target or load_target("gemmini-default"), mappings, groups)
+
+
+@pytest.fixture(scope="module")
+def firmware(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    schedule = small_schedule()
+    vectors = _vectors(schedule.graph)
+    yield emit(
+        schedule,
+        model_name="small",
+        out_dir=tmp_path_factory.mktemp("out") / "firmware",
+        test_vectors=vectors,
+    )
+
+
+def _vectors(graph: Graph) -> dict[str, np.ndarray]:
+    inputs = random_inputs(graph)
+    session = reference_session(integer_reference(graph))
+    outputs = session.run(list(graph.outputs), inputs)
+    return {**inputs, **dict(zip(graph.outputs, outputs, strict=True))}
+
+
+def _flags(tmp_path: Path) -> list[str]:
+    return include_flags(load_target("gemmini-default"), tmp_path / "params")
+
+
+def _compile(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(c) for c in command], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def need(tool: str) -> str:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    return tool
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_no_warnings(firmware: Path, tmp_path: Path, compiler: str) -> None:
+    done = _compile(need(compiler), "-std=gnu11", "-O2", *WARNINGS, *_flags(tmp_path), "-c", "small.c",
+                    "-o", tmp_path / "small.o", folder=firmware)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_warnings_bare_metal(firmware: Path, tmp_path: Path) -> None:
+    done = _compile(need("riscv64-unknown-elf-gcc"), "-std=gnu11", "-O2", *WARNINGS, "-march=rv64gc", "-mabi=lp64d",
+                    "-mcmodel=medany", "--specs=picolibc.specs", "-fstack-usage", *_flags(tmp_path), "-c", "small.c",
+                    "-o", tmp_path / "small.o", folder=firmware)  # fmt: skip
+    if "picolibc" in done.stderr:
+        pytest.skip("picolibc is not installed")
+    assert done.returncode == 0, done.stderr
+    # Every frame, were they all stacked on each other, stays below the stack that the header promises.
+    usage = (tmp_path / "small.su").read_text()
+    frames = [int(line.split("\t")[1]) for line in usage.splitlines()]
+    assert "dynamic" not in usage
+    promised = re.search(r"SMALL_STACK_BYTES (\d+)", (firmware / "small.h").read_text())
+    assert promised and sum(frames) <= int(promised[1])
+
+
+@pytest.mark.parametrize(("compiler", "standard"), [("gcc", "c99"), ("g++", "c++11"), ("clang", "c99")])
+def test_header_needs_no_gemmini(firmware: Path, tmp_path: Path, compiler: str, standard: str) -> None:
+    user = tmp_path / f"user.{'cpp' if '+' in standard else 'c'}"
+    user.write_text('#include "small.h"\nint main(void) { return SMALL_NUM_INPUTS - 1; }\n')
+    done = _compile(need(compiler), f"-std={standard}", "-Wpedantic", *WARNINGS, "-I", firmware, "-c", user,
+                    "-o", tmp_path / "user.o", folder=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_main_agrees_under_sanitizers(firmware: Path, tmp_path: Path) -> None:
+    """main.c on the functional model, with the model firmware under ASan and UBSan."""
+    done = _compile(need("gcc"), "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+                    *_flags(tmp_path), "-DFADIFF_HOST", "main.c", "small.c", "small_weights.S", *link_flags(),
+                    "-o", tmp_path / "main", folder=firmware)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ran = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False,
+                         env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "all outputs agree" in ran.stdout
+
+
+def test_make_check(firmware: Path) -> None:
+    root = Path(__file__).parents[3]
+    done = subprocess.run(["make", "-s", "check", f"PYTHON={sys.executable}"], cwd=firmware, capture_output=True,
+                          text=True, check=False, env={**os.environ, "PYTHONPATH": str(root)})  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all outputs agree" in done.stdout
+
+
+def test_public_symbols_carry_the_prefix(firmware: Path, tmp_path: Path) -> None:
+    _compile(
+        need("gcc"),
+        "-std=gnu11",
+        *_flags(tmp_path),
+        "-c",
+        "small.c",
+        "-o",
+        tmp_path / "small.o",
+        folder=firmware,
+    )
+    symbols = subprocess.run(["nm", "-g", "--defined-only", tmp_path / "small.o"], capture_output=True, text=True,
+                             check=True).stdout  # fmt: skip
+    assert {line.split()[-1].split("_")[0] for line in symbols.splitlines()} == {"small"}
+
+
+def test_no_allocation_no_io_no_recursion(firmware: Path) -> None:
+    code = (firmware / "small.c").read_text()
+    assert not re.search(r"\b(malloc|calloc|alloca|free|printf|exit|abort)\s*\(", code)
+
+
+def test_other_hardware_is_refused_at_compile_time(firmware: Path, tmp_path: Path) -> None:
+    wrong = include_flags(load_target("gemmini-large"), tmp_path / "wrong")
+    done = _compile(
+        need("gcc"), "-std=gnu11", *wrong, "-c", "small.c", "-o", tmp_path / "x.o", folder=firmware
+    )
+    assert done.returncode != 0
+    assert "DIM differs from target gemmini-default" in done.stderr
+
+
+def test_deterministic(firmware: Path, tmp_path: Path) -> None:
+    schedule = small_schedule()
+    again = emit(
+        schedule, model_name="small", out_dir=tmp_path / "again", test_vectors=_vectors(schedule.graph)
+    )
+    for file in sorted(again.iterdir()):
+        assert (firmware / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_golden(firmware: Path, request: pytest.FixtureRequest) -> None:
+    """The C itself, for a reviewer.  FADIFF_UPDATE_GOLDEN=1 rewrites the file."""
+    golden = GOLDEN / "small.c"
+    code = (firmware / "small.c").read_text()
+    if os.environ.get("FADIFF_UPDATE_GOLDEN"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(code)
+    assert code == golden.read_text(), "set FADIFF_UPDATE_GOLDEN=1 if the change is meant"
+
+
+def test_names_cannot_break_the_code(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    schedule = small_schedule()
+    graph = replace(schedule.graph, name='*/ "evil"\n#error')
+    evil = emit(replace(schedule, graph=graph), model_name="int", out_dir=tmp_path / "firmware")
+    done = _compile(need("gcc"), "-std=gnu11", *WARNINGS, *_flags(tmp_path), "-c", "int_.c", "-o", tmp_path / "x.o",
+                    folder=evil)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_dosa_profile_is_refused(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(EmitError, match="--profile hw"):
+        emit(replace(small_schedule(), profile="dosa"), model_name="x", out_dir=tmp_path / "firmware")
+    assert not (tmp_path / "firmware").exists()
