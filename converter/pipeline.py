@@ -54,6 +54,7 @@ def convert(
     quantize: QuantizeMode = "auto",
     calibration: str | Path | Sequence[Mapping[str, np.ndarray]] | None = None,
     dims: Mapping[str, int] | None = None,
+    calibrate: bool = True,
     seed: int = 0,
     progress: Progress = _silent,
 ) -> Conversion:
@@ -66,6 +67,7 @@ def convert(
         calibration: .npz file or samples (one mapping of input name to array each); by default
             FILE.calibration.npz beside the model, else seeded random numbers with a warning.
         dims: sizes of symbolic dimensions.
+        calibrate: False leaves scales that the file does not give at 1: for looking at layers only.
         seed: of the random samples.
         progress: told what is going on, one short line at a time.
 
@@ -101,7 +103,7 @@ def convert(
             "quantised; use --quantize int8, or auto"
         )
     ranges: dict[str, tuple[float, float]] = {}
-    if missing:
+    if missing and calibrate:
         samples = _samples(path, program, calibration, seed, warnings)
         progress(f"calibrating on {len(samples)} samples")
         ranges = calibration_ranges(str(path), float_model, samples, missing)

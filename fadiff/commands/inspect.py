@@ -36,7 +36,7 @@ def inspect(
     from converter import convert
 
     with console.stage(f"reading {model.name}"):
-        conversion = convert(model, quantize="none", dims=bound_dims(dims), progress=console.update)
+        conversion = convert(model, calibrate=False, dims=bound_dims(dims), progress=console.update)
     summary = describe(conversion.graph)
     if as_json:
         console.result(json.dumps({**summary, "notes": list(conversion.notes)}, indent=2))
