@@ -1,4 +1,4 @@
-"""LOOP_WS features that only newer hardware has: chosen scratchpad rows, skipped parts, results kept on chip."""
+"""LOOP_WS features of newer hardware: chosen scratchpad rows, skipped parts, results kept on chip."""
 
 from __future__ import annotations
 
