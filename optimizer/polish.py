@@ -1,6 +1,6 @@
 """Discrete polish of a partition: exact mappings at the fusion at hand, and local moves on the fusion.
 
-Each move touches one group (merge with a neighbour, drop an end, next tile up or down); only that
+Each move touches one group (merge with a neighbour, cut in two, next tiles up or down); only that
 group is priced again, at the best mappings of its members, and the cuts of the whole graph are
 decided again by dynamic programming.  Every layer alone is always among the choices, so the result
 is never worse than layer-wise.
@@ -75,6 +75,8 @@ class Polish:
                 if problem.out_of_time():
                     break
                 new |= self.propose(layers, tiles)
+                if len(layers) == 2 or not len(self.hulls.get(layers, EMPTY)):
+                    new |= self.propose(layers, self._blocks(layers))
                 problem.steps += 1
             if not new:
                 break
@@ -94,7 +96,8 @@ class Polish:
                 continue
             first = self.candidates.get(layers, layers)
             moves.setdefault(first, []).extend(self._nearby(first, tile))
-            for shorter in (layers[1:], layers[:-1]):
+            cuts = range(1, len(layers))
+            for shorter in [layers[i:] for i in cuts] + [layers[:i] for i in cuts]:
                 if len(shorter) > 1 and shorter in self.candidates:
                     moves.setdefault(self.candidates[shorter], []).extend(self._coarse(shorter))
         for producer, consumer in sorted(self.joins):
@@ -108,7 +111,7 @@ class Polish:
         return list(moves.items())
 
     def _nearby(self, layers: Layers, tile: GroupTile) -> list[GroupTile]:
-        """One candidate up and down in height and width."""
+        """Two candidates up and down in height and width."""
         size = last_output(self.problem.graph, layers)
         if size is None:
             return []
@@ -123,15 +126,27 @@ class Polish:
         if size is None:
             return []
         n, p, q = size
-        extents = candidates.extents(p, self.problem.rules.tiling)
-        heights = {p}
+        return [GroupTile(batch, h, q) for batch in {1, n} for h in self._halved(p)]
+
+    def _blocks(self, layers: Layers) -> list[GroupTile]:
+        """Blocks of halved heights and widths, for scratchpads that hold no full-width row."""
+        size = last_output(self.problem.graph, layers)
+        if size is None:
+            return []
+        n, p, q = size
+        return [GroupTile(b, h, w) for b in {1, n} for h in self._halved(p) for w in self._halved(q)[1:]]
+
+    def _halved(self, size: int) -> list[int]:
+        """`size` and the candidates nearest to its half, quarter, ..., descending."""
+        extents = candidates.extents(size, self.problem.rules.tiling)
+        found = {size}
         share = 2
-        while share <= p:
-            heights.add(min(extents, key=lambda e: abs(e - p / share)))
+        while share <= size:
+            found.add(min(extents, key=lambda e: abs(e - size / share)))
             share *= 2
-        return [GroupTile(batch, h, q) for batch in {1, n} for h in sorted(heights, reverse=True)]
+        return sorted(found, reverse=True)
 
 
 def _around(extents: tuple[int, ...], at: int) -> list[int]:
     nearest = min(range(len(extents)), key=lambda i: abs(extents[i] - at))
-    return list(extents[max(0, nearest - 1) : nearest + 2])
+    return list(extents[max(0, nearest - 2) : nearest + 3])
