@@ -59,8 +59,8 @@ class VectorResult:
     differences: tuple[TensorDifference, ...]
     outputs: dict[str, np.ndarray]
     """Graph outputs of the device, storage order."""
-    quantized: tuple[np.ndarray, ...]
-    """Outputs of quantized.onnx, in its order."""
+    quantized: dict[str, np.ndarray]
+    """Outputs of quantized.onnx by name."""
     run: RunResult | None
     error: str | None = None
 
@@ -109,6 +109,7 @@ def run_job(job: Job) -> list[VectorResult]:
     reference = _session(job.data / "reference.onnx", optimise=False)
     quantized = _session(job.data / "quantized.onnx", optimise=True)
     names = [output.name for output in reference.get_outputs()]
+    onnx_names = [output.name for output in quantized.get_outputs()]
     results = []
     with np.load(job.data / "inputs.npz", allow_pickle=False) as data:
         inputs = {name: data[name] for name in data.files}
@@ -117,7 +118,7 @@ def run_job(job: Job) -> list[VectorResult]:
         try:
             run = firmware.run(stored)
         except ExecutionError as error:
-            results.append(VectorResult(vector, (), {}, (), None, str(error)))
+            results.append(VectorResult(vector, (), {}, {}, None, str(error)))
             break
         expected = dict(zip(names, reference.run(names, stored), strict=True))
         floats = {node.name: inputs[f"float:{node.name}"][vector] for node in quantized.get_inputs()}
@@ -128,7 +129,8 @@ def run_job(job: Job) -> list[VectorResult]:
         )
         outputs = {name: run.tensors[name] for name in firmware.memory_map.outputs}
         slim = RunResult({}, run.layers, run.counts)
-        results.append(VectorResult(vector, differences, outputs, tuple(quantized.run(None, floats)), slim))
+        onnx_outputs = dict(zip(onnx_names, quantized.run(onnx_names, floats), strict=True))
+        results.append(VectorResult(vector, differences, outputs, onnx_outputs, slim))
         with job.progress.open("ab") as progress:
             progress.write(b".")
     return results

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from costmodel.schedule_document import LayerRecord, ScheduleDocument, TrafficRecord
+from costmodel.schedule_document import LayerRecord, ScheduleDocument, TensorRecord, TrafficRecord
 from costmodel.serialize import read_document
 from costmodel.target import Target
 from emulator.build import build_firmware, library
@@ -159,7 +159,7 @@ def _run(
 
 
 def _failed(message: str) -> VectorResult:
-    return VectorResult(0, (), {}, (), None, message)
+    return VectorResult(0, (), {}, {}, None, message)
 
 
 def _report(
@@ -267,44 +267,59 @@ def _compare_traffic(predicted: TrafficRecord, run: LayerRun) -> dict[str, dict[
     return table
 
 
-def _as_onnx(document: ScheduleDocument, name: str, stored: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """A device output as the float model would return it: dequantised, in the ONNX value's `shape`."""
-    record = next(tensor for tensor in document.tensors if tensor.name == name)
-    value = stored.astype(np.float32)
-    if record.dtype != "float32" and record.scale is not None:
-        value = value * np.float32(record.scale)
-    if record.onnx_axes is not None:
-        # Axes of one element may stand anywhere in storage: lay the others out first.
-        value = value.reshape([shape[axis] for axis in record.onnx_axes]).transpose(
-            np.argsort(record.onnx_axes)
-        )
-    return value.reshape(shape)
+@dataclass(frozen=True)
+class _Output:
+    """A graph output on the device and in ONNX."""
+
+    record: TensorRecord
+
+    @property
+    def onnx_name(self) -> str:
+        return self.record.onnx_name or self.record.name
+
+    def value(self, result: VectorResult) -> np.ndarray:
+        """As the float model would return it: dequantised, axes in ONNX order."""
+        value = result.outputs[self.record.name].astype(np.float32)
+        if self.record.dtype != "float32" and self.record.scale is not None:
+            value = value * np.float32(self.record.scale)
+        if self.record.onnx_axes is not None:
+            value = value.transpose(np.argsort(self.record.onnx_axes))
+        return value
+
+
+def _outputs(document: ScheduleDocument) -> list[_Output]:
+    records = {tensor.name: tensor for tensor in document.tensors}
+    return [_Output(records[name]) for name in document.model.outputs]
 
 
 def _top1(document: ScheduleDocument, results: Sequence[VectorResult]) -> float | None:
-    """Share of rows whose largest class agrees with ONNX Runtime's run of the quantised model; None
-    for a model whose first output is no [rows, classes] matrix."""
-    name = document.model.outputs[0]
+    """Share of rows whose largest class agrees with ONNX Runtime's run of the quantised model.
+
+    None where the first output is no [rows, classes] matrix.
+    """
+    output = _outputs(document)[0]
     agreements: list[bool] = []
     for result in results:
-        expected = result.quantized[0]
+        expected = result.quantized[output.onnx_name]
         if expected.ndim != 2 or expected.shape[1] < 2:
             return None
-        device = _as_onnx(document, name, result.outputs[name], expected.shape)
+        device = output.value(result).reshape(expected.shape)
         agreements += list(np.argmax(device, axis=1) == np.argmax(expected, axis=1))
     return float(np.mean(agreements)) if agreements else None
 
 
 def _sqnr(document: ScheduleDocument, results: Sequence[VectorResult], data: Path) -> float | None:
-    """Signal to quantisation noise of the device's outputs against the float model, all outputs and
-    vectors together; None where there is no noise."""
+    """Signal to quantisation noise in decibels, the device's outputs against the float model's.
+
+    All outputs and vectors together; None where there is no noise.
+    """
     signal = noise = 0.0
     with np.load(data / "float_outputs.npz", allow_pickle=False) as floats:
-        for name, key in zip(document.model.outputs, floats.files, strict=False):
-            expected = floats[key]
+        for output in _outputs(document):
+            expected = floats[output.onnx_name]
             for result in results:
                 want = expected[result.vector].astype(np.float64)
-                got = _as_onnx(document, name, result.outputs[name], want.shape)
+                got = output.value(result).reshape(want.shape)
                 signal += float(np.sum(want**2))
                 noise += float(np.sum((want - got) ** 2))
     return 10 * float(np.log10(signal / noise)) if noise > 0 and signal > 0 else None
