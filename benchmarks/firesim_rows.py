@@ -63,7 +63,7 @@ class Measurements(NamedTuple):
 
 def _take(part: Number, rows: NDArray[np.bool_]) -> Number:
     if isinstance(part, Reuse):
-        return Reuse(part.lines[rows], _take(part.again, rows))
+        return Reuse._make(_take(field, rows) for field in part)
     return [values[rows] for values in part] if isinstance(part, list) else part[rows]
 
 
@@ -145,11 +145,11 @@ def _target(side: int) -> Target:
 def stack(works: Sequence[Work]) -> Work:
     """One Work of arrays, one element per given Work."""
 
-    depth = max(len(work.touched) for work in works)
+    depth = max(len(work.weights.again) for work in works)
 
     def column(values: Sequence[Number]) -> Number:
         if isinstance(values[0], Reuse):
-            return Reuse(column([v.lines for v in values]), column([v.again for v in values]))
+            return Reuse._make(column(fields) for fields in zip(*values, strict=True))
         if isinstance(values[0], list):
             # A loop that uses nothing again, however much is touched, changes nothing.
             padded = [[*loops, *[1.0] * (depth - len(loops))] for loops in values]

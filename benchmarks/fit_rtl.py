@@ -34,6 +34,7 @@ START = Coefficients(
     byte_conv=1 / 16,
     request_matmul=1,
     byte_matmul=1 / 16,
+    load_side=0.1,
     store_row=1,
     l2_miss=8,
     memory_miss=8,

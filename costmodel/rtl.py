@@ -62,6 +62,8 @@ class Coefficients:
     """Cycles per byte loaded."""
     request_matmul: float
     byte_matmul: float
+    load_side: float
+    """Exponent: loads take (side / 16)^this times as long."""
     store_row: float
     """Cycles per accumulator row stored."""
     l2_miss: float
@@ -81,12 +83,20 @@ class Coefficients:
 
 
 class Reuse(NamedTuple):
-    """How one operand's cache lines come and go in DRAM order."""
+    """How one operand's cache lines come and go in DRAM order.
+
+    `again` and `touched` have one entry per DRAM loop, innermost first; none if a line, once loaded,
+    is never needed again.
+    """
 
     lines: Number
     """Distinct lines."""
     again: Sequence[Number]
-    """How many times each DRAM loop, innermost first, uses the same lines; none if never again."""
+    """How many times the loop uses the same lines."""
+    touched: Sequence[Number]
+    """Bytes touched between two of these uses, as the sets see them that hold the operand."""
+    footprint: Number
+    """The same for the whole layer: whether the first use finds the line."""
 
 
 class Work(NamedTuple):
@@ -94,6 +104,8 @@ class Work(NamedTuple):
 
     is_matmul: Number
     """1 for a matrix product, 0 for a convolution: two instruction sequences."""
+    side: Number
+    """Of the array: the wider, the fewer loads are in flight."""
     tiles: Number
     """Visits of an accumulator tile."""
     array_cycles: Number
@@ -104,10 +116,6 @@ class Work(NamedTuple):
     weights: Reuse
     inputs: Reuse
     outputs: Reuse
-    touched: Sequence[Number]
-    """Bytes touched in one iteration of each DRAM loop, innermost first: between two uses of a line."""
-    footprint: Number
-    """Bytes of all lines together: whether the layer starts with warm caches."""
 
 
 class Engines(NamedTuple):
@@ -122,19 +130,22 @@ class Engines(NamedTuple):
 def engines(work: Work, c: Coefficients) -> Engines:
     """Busy cycles of the four engines of one layer."""
     matmul, conv = work.is_matmul, 1 - work.is_matmul
-    l2 = miss_rates(work, c.l2_bytes, c.sharpness)
-    memory = miss_rates(work, c.memory_bytes, c.sharpness)
+    missed = [
+        misses(reuse, c.l2_bytes, c.sharpness) * c.l2_miss
+        + misses(reuse, c.memory_bytes, c.sharpness) * c.memory_miss
+        for reuse in (work.weights, work.inputs)
+    ]
     load = (
         work.requests * (c.request_matmul * matmul + c.request_conv * conv)
         + work.loaded_bytes * (c.byte_matmul * matmul + c.byte_conv * conv)
-        + (misses(work.weights, l2) + misses(work.inputs, l2)) * c.l2_miss
-        + (misses(work.weights, memory) + misses(work.inputs, memory)) * c.memory_miss
+        + missed[0]
+        + missed[1]
     )
     return Engines(
         work.tiles * (c.issue_matmul * matmul + c.issue_conv * conv),
         work.array_cycles,
-        load,
-        work.stored_rows * c.store_row + misses(work.outputs, l2) * c.store_miss,
+        load * (work.side / 16) ** c.load_side,
+        work.stored_rows * c.store_row + misses(work.outputs, c.l2_bytes, c.sharpness) * c.store_miss,
     )
 
 
@@ -145,33 +156,20 @@ def cycles(work: Work, c: Coefficients) -> Number:
     return powers ** (1 / c.overlap) * 1e3 + c.start
 
 
-class MissRates(NamedTuple):
-    """Share of lines that a cache has lost between two uses."""
+def misses(reuse: Reuse, capacity: float, sharpness: float) -> Number:
+    """Lines fetched from behind a cache of `capacity` bytes, the first use included.
 
-    loops: Sequence[Number]
-    first: Number
-    """Of the first use."""
-
-
-def miss_rates(work: Work, capacity: float, sharpness: float) -> MissRates:
-    """1 / (1 + (capacity / touched)^sharpness) for every DRAM loop.
-
-    The first use is one at the distance of the whole layer: caches are warm from producing the
-    operands.
+    A use misses with probability 1 / (1 + (capacity / touched)^sharpness); the first one is a use at
+    the distance of the whole layer (caches are warm from producing the operands).
     """
 
     def lost(touched: Number) -> Number:
         return 1 / (1 + (capacity / touched) ** sharpness)
 
-    return MissRates([lost(touched) for touched in work.touched], lost(work.footprint))
-
-
-def misses(reuse: Reuse, rates: MissRates) -> Number:
-    """Lines fetched from behind a cache, the first use included."""
     times: Number = 1
-    for again, lost in zip(reuse.again, rates.loops, strict=False):
-        times = times * (1 + (again - 1) * lost)
-    return reuse.lines * (times - 1 + rates.first)
+    for again, touched in zip(reuse.again, reuse.touched, strict=True):
+        times = times * (1 + (again - 1) * lost(touched))
+    return reuse.lines * (times - 1 + lost(reuse.footprint))
 
 
 #: What an engine is called where reports say what binds.
@@ -234,10 +232,13 @@ class _Walker:
         self.rows, self.segment, self.whole, self.least, self.pitch_lines = stream
         self.largest, self.changed = largest, changed
 
+    def used(self) -> Number:
+        """Bytes of all lines used so far."""
+        return self.rows * self.largest(self.segment, self.least)
+
     def held(self) -> Number:
-        """Bytes of cache that everything used so far occupies."""
-        lines = self.largest(self.segment, self.least) / LINE_BYTES
-        return self.rows * self.largest(lines, self.pitch_lines) * LINE_BYTES
+        """Bytes of a cache that was used as unevenly everywhere: sets in between stay empty."""
+        return self.rows * self.largest(self.largest(self.segment, self.least), self.pitch_lines * LINE_BYTES)
 
     def stay(self, trips: Number) -> Number:
         """Everything again, if it has to be loaded again at all."""
@@ -261,19 +262,13 @@ class _Walker:
         moved = trips - self.largest(trips - 1, 1)
         self.changed = 1 - (1 - self.changed) * (1 - moved)
 
-    def lines(self) -> Number:
-        """Distinct lines."""
-        return self.rows * self.largest(self.segment, self.least) / LINE_BYTES
-
 
 class CacheUse(NamedTuple):
-    """Cache behaviour of a layer: the last fields of `Work`."""
+    """Cache behaviour of the three operands."""
 
     weights: Reuse
     inputs: Reuse
     outputs: Reuse
-    touched: Sequence[Number]
-    footprint: Number
 
 
 def cache_use(
@@ -290,15 +285,27 @@ def cache_use(
     `largest` is the maximum of two numbers.
     """
     walkers = [_Walker(stream, largest, int(reload)) for stream in streams]
-    weights, inputs, outputs = walkers
+    outputs = walkers[2]
     reductions: Number = 1
     for loop in loops:
         reductions = reductions * loop.trips if loop.reduces else reductions
-    again: tuple[list[Number], ...] = ([], [], [])
-    touched = []
-    for loop in loops:
+
+    def in_use() -> list[Number]:
+        """Bytes that each operand's sets hold: its own lines crowd in them, others are spread evenly."""
         # Outputs are stored when final only: in one of all reduction steps.
-        touched.append(weights.held() + inputs.held() + outputs.held() / reductions)
+        share = (1, 1, 1 / reductions)
+        used = [walker.used() * part for walker, part in zip(walkers, share, strict=True)]
+        total = used[0] + used[1] + used[2]
+        return [
+            total - mine + walker.held() * part
+            for walker, part, mine in zip(walkers, share, used, strict=True)
+        ]
+
+    again: tuple[list[Number], ...] = ([], [], [])
+    touched: tuple[list[Number], ...] = ([], [], [])
+    for loop in loops:
+        for distances, distance in zip(touched, in_use(), strict=True):
+            distances.append(distance)
         for walker, walk, times in zip(walkers, loop.walks, again, strict=True):
             if walk == "segment":
                 times.append(walker.walk_segment(loop.trips))
@@ -309,9 +316,11 @@ def cache_use(
                 if walk == "rows":
                     walker.walk_rows(loop.trips)
         reductions = reductions / loop.trips if loop.reduces else reductions
-    footprint = weights.held() + inputs.held() + outputs.held()
-    w, i, o = (Reuse(walker.lines(), times) for walker, times in zip(walkers, again, strict=True))
-    return CacheUse(w, i, o, touched, footprint)
+    w, i, o = (
+        Reuse(walker.used() / LINE_BYTES, times, distances, whole)
+        for walker, times, distances, whole in zip(walkers, again, touched, in_use(), strict=True)
+    )
+    return CacheUse(w, i, o)
 
 
 @lru_cache(maxsize=1)

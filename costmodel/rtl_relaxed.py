@@ -89,16 +89,15 @@ def rtl_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
     repeats = terms.n2 / terms.n3 * terms.outer_trips()
     work = Work(
         is_matmul=constants.is_matmul[:, None],
+        side=side,
         tiles=repeats.prod(dim=-1)[..., None],
         array_cycles=_array_cycles(terms, q, side)[..., None],
         requests=(requests + spilled / longest)[..., None],
         loaded_bytes=((q.weight_fills + q.input_fills) * e + spilled)[..., None],
         stored_rows=stored[..., None],
         weights=use.weights,
-        inputs=Reuse(use.inputs.lines * (1 - into), use.inputs.again),
-        outputs=Reuse(use.outputs.lines * written, use.outputs.again),
-        touched=use.touched,
-        footprint=use.footprint,
+        inputs=use.inputs._replace(lines=use.inputs.lines * (1 - into)),
+        outputs=use.outputs._replace(lines=use.outputs.lines * written),
     )
     predicted: Tensor = cycles(work, calibration()[0])
     weights = terms.order_weights()[..., : predicted.shape[-1]]
@@ -206,24 +205,20 @@ def _join(parts: list[CacheUse], join: Callable[[list[Tensor]], Tensor]) -> Cach
     """Put orders beside each other, or layers."""
 
     def tensors(values: Sequence[Number]) -> Tensor:
-        like = parts[0].footprint
+        shapes = [part.weights.footprint for part in parts]
         return join(
             [
-                torch.as_tensor(value, dtype=like.dtype).expand_as(p.footprint)
-                for value, p in zip(values, parts, strict=True)
+                torch.as_tensor(v, dtype=like.dtype).expand_as(like)
+                for v, like in zip(values, shapes, strict=True)
             ]
         )
 
-    def several(values: Sequence[Sequence[Number]]) -> list[Tensor]:
-        return [tensors(place) for place in zip(*values, strict=True)]
-
     def reuse(values: Sequence[Reuse]) -> Reuse:
-        return Reuse(tensors([v.lines for v in values]), several([v.again for v in values]))
+        return Reuse(
+            tensors([v.lines for v in values]),
+            [tensors(place) for place in zip(*(v.again for v in values), strict=True)],
+            [tensors(place) for place in zip(*(v.touched for v in values), strict=True)],
+            tensors([v.footprint for v in values]),
+        )
 
-    return CacheUse(
-        reuse([p.weights for p in parts]),
-        reuse([p.inputs for p in parts]),
-        reuse([p.outputs for p in parts]),
-        several([p.touched for p in parts]),
-        tensors([p.footprint for p in parts]),
-    )
+    return CacheUse._make(reuse(operand) for operand in zip(*parts, strict=True))

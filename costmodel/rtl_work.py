@@ -24,7 +24,7 @@ from costmodel.target import Target
 from costmodel.tiling import tile_extents
 from costmodel.traffic import ALONE, Placement
 
-NOTHING = Reuse(0, ())
+NOTHING = Reuse(0, (), (), 1)
 
 
 def is_matmul(shape: LayerShape) -> bool:
@@ -96,16 +96,15 @@ def layer_work(
     to_dram = placement.output_to_dram or not placement.output_is_fused
     return Work(
         is_matmul=int(is_matmul(shape)),
+        side=side,
         tiles=product([c.l2 for c in counts]),
         array_cycles=_array_cycles(nest, side),
         requests=requests + spilled / longest,
         loaded_bytes=(weight_fills + input_fills) * e + spilled,
         stored_rows=stored + spilled / longest,
-        weights=Reuse(use.weights.lines, ()) if resident else use.weights,
+        weights=use.weights._replace(again=(), touched=()) if resident else use.weights,
         inputs=NOTHING if placement.input_is_fused else use.inputs,
         outputs=use.outputs if to_dram else NOTHING,
-        touched=use.touched,
-        footprint=use.footprint,
     )
 
 

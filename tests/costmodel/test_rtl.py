@@ -22,7 +22,6 @@ from costmodel.rtl import (
     calibration,
     cycles,
     error_against_rtl,
-    miss_rates,
     misses,
     pitch_lines,
     validation_error,
@@ -45,25 +44,29 @@ def works(draw):
     loops = draw(st.integers(0, 3))
 
     def reuse():
-        return Reuse(draw(st.floats(0, 1e7)), [draw(st.floats(1, 100)) for _ in range(loops)])
+        again = [draw(st.floats(1, 100)) for _ in range(loops)]
+        touched = [draw(st.floats(64, 1e8)) for _ in range(loops)]
+        return Reuse(draw(st.floats(0, 1e7)), again, touched, draw(amounts))
 
     plain = [draw(amounts) for _ in range(5)]
-    touched = [draw(st.floats(64, 1e8)) for _ in range(loops)]
-    return Work(draw(st.sampled_from([0, 1])), *plain, reuse(), reuse(), reuse(), touched, draw(amounts))
+    return Work(draw(st.sampled_from([0, 1])), 16, *plain, reuse(), reuse(), reuse())
 
 
 def numbers_of(work):
-    """All numbers of a Work in a flat list, except the kind of instruction."""
-    streams = [x for reuse in work[6:9] for x in (reuse.lines, *reuse.again)]
-    return [*work[1:6], *streams, *work.touched, work.footprint]
+    """All numbers of a Work in a flat list, except the kind of instruction and the array."""
+    streams = [x for r in work[7:] for x in (r.lines, *r.again, *r.touched, r.footprint)]
+    return [*work[2:7], *streams]
 
 
 def work_from(work, flat):
     """The inverse of numbers_of."""
     values = iter(flat)
     plain = [next(values) for _ in range(5)]
-    streams = [Reuse(next(values), [next(values) for _ in reuse.again]) for reuse in work[6:9]]
-    return Work(work.is_matmul, *plain, *streams, [next(values) for _ in work.touched], next(values))
+    streams = [
+        Reuse(next(values), [next(values) for _ in r.again], [next(values) for _ in r.touched], next(values))
+        for r in work[7:]
+    ]
+    return Work(work.is_matmul, work.side, *plain, *streams)
 
 
 @settings(deadline=None)
@@ -111,16 +114,16 @@ def test_gradient_is_the_slope(work, data):
 
 
 def test_at_least_the_slowest_engine():
-    work = Work(0, 10, 1e6, 10, 100, 10, Reuse(0, ()), Reuse(0, ()), Reuse(0, ()), (), 100)
+    nothing = Reuse(0, (), (), 1)
+    work = Work(0, 16, 10, 1e6, 10, 100, 10, nothing, nothing, nothing)
     c, _ = calibration()
     assert 1e6 + c.start <= cycles(work, c) < 1.01e6 + c.start
 
 
 def test_lines_that_fit_are_fetched_once():
-    used = Reuse(100, [10])
-    work = Work(0, 1, 1, 1, 1, 1, used, used, used, [1000], 1e9)
-    assert misses(used, miss_rates(work, 1e6, 8)) == pytest.approx(100, rel=1e-3)
-    assert misses(used, miss_rates(work, 10, 8)) == pytest.approx(1000, rel=1e-3)
+    used = Reuse(100, [10], [1000], 1e9)
+    assert misses(used, 1e6, 8) == pytest.approx(100, rel=1e-3)
+    assert misses(used, 10, 8) == pytest.approx(1000, rel=1e-3)
 
 
 def test_power_of_two_pitch_wastes_sets():
@@ -138,13 +141,20 @@ def test_reuse_of_a_hand_counted_nest():
     c = Loop(4, ("rows", "segment", "stay"), True)
     use = cache_use(streams, [k, c], max)
     tile = (8 + 10 + 10 / 4) * 64
-    assert use.weights == Reuse(8 * 4, [2, 1])
+    whole = (32 + 10 + 10) * 64
+    assert use.weights == Reuse(8 * 4, [2, 1], [tile, tile], whole)
     # K does not move the input and nothing inside does: it stays in the scratchpad.
-    assert use.inputs == Reuse(10, [1, 4])
-    assert use.outputs == Reuse(10, [2, 1])
-    assert use.touched == [tile, tile]
-    assert use.footprint == (32 + 10 + 10) * 64
-    assert cache_use(streams, [k, c], max, reload=True).inputs == Reuse(10, [2, 4])
+    assert use.inputs == Reuse(10, [1, 4], [tile, tile], whole)
+    assert use.outputs == Reuse(10, [2, 1], [tile, tile], whole)
+    assert cache_use(streams, [k, c], max, reload=True).inputs.again == [2, 4]
+
+
+def test_power_of_two_pitch_crowds_its_own_operand_only():
+    """8 weight rows of one line, 8 lines apart, fill one set in eight; pixels are spread evenly."""
+    streams = [Stream(8, 64, 512, 64, 8), Stream(10, 64, 64, 64, 1), Stream(10, 64, 64, 64, 1)]
+    use = cache_use(streams, [Loop(2, ("stay", "rows", "rows"), False)], max, reload=True)
+    assert use.weights.touched == [(8 * 8 + 10 + 10) * 64]
+    assert use.inputs.touched == [(8 + 10 + 10) * 64]
 
 
 def conv(K=32, C=32, P=8, Q=8, R=3):
