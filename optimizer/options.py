@@ -376,13 +376,8 @@ def last_output(graph: Graph, layers: tuple[str, ...]) -> tuple[int, int, int] |
 
 
 def all_tiles(n: int, p: int, q: int, tiling: candidates.Tiling) -> Iterator[GroupTile]:
-    """Full-width tiles of every candidate height; square-ish blocks of power-of-two shares of the width."""
+    """Every pair of candidate height and width, widest first."""
     for batch in dict.fromkeys((1, n)):
-        for height in reversed(candidates.extents(p, tiling)):
-            yield GroupTile(batch, height, q)
-        share = 2
-        while share <= q:
-            width = -(-q // share)
+        for width in reversed(candidates.extents(q, tiling)):
             for height in reversed(candidates.extents(p, tiling)):
                 yield GroupTile(batch, height, width)
-            share *= 2
