@@ -13,9 +13,9 @@ from converter.graph import Graph, Tensor
 from costmodel.evaluate import evaluate
 from costmodel.schedule import Schedule
 from emitters.gemmini.arena import align
+from emitters.gemmini.constants import C_TYPES
 from emitters.gemmini.functions import FunctionPrinter
 from emitters.gemmini.memory_map import memory_map
-from emitters.gemmini.operands import C_TYPES
 from emitters.gemmini.plan import FirmwarePlan, plan_firmware
 from emitters.gemmini.skeletons import render
 
@@ -30,17 +30,20 @@ def emit(
     out_dir: Path,
     test_vectors: MappingABC[str, np.ndarray] | None = None,
     target_option: str | None = None,
+    library_calls: bool = False,
 ) -> Path:
     """Write the firmware of a schedule of profile hw into the folder `out_dir`; returns it.
 
     `test_vectors` has one array in storage order per graph input and graph output (expected
     values); without it the vectors are zero and main.c reports a difference.  `target_option` is
-    what `--target` was, for the Makefile.
+    what `--target` was, for the Makefile.  `library_calls` runs unfused layers through the automatically
+    tiled functions of gemmini.h instead of the schedule's loop nests: for comparison, their traffic is
+    not what the schedule predicts.
 
     Raises:
         EmitError: a schedule that this backend cannot express, naming the layer.
     """
-    plan = plan_firmware(schedule, model_name)
+    plan = plan_firmware(schedule, model_name, library_calls)
     files = firmware_files(plan, test_vectors or {}, target_option or schedule.target.name)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)

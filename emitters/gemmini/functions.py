@@ -5,11 +5,13 @@ from __future__ import annotations
 from converter.graph import HostLayer, TensorCoreLayer
 from costmodel.evaluate import LayerCost, NetworkCost
 from costmodel.mapping import Level
+from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.host import float_literal, host_call
-from emitters.gemmini.operands import ACTIVATIONS, C_TYPES, Box, OperandPrinter, box_of, pointer
+from emitters.gemmini.library_calls import print_library_call
+from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
 from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.tensor_core import LayerPrinter, Region
@@ -46,6 +48,9 @@ class FunctionPrinter:
     # Tensor-core layers
 
     def _tensor_core(self, layer: TensorCoreLayer, plan: LayerPlan, group: GroupPlan) -> None:
+        if layer.name in self.plan.library:
+            self._library_call(layer)
+            return
         c, form, member = self.c, plan.form, group.members[layer.name]
         self.used |= {"load_image", "load_weights", "multiply", "store_tile"}
         if layer.bias is not None:
@@ -85,6 +90,21 @@ class FunctionPrinter:
                 c, form, plan.nest, plan.local, region, resident=plan.resident, also_whole=also_whole
             ).print()
             c.call("wait_for_gemmini")
+
+    def _library_call(self, layer: TensorCoreLayer) -> None:
+        memory = self.plan.memory
+        place = memory.weight_place(layer)
+        constant = place.symbol == "weights"
+        parameters = ["const elem_t *input", "elem_t *result"]
+        if not constant:
+            parameters.insert(1, "const elem_t *stationary")
+        self.c.line()
+        self.c.comment(f"{layer.name}: {layer.op} {layer.dims}, tiled by gemmini.h")
+        with self.c.function(f"static void layer_{self.plan.names[layer.name]}({', '.join(parameters)})"):
+            weights = f"WEIGHTS(elem_t, {place.offset})" if constant else "stationary"
+            bias = "NULL" if layer.bias is None else f"WEIGHTS(acc_t, {memory.tensors[layer.bias].offset})"
+            print_library_call(self.c, layer, weights, bias)
+            self.c.call("wait_for_gemmini")
 
     def _input_box(self, layer: TensorCoreLayer, group: GroupPlan) -> Box | None:
         if layer.input.tensor not in group.members[layer.name].fused_inputs:
@@ -164,11 +184,17 @@ class FunctionPrinter:
 
     def _add(self, layer: HostLayer) -> None:
         """One line as long as the tensor."""
-        self.used.add("add_lines")
         a = layer.attributes
         scales = [float_literal(float(str(a[key]))) for key in ("a_scale", "b_scale", "scale")]
         operands = [self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)]
+        shape = self.graph.tensors[layer.outputs[0]].shape
         size = self.graph.tensors[layer.outputs[0]].size
+        if self.plan.library_adds:
+            relu = "true" if a["activation"] == "relu" else "false"
+            rows = (size // shape[-1], shape[-1])
+            self.c.call("tiled_resadd_auto", *rows, *scales, *operands, relu, "WS")
+            return
+        self.used.add("add_lines")
         with self.c.initialiser_argument("add_lines", "sum_t"):
             self.c.line(f".a = {operands[0]}, .b = {operands[1]}, .c = {operands[2]},")
             self.c.line(f".lines = 1, .length = {size},")

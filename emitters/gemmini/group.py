@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from converter.graph import Graph, HostLayer, TensorCoreLayer
+from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.host import float_literal
-from emitters.gemmini.operands import ACTIVATIONS, Box, box_of, pointer
+from emitters.gemmini.operands import Box, box_of, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from emitters.gemmini.printer import CPrinter
 

@@ -51,18 +51,19 @@ def plan_memory(
     psum_bytes: MappingABC[str, int],
     boxes: MappingABC[str, Place],
     never_whole: AbstractSet[str],
+    library: AbstractSet[str],
     tile_buffer_bytes: int,
 ) -> Memory:
     """Place every tensor of the schedule's graph.
 
     `psum_bytes` is the scratch each spilling layer needs while it runs; `never_whole` names the
-    fused intermediates that exist as `boxes` only.
+    fused intermediates that exist as `boxes` only; `library` the layers that run as library calls.
 
     Raises:
         EmitError: a graph output that is also an input or a constant.
     """
     graph = schedule.graph
-    blob = build_blob(graph, dict(schedule.mappings))
+    blob = build_blob(graph, schedule.mappings, library)
     places: dict[str, Place] = {
         name: Place("weights", 0, offset, blob.sizes[name]) for name, offset in blob.offsets.items()
     }

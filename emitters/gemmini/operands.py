@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from converter.graph import Graph, Tensor
+from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.host import float_literal
 from emitters.gemmini.memory import Memory, Place
 from emitters.gemmini.plan import GroupPlan, LayerPlan
 from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.tensor_core import psum_of
-
-C_TYPES = {"int8": "int8_t", "int32": "int32_t", "float32": "float"}
-ACTIVATIONS = {"none": "NO_ACTIVATION", "relu": "RELU"}
 
 
 def pointer(place: Place, tensor: Tensor) -> str:

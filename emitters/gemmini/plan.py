@@ -15,6 +15,7 @@ from emitters.gemmini.arena import align
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS, Form, form_of, without_row_packing
+from emitters.gemmini.library_calls import has_library_call
 from emitters.gemmini.local_memory import LocalMemory, RowPackingError, plan_local_memory, weight_rows
 from emitters.gemmini.memory import Memory, Place, plan_memory
 from emitters.gemmini.names import Names, c_identifier
@@ -64,10 +65,13 @@ class FirmwarePlan:
     groups: tuple[GroupPlan, ...]
     layers: MappingABC[str, LayerPlan]
     memory: Memory
+    library: frozenset[str]
+    """Tensor-core layers that run as calls of gemmini.h's tiled functions."""
+    library_adds: bool
 
 
-def plan_firmware(schedule: Schedule, model_name: str) -> FirmwarePlan:
-    """Lay out the firmware.
+def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = False) -> FirmwarePlan:
+    """Lay out the firmware; with `library_calls` unfused layers run through gemmini.h where they can.
 
     Raises:
         EmitError: what this backend cannot express, naming the layer.
@@ -86,8 +90,16 @@ def plan_firmware(schedule: Schedule, model_name: str) -> FirmwarePlan:
         for name, member in plan.members.items()
         if not member.writes_outside
     }
+    library = {
+        plan.group.layers[0]
+        for plan in groups
+        if library_calls and not plan.fused and plan.group.layers[0] in layers
+        if has_library_call(layers[plan.group.layers[0]].form.layer)
+    }
     psum_bytes = {}
     for name, layer in layers.items():
+        if name in library:
+            continue
         psum = psum_of(layer.form, layer.nest)
         if psum is not None:
             psum_bytes[name] = psum.nbytes
@@ -97,7 +109,9 @@ def plan_firmware(schedule: Schedule, model_name: str) -> FirmwarePlan:
         {layer.name: names.unique(layer.name) for layer in schedule.graph.layers},
         groups,
         layers,
-        plan_memory(schedule, psum_bytes, boxes, never_whole, tile_buffer_bytes),
+        plan_memory(schedule, psum_bytes, boxes, never_whole, library, tile_buffer_bytes),
+        frozenset(library),
+        library_calls,
     )
 
 

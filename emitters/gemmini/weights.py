@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping as MappingABC
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,8 +57,8 @@ def block_diagonal(weights: np.ndarray, mapping: Mapping) -> np.ndarray:
     return rows
 
 
-def build_blob(graph: Graph, mappings: dict[str, Mapping]) -> WeightBlob:
-    """Collect the constants of all layers."""
+def build_blob(graph: Graph, mappings: MappingABC[str, Mapping], plain: AbstractSet[str]) -> WeightBlob:
+    """Collect the constants of all layers; depthwise weights of `plain` layers stay [G, R, S]."""
     blob = WeightBlob()
     for layer in graph.layers:
         for name in layer.inputs:
@@ -64,7 +66,8 @@ def build_blob(graph: Graph, mappings: dict[str, Mapping]) -> WeightBlob:
             if data is None:
                 continue
             if isinstance(layer, TensorCoreLayer) and layer.op == "depthwise" and name == layer.weight.tensor:
-                blob.add(layer.name, block_diagonal(data, mappings[layer.name]))
+                expanded = data if layer.name in plain else block_diagonal(data, mappings[layer.name])
+                blob.add(layer.name, expanded)
             else:
                 blob.add(name, data)
     return blob

@@ -1,0 +1,143 @@
+"""Layers as calls of gemmini.h's automatically tiled functions: what a user would write by hand.
+
+For comparison only (`--method gemmini-auto`): the library chooses tiles and order, so the schedule's
+predictions do not describe these calls.  Layers that the library cannot express stay loop nests.
+"""
+
+from __future__ import annotations
+
+from converter.graph import TensorCoreLayer
+from emitters.gemmini.constants import ACTIVATIONS
+from emitters.gemmini.expression import Expr
+from emitters.gemmini.host import float_literal
+from emitters.gemmini.printer import CPrinter
+
+
+def has_library_call(layer: TensorCoreLayer) -> bool:
+    """Whether gemmini.h has a function for the layer."""
+    dims, h_stride = layer.dims, layer.input.strides[2]
+    if layer.op in ("gemm", "bmm"):
+        return dims.N == 1 and dims.Q == 1 and layer.stride == (1, 1) and not any(layer.pads)
+    square = len(set(layer.stride)) == len(set(layer.dilation)) == len(set(layer.pads)) == 1
+    dense = h_stride == layer.input_size[1] * layer.input.strides[3]
+    if not square or not dense or dims.R != dims.S or layer.pads[0] >= dims.R:
+        return False
+    if layer.op == "depthwise":
+        return layer.dilation == (1, 1) and layer.input.strides[3] == dims.G
+    return layer.op == "conv" and dims.G == 1 and layer.weight.strides[4] == 1
+
+
+def print_library_call(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:
+    """The call, its operands being `input`, `weights`, `bias` ("NULL" without one) and `result`."""
+    if layer.op in ("gemm", "bmm"):
+        _matmul(c, layer, weights, bias)
+    elif layer.op == "depthwise":
+        _depthwise(c, layer, weights, bias)
+    else:
+        _conv(c, layer, weights, bias)
+
+
+def _at(pointer: str, offset: int, group_stride: int, groups: int) -> str:
+    text = f"{pointer} + {offset}" if offset else pointer
+    return f"{text} + g * {group_stride}" if groups > 1 and group_stride else text
+
+
+def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:
+    d, w = layer.dims, layer.weight.strides
+    transposed = d.K > 1 and w[4] != 1
+    bias = bias if bias == "NULL" else _at(bias, 0, d.K, d.G)
+    arguments: tuple[Expr, ...] = (
+        d.P,
+        d.K,
+        d.C,
+        _at("input", layer.input.offset, layer.input.strides[0], d.G),
+        _at(weights, layer.weight.offset, w[0], d.G),
+        bias,
+        _at("result", layer.output.offset, layer.output.strides[0], d.G),
+        layer.input.strides[2],
+        w[4] if transposed else w[3],
+        d.K,
+        layer.output.strides[2],
+        "MVIN_SCALE_IDENTITY",
+        "MVIN_SCALE_IDENTITY",
+        1,
+        ACTIVATIONS[layer.activation],
+        float_literal(layer.scale),
+        0,
+        "true",
+        "false",
+        "true" if transposed else "false",
+        "false",
+        "false",
+        0,
+        "WS",
+    )
+    if d.G == 1:
+        c.call("tiled_matmul_auto", *arguments)
+        return
+    with c.loop("g", d.G):
+        c.call("tiled_matmul_auto", *arguments)
+
+
+def _conv(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:
+    d, (h, w) = layer.dims, layer.input_size
+    c.call(
+        "tiled_conv_stride_auto",
+        d.N,
+        h,
+        w,
+        d.C,
+        d.K,
+        d.P,
+        d.Q,
+        layer.stride[0],
+        1,
+        layer.dilation[0],
+        layer.pads[0],
+        d.R,
+        layer.input.strides[3],
+        layer.weight.strides[3],
+        layer.output.strides[3],
+        "false",
+        "false",
+        "false",
+        "false",
+        "false",
+        _at("input", layer.input.offset, 0, 1),
+        _at(weights, layer.weight.offset, 0, 1),
+        bias,
+        _at("result", layer.output.offset, 0, 1),
+        ACTIVATIONS[layer.activation],
+        float_literal(layer.scale),
+        0,
+        0,
+        0,
+        "WS",
+    )
+
+
+def _depthwise(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:
+    d, (h, w) = layer.dims, layer.input_size
+    # The library's parameters are not const; it only reads them.
+    c.call(
+        "tiled_conv_dw_auto",
+        d.N,
+        h,
+        w,
+        d.G,
+        d.P,
+        d.Q,
+        layer.stride[0],
+        layer.pads[0],
+        d.R,
+        "(elem_t *)(uintptr_t)input",
+        f"(elem_t *)(uintptr_t){weights}",
+        f"(acc_t *)(uintptr_t){bias}",
+        "result",
+        ACTIVATIONS[layer.activation],
+        float_literal(layer.scale),
+        0,
+        0,
+        0,
+        "WS",
+    )
