@@ -161,6 +161,26 @@ def resnet18(batch: int = 1, image_size: int = 224, classes: int = 1000) -> Grap
     return net.graph.build((net.gemm("fc", name, rows, columns, classes),))
 
 
+def resnet152(batch: int = 1, image_size: int = 224, classes: int = 1000) -> Graph:
+    """ResNet-152 with the stride in the 3x3 convolutions (torchvision's): 50 bottleneck blocks."""
+    net = _Network("resnet152")
+    x = net.conv("conv1", net.image(batch, image_size), 64, 7, 2)
+    x = net.max_pool("maxpool", x, 3, 2, 1)
+    for stage, (channels, blocks) in enumerate(((64, 3), (128, 8), (256, 36), (512, 3)), start=1):
+        for block in range(blocks):
+            stride = 2 if stage > 1 and block == 0 else 1
+            name = f"layer{stage}.{block}"
+            y = net.conv(f"{name}.conv1", x, channels, 1)
+            y = net.conv(f"{name}.conv2", y, channels, 3, stride)
+            y = net.conv(f"{name}.conv3", y, 4 * channels, 1, activation="none")
+            if block == 0:
+                x = net.conv(f"{name}.downsample", x, 4 * channels, 1, stride, activation="none")
+            x = net.add(f"{name}.add", y, x)
+    x = net.global_average_pool("avgpool", x)
+    name, rows, columns = net.flattened(x)
+    return net.graph.build((net.gemm("fc", name, rows, columns, classes),))
+
+
 def _vgg(name: str, convs: tuple[int, ...], batch: int, image_size: int, classes: int) -> Graph:
     net = _Network(name)
     x = net.image(batch, image_size)
@@ -242,6 +262,7 @@ def gpt3_block(
 
 NETWORKS: dict[str, Callable[..., Graph]] = {
     "resnet18": resnet18,
+    "resnet152": resnet152,
     "vgg16": vgg16,
     "vgg19": vgg19,
     "mobilenetv1": mobilenetv1,

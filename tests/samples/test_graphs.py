@@ -9,6 +9,7 @@ from samples.graphs import NETWORKS, graph_of
 #: tensor-core layers and MACs of the papers (224 x 224, batch 1; GPT-3 6.7B block at 2048)
 PUBLISHED = {
     "resnet18": (21, 1_814_073_344),
+    "resnet152": (156, 11_513_626_624),
     "vgg16": (16, 15_470_264_320),
     "vgg19": (19, 19_632_062_464),
     "mobilenetv1": (28, 568_740_352),
