@@ -11,7 +11,10 @@ BENCHMARKS = {
     "defines": "trends of fused chains over tile sizes against DeFiNES (the paper's Figure 3)",
     "firesim": "the rtl latency model against RTL cycles measured on FireSim",
     "costmodel": "speed and memory of the exact and the relaxed cost model",
+    "gemmini_auto": "emitted schedules against gemmini.h's automatic tiling, run on the functional model",
     "table1": "EDP of every method on the paper's networks (Table 1)",
+    "figure4": "EDP against wall-clock time of every method (the paper's Figure 4)",
+    "scaling": "search time against network size",
     "conformance": "onnx's own test suite: every case verifies or is refused by name",
 }
 
