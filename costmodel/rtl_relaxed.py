@@ -26,7 +26,7 @@ from costmodel.rtl import (
     cycles,
     pitch_lines,
 )
-from costmodel.rtl_work import is_matmul, request_bytes, short_strip, streams_height, walks
+from costmodel.rtl_work import is_matmul, request_bytes, segments, short_strip, streams_height, walks
 from costmodel.shape import LayerShape
 from costmodel.straight_through import ceil, exact
 from costmodel.traffic import Fusion, Quantities
@@ -54,17 +54,21 @@ class RtlConstants:
         #: Loops that some layer has, per order.
         present = {d for d in range(8) if any(list(shape.dims)[d] > 1 for shape in shapes)}
         self.loops = [[d for d in order if d in present] for order in l3_loops.tolist()]
-        kinds = [[i for i, s in enumerate(shapes) if s.is_depthwise == kind] for kind in (False, True)]
-        #: Ordinary and depthwise layers, whose loops move operands differently.
-        self.layers = [torch.tensor(kind) for kind in kinds]
-        self.place = torch.argsort(torch.cat([layers.long() for layers in self.layers]))
-        dims = [shape.dims for shape in shapes]
+        contiguous = [segments(shape) for shape in shapes]
+        #: Layers whose loops move operands alike, by where these are contiguous.
+        self.layers = {
+            kind: torch.tensor([i for i, mine in enumerate(contiguous) if mine == kind])
+            for kind in dict.fromkeys(contiguous)
+        }
+        self.place = torch.argsort(torch.cat(list(self.layers.values())))
         # A depthwise weight row is one array block, as wide as the mapping says: whole[0] is not used.
-        widths = (
-            [1 if shape.is_depthwise else shape.dims.K for shape in shapes],
-            [d.C if not shape.is_depthwise else d.G for shape, d in zip(shapes, dims, strict=True)],
-            [d.K if not shape.is_depthwise else d.G for shape, d in zip(shapes, dims, strict=True)],
-        )
+        widths = [
+            [
+                1 if kind[at] < 0 else list(shape.dims)[kind[at]]
+                for shape, kind in zip(shapes, contiguous, strict=True)
+            ]
+            for at in range(3)
+        ]
         #: [operand][L]: bytes of all channels of a row, and its pitch in lines.
         self.whole = [column([width * element for width in row]) for row in widths]
         self.pitch = [column([pitch_lines(width * element) for width in row]) for row in widths]
@@ -76,11 +80,11 @@ def rtl_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
     constants = m.rtl
     e, side, longest = m.target.element_bytes, m.target.side, request_bytes(m.target)
     dw = m.depthwise
-    weight_columns = dw * p.l0[..., G] + (1 - dw) * m.bounds[:, K]
-    weight_pieces = dw + (1 - dw) * _tile_pieces(terms, K, longest // e)
+    along_k, along_c = (_tile_pieces(terms, d, longest // e) / m.bounds[:, d] for d in (K, C))
+    per_weight = dw / p.l0[..., G] + (1 - dw) * ((1 - m.transposed) * along_k + m.transposed * along_c)
     in_channels, in_pieces = _by_channel(terms, C, lambda d: _tile_pieces(terms, d, longest // e))
     out_channels, out_pieces = _by_channel(terms, K, lambda d: _row_pieces(terms, d, side))
-    requests = q.weight_fills / weight_columns * weight_pieces + q.input_fills / in_channels * in_pieces
+    requests = q.weight_fills * per_weight + q.input_fills / in_channels * in_pieces
     spilled = q.spills * m.target.accumulator_bytes_per_word
     stored = q.outputs / out_channels * out_pieces + spilled / longest
     pixels = q.input_fills / terms.fetch_i / in_channels
@@ -160,26 +164,26 @@ def _cache_use(terms: Terms, pixels: Tensor) -> CacheUse:
     boxes = trips[..., [N, P, Q, R, S]].prod(dim=-1)
     groups = dw + (1 - dw) * l2[..., G]
     block = dw * terms.point.l0[..., G]
+    along = m.transposed * l2[..., C] + (1 - m.transposed) * l2[..., K]
+    weights = l2[..., G] * l2[..., K] * l2[..., C] * l2[..., R] * l2[..., S]
     rows = (
-        l2[..., G] * l2[..., C] * l2[..., R] * l2[..., S],
+        weights / (dw + (1 - dw) * along),
         pixels / boxes * groups / (dw + (1 - dw) * m.bounds[:, G]),
         groups * l2[..., N] * l2[..., P] * l2[..., Q],
     )
-    segments = (
-        block + (1 - dw) * l2[..., K],
+    spans = (
+        block + (1 - dw) * along,
         dw * l2[..., G] + (1 - dw) * l2[..., C],
         dw * l2[..., G] + (1 - dw) * l2[..., K],
     )
-    wholes = ((block + (1 - dw) * m.bounds[:, K]) * e, m.rtl.whole[1], m.rtl.whole[2])
+    wholes = (block * e + (1 - dw) * m.rtl.whole[0], m.rtl.whole[1], m.rtl.whole[2])
     orders = m.rtl.loops if terms.fused else m.rtl.loops[: m.n_orders]
     parts = []
-    for layers, depthwise in zip(m.rtl.layers, (False, True), strict=True):
-        if not len(layers):
-            continue
+    for kind, layers in m.rtl.layers.items():
         streams = [
             Stream(
                 rows[at][:, layers],
-                segments[at][:, layers] * e,
+                spans[at][:, layers] * e,
                 wholes[at][..., layers],
                 wholes[at][..., layers].clamp(max=LINE_BYTES),
                 m.rtl.pitch[at][layers],
@@ -189,10 +193,7 @@ def _cache_use(terms: Terms, pixels: Tensor) -> CacheUse:
         uses = [
             cache_use(
                 streams,
-                [
-                    Loop(trips[:, layers, d], walks(d, depthwise=depthwise), DIMS[d] in REDUCTION)
-                    for d in order
-                ],
+                [Loop(trips[:, layers, d], walks(d, kind), DIMS[d] in REDUCTION) for d in order],
                 _largest,
             )
             for order in orders

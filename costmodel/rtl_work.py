@@ -43,7 +43,14 @@ def short_strip(side: int) -> float:
     return max(4, side / 2)
 
 
-def walks(d: int, *, depthwise: bool) -> tuple[Walk, Walk, Walk]:
+def segments(shape: LayerShape) -> tuple[int, int, int]:
+    """The dimension along which W, I and O are contiguous in DRAM; -1: one array block (depthwise W)."""
+    if shape.is_depthwise:
+        return -1, G, G
+    return C if shape.has_transposed_weights else K, C, K
+
+
+def walks(d: int, contiguous: tuple[int, int, int]) -> tuple[Walk, Walk, Walk]:
     """How a DRAM loop over `d` moves W, I and O (kernel taps mostly meet the same input pixels)."""
 
     def walk(operand: str, segment: int) -> Walk:
@@ -53,8 +60,7 @@ def walks(d: int, *, depthwise: bool) -> tuple[Walk, Walk, Walk]:
             return "stay"
         return "rows"
 
-    segments = (-1, G, G) if depthwise else (K, C, K)
-    w, i, o = (walk(operand, segment) for operand, segment in zip(OPERANDS, segments, strict=True))
+    w, i, o = (walk(operand, segment) for operand, segment in zip(OPERANDS, contiguous, strict=True))
     return w, i, o
 
 
@@ -72,8 +78,8 @@ def layer_work(
     outputs are stored once.
     """
     shape, counts = nest.shape, nest.counts
-    depthwise, side, e = shape.is_depthwise, target.side, target.element_bytes
-    in_channel, out_channel = (G, G) if depthwise else (C, K)
+    side, e = target.side, target.element_bytes
+    along, in_channel, out_channel = segments(shape)
     total = [c.total for c in counts]
     resident = placement.weights_are_resident
     q = nest.quantities(target, profile, resident=resident)
@@ -88,8 +94,10 @@ def layer_work(
         weight_fills, input_fills = q.weight_fills, q.input_fills
         spilled = q.spills * target.accumulator_bytes_per_word
     longest = request_bytes(target)
-    weight_columns = nest.l0[G] if depthwise else total[K]
-    requests = weight_fills / weight_columns * (1 if depthwise else _pieces(nest, K, longest // e))
+    if along < 0:
+        requests = weight_fills / nest.l0[G]
+    else:
+        requests = weight_fills / total[along] * _pieces(nest, along, longest // e)
     requests += input_fills / total[in_channel] * _pieces(nest, in_channel, longest // e)
     stored = q.outputs / total[out_channel] * _pieces(nest, out_channel, side, inner=True)
     use = _cache_use(nest, pixels, e, reload=reload)
@@ -141,24 +149,21 @@ def _cache_use(nest: Nest, pixels: float, element: int, *, reload: bool) -> Cach
         width = whole * element
         return Stream(rows, segment * element, width, min(LINE_BYTES, width), pitch_lines(width))
 
-    weight_rows = tile[G] * tile[C] * tile[R] * tile[S]
-    depthwise = nest.shape.is_depthwise
-    if depthwise:
-        streams = (
-            stream(weight_rows, nest.l0[G], nest.l0[G]),
-            stream(pixels / boxes, tile[G], bounds[G]),
-            stream(tile[N] * tile[P] * tile[Q], tile[G], bounds[G]),
-        )
+    contiguous = along, in_channel, out_channel = segments(nest.shape)
+    weights = tile[G] * tile[K] * tile[C] * tile[R] * tile[S]
+    positions, images = pixels / boxes, tile[N] * tile[P] * tile[Q]
+    if along < 0:
+        held = stream(weights, nest.l0[G], nest.l0[G])
     else:
-        streams = (
-            stream(weight_rows, tile[K], bounds[K]),
-            stream(pixels / boxes * tile[G] / counts[G].total, tile[C], bounds[C]),
-            stream(tile[G] * tile[N] * tile[P] * tile[Q], tile[K], bounds[K]),
-        )
+        held = stream(weights / tile[along], tile[along], bounds[along])
+        positions, images = positions * tile[G] / counts[G].total, images * tile[G]
+    streams = (
+        held,
+        stream(positions, tile[in_channel], bounds[in_channel]),
+        stream(images, tile[out_channel], bounds[out_channel]),
+    )
     # The regions of a group are the outermost loops.
     trips = [(d, counts[d].l3 / counts[d].regions) for d in reversed(nest.orders[0])]
     trips += [(d, counts[d].regions) for d in (Q, P, N)]
-    loops = [
-        Loop(times, walks(d, depthwise=depthwise), DIMS[d] in REDUCTION) for d, times in trips if times > 1
-    ]
+    loops = [Loop(times, walks(d, contiguous), DIMS[d] in REDUCTION) for d, times in trips if times > 1]
     return cache_use(streams, loops, max, reload=reload)
