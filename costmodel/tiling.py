@@ -96,6 +96,9 @@ def box_rows(window: Window, outputs: int, taps: int) -> int:
 @lru_cache(maxsize=1 << 16)
 def fetched_rows(window: Window, regions: tuple[Interval, ...], tile: int, taps: int) -> int:
     """Sum of `touched_rows` over the scratchpad tiles of all regions and all kernel tiles."""
+    if window.kernel == 1:
+        # Tiles share no row: only the touched ones move.
+        return sum(touched_rows(window, region, (0, 1)) for region in regions)
     rows = 0
     for start, stop in regions:
         for p in range(start, stop, tile):
