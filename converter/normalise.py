@@ -34,6 +34,8 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ModelError: ONNX Runtime or shape inference rejects the model.
     """
+    _accept_newest_opset(model)
+    model = _sorted(file, model)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
     if opset is not None and opset < _OLDEST_OPSET:
         try:
@@ -43,8 +45,6 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
                 f"{file}: opset {opset} is older than {_OLDEST_OPSET} and cannot be upgraded "
                 f"({one_line(error)}); export it again with a newer opset"
             ) from error
-    _accept_newest_opset(model)
-    model = _sorted(file, model)
     model = _folded(file, model)
     try:
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)

@@ -93,6 +93,9 @@ def assign_scales(
             factor = linear_factor(program, step.nodes)
             if factor is not None:
                 scales[step.output] = float(np.float32(scales[step.source]) * np.float32(factor))
+        elif step.head.op == "Gather" and step.head.inputs[0] in program.constants and step.output in scales:
+            table = program.constants[step.head.inputs[0]]
+            scales[step.output] = symmetric_scale(float(table.min()), float(table.max()))
         elif step.kind == "node" and keeps_scale(step.head) and step.source in scales:
             for output in step.head.outputs:
                 if output in scales:
