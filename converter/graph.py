@@ -11,7 +11,7 @@ Everything here is frozen, hardware-free and already *lowered*:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -192,8 +192,23 @@ class Graph:
 
     def consumers(self, tensor: str) -> tuple[Layer, ...]:
         """Layers that read `tensor`, in graph order."""
-        return tuple(layer for layer in self.layers if tensor in layer.inputs)
+        return self._readers.get(tensor, ())
 
     def producers(self, tensor: str) -> tuple[Layer, ...]:
         """Layers that write `tensor`: several when a concatenation became destination offsets."""
-        return tuple(layer for layer in self.layers if tensor in layer.outputs)
+        return self._writers.get(tensor, ())
+
+    @cached_property
+    def _readers(self) -> Mapping[str, tuple[Layer, ...]]:
+        return _index((tensor, layer) for layer in self.layers for tensor in dict.fromkeys(layer.inputs))
+
+    @cached_property
+    def _writers(self) -> Mapping[str, tuple[Layer, ...]]:
+        return _index((tensor, layer) for layer in self.layers for tensor in dict.fromkeys(layer.outputs))
+
+
+def _index(pairs: Iterable[tuple[str, Layer]]) -> dict[str, tuple[Layer, ...]]:
+    found: dict[str, list[Layer]] = {}
+    for tensor, layer in pairs:
+        found.setdefault(tensor, []).append(layer)
+    return {tensor: tuple(layers) for tensor, layers in found.items()}

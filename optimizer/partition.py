@@ -114,6 +114,9 @@ class Partitioner:
 
     def _deadlock(self, partition: Partition) -> tuple[str, ...] | None:
         """A group that waits for itself through others, if any (convex groups can deadlock in pairs)."""
+        spans = [[self.position[name] for name in choice.group.layers] for choice in partition]
+        if all(span[-1] - span[0] == len(span) - 1 for span in spans):
+            return None  # runs of consecutive layers keep the topological order
         group_of = {name: choice.group.layers for choice in partition for name in choice.group.layers}
         quotient: nx.DiGraph[tuple[str, ...]] = nx.DiGraph()
         for producer, consumer in self.graph.dag.edges:
