@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -13,6 +13,7 @@ import onnx
 
 from converter.calibrate import Samples, calibration_ranges, load_samples, random_samples
 from converter.errors import ModelError, UnsupportedError
+from converter.explain import explain
 from converter.graph import Graph
 from converter.imported import strip_quantisation
 from converter.load import load_model
@@ -23,6 +24,7 @@ from converter.precision import to_float32
 from converter.program import Program, program_of
 from converter.qdq import quantised_model
 from converter.quantise import quantise
+from converter.rewrites import rewrite
 from converter.scales import inherited, unknown_scales
 
 QuantizeMode = Literal["auto", "int8", "none"]
@@ -42,6 +44,8 @@ class Conversion:
     quantized_model: onnx.ModelProto = field(repr=False)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
+    """What became of the model's nodes, line by line (`fadiff inspect --explain`)."""
 
 
 def _silent(_: str) -> None:
@@ -56,6 +60,7 @@ def convert(
     dims: Mapping[str, int] | None = None,
     calibrate: bool = True,
     seed: int = 0,
+    without: Collection[str] = (),
     progress: Progress = _silent,
 ) -> Conversion:
     """Import, normalise, quantise and lower an ONNX model.
@@ -69,6 +74,7 @@ def convert(
         dims: sizes of symbolic dimensions.
         calibrate: False leaves scales that the file does not give at 1: for looking at layers only.
         seed: of the random samples.
+        without: names of rewrites (`converter.rewrites.REWRITES`) to leave out.
         progress: told what is going on, one short line at a time.
 
     Raises:
@@ -110,12 +116,14 @@ def convert(
     quantisation = quantise(program, steps, ranges, known)
     progress("lowering")
     graph = lower(path.stem, float_model, program, steps, quantisation, sha256)
+    graph, done = rewrite(graph, without)
     return Conversion(
         graph,
         float_model,
         quantised_model(float_model, program, steps, quantisation),
         tuple(notes),
         tuple(warnings),
+        (*explain(program, steps, graph), *done),
     )
 
 

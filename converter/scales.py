@@ -65,7 +65,8 @@ def assign_scales(
     (the larger of both): then their sum is exact in int32 and only the result is rounded, as in
     ONNX Runtime, while Gemmini would round each operand first.  An operand that others read as
     well keeps its own scale if sharing would make it more than 2 times coarser.
-    Scales that an imported model prescribes (`known`) never change.
+    Operands of a concatenation share its scale under the same condition, so that they can be
+    written in place.  Scales that an imported model prescribes (`known`) never change.
     """
     scales = {
         value: float(np.float32(known.get(value, symmetric_scale(*ranges.get(value, (0.0, 0.0))))))
@@ -86,6 +87,14 @@ def assign_scales(
                 cheap = groups.scale(coarse) <= _TOLERATED_RATIO * groups.scale(fine)
                 if cheap or len(program.consumers(fine)) == 1:
                     groups.join(a, b)
+        if step.kind == "node" and step.head.op == "Concat" and step.output not in known:
+            for value in operands:
+                if value not in scales or value in known:
+                    continue
+                ratio = groups.scale(value) / groups.scale(step.output)
+                tolerable = 1 / _TOLERATED_RATIO <= ratio <= _TOLERATED_RATIO
+                if tolerable or (len(program.consumers(value)) == 1 and ratio < 1):
+                    groups.join(step.output, value)
     for value in scales:
         scales[value] = groups.scale(value)
     for step in steps:
