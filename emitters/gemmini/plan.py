@@ -77,11 +77,12 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
         EmitError: what this backend cannot express, naming the layer.
     """
     if schedule.profile != "hw":
-        raise EmitError("only schedules of profile hw can be emitted as C: compile with --profile hw")
-    if schedule.target.fusion_path != "tile-buffer" and any(len(group.layers) > 1 for group in schedule.groups):
+        raise EmitError("only schedules of profile hw can be emitted: compile with --profile hw")
+    target = schedule.target
+    if target.fusion_path != "tile-buffer" and any(len(group.layers) > 1 for group in schedule.groups):
         raise EmitError(
-            f"target {schedule.target.name}: fused layers are emitted through the tile buffer only, not through "
-            f"{schedule.target.fusion_path}: set fusion_path: tile-buffer, or compile with --no-fusion"
+            f"target {target.name}: fused layers are emitted through the tile buffer only, not through "
+            f"{target.fusion_path}: set fusion_path: tile-buffer, or compile with --no-fusion"
         )
     names = Names()
     groups = tuple(GroupPlan(group, plan_group(schedule.graph, group)) for group in schedule.groups)

@@ -200,9 +200,18 @@ class LayerPrinter:
             # Pixels that no tap reads: nothing orders the next load of their rows after this one.
             self.c.call("wait_for_gemmini")
         self.c.call(
-            "load_image", "&image", "input_row", self._start("L2", "N"), self._extent("L2", "N"), y, h, x, w,
-            channel, self._extent("L2", form.input_channel),
-        )  # fmt: skip
+            "load_image",
+            "&image",
+            "input_row",
+            self._start("L2", "N"),
+            self._extent("L2", "N"),
+            y,
+            h,
+            x,
+            w,
+            channel,
+            self._extent("L2", form.input_channel),
+        )
 
     def _load_all_weights(self) -> None:
         """Resident weights, group after group."""
@@ -277,9 +286,12 @@ class LayerPrinter:
         if self.form.layer.bias is not None:
             rows = mul(*(self._extent("L1", d) for d in PIXELS))
             fill = (
-                add("bias", self._output_channel(self.form.dims.K)), "output_row", rows,
-                self._extent("L1", self.form.output_channel), self.form.columns,
-            )  # fmt: skip
+                add("bias", self._output_channel(self.form.dims.K)),
+                "output_row",
+                rows,
+                self._extent("L1", self.form.output_channel),
+                self.form.columns,
+            )
         revisits = self.nest.revisits()
         if self.psum is None:
             if fill:
@@ -380,6 +392,16 @@ class LayerPrinter:
         if form.layer.bias is None:
             accumulate = self._not_first(self.nest.reductions()) or "false"
         self.c.call(
-            "multiply", "&stream", a, b, fresh, out, accumulate, size["N"], size["P"], size["Q"], depth,
+            "multiply",
+            "&stream",
+            a,
+            b,
+            fresh,
+            out,
+            accumulate,
+            size["N"],
+            size["P"],
+            size["Q"],
+            depth,
             size[form.output_channel],
-        )  # fmt: skip
+        )

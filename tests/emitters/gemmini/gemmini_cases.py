@@ -72,9 +72,7 @@ class Net:
         if p < 1 or q < 1:
             return None
         depthwise = groups == c and outputs == c and groups > 1
-        dims = Dims(
-            G=groups, N=n, K=outputs // groups, C=c // groups, P=p, Q=q, R=kernel[0], S=kernel[1]
-        )  # fmt: skip
+        dims = Dims(G=groups, N=n, K=outputs // groups, C=c // groups, P=p, Q=q, R=kernel[0], S=kernel[1])
         b, i = self.builder, len(self.names)
         constants = (dims.G, dims.R, dims.S, dims.C, dims.K)
         weights = b.tensor(f"w{i}", constants, scale=0.05, data=self._integers(-127, 128, constants, np.int8))
@@ -87,10 +85,19 @@ class Net:
         out_shape = (n, p, q, outputs)
         y = b.tensor(f"y{i}", out_shape, scale=0.1)
         b.tensor_core(
-            f"l{i}", "depthwise" if depthwise else "conv", dims, image_view(x, shape, groups),
-            weight_view(weights, dims), image_view(y, out_shape, groups), (h, w), bias=bias_name, stride=stride,
-            dilation=dilation, pads=pads, activation=self.rng.choice(["relu", "none"]),
-        )  # fmt: skip
+            f"l{i}",
+            "depthwise" if depthwise else "conv",
+            dims,
+            image_view(x, shape, groups),
+            weight_view(weights, dims),
+            image_view(y, out_shape, groups),
+            (h, w),
+            bias=bias_name,
+            stride=stride,
+            dilation=dilation,
+            pads=pads,
+            activation=self.rng.choice(["relu", "none"]),
+        )
         layer = b.layers[-1]
         assert isinstance(layer, TensorCoreLayer)
         # Spread the results over the int8 range whatever the depth of the sum.
@@ -164,10 +171,15 @@ def layer_case(rng: random.Random) -> Case | None:
         shape = (rng.choice([1, 1, 2]), rng.randint(1, 11), rng.randint(1, 11), c)
         kernel = (rng.randint(1, 3), rng.randint(1, 5))
         built = net.conv(
-            net.input(shape), shape, outputs=k, kernel=kernel, groups=groups,
-            stride=(rng.randint(1, 3), rng.randint(1, 3)), dilation=(rng.randint(1, 2), rng.randint(1, 2)),
+            net.input(shape),
+            shape,
+            outputs=k,
+            kernel=kernel,
+            groups=groups,
+            stride=(rng.randint(1, 3), rng.randint(1, 3)),
+            dilation=(rng.randint(1, 2), rng.randint(1, 2)),
             pads=tuple(rng.randint(0, 2) for _ in range(4)),  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
         if built is None:
             return None
     graph = net.builder.build(("y0",))
@@ -226,10 +238,14 @@ def _random_conv(rng: random.Random, net: Net, x: str, shape: Shape) -> tuple[st
         return net.conv(x, shape, outputs=outputs, kernel=(1, 1), stride=(stride, stride))
     kernel = (rng.randint(1, 3), rng.randint(1, 3))
     return net.conv(
-        x, shape, outputs=outputs, kernel=kernel, stride=(rng.randint(1, 2), rng.randint(1, 2)),
+        x,
+        shape,
+        outputs=outputs,
+        kernel=kernel,
+        stride=(rng.randint(1, 2), rng.randint(1, 2)),
         dilation=(rng.choice([1, 1, 2]), rng.choice([1, 1, 2])),
         pads=tuple(rng.randint(0, k - 1) for k in kernel * 2),  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, target: Target) -> Case | None:

@@ -99,15 +99,39 @@ def need(tool: str) -> str:
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_no_warnings(firmware: Path, tmp_path: Path, compiler: str) -> None:
-    done = _compile(need(compiler), "-std=gnu11", "-O2", *WARNINGS, *_flags(tmp_path), "-c", "small.c",
-                    "-o", tmp_path / "small.o", folder=firmware)  # fmt: skip
+    done = _compile(
+        need(compiler),
+        "-std=gnu11",
+        "-O2",
+        *WARNINGS,
+        *_flags(tmp_path),
+        "-c",
+        "small.c",
+        "-o",
+        tmp_path / "small.o",
+        folder=firmware,
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_no_warnings_bare_metal(firmware: Path, tmp_path: Path) -> None:
-    done = _compile(need("riscv64-unknown-elf-gcc"), "-std=gnu11", "-O2", *WARNINGS, "-march=rv64gc", "-mabi=lp64d",
-                    "-mcmodel=medany", "--specs=picolibc.specs", "-fstack-usage", *_flags(tmp_path), "-c", "small.c",
-                    "-o", tmp_path / "small.o", folder=firmware)  # fmt: skip
+    done = _compile(
+        need("riscv64-unknown-elf-gcc"),
+        "-std=gnu11",
+        "-O2",
+        *WARNINGS,
+        "-march=rv64gc",
+        "-mabi=lp64d",
+        "-mcmodel=medany",
+        "--specs=picolibc.specs",
+        "-fstack-usage",
+        *_flags(tmp_path),
+        "-c",
+        "small.c",
+        "-o",
+        tmp_path / "small.o",
+        folder=firmware,
+    )
     if "picolibc" in done.stderr:
         pytest.skip("picolibc is not installed")
     assert done.returncode == 0, done.stderr
@@ -123,27 +147,63 @@ def test_no_warnings_bare_metal(firmware: Path, tmp_path: Path) -> None:
 def test_header_needs_no_gemmini(firmware: Path, tmp_path: Path, compiler: str, standard: str) -> None:
     user = tmp_path / f"user.{'cpp' if '+' in standard else 'c'}"
     user.write_text('#include "small.h"\nint main(void) { return SMALL_NUM_INPUTS - 1; }\n')
-    done = _compile(need(compiler), f"-std={standard}", "-Wpedantic", *WARNINGS, "-I", firmware, "-c", user,
-                    "-o", tmp_path / "user.o", folder=tmp_path)  # fmt: skip
+    done = _compile(
+        need(compiler),
+        f"-std={standard}",
+        "-Wpedantic",
+        *WARNINGS,
+        "-I",
+        firmware,
+        "-c",
+        user,
+        "-o",
+        tmp_path / "user.o",
+        folder=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_main_agrees_under_sanitizers(firmware: Path, tmp_path: Path) -> None:
     """main.c on the functional model, with the model firmware under ASan and UBSan."""
-    done = _compile(need("gcc"), "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-                    *_flags(tmp_path), "-DFADIFF_HOST", "main.c", "small.c", "small_weights.S", *link_flags(),
-                    "-o", tmp_path / "main", folder=firmware)  # fmt: skip
+    done = _compile(
+        need("gcc"),
+        "-std=gnu11",
+        "-O1",
+        "-g",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        *_flags(tmp_path),
+        "-DFADIFF_HOST",
+        "main.c",
+        "small.c",
+        "small_weights.S",
+        *link_flags(),
+        "-o",
+        tmp_path / "main",
+        folder=firmware,
+    )
     assert done.returncode == 0, done.stderr
-    ran = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False,
-                         env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})  # fmt: skip
+    ran = subprocess.run(
+        [tmp_path / "main"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "all outputs agree" in ran.stdout
 
 
 def test_make_check(firmware: Path) -> None:
     root = Path(__file__).parents[3]
-    done = subprocess.run(["make", "-s", "check", f"PYTHON={sys.executable}"], cwd=firmware, capture_output=True,
-                          text=True, check=False, env={**os.environ, "PYTHONPATH": str(root)})  # fmt: skip
+    done = subprocess.run(
+        ["make", "-s", "check", f"PYTHON={sys.executable}"],
+        cwd=firmware,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all outputs agree" in done.stdout
 
@@ -159,8 +219,9 @@ def test_public_symbols_carry_the_prefix(firmware: Path, tmp_path: Path) -> None
         tmp_path / "small.o",
         folder=firmware,
     )
-    symbols = subprocess.run(["nm", "-g", "--defined-only", tmp_path / "small.o"], capture_output=True, text=True,
-                             check=True).stdout  # fmt: skip
+    symbols = subprocess.run(
+        ["nm", "-g", "--defined-only", tmp_path / "small.o"], capture_output=True, text=True, check=True
+    ).stdout
     assert {line.split()[-1].split("_")[0] for line in symbols.splitlines()} == {"small"}
 
 
@@ -203,8 +264,17 @@ def test_names_cannot_break_the_code(tmp_path: Path) -> None:
     schedule = small_schedule()
     graph = replace(schedule.graph, name='*/ "evil"\n#error')
     evil = emit(replace(schedule, graph=graph), model_name="int", out_dir=tmp_path / "firmware")
-    done = _compile(need("gcc"), "-std=gnu11", *WARNINGS, *_flags(tmp_path), "-c", "int_.c", "-o", tmp_path / "x.o",
-                    folder=evil)  # fmt: skip
+    done = _compile(
+        need("gcc"),
+        "-std=gnu11",
+        *WARNINGS,
+        *_flags(tmp_path),
+        "-c",
+        "int_.c",
+        "-o",
+        tmp_path / "x.o",
+        folder=evil,
+    )
     assert done.returncode == 0, done.stderr
 
 

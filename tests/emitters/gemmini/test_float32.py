@@ -38,9 +38,17 @@ def network(numbers: np.random.Generator) -> tuple[Graph, onnx.ModelProto]:
     y = b.tensor("y", SHAPE, "float32")
     z = b.tensor("z", SHAPE, "float32")
     b.tensor_core(
-        "conv", "conv", dims, image_view(x, SHAPE), weight_view(w, dims), image_view(y, SHAPE), (6, 6), bias=c,
-        pads=(1, 1, 1, 1), activation="relu",
-    )  # fmt: skip
+        "conv",
+        "conv",
+        dims,
+        image_view(x, SHAPE),
+        weight_view(w, dims),
+        image_view(y, SHAPE),
+        (6, 6),
+        bias=c,
+        pads=(1, 1, 1, 1),
+        activation="relu",
+    )
     b.host("add", "add", (y, x), (z,), {"a_scale": 1.0, "b_scale": 1.0, "scale": 1.0, "activation": "none"})
     nodes = [
         helper.make_node("Conv", ["x", "w", "c"], ["u"], pads=[1, 1, 1, 1]),
@@ -67,9 +75,13 @@ def test_within_tolerance_and_bytes_exact() -> None:
     graph, model = network(numbers)
     tile = Dims(K=10, C=4, P=3, Q=6, R=3, S=3)
     mapping = Mapping(
-        tile, tile.replace({"K": 8}), Dims(K=4, C=4, Q=6), rows=Dims(C=4), cols=Dims(K=4),
+        tile,
+        tile.replace({"K": 8}),
+        Dims(K=4, C=4, Q=6),
+        rows=Dims(C=4),
+        cols=Dims(K=4),
         order_l3=("C", "G", "N", "K", "P", "Q", "R", "S"),
-    )  # fmt: skip
+    )
     schedule = Schedule(graph, TARGET, {"conv": mapping}, singleton_groups(graph))
     x = numbers.normal(size=SHAPE).astype(np.float32)
     result = run_firmware(schedule, {"x": x})

@@ -49,8 +49,23 @@ class HostNet:
 def elementwise() -> Graph:
     net = HostNet()
     flat = {"shape": UNITS, "strides": (1,), "b_strides": (1,), "out_strides": (1,)}
-    for function in ("add", "sub", "mul", "div", "max", "min", "prelu", "equal", "greater", "greater_or_equal",
-                     "less", "less_or_equal", "and", "or", "xor"):  # fmt: skip
+    for function in (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "max",
+        "min",
+        "prelu",
+        "equal",
+        "greater",
+        "greater_or_equal",
+        "less",
+        "less_or_equal",
+        "and",
+        "or",
+        "xor",
+    ):
         for activation in ("none", "relu") if function in ("add", "sub", "mul", "div") else ("none",):
             scales = {"a_scale": 0.75, "b_scale": 0.3, "scale": 0.9, "activation": activation}
             net.layer("binary", (net.x, net.z), SHAPE, function=function, **scales, **flat)
@@ -62,15 +77,38 @@ def elementwise() -> Graph:
         inputs = (net.x, multiplier, addend)
         net.layer("scale_shift", inputs, SHAPE, activation=activation, **pixel, **per_channel)
     condition = net.constant((net.numbers.random(C) < 0.5).astype(np.int8))
-    net.layer("where", (condition, net.x, net.z), SHAPE, a_scale=0.5, b_scale=1.5,
-              shape=(N * H * W, C), strides=(0, 1), b_strides=(C, 1), c_strides=(C, 1), out_strides=(C, 1))  # fmt: skip
+    net.layer(
+        "where",
+        (condition, net.x, net.z),
+        SHAPE,
+        a_scale=0.5,
+        b_scale=1.5,
+        shape=(N * H * W, C),
+        strides=(0, 1),
+        b_strides=(C, 1),
+        c_strides=(C, 1),
+        out_strides=(C, 1),
+    )
     table = net.constant(net.numbers.integers(-128, 128, 256).astype(np.int8))
     net.layer("lookup", (net.x, table), SHAPE, shape=UNITS, strides=(1,), out_strides=(1,))
     transposed = (N, C, H, W)
-    net.layer("copy", (net.x,), transposed, shape=(N, C, H * W), strides=(H * W * C, 1, C),
-              out_strides=(H * W * C, H * W, 1))  # fmt: skip
-    net.layer("copy", (net.x,), (N, H, 3), shape=(N, H, 3), offset=9, strides=(H * W * C, W * C, 2),
-              out_strides=(H * 3, 3, 1))  # fmt: skip
+    net.layer(
+        "copy",
+        (net.x,),
+        transposed,
+        shape=(N, C, H * W),
+        strides=(H * W * C, 1, C),
+        out_strides=(H * W * C, H * W, 1),
+    )
+    net.layer(
+        "copy",
+        (net.x,),
+        (N, H, 3),
+        shape=(N, H, 3),
+        offset=9,
+        strides=(H * W * C, W * C, 2),
+        out_strides=(H * 3, 3, 1),
+    )
     return net.build()
 
 
