@@ -5,15 +5,15 @@ from __future__ import annotations
 from converter.graph import Graph
 from samples.graphs import graph_of
 
-TABLE1: dict[str, dict[str, object]] = {
-    "gpt3-2048": {"name": "gpt3-block", "seq": 2048},
-    "gpt3-256": {"name": "gpt3-block", "seq": 256},
-    "vgg19": {"name": "vgg19"},
-    "vgg16": {"name": "vgg16"},
-    "mobilenetv1": {"name": "mobilenetv1"},
-    "resnet18": {"name": "resnet18"},
+TABLE1: dict[str, tuple[str, dict[str, int]]] = {
+    "gpt3-2048": ("gpt3-block", {"seq": 2048}),
+    "gpt3-256": ("gpt3-block", {"seq": 256}),
+    "vgg19": ("vgg19", {}),
+    "vgg16": ("vgg16", {}),
+    "mobilenetv1": ("mobilenetv1", {}),
+    "resnet18": ("resnet18", {}),
 }
-"""Benchmark name -> arguments of samples.graphs.graph_of."""
+"""Benchmark name -> name and options of samples.graphs.graph_of."""
 
 
 def network(name: str) -> Graph:
@@ -22,5 +22,5 @@ def network(name: str) -> Graph:
     Raises:
         ValueError: `samples` knows no such network.
     """
-    arguments = dict(TABLE1.get(name, {"name": name}))
-    return graph_of(str(arguments.pop("name")), **arguments)
+    sample, options = TABLE1.get(name, (name, {}))
+    return graph_of(sample, **options)

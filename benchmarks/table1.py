@@ -13,6 +13,7 @@ import argparse
 import csv
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.bounds import fusion_bound
@@ -53,19 +54,18 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     methods = options.methods.split(",")
     failed = 0
-    rows = []
+    rows: list[dict[str, object]] = []
     for target_name in options.targets.split(","):
         target = load_target(target_name)
         for model in options.models.split(","):
             try:
-                row = cell(network(model), target, methods, options)
+                figures = cell(network(model), target, methods, options)
             except ValueError as error:
                 print(f"{model} on {target_name}: {error}", file=sys.stderr)
                 failed += 1
                 continue
-            row = {"model": model, "target": target_name, **row}
-            rows.append(row)
-            show(row)
+            rows.append({"model": model, "target": target_name, **figures})
+            show(rows[-1])
     if rows:
         options.out.mkdir(parents=True, exist_ok=True)
         names = list(dict.fromkeys(name for row in rows for name in row))
@@ -112,7 +112,7 @@ def cell(
     return row
 
 
-def show(row: dict[str, object]) -> None:
+def show(row: Mapping[str, object]) -> None:
     """One block per cell; the last line is `key=value`."""
     print(f"\n{row['model']} on {row['target']}")
     for name, figure in row.items():
