@@ -277,14 +277,13 @@ class _Output:
     def onnx_name(self) -> str:
         return self.record.onnx_name or self.record.name
 
-    def value(self, result: VectorResult) -> np.ndarray:
-        """As the float model would return it: dequantised, axes in ONNX order."""
-        value = result.outputs[self.record.name].astype(np.float32)
+    def value(self, result: VectorResult, shape: tuple[int, ...]) -> np.ndarray:
+        """As the float model would return it: dequantised, in the ONNX value's shape."""
+        stored = result.outputs[self.record.name].astype(np.float32)
         if self.record.dtype != "float32" and self.record.scale is not None:
-            value = value * np.float32(self.record.scale)
-        if self.record.onnx_axes is not None:
-            value = value.transpose(np.argsort(self.record.onnx_axes))
-        return value
+            stored = stored * np.float32(self.record.scale)
+        axes = self.record.onnx_axes or tuple(range(len(shape)))
+        return stored.reshape([shape[axis] for axis in axes]).transpose(np.argsort(axes))
 
 
 def _outputs(document: ScheduleDocument) -> list[_Output]:
@@ -303,7 +302,7 @@ def _top1(document: ScheduleDocument, results: Sequence[VectorResult]) -> float 
         expected = result.quantized[output.onnx_name]
         if expected.ndim != 2 or expected.shape[1] < 2:
             return None
-        device = output.value(result).reshape(expected.shape)
+        device = output.value(result, expected.shape)
         agreements += list(np.argmax(device, axis=1) == np.argmax(expected, axis=1))
     return float(np.mean(agreements)) if agreements else None
 
@@ -319,7 +318,7 @@ def _sqnr(document: ScheduleDocument, results: Sequence[VectorResult], data: Pat
             expected = floats[output.onnx_name]
             for result in results:
                 want = expected[result.vector].astype(np.float64)
-                got = output.value(result).reshape(want.shape)
+                got = output.value(result, want.shape)
                 signal += float(np.sum(want**2))
                 noise += float(np.sum((want - got) ** 2))
     return 10 * float(np.log10(signal / noise)) if noise > 0 and signal > 0 else None

@@ -8,9 +8,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from costmodel.schedule_document import TensorRecord
 from emulator import BuildError, FirmwareError, verify
+from emulator.compare import VectorResult
+from emulator.verification import _Output
 from fadiff.cli import main
 from tests.fadiff.models import small_network
 
@@ -125,8 +129,8 @@ def test_dram_outside_the_map(folder: Path) -> None:
 
 def test_a_program_that_never_ends(folder: Path) -> None:
     rewrite(source(folder), r"(int \w+_run\([^;{]*\)\s*\{)", r"\1 for (volatile int i = 0; i == 0;) { }", 1)
-    report = verify(folder, vectors=1, time_limit=4)
-    assert report.error == "the firmware did not finish in 4 seconds"
+    report = verify(folder, vectors=1, time_limit=2)
+    assert report.error == "the firmware did not finish in 2 seconds"
 
 
 def test_a_warning_in_the_c_is_an_error(folder: Path) -> None:
@@ -148,3 +152,13 @@ def test_a_damaged_memory_map_names_the_field(folder: Path) -> None:
     (folder / "firmware" / "memory_map.json").write_text(json.dumps(content))
     with pytest.raises(FirmwareError, match=r"memory_map.json: layers.0.kind"):
         verify(folder, vectors=1)
+
+
+def test_an_image_output_goes_back_to_onnx_order() -> None:
+    """Storage may leave out where the unit batch axis went: H W N C is stored as N H W C."""
+    image = np.arange(2 * 3 * 4, dtype=np.int8).reshape(1, 4, 2, 3)  # N C H W
+    for axes in ((0, 2, 3, 1), (2, 3, 0, 1)):
+        stored = image.transpose(axes).reshape(1, 2, 3, 4)
+        record = TensorRecord(name="t", shape=(1, 2, 3, 4), dtype="int8", scale=0.5, onnx_axes=axes)
+        result = VectorResult(0, (), {"t": stored}, {}, None)
+        np.testing.assert_array_equal(_Output(record).value(result, image.shape), image * np.float32(0.5))
