@@ -1,17 +1,35 @@
 """Prints compiler flags for C programs that include "include/gemmini.h" and run on the functional model.
 
-cc program.c $(python -m emulator.flags --target gemmini-default) -o program
+    cc program.c $(python -m emulator.flags --target gemmini-default) -o program
+
+With --headers DIR it writes the headers of the target instead: DIR then serves a RISC-V compiler, where the
+same macros emit the custom instructions (`make riscv GEMMINI_ROOT=DIR` in emitted firmware).
 """
 
 from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import sys
+from pathlib import Path
 
-from costmodel.target import TargetError, load_target
-from emulator.build import cache_dir, include_flags, link_flags
+from costmodel.target import Target, TargetError, load_target
+from emulator.build import INCLUDE, cache_dir, include_flags, link_flags, write_params
 from emulator.errors import EmulatorError
+
+
+def write_headers(target: Target, folder: Path) -> None:
+    """Write include/gemmini*.h and rocc-software/src/xcustom.h, complete for `target`, into `folder`.
+
+    Raises:
+        EmulatorError: `folder` holds another gemmini.h, Chipyard's perhaps.
+    """
+    existing, ours = folder / "include" / "gemmini.h", INCLUDE / "include" / "gemmini.h"
+    if existing.exists() and existing.read_bytes() != ours.read_bytes():
+        raise EmulatorError(f"{folder}: holds another gemmini.h: give a new folder")
+    shutil.copytree(INCLUDE, folder, dirs_exist_ok=True)
+    write_params(target, folder)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,10 +39,20 @@ def main(arguments: list[str] | None = None) -> int:
         description="Print compiler and linker flags to build a Gemmini program for this machine.",
     )
     parser.add_argument("--target", default="gemmini-default", help="preset name or target YAML")
+    parser.add_argument(
+        "--headers",
+        type=Path,
+        metavar="DIR",
+        help="write the target's headers to DIR and print an -isystem flag",
+    )
     options = parser.parse_args(arguments)
     try:
         target = load_target(options.target)
-        flags = [*include_flags(target, cache_dir() / "params" / target.name), *link_flags()]
+        if options.headers is not None:
+            write_headers(target, options.headers)
+            flags = ["-isystem", str(options.headers)]
+        else:
+            flags = [*include_flags(target, cache_dir() / "params" / target.name), *link_flags()]
     except (TargetError, EmulatorError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
