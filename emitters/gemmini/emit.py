@@ -50,13 +50,15 @@ def emit(
     for name, content in files.items():
         data = content.encode() if isinstance(content, str) else content
         (folder / name).write_bytes(data)
+    if plan.memory.weights.nbytes:
+        plan.memory.weights.write(folder / f"{plan.model}_weights.bin")
     return folder
 
 
 def firmware_files(
     plan: FirmwarePlan, test_vectors: MappingABC[str, np.ndarray], target_option: str
 ) -> dict[str, str | bytes]:
-    """Content of every file, by name."""
+    """Content of every file but the weight blob, by name."""
     schedule, model, memory = plan.schedule, plan.model, plan.memory
     graph = schedule.graph
     printer = FunctionPrinter(plan, evaluate(schedule))
@@ -107,7 +109,6 @@ def firmware_files(
     }
     if memory.weights.nbytes:
         files[f"{model}_weights.S"] = render("weights.S.j2", **values)
-        files[f"{model}_weights.bin"] = memory.weights.content
     return files
 
 

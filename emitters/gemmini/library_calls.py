@@ -20,6 +20,7 @@ def has_library_call(layer: TensorCoreLayer) -> bool:
         return dims.N == 1 and dims.Q == 1 and layer.stride == (1, 1) and not any(layer.pads)
     square = len(set(layer.stride)) == len(set(layer.dilation)) == len(set(layer.pads)) == 1
     dense = h_stride == layer.input_size[1] * layer.input.strides[3]
+    dense = dense and layer.output.strides[2] == dims.Q * layer.output.strides[3]
     if not square or not dense or dims.R != dims.S or layer.pads[0] >= dims.R:
         return False
     if layer.op == "depthwise":

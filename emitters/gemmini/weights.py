@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -23,24 +24,24 @@ class WeightBlob:
 
     offsets: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
-    _parts: list[bytes] = field(default_factory=list)
+    _arrays: list[np.ndarray] = field(default_factory=list, repr=False)
     nbytes: int = 0
 
     def add(self, name: str, content: np.ndarray) -> None:
         """Append a constant, unless it is there already."""
         if name in self.offsets:
             return
-        data = np.ascontiguousarray(content)
-        raw = data.astype(data.dtype.newbyteorder("<"), copy=False).tobytes()
-        self.offsets[name], self.sizes[name] = self.nbytes, len(raw)
-        padding = align(len(raw)) - len(raw)
-        self._parts += [raw, bytes(padding)]
-        self.nbytes += len(raw) + padding
+        self.offsets[name], self.sizes[name] = self.nbytes, content.nbytes
+        self._arrays.append(content)
+        self.nbytes += align(content.nbytes)
 
-    @property
-    def content(self) -> bytes:
-        """The blob."""
-        return b"".join(self._parts)
+    def write(self, path: Path) -> None:
+        """Stream the blob to a file: it may be larger than what memory should hold twice."""
+        with path.open("wb") as file:
+            for array in self._arrays:
+                data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+                file.write(data.reshape(-1).view(np.uint8).data)
+                file.write(bytes(align(array.nbytes) - array.nbytes))
 
 
 def block_diagonal(weights: np.ndarray, mapping: Mapping) -> np.ndarray:

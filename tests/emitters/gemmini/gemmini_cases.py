@@ -11,7 +11,7 @@ import numpy as np
 
 from converter.builder import GraphBuilder, image_view, weight_view
 from converter.dims import DIMS, Dim, Dims
-from converter.graph import Graph, TensorCoreLayer
+from converter.graph import Graph, TensorCoreLayer, View
 from converter.reference import integer_reference, reference_session
 from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError, plan_group
@@ -182,7 +182,10 @@ def layer_case(rng: random.Random) -> Case | None:
         )
         if built is None:
             return None
-    graph = net.builder.build(("y0",))
+    return _with_random_mapping(rng, net.builder.build(("y0",)), target)
+
+
+def _with_random_mapping(rng: random.Random, graph: Graph, target: Target) -> Case | None:
     layer = graph.tensor_core_layers[0]
     for _ in range(100):
         mapping = random_mapping(rng, layer.dims, layer, target)
@@ -191,6 +194,25 @@ def layer_case(rng: random.Random) -> Case | None:
         except ScheduleError:
             continue
     return None
+
+
+def bmm_case(rng: random.Random) -> Case | None:
+    """A batched product of two activations, either of them strided, the second one possibly transposed."""
+    target = rng.choice(TARGETS)
+    heads, p, c, k = (rng.randint(1, 4), rng.randint(1, 40), rng.randint(1, 40), rng.randint(1, 40))
+    b = GraphBuilder("net")
+    interleaved = rng.random() < 0.5
+    left_shape = (p, heads, c) if interleaved else (heads, p, c)
+    strides = (c, 0, heads * c, 0, 1) if interleaved else (p * c, 0, c, 0, 1)
+    left = View(b.input("x", left_shape, scale=0.1), 0, strides)
+    if rng.random() < 0.5:
+        right = View(b.input("z", (k, heads, c), scale=0.1), 0, (c, 0, 0, 1, heads * c))
+    else:
+        right = View(b.input("z", (c, heads, k), scale=0.1), 0, (k, 0, 0, heads * k, 1))
+    out = View(b.tensor("y", (p, heads, k), scale=float(np.sqrt(c) * 6)), 0, (k, 0, heads * k, 0, 1))
+    b.tensor_core("l0", "bmm", Dims(G=heads, P=p, C=c, K=k), left, right, out, (p, 1))
+    graph = b.build(("y",))
+    return _with_random_mapping(rng, graph, target)
 
 
 def group_case(rng: random.Random) -> Case | None:

@@ -7,7 +7,7 @@ import random
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.emitters.gemmini.gemmini_cases import check, group_case, layer_case
+from tests.emitters.gemmini.gemmini_cases import bmm_case, check, group_case, layer_case
 
 SETTINGS = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
@@ -19,6 +19,15 @@ SEEDS = st.integers(0, 1 << 32)
 @given(SEEDS)
 def test_single_layers(seed: int) -> None:
     case = layer_case(random.Random(seed))
+    assume(case is not None)
+    assert case is not None
+    check(case)
+
+
+@settings(SETTINGS, max_examples=15)
+@given(SEEDS)
+def test_batched_products(seed: int) -> None:
+    case = bmm_case(random.Random(seed))
     assume(case is not None)
     assert case is not None
     check(case)
