@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,8 @@ def export(
         fit_classifier(module, size, _generator(seed, 5))
     example = sample.inputs(options, 1, _generator(seed, 2))
     names = list(sample.input_names)
+    registration = logging.getLogger("torch.onnx._internal.exporter._registration")
+    registration.setLevel(logging.ERROR)  # it warns of every torchvision operator that it cannot find
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if exporter == "dynamo":

@@ -45,7 +45,7 @@ def edp(value: float) -> str:
 
 def percent(share: float, digits: int = 1) -> str:
     """0.1234 -> '12.3 %'."""
-    return f"{100 * share:.{digits}f} %"
+    return f"{round(100 * share, digits) + 0.0:.{digits}f} %"  # + 0.0: never "-0.0"
 
 
 def picojoules(value: float) -> str:

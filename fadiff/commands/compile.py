@@ -133,9 +133,10 @@ def _print(console: Console, result: CompileResult) -> None:
     )
     console.result(f"  EDP         {totals.edp_uj_cycles:.4e} uJ x cycles")
     if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
+        above = round(100 * totals.gap, 2) + 0.0  # never "-0.00": equal up to the order of a sum
         console.result(
-            f"  bound       {totals.lower_bound_edp_uj_cycles:.4e} ({totals.bound_kind}), "
-            f"{100 * totals.gap:.2f} % below"
+            f"  bound       {totals.lower_bound_edp_uj_cycles:.4e} ({totals.bound_kind}); "
+            f"the schedule is {above:.2f} % above it"
         )
     console.result(f"  energy      {totals.energy_pj * 1e-6:,.1f} uJ")
     error = error_against_rtl(document.latency_model)
