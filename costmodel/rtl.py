@@ -11,8 +11,8 @@ corner where two are close.
             cache lines that miss in the SoC's L2 and then in the last-level cache
     store   rows leaving the accumulator, plus output lines that miss
 Misses follow from the DRAM loop order: when a loop brings lines back, they are still cached if what
-was touched in between fits.  A power-of-two row pitch leaves sets unused, so a row is taken to
-occupy its pitch (`Stream.pitch_lines`).
+was touched in between fits.  Rows at a power-of-two pitch crowd in few cache sets, so they lose lines
+as if they occupied their whole pitch (`Stream.pitch_lines`).
 
 All of it is powers, products and sums, increasing in every field of `Work` and differentiable, so
 one formula serves Python numbers, numpy arrays and torch tensors.  There are two makers of `Work`:
@@ -42,8 +42,6 @@ CACHE_SETS = 1024
 
 Number = Any
 """int, float, numpy array or torch tensor."""
-Operand = str
-"""W, I or O."""
 
 
 @dataclass(frozen=True)

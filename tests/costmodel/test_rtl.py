@@ -12,7 +12,7 @@ from converter.dims import Dims
 from costmodel.evaluate import layer_cost
 from costmodel.mapping import STREAM_ORDER, Mapping
 from costmodel.nest import Nest
-from costmodel.relaxed import ORDERS, Node, RelaxedModel
+from costmodel.relaxed import ORDERS, Edge, Node, RelaxedModel
 from costmodel.rtl import (
     Loop,
     Reuse,
@@ -221,6 +221,23 @@ def test_relaxed_gradients_are_finite_and_reach_every_tile():
     gradient = point.l2.grad[0, 0]
     assert torch.isfinite(gradient).all()
     assert all(gradient[i] != 0 for i in (2, 3, 4))
+
+
+def test_relaxed_fusion_stays_finite():
+    """Between not fused and fused, latency and its gradient are finite, and the ends differ."""
+    nodes = [Node(conv(K=64, C=64, P=34)), Node(conv(K=64, C=64, P=32))]
+    tile = Dims(K=16, C=64, P=8, Q=8, R=3, S=3)
+    mapping = Mapping(tile, tile, Dims(K=16, C=16), Dims(C=16), Dims(K=16), *ORDERS[0])
+    model = RelaxedModel(nodes, [Edge(0, 1)], DEFAULT, latency="rtl", dtype=torch.float64)
+    latency = {}
+    for strength in (0.0, 0.5, 1.0):
+        sigma = torch.tensor([[strength]], dtype=torch.float64, requires_grad=True)
+        total = model(point_of([mapping, mapping], sigma=sigma)).total_latency_cycles.sum()
+        total.backward()
+        assert torch.isfinite(total)
+        assert torch.isfinite(sigma.grad).all()
+        latency[strength] = total.item()
+    assert latency[1.0] != latency[0.0]
 
 
 def test_rtl_names_what_binds_and_its_error():
