@@ -15,6 +15,7 @@ from converter.calibrate import Samples, calibration_ranges, load_samples, rando
 from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
 from converter.graph import Graph
+from converter.functions import expand_functions
 from converter.imported import strip_quantisation
 from converter.load import load_model
 from converter.lower import lower, unknown_operators, unsupported
@@ -89,6 +90,9 @@ def convert(
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     imported = strip_quantisation(str(path), model)
     notes.extend(imported.notes)
+    model, expanded = expand_functions(model)
+    if expanded:
+        notes.append(f"expanded by their ONNX definition: {', '.join(expanded)}")
     unknown = unknown_operators(model)
     if unknown:
         raise UnsupportedError(str(path), unknown)
@@ -146,4 +150,5 @@ def _samples(
         return random_samples(program, seed)
     if isinstance(calibration, (str, Path)):
         return load_samples(str(path), program, Path(calibration))
-    return calibration
+    types = {n: onnx.helper.tensor_dtype_to_np_dtype(program.types[n]) for n in program.inputs}
+    return [{n: np.asarray(sample[n]).astype(types[n]) for n in program.inputs} for sample in calibration]

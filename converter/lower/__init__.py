@@ -1,6 +1,6 @@
 """Lowering: a quantised float program becomes a Graph of N K C P Q R S and host layers."""
 
 from converter.lower.driver import lower, unsupported
-from converter.lower.table import unknown_operators
+from converter.lower.table import is_known, unknown_operators
 
-__all__ = ["lower", "unknown_operators", "unsupported"]
+__all__ = ["is_known", "lower", "unknown_operators", "unsupported"]

@@ -46,7 +46,7 @@ from converter.lower.rows import (
     lower_softmax,
 )
 from converter.lower.transposed import lower_conv_transpose
-from converter.operators import is_elementwise
+from converter.operators import BINARY, UNARY, is_elementwise
 from converter.plan import Step
 from converter.program import Node, Program
 
@@ -163,6 +163,11 @@ def find(node: Node) -> Operator | None:
     """The entry with the highest `since` that the node's opset reaches, None when unknown."""
     entries = [e for e in OPERATORS if (e.domain, e.op) == (node.domain, node.op) and e.since <= node.version]
     return max(entries, key=lambda entry: entry.since, default=None)
+
+
+def is_known(op: str) -> bool:
+    """Whether a standard operator is in the table or element-wise, in any opset."""
+    return op in UNARY | BINARY or any(entry.op == op and not entry.domain for entry in OPERATORS)
 
 
 def unknown_operators(model: onnx.ModelProto) -> tuple[Unsupported, ...]:
