@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,19 +12,16 @@ import numpy as np
 
 from costmodel.schedule_document import LayerRecord, ScheduleDocument, TensorRecord, TrafficRecord
 from costmodel.serialize import read_document
-from costmodel.target import Target
 from emulator.build import build_firmware, library
-from emulator.compare import Job, Mismatch, VectorResult
-from emulator.errors import EmulatorError, FirmwareError
+from emulator.compare import Mismatch, VectorResult
+from emulator.errors import FirmwareError
 from emulator.memory_map import LayerPlace, read_memory_map
+from emulator.pool import Progress, run_vectors
 from emulator.report import Both, LayerReport, Measured, Predicted, VerifyReport
 from emulator.run import LayerRun
 
-WORKERS = 2
 TIME_LIMIT = 1800.0
 _MEMORIES = ("dram", "tile-buffer")
-
-Progress = Callable[[str], None]
 
 
 def verify(
@@ -65,101 +57,28 @@ def verify(
     ):
         if not needed.is_file():
             raise FirmwareError(f"{needed}: no such file: compile the model again")
-    layers = read_memory_map(firmware / "memory_map.json").layers
-    with np.load(data / "inputs.npz", allow_pickle=False) as inputs:
-        available = len(inputs[inputs.files[0]])
+    memory_map = read_memory_map(firmware / "memory_map.json")
+    available = _vector_count(data / "inputs.npz", memory_map.inputs)
     count = available if vectors is None else max(1, min(vectors, available))
     with TemporaryDirectory(prefix="fadiff-verify-") as scratch:
         say("building the functional model and the firmware")
         library()
         built = build_firmware(firmware, document.target, Path(scratch))
         say(f"running {count} test vectors")
-        results = _run(folder, document.target, built, Path(scratch), count, time_limit, say)
-    return _report(document, layers, results, data)
+        results = run_vectors(folder, document.target, built, Path(scratch), count, time_limit, say)
+    return _report(document, memory_map.layers, results, data)
 
 
-@dataclass(frozen=True)
-class _Worker:
-    """A process with its share of the vectors; stderr goes to a file, progress too."""
-
-    process: subprocess.Popen[bytes]
-    job: Job
-    errors: Path
-
-    def done(self) -> int:
-        """Vectors finished so far."""
-        return self.job.progress.stat().st_size if self.job.progress.exists() else 0
-
-    def results(self) -> list[VectorResult]:
-        """What it found, once it has ended.
-
-        Raises:
-            EmulatorError: the worker refused the firmware.
-        """
-        code = self.process.returncode
-        if code < 0:
-            return [_failed(f"the firmware crashed ({signal.Signals(-code).name})")]
-        if code:
-            lines = self.errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            raise EmulatorError(lines[-1] if lines else "the firmware did not run")
-        results: list[VectorResult] = pickle.loads(self.job.result.read_bytes())
-        return results
-
-
-def _start(folder: Path, target: Target, built: Path, scratch: Path, number: int, count: int) -> _Worker:
-    job = Job(
-        firmware=(folder / "firmware").resolve(),
-        built=built,
-        data=(folder / "verify").resolve(),
-        target=target,
-        vectors=list(range(number, count, WORKERS)),
-        result=scratch / f"result{number}.pickle",
-        progress=scratch / f"progress{number}",
-    )
-    request = scratch / f"job{number}.json"
-    request.write_text(job.model_dump_json(), encoding="utf-8")
-    environment = dict(os.environ)
-    root = str(Path(__file__).resolve().parent.parent)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-    errors = scratch / f"errors{number}"
-    with errors.open("wb") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "emulator.worker", str(request)],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-        )
-    return _Worker(process, job, errors)
-
-
-def _run(
-    folder: Path, target: Target, built: Path, scratch: Path, count: int, time_limit: float, say: Progress
-) -> list[VectorResult]:
-    """Share the vectors among worker processes."""
-    deadline = time.monotonic() + time_limit
-    workers: list[_Worker] = []
+def _vector_count(path: Path, names: Sequence[str]) -> int:
+    """How many test vectors the file holds for the firmware's inputs."""
     try:
-        for number in range(min(WORKERS, count)):
-            workers.append(_start(folder, target, built, scratch, number, count))
-        said = 0
-        while any(worker.process.poll() is None for worker in workers):
-            if time.monotonic() > deadline:
-                return [_failed(f"the firmware did not finish in {time_limit:g} seconds")]
-            time.sleep(0.02)
-            done = sum(worker.done() for worker in workers)
-            if done != said:
-                say(f"{done} of {count} test vectors")
-                said = done
-        results = [result for worker in workers for result in worker.results()]
-    finally:
-        for worker in workers:
-            worker.process.kill()
-            worker.process.wait()
-    return sorted(results, key=lambda result: result.vector)
-
-
-def _failed(message: str) -> VectorResult:
-    return VectorResult(0, (), {}, {}, None, message)
+        with np.load(path, allow_pickle=False) as inputs:
+            for name in names:
+                if name not in inputs.files:
+                    raise FirmwareError(f"{path}: no array {name}: compile the model again")
+            return len(inputs[names[0]])
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise FirmwareError(f"{path}: not an .npz file: compile the model again") from error
 
 
 def _report(

@@ -146,6 +146,12 @@ def test_missing_files(folder: Path, name: str) -> None:
         verify(folder, vectors=1)
 
 
+def test_damaged_vectors(folder: Path) -> None:
+    (folder / "verify" / "inputs.npz").write_bytes(b"PK not really")
+    with pytest.raises(FirmwareError, match=r"inputs.npz: not an .npz file"):
+        verify(folder, vectors=1)
+
+
 def test_a_damaged_memory_map_names_the_field(folder: Path) -> None:
     content = memory_map(folder)
     content["layers"][0]["kind"] = "tensor-corn"
