@@ -1,6 +1,6 @@
 """Trends of fused chains over tile sizes and modes against DeFiNES (the paper's Figure 3).
 
-    python -m benchmarks defines --reference defines_reference.csv [--figure defines.png]
+    python -m benchmarks defines --reference defines_reference.csv [--out FOLDER]
 
 Every fused row is priced with costmodel.depth_first at its tile size and mode.  Mappings are chosen
 as DeFiNES chooses them: the array fully unrolled if that fits, least energy, ties within 0.1 % by
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--reference", type=Path, required=True, help="CSV of DeFiNES results")
-    parser.add_argument("--figure", type=Path, default=Path("defines.png"), help="trend plot to write")
+    parser.add_argument("--out", type=Path, default=Path("benchmark-results"), help="folder for the figure")
     options = parser.parse_args(arguments)
     chains: dict[tuple[str, str], list[Point]] = defaultdict(list)
     failed = 0
@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
         print(f"error: {options.reference}: no chain with three fused rows", file=sys.stderr)
         return 2
     figures = _table(chains)
-    _plot(chains, options.figure)
+    _plot(chains, options.out / "defines.png")
     print(" ".join(f"{name}={value:.4f}" for name, value in figures.items()))
     return 1 if failed else 0
 
@@ -206,6 +206,7 @@ def _plot(chains: MappingABC[tuple[str, str], list[Point]], path: Path) -> None:
     axes[0][0].legend(fontsize=6)
     figure.suptitle("Z-scores over tile sizes (small to large in each mode)", fontsize=9)
     figure.tight_layout(rect=(0, 0, 1, 0.985))
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
-    print(f"wrote {path}")
+    print(f"figure: {path}")

@@ -1,6 +1,6 @@
 """The rtl latency model against RTL cycles measured on FireSim (the data published with DOSA).
 
-    python -m benchmarks firesim --train firesim_train.csv [--test firesim_test.csv] [--figure firesim.png]
+    python -m benchmarks firesim --train firesim_train.csv [--test firesim_test.csv] [--out FOLDER]
 
 Trains on the training rows with whole layer shapes left out (cross-validation), and applies the
 model fitted on all of them to the test rows.  Beside it: DOSA's analytical latency of the same rows.
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--train", type=Path, required=True, help="FireSim CSV to fit")
     parser.add_argument("--test", type=Path, help="FireSim CSV to predict")
-    parser.add_argument("--figure", type=Path, default=Path("firesim.png"), help="scatter plot to write")
+    parser.add_argument("--out", type=Path, default=Path("benchmark-results"), help="folder for the figure")
     options = parser.parse_args(arguments)
     try:
         train = read_measurements(options.train)
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
         figures |= {f"test_{name}": found[name] for name in ("spearman", "tau", "mape")}
     for title, data, predicted in panels:
         _table(title, data, predicted)
-    _plot(panels, options.figure)
+    _plot(panels, options.out / "firesim.png")
     if test is None:
         print("no --test given: cross-validation on the training rows only")
     print(" ".join(f"{name}={value:.4f}" for name, value in figures.items()))
@@ -102,6 +102,7 @@ def _plot(panels: list[tuple[str, Measurements, Floats]], path: Path) -> None:
         ax.set(xscale="log", yscale="log", xlabel="RTL cycles (FireSim)", ylabel="predicted", title=title)
         ax.legend()
     figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
-    print(f"wrote {path}")
+    print(f"figure: {path}")

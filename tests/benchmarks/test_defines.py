@@ -13,8 +13,8 @@ DATA = Path(__file__).parent / "data/defines.csv"
 
 
 def test_trends_of_two_chains(tmp_path, capsys):
-    figure = tmp_path / "trends.png"
-    assert defines.main(["--reference", str(DATA), "--figure", str(figure)]) == 0
+    figure = tmp_path / "new" / "defines.png"
+    assert defines.main(["--reference", str(DATA), "--out", str(figure.parent)]) == 0
     found = dict(word.split("=") for word in capsys.readouterr().out.splitlines()[-1].split())
     assert list(found) == ["rho_energy", "rho_latency", "zrmse_energy", "zrmse_latency"]
     assert float(found["rho_energy"]) > 0.97
@@ -38,7 +38,7 @@ def test_rows_that_cannot_be_priced_fail_the_run(tmp_path, capsys):
     broken = tmp_path / "broken.csv"
     lines = DATA.read_text().splitlines()
     broken.write_text("\n".join([*lines, lines[-1].replace("conv:", "pool:").replace("dw:", "pool:")]) + "\n")
-    assert defines.main(["--reference", str(broken), "--figure", str(tmp_path / "a.png")]) == 1
+    assert defines.main(["--reference", str(broken), "--out", str(tmp_path)]) == 1
     assert f"broken.csv:{len(lines) + 1}: cannot read the layer" in capsys.readouterr().err
     assert defines.main(["--reference", str(tmp_path / "none.csv")]) == 2
     broken.write_text(lines[0].replace("mode", "kind") + "\n" + lines[1] + "\n")

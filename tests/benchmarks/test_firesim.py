@@ -79,8 +79,8 @@ def test_folds_never_split_a_layer(rows):
 
 
 def test_command_prints_one_line_of_figures(tmp_path, capsys):
-    figure = tmp_path / "scatter.png"
-    assert firesim.main(["--train", str(DATA), "--test", str(DATA), "--figure", str(figure)]) == 0
+    figure = tmp_path / "new" / "firesim.png"
+    assert firesim.main(["--train", str(DATA), "--test", str(DATA), "--out", str(figure.parent)]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     found = dict(word.split("=") for word in last.split())
     assert list(found) == ["cv_spearman", "cv_mape", "test_spearman", "test_tau", "test_mape"]
@@ -89,7 +89,7 @@ def test_command_prints_one_line_of_figures(tmp_path, capsys):
 
 
 def test_without_test_file_and_with_a_bad_one(tmp_path, capsys):
-    assert firesim.main(["--train", str(DATA), "--figure", str(tmp_path / "a.png")]) == 0
+    assert firesim.main(["--train", str(DATA), "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "no --test given" in out
     assert out.splitlines()[-1].startswith("cv_spearman=")
