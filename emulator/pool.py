@@ -67,7 +67,7 @@ def _start(folder: Path, target: Target, built: Path, scratch: Path, number: int
     errors = scratch / f"errors{number}"
     with errors.open("wb") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "emulator.worker", str(request)],
+            [sys.executable, "-P", "-m", "emulator.worker", str(request)],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
