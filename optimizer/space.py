@@ -110,6 +110,8 @@ class LayerSpace:
     @property
     def packs(self) -> bool:
         """Whether kernel taps may share the array rows with channels."""
+        if self.rules.hw and self.shape.width.dilation > 1:  # a row holds neighbouring pixels only
+            return False
         return self.rules.row_packing and self.rules.target.has_row_packing and not self.shape.is_depthwise
 
     @cached_property

@@ -25,7 +25,8 @@ def automatic_mapping(layer: TensorCoreLayer, target: Target, row_packing: bool)
     side = target.side
     cols = Dims(K=min(tile.K, side))
     row_s = 1
-    if row_packing and target.has_row_packing and tile.C == layer.dims.C <= side and layer.op != "depthwise":
+    packs = row_packing and target.has_row_packing and layer.op != "depthwise" and layer.dilation[1] == 1
+    if packs and tile.C == layer.dims.C <= side:
         row_s = min(side // tile.C, tile.S)
     rows = Dims(C=min(tile.C, side), S=row_s)
     return Mapping(
