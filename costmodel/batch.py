@@ -265,7 +265,7 @@ class _BatchNest:
             depth = target.accumulator_bytes // target.accumulator_bytes_per_word // target.side
             ok &= _ceil(o_tile, b.cols.prod(axis=1)) <= depth
             return np.asarray(ok & (weights + inputs + reserved <= target.scratchpad_bytes))
-        if not target.has_row_packing:
+        if not target.has_row_packing or shape.width.dilation > 1:
             ok &= ~packed
         if dims.G > 1 and not shape.is_depthwise:
             ok &= l2[:, G] == 1

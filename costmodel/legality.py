@@ -163,6 +163,8 @@ def _check_array(name: str, shape: LayerShape, mapping: Mapping, target: Target,
             )
         if profile == "hw" and not target.has_row_packing:
             raise ScheduleError(f"{name}: target {target.name} has no row packing (has_row_packing)")
+        if profile == "hw" and shape.width.dilation > 1:  # pixel_repeats puts neighbouring pixels in a row
+            raise ScheduleError(f"{name}: row packing (S={rows.S} on rows) needs a kernel without dilation")
     if profile == "hw" and not shape.is_depthwise and dims.G > 1 and mapping.tile_l2.G != 1:
         raise ScheduleError(
             f"{name}: the scratchpad holds one group at a time, tile G={mapping.tile_l2.G} must be 1"

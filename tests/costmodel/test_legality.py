@@ -87,6 +87,10 @@ def test_row_packing_needs_the_hardware():
     check_mapping(layer, mapping, LARGE, "hw")
     with pytest.raises(ScheduleError, match="has no row packing"):
         check_mapping(layer, mapping, LARGE.model_copy(update={"has_row_packing": False}), "hw")
+    dilated = replace(layer, dilation=(1, 2), pads=(1, 2, 1, 2))  # pixel_repeats puts neighbours in a row
+    with pytest.raises(ScheduleError, match="without dilation"):
+        check_mapping(dilated, mapping, LARGE, "hw")
+    check_mapping(dilated, mapping, LARGE, "dosa")
 
 
 def test_grouped_layers_hold_one_group():

@@ -1,6 +1,7 @@
 """Behaviour of `optimize` on small graphs: legal, bounded, ordered, deterministic."""
 
 import builtins
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,8 @@ from costmodel.fusion import ScheduleError
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target import Target, load_target
 from optimizer import optimize
+from tests.costmodel.networks import conv
+from tests.costmodel.networks import graph as graph_of
 from tests.optimizer.graphs import Net, residual, separable
 
 SMALL, LARGE = load_target("gemmini-small"), load_target("gemmini-large")
@@ -90,6 +93,15 @@ def test_divisor_tiling_gives_divisors():
     found = optimize(separable(size=12), SMALL, method="layerwise", tiling="divisor", row_packing=False)
     for layer in found.schedule.graph.tensor_core_layers:
         assert found.schedule.mappings[layer.name].is_divisor(layer.dims)
+
+
+@pytest.mark.parametrize("method", ["layerwise", "gemmini-auto"])
+def test_dilated_kernels_are_not_packed_into_rows(method):
+    layer = conv("a", "x", "y", 16, 3, 8, 8, 3, 1, 1)
+    for dilation, packs in (((1, 1), True), ((2, 2), False)):
+        dilated = replace(layer, dilation=dilation, pads=(dilation[0],) * 4)
+        found = optimize(graph_of([dilated], ("x",), ("y",)), LARGE, method=method)
+        assert (found.schedule.mappings["a"].rows.S > 1) == packs
 
 
 def test_no_fusion():
