@@ -24,7 +24,9 @@ def expand_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str
     names = [("", op) for op in wanted]
     try:
         typed = _with_types(model)
-        return onnx.inliner.inline_selected_functions(typed, names, inline_schema_functions=True), tuple(wanted)
+        return onnx.inliner.inline_selected_functions(typed, names, inline_schema_functions=True), tuple(
+            wanted
+        )
     except Exception:  # no body for these types: the operator is refused by name later
         return model, ()
 

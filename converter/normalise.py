@@ -10,9 +10,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir
 import onnxruntime
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 from onnx_ir.passes.common import (
     RemoveInitializersFromInputsPass,
     RemoveUnusedOpsetsPass,
@@ -24,7 +27,8 @@ from converter.errors import ModelError, one_line
 #: MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions).
 _DISABLED = ["MatMulAddFusion"]
 _OLDEST_OPSET = 10  # the first with QuantizeLinear
-_NEWEST_OPSET = 23  # that every supported ONNX Runtime implements
+_KNOWN_OPSETS = (23, 26)  # of the oldest ONNX Runtime that we support, and of today's
+_LARGEST_FOLD = 2**20
 _NEWEST_IR = 10  # what came later is metadata and element types that are not lowered
 
 
@@ -46,6 +50,7 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
                 f"({one_line(error)}); export it again with a newer opset"
             ) from error
     model = _folded(file, model)
+    _fold_leftovers(model)
     try:
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:
@@ -54,15 +59,14 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _accept_newest_opset(model: onnx.ModelProto) -> None:
-    """Declare an opset that ONNX Runtime knows when every operator means the same there."""
-    newest = max(v for domain, v in onnx.helper.OP_SET_ID_VERSION_MAP if domain == "ai.onnx")
-    newest = min(newest, _NEWEST_OPSET)
+    """Declare the oldest opset of ONNX Runtime's in which every operator means the same."""
     for entry in model.opset_import:
-        if entry.domain in ("", "ai.onnx") and entry.version > newest:
-            names = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")}
-            schemas = (onnx.defs.get_schema(name, entry.version) for name in names if onnx.defs.has(name))
-            if all(schema.since_version <= newest for schema in schemas):
-                entry.version = newest
+        if entry.domain not in ("", "ai.onnx") or entry.version <= _KNOWN_OPSETS[0]:
+            continue
+        names = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")}
+        schemas = [onnx.defs.get_schema(name, entry.version) for name in names if onnx.defs.has(name)]
+        needed = max((schema.since_version for schema in schemas), default=1)
+        entry.version = next((v for v in _KNOWN_OPSETS if needed <= v), entry.version)
 
 
 def _sorted(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -93,6 +97,37 @@ def _folded(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
         except Exception as error:
             raise ModelError(f"{file}: ONNX Runtime cannot load the model: {one_line(error)}") from error
         return onnx.load(folded)
+
+
+def _fold_leftovers(model: onnx.ModelProto) -> None:
+    """Evaluate what ONNX Runtime leaves although all inputs are constant (a Cast of newer opsets)."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    kept = []
+    for node in model.graph.node:
+        inputs = [constants.get(name) for name in node.input]
+        foldable = node.input and all(inputs) and len(node.output) == 1 and node.domain in ("", "ai.onnx")
+        if foldable and sum(len(t.SerializeToString()) for t in inputs if t is not None) <= _LARGEST_FOLD:
+            try:
+                evaluator = ReferenceEvaluator(_alone(node, model))
+                feeds = {t.name: numpy_helper.to_array(t) for t in inputs if t is not None}
+                result = np.asarray(evaluator.run(None, feeds)[0])
+                constants[node.output[0]] = numpy_helper.from_array(result, node.output[0])
+                model.graph.initializer.append(constants[node.output[0]])
+                continue
+            except Exception:  # what cannot be evaluated stays, and is judged as an operator
+                pass
+        kept.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+
+
+def _alone(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model of one node."""
+    values = [
+        [onnx.helper.make_empty_tensor_value_info(n) for n in names] for names in (node.input, node.output)
+    ]
+    graph = onnx.helper.make_graph([node], "fold", *values)
+    return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=_NEWEST_IR)
 
 
 def session_options() -> onnxruntime.SessionOptions:
