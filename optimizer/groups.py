@@ -41,21 +41,22 @@ def candidate_groups(graph: Graph, most: int, adds: bool = True) -> Iterator[tup
     producers = {layer.name: fusable_producers(graph, layer, adds) for layer in graph.layers}
     ancestors = _ancestors(graph, position)
     for sink in graph.layers:
-        seen: set[frozenset[str]] = set()
-        frontier = [frozenset((sink.name,))]
+        seen: set[tuple[str, ...]] = set()
+        frontier: list[tuple[str, ...]] = [(sink.name,)]
         while frontier:
-            grown: list[frozenset[str]] = []
+            grown: list[tuple[str, ...]] = []
             for members in frontier:
                 for name in members:
                     for producer in producers[name]:
-                        bigger = members | {producer}
-                        if producer not in members and bigger not in seen:
+                        if producer in members or len(members) == most:
+                            continue
+                        bigger = tuple(sorted((*members, producer), key=position.__getitem__))
+                        if bigger not in seen:
                             seen.add(bigger)
                             grown.append(bigger)
-            grown = [g for g in grown if len(g) <= most]
             for members in grown:
                 if _is_convex(members, position, ancestors, graph):
-                    yield tuple(sorted(members, key=position.__getitem__))
+                    yield members
             frontier = grown
 
 
@@ -70,7 +71,9 @@ def _ancestors(graph: Graph, position: dict[str, int]) -> list[int]:
     return masks
 
 
-def _is_convex(members: frozenset[str], position: dict[str, int], ancestors: list[int], graph: Graph) -> bool:
+def _is_convex(
+    members: tuple[str, ...], position: dict[str, int], ancestors: list[int], graph: Graph
+) -> bool:
     inside = sum(1 << position[name] for name in members)
     for name in members:
         for producer in graph.dag.predecessors(name):

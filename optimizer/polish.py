@@ -104,7 +104,7 @@ class Polish:
             a, b = group_of[producer], group_of[consumer]
             if a == b:
                 continue
-            for joined in {a + b, (*a, consumer), (producer, *b)}:
+            for joined in dict.fromkeys((a + b, (*a, consumer), (producer, *b))):
                 members = tuple(sorted(joined, key=position.__getitem__))
                 if members in self.candidates:
                     moves.setdefault(self.candidates[members], []).extend(self._coarse(members))
@@ -126,7 +126,7 @@ class Polish:
         if size is None:
             return []
         n, p, q = size
-        return [GroupTile(batch, h, q) for batch in {1, n} for h in self._halved(p)]
+        return [GroupTile(batch, h, q) for batch in dict.fromkeys((1, n)) for h in self._halved(p)]
 
     def _blocks(self, layers: Layers) -> list[GroupTile]:
         """Blocks of halved heights and widths, for scratchpads that hold no full-width row."""
@@ -134,7 +134,12 @@ class Polish:
         if size is None:
             return []
         n, p, q = size
-        return [GroupTile(b, h, w) for b in {1, n} for h in self._halved(p) for w in self._halved(q)[1:]]
+        return [
+            GroupTile(b, h, w)
+            for b in dict.fromkeys((1, n))
+            for h in self._halved(p)
+            for w in self._halved(q)[1:]
+        ]
 
     def _halved(self, size: int) -> list[int]:
         """`size` and the candidates nearest to its half, quarter, ..., descending."""
