@@ -31,6 +31,11 @@ INSTRUCTIONS: Mapping[str, tuple[int, ...]] = {
     "counter": (126,),
 }
 
+#: Reservation station entries of Gemmini's default configuration.
+_QUEUES = {"load_queue": 8, "execute_queue": 16, "store_queue": 4}
+#: Constants of the cycle estimate (csrc/timing.c).
+_ESTIMATE = {"request_cycles": 4.0, "load_latency": 64.0, "issue_cycles": 4.0}
+
 _ROLES = {"I": 0, "I2": 1, "W": 2, "bias": 3, "psum": 4, "O": 5}
 _MEMORIES = {"dram": 0, "tile-buffer": 1}
 
@@ -190,14 +195,10 @@ class Machine:
             use_tl_ext_mem=target.use_tl_ext_mem,
             check_regions=check_regions,
             exit_on_error=False,
-            load_queue=8,
-            execute_queue=16,
-            store_queue=4,
+            **_QUEUES,
             dram_bytes_per_cycle=target.bandwidth.dram_bytes,
             tile_buffer_bytes_per_cycle=target.bandwidth.tile_buffer_bytes,
-            request_cycles=4.0,
-            load_latency=64.0,
-            issue_cycles=4.0,
+            **_ESTIMATE,
         )
         if self._lib.fadiff_configure(ctypes.byref(config)):
             raise ExecutionError(self.error or "the functional model refused the target")
