@@ -1,11 +1,12 @@
 """Plan: which nodes become one layer, and which values are therefore stored (and quantised).
 
-Three kinds of grouping, all on the float graph:
+Four kinds of grouping, all on the float graph:
 
 * epilogue: bias add, ReLU and Clip(0, max) join the convolution, matrix product or residual add
   before them, when nothing else reads the value in between;
 * lookup: element-wise nodes that depend on one stored value only (an activation function, however
   many nodes the exporter made of it) become one 256-entry table of that value;
+* norm: a layer or RMS normalisation spelled out in primitive operators (converter/norms.py);
 * everything else is a step of its own.
 """
 
@@ -17,10 +18,11 @@ from typing import Literal
 import numpy as np
 
 from converter.graph import Activation
+from converter.norms import Norm, find_norms
 from converter.operators import WEIGHTED, is_elementwise
 from converter.program import Node, Program
 
-StepKind = Literal["node", "lookup"]
+StepKind = Literal["node", "lookup", "norm"]
 
 _INTERIOR_MASK = -1e4  # an additive attention mask blanks positions with values below this
 
@@ -40,6 +42,7 @@ class Step:
     """Constant additive mask fused into a Softmax."""
     source: str = ""
     """The value that feeds the head; for a lookup the one value it is a function of."""
+    norm: Norm | None = None
 
     @property
     def name(self) -> str:
@@ -67,7 +70,12 @@ class _Planner:
         """Element-wise nodes from the origin of a value to the value."""
 
     def steps(self) -> tuple[Step, ...]:
+        position = {node.name: i for i, node in enumerate(self.program.nodes)}
         found: list[Step] = []
+        for norm in find_norms(self.program):
+            nodes = tuple(sorted(norm.nodes, key=lambda node: position[node.name]))
+            found.append(Step("norm", nodes[-1], nodes, norm.output, source=norm.source, norm=norm))
+            self.taken.update(node.name for node in nodes)
         for node in self.program.nodes:
             if node.name not in self.taken and not self._joins_region(node):
                 step = self._step(node)
@@ -76,7 +84,6 @@ class _Planner:
         for value, nodes in self.region.items():
             if self._is_stored(value):
                 found.append(Step("lookup", nodes[-1], nodes, value, source=self.origin[value]))
-        position = {node.name: i for i, node in enumerate(self.program.nodes)}
         return tuple(sorted(found, key=lambda step: position[step.nodes[-1].name]))
 
     def _joins_region(self, node: Node) -> bool:

@@ -79,7 +79,7 @@ def quantise(
 
 def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:
     """Constants that the layer reads as int8 tensors: weights, and operands of binary ops."""
-    if step.kind == "lookup" or step.mask:
+    if step.kind != "node" or step.mask:
         return ()
     node = step.head
     if node.op in WEIGHTED:
@@ -99,7 +99,7 @@ def _product_scale(weights: Mapping[str, Quantised], node: Node) -> np.float32:
 
 def _bias(program: Program, step: Step) -> np.ndarray | None:
     """Bias of a product as a vector over output channels (or one number), in float."""
-    if step.kind == "lookup" or step.head.op not in WEIGHTED:
+    if step.kind != "node" or step.head.op not in WEIGHTED:
         return None
     name = step.bias or (step.head.input(2) if step.head.op != "MatMul" else "")
     array = program.constant(name)

@@ -88,6 +88,7 @@ SAMPLES: Mapping[str, Sample] = {
             classifier=True,
         ),
         _blocks("bert-block", "BERT-base encoder blocks (768, 12 heads)", transformers.bert, 768),
+        _blocks("gpt3-block", "GPT-3 6.7B decoder blocks: 0.8 GB each", transformers.gpt3, 4096),
         _blocks("gpt2-block", "GPT-2 small decoder blocks (768, 12 heads)", transformers.gpt2, 768),
         _blocks(
             "llama-block",

@@ -58,6 +58,11 @@ def gpt2(layers: int) -> nn.Module:
     return nn.Sequential(*(_Block(768, 12, 3072, pre_norm=True, causal=True) for _ in range(layers)))
 
 
+def gpt3(layers: int) -> nn.Module:
+    """GPT-3 6.7B decoder blocks: 4096 wide, 32 heads; 0.8 GB of weights per block."""
+    return nn.Sequential(*(_Block(4096, 32, 16384, pre_norm=True, causal=True) for _ in range(layers)))
+
+
 class _VisionTransformer(nn.Module):
     """ViT-tiny: 16 x 16 patches, class token, 192 wide, 3 heads."""
 

@@ -11,6 +11,7 @@ from converter.graph import Graph
 from converter.lower.context import Lowering
 from converter.lower.layout import finish_outputs
 from converter.lower.lookup import lower_lookup
+from converter.lower.rows import lower_norm
 from converter.lower.table import find, problem
 from converter.operators import is_elementwise
 from converter.plan import Step
@@ -63,6 +64,8 @@ def lower(
     for step in steps:
         if step.kind == "lookup":
             lower_lookup(lowering, step)
+        elif step.norm is not None:
+            lower_norm(lowering, step, step.norm)
         else:
             operator = find(step.head)
             assert operator is not None
@@ -97,7 +100,9 @@ def _is_image(program: Program, value: str) -> bool:
         for node in program.consumers(pending.pop()):
             if node.op in _IMAGE_READERS:
                 return True
-            if (is_elementwise(node) or node.op in ("Concat", "Pad", "Slice", "Split")) and node.name not in seen:
+            if (
+                is_elementwise(node) or node.op in ("Concat", "Pad", "Slice", "Split")
+            ) and node.name not in seen:
                 seen.add(node.name)
                 pending.extend(node.outputs)
     return False

@@ -10,6 +10,7 @@ import numpy as np
 
 from converter.lower.constraints import reduction_axes
 from converter.lower.context import Lowering
+from converter.norms import Norm
 from converter.plan import Step
 from converter.strided import Strided, dense, merged
 
@@ -88,7 +89,17 @@ def lower_layer_norm(lowering: Lowering, step: Step) -> None:
     centre = node.op not in ("RMSNormalization", "SimplifiedLayerNormalization")
     gamma = _vector(lowering, node.input(1), rows.length, 1.0)
     beta = _vector(lowering, node.input(2) if centre else "", rows.length, 0.0)
-    _normalise(lowering, step, rows, gamma, beta, centre=centre, per_inner=False)
+    epsilon = float(node.attributes.get("epsilon", 1e-5))
+    _normalise(lowering, step, rows, (gamma, beta), epsilon, centre=centre, per_inner=False)
+
+
+def lower_norm(lowering: Lowering, step: Step, norm: Norm) -> None:
+    """A normalisation over the last axis that the exporter spelled out."""
+    value = lowering.value(norm.source)
+    rows = rows_of(lowering, value, (len(value.axes) - 1,))
+    gamma = _vector(lowering, norm.gamma, rows.length, 1.0)
+    beta = _vector(lowering, norm.beta, rows.length, 0.0)
+    _normalise(lowering, step, rows, (gamma, beta), norm.epsilon, centre=norm.centred, per_inner=False)
 
 
 def lower_instance_norm(lowering: Lowering, step: Step) -> None:
@@ -103,15 +114,16 @@ def lower_instance_norm(lowering: Lowering, step: Step) -> None:
     rows = Rows(value, value.shape[0], length, channels)
     gamma = _vector(lowering, node.input(1), channels, 1.0)
     beta = _vector(lowering, node.input(2), channels, 0.0)
-    _normalise(lowering, step, rows, gamma, beta, centre=True, per_inner=True)
+    epsilon = float(node.attributes.get("epsilon", 1e-5))
+    _normalise(lowering, step, rows, (gamma, beta), epsilon, centre=True, per_inner=True)
 
 
 def _normalise(
     lowering: Lowering,
     step: Step,
     rows: Rows,
-    gamma: np.ndarray,
-    beta: np.ndarray,
+    affine: tuple[np.ndarray, np.ndarray],
+    epsilon: float,
     *,
     centre: bool,
     per_inner: bool,
@@ -120,13 +132,13 @@ def _normalise(
     out = lowering.output_like(step, value)
     scale = value.scale or 1.0
     inputs = [value.tensor]
-    for name, data in (("gamma", gamma), ("beta", beta)):
+    for name, data in (("gamma", affine[0]), ("beta", affine[1])):
         inputs.append(lowering.graph.tensor(f"{step.name}.{name}", data.shape, "float32", None, data))
     attributes = {
         **rows.attributes,
         "center": int(centre),
         "per_inner": int(per_inner),
-        "epsilon": float(step.head.attributes.get("epsilon", 1e-5)),
+        "epsilon": epsilon,
         "variance_scale": scale * scale / (rows.length * rows.length),
         "unit": float(np.float32(scale / rows.length)),
         "scale": float(np.float32(1.0) / np.float32(out.scale or 1.0)),

@@ -203,7 +203,7 @@ def _can_load(node: Node) -> bool:
 def problem(program: Program, step: Step) -> Unsupported | None:
     """Why a step cannot be lowered, None when it can."""
     node = step.head
-    if step.kind == "lookup":
+    if step.kind != "node":
         return None
     entry = find(node)
     if entry is None:
