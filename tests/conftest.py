@@ -1,4 +1,4 @@
-"""What holds for every test: one thread per worker, and no verdicts that depend on how busy the machine is."""
+"""For every test: one thread per worker, and no verdict that depends on how busy the machine is."""
 
 from __future__ import annotations
 

@@ -1,0 +1,77 @@
+"""What the README and the docs promise: links lead somewhere, commands parse, the C in it compiles."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from fadiff.cli import cli, main
+from tests.fadiff.models import small_network
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if not link.startswith(("http://", "https://")):
+            assert (page.parent / link).exists(), link
+
+
+def commands() -> list[list[str]]:
+    """Every `fadiff ...` line in the code blocks of README and user guide, continuation lines joined."""
+    found = []
+    for page in (ROOT / "README.md", ROOT / "docs" / "user-guide.md"):
+        for block in blocks(page, ""):
+            for line in block.replace("\\\n", " ").splitlines():
+                if line.startswith("fadiff "):
+                    found.append(shlex.split(re.sub(r"\[([^\]]*)\]", r"\1", line), comments=True)[1:])
+    return found
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_commands_in_the_docs_have_the_options_they_use(command):
+    group: click.Command = cli
+    while isinstance(group, click.Group):
+        name = command.pop(0)
+        assert name in group.commands, name
+        group = group.commands[name]
+    known = {option for parameter in group.params for option in parameter.opts + parameter.secondary_opts}
+    assert {word for word in command if word.startswith("-")} <= known
+
+
+@pytest.mark.parametrize("standard", ["c99", "c11"])
+def test_the_firmware_example_compiles(tmp_path, standard):
+    compiler = shutil.which("cc")
+    assert compiler is not None
+    out = tmp_path / "out"
+    model = small_network(tmp_path / "model.onnx")
+    arguments = ["compile", str(model), "--out", str(out), "--method", "layerwise", "-q"]
+    assert main(arguments) == 0
+    (example,) = blocks(ROOT / "README.md", "c")
+    source = tmp_path / "example.c"
+    source.write_text(example)
+    flags = [f"-std={standard}", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{out / 'firmware'}"]
+    ended = subprocess.run([compiler, *flags, str(source)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_python_example_names_what_exists():
+    import fadiff
+    from emulator import VerifyReport
+
+    (example,) = blocks(ROOT / "README.md", "python")
+    for name in re.findall(r"fadiff\.(\w+)", example):
+        assert name in fadiff.__all__
+    assert "result.verification.bit_exact" in example and hasattr(VerifyReport, "bit_exact")
