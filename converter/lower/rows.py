@@ -164,6 +164,9 @@ def lower_reduce(lowering: Lowering, step: Step) -> None:
     )
     kept = [i for i in range(len(value.axes)) if i not in axes]
     stored = sorted(kept, key=lambda i: -_stride(rows.value, i))
+    if not _is_stored_in(rows.value, stored):  # an axis split by a shuffle: no order of axes says it
+        rows = rows_of(lowering, lowering.copy(value, (*kept, *axes), "rows"), axes)
+        stored = kept
     shape = lowering.program.shapes[step.output]
     keeps = len(shape) == len(value.axes)
     order = [*stored, *axes] if keeps else [kept.index(i) for i in stored]
@@ -173,6 +176,12 @@ def lower_reduce(lowering: Lowering, step: Step) -> None:
         ratio = ratio / np.float32(rows.length)
     attributes = {**rows.attributes, "function": function, "scale": float(ratio)}
     lowering.graph.host(step.name, "reduce", (rows.value.tensor,), (out.tensor,), attributes, step.onnx_nodes)
+
+
+def _is_stored_in(value: Strided, axes: Sequence[int]) -> bool:
+    """Whether `axes` lie in memory in this order, each in one piece."""
+    strides = [stride for axis in axes for _, stride in merged(value.axes[axis])]
+    return strides == sorted(strides, reverse=True)
 
 
 def _stride(value: Strided, axis: int) -> int:
