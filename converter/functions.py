@@ -47,4 +47,4 @@ def _is_expandable(node: onnx.NodeProto, opset: int) -> bool:
     if node.domain not in ("", "ai.onnx") or is_known(node.op_type) or not onnx.defs.has(node.op_type):
         return False
     schema = onnx.defs.get_schema(node.op_type, opset)
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    return bool(schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]

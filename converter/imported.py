@@ -88,7 +88,8 @@ class _Stripper:
         if self.asymmetric:
             notes.append(
                 f"{len(self.asymmetric)} activations had zero points (first: {self.asymmetric[0]}): "
-                "requantised symmetrically over the same range, up to 1 bit coarser; not bit-exact with the file"
+                "requantised symmetrically over the same range, up to 1 bit coarser; "
+                "not bit-exact with the file"
             )
         if self.per_channel:
             name, worst = min(self.per_channel, key=lambda entry: entry[1])

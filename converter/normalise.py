@@ -110,8 +110,8 @@ def _fold_leftovers(model: onnx.ModelProto) -> None:
             try:
                 evaluator = ReferenceEvaluator(_alone(node, model))
                 feeds = {t.name: numpy_helper.to_array(t) for t in inputs if t is not None}
-                result = np.asarray(evaluator.run(None, feeds)[0])
-                constants[node.output[0]] = numpy_helper.from_array(result, node.output[0])
+                (result,) = evaluator.run(None, feeds)
+                constants[node.output[0]] = numpy_helper.from_array(np.asarray(result), node.output[0])
                 model.graph.initializer.append(constants[node.output[0]])
                 continue
             except Exception:  # what cannot be evaluated stays, and is judged as an operator
@@ -123,10 +123,9 @@ def _fold_leftovers(model: onnx.ModelProto) -> None:
 
 def _alone(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.ModelProto:
     """A model of one node."""
-    values = [
-        [onnx.helper.make_empty_tensor_value_info(n) for n in names] for names in (node.input, node.output)
-    ]
-    graph = onnx.helper.make_graph([node], "fold", *values)
+    inputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.input]
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output]
+    graph = onnx.helper.make_graph([node], "fold", inputs, outputs)
     return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=_NEWEST_IR)
 
 

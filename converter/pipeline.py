@@ -14,8 +14,8 @@ import onnx
 from converter.calibrate import Samples, calibration_ranges, load_samples, random_samples
 from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
-from converter.graph import Graph
 from converter.functions import expand_functions
+from converter.graph import Graph
 from converter.imported import strip_quantisation
 from converter.load import load_model
 from converter.lower import lower, unknown_operators, unsupported

@@ -101,7 +101,7 @@ def test_opsets(opset: int, tmp_path: Path) -> None:
     ]
     constants = {"w": weights(1, 4, 3, 3, 3), "b": weights(2, 4)}
     checked = check(model_of(nodes, {"x": (1, 3, 5, 5)}, {"y": None}, constants, opset), tmp_path)
-    assert [layer.op for layer in checked.conversion.graph.layers][0] == "conv"
+    assert checked.conversion.graph.layers[0].op == "conv"
     assert checked.sqnr_db > 20
 
 
