@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from converter.dims import DIMS, Dim
+from converter.dims import DIMS, RELEVANT, Dim
 from costmodel.mapping import Level
 from emitters.gemmini.expression import Expr, add, bare, box_extent, div, minimum, mul, sub
 from emitters.gemmini.form import PIXELS, Form
@@ -13,6 +13,8 @@ from emitters.gemmini.local_memory import LocalMemory, weight_rows
 from emitters.gemmini.nest import Loop, Nest, absolute
 from emitters.gemmini.printer import CPrinter
 
+SLICE = 64
+"""Output channels worth a slice: what one instruction moves of a row (MAX_BYTES)."""
 OUTPUT_DIMS: tuple[Dim, ...] = ("N", "P", "Q", "G", "K")
 TAPS: tuple[Dim, ...] = ("R", "S")
 
@@ -62,6 +64,37 @@ def psum_of(form: Form, nest: Nest) -> Psum | None:
     return Psum(extents, skip)
 
 
+@dataclass(frozen=True)
+class Slices:
+    """A weight tile that is loaded slice by slice, one ahead of its use, so that loads and products overlap.
+
+    Same bytes, same places: only the time of the loads differs.
+    """
+
+    loop: Loop
+    """Walks the output channels of the tile; every slice is used up before the next begins."""
+    size: int
+    """Output channels of a slice: a multiple of the loop's step, at least a whole row segment."""
+    reuse: tuple[Loop, ...]
+    """Loops around it that use the whole tile again: slices are loaded in their first iteration."""
+
+
+def slices_of(form: Form, nest: Nest) -> Slices | None:
+    """How to slice the weight tile, None when it is used in another order or is one slice anyway."""
+    if form.depthwise or form.transposed:
+        return None
+    reuse: list[Loop] = []
+    for loop in (nest.outer + nest.inner)[nest.fetch_position("W", "L2") :]:
+        if loop.dim == "K":
+            size = loop.step * max(1, SLICE // loop.step)
+            tile = form.mapping.tile_l2.K
+            return Slices(loop, size, tuple(reuse)) if size < tile else None
+        if loop.dim in RELEVANT["W"]:
+            return None
+        reuse.append(loop)
+    return None
+
+
 class LayerPrinter:
     """Prints one nest.
 
@@ -84,6 +117,7 @@ class LayerPrinter:
         self.c, self.form, self.nest, self.local, self.region = c, form, nest, local, region
         self.resident, self.also_whole = resident, also_whole
         self.psum = psum_of(form, nest)
+        self.slices = None if resident else slices_of(form, nest)
 
     def print(self) -> None:
         """The whole nest."""
@@ -113,11 +147,7 @@ class LayerPrinter:
             self._load_input()
         if depth == self.nest.fetch_position("W", "L2") and not self.resident:
             self._flip("weight", self.local.weight)
-            self._load_weights(
-                "weight_row",
-                {d: self._start("L2", d) for d in DIMS},
-                {d: self._extent("L2", d) for d in DIMS},
-            )
+            self._load_slice(0)
         output_here = depth == self.nest.fetch_position("O", "L1")
         if output_here:
             self._begin_output()
@@ -127,6 +157,7 @@ class LayerPrinter:
             loop = self.nest.outer[depth]
             with self.c.loop(loop.variable, loop.bound, loop.step):
                 self._name_extent(loop)
+                self._prefetch(loop)
                 self._inside(depth + 1)
         if output_here:
             self._end_output()
@@ -212,6 +243,30 @@ class LayerPrinter:
             channel,
             self._extent("L2", form.input_channel),
         )
+
+    def _load_slice(self, at: Expr) -> None:
+        """The weight tile; when it is sliced, only the slice from output channel `at` of the tile on."""
+        start: dict[Dim, Expr] = {d: self._start("L2", d) for d in DIMS}
+        extent: dict[Dim, Expr] = {d: self._extent("L2", d) for d in DIMS}
+        row: Expr = "weight_row"
+        if self.slices is not None:
+            rows_per_block = mul(extent["R"], extent["S"], extent["C"])
+            row = add(row, mul(div(at, self.form.columns), rows_per_block))
+            start["K"] = add(start["K"], at)
+            extent["K"] = minimum(self.slices.size, sub(extent["K"], at))
+        self._load_weights(row, start, extent)
+
+    def _prefetch(self, loop: Loop) -> None:
+        """Inside the slices' loop: load the next slice before this one is used."""
+        slices = self.slices
+        if slices is None or loop is not slices.loop:
+            return
+        after = add(loop.variable, slices.size)
+        conditions = [f"{bare(after)} < {bare(loop.bound)}", *(f"{o.variable} == 0" for o in slices.reuse)]
+        if slices.size > loop.step:
+            conditions.insert(0, f"{loop.variable} % {slices.size} == 0")
+        with self.c.block(f"if ({' && '.join(conditions)})"):
+            self._load_slice(after)
 
     def _load_all_weights(self) -> None:
         """Resident weights, group after group."""
@@ -340,6 +395,7 @@ class LayerPrinter:
             return
         with self.c.loop(loops[0].variable, loops[0].bound, loops[0].step):
             self._name_extent(loops[0])
+            self._prefetch(loops[0])
             self._blocks(loops[1:])
 
     def _multiply(self) -> None:
