@@ -14,6 +14,7 @@ BENCHMARKS = {
     "gemmini_auto": "emitted schedules against gemmini.h's automatic tiling, run on the functional model",
     "table1": "EDP of every method on the paper's networks (Table 1)",
     "figure4": "EDP against wall-clock time of every method (the paper's Figure 4)",
+    "ablation": "what each degree of freedom of a schedule is worth",
     "scaling": "search time against network size",
     "conformance": "onnx's own test suite: every case verifies or is refused by name",
 }

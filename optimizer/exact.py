@@ -1,6 +1,6 @@
 """Exact search: every canonical mapping, every candidate group, hull dynamic programming.
 
-Optimal among canonical mappings (see `enumerate`), groups of up to `MOST_MEMBERS` layers and the
+Optimal among canonical mappings (see `enumerate`), groups of up to `Problem.most_members` layers and the
 group tiles of `options.all_tiles`.  Groups are priced lazily: an unpriced group stands in with a
 floor no option of it can beat, the cuts are decided on these optimistic costs, and only groups that
 get chosen are priced.  When all chosen groups are priced the partition is optimal; until then its
@@ -13,13 +13,11 @@ import numpy as np
 
 from costmodel.fusion import ScheduleError, boundary, plan_group
 from costmodel.schedule import FusionGroup, GroupTile
-from optimizer import paper
 from optimizer.hull import HullResult
 from optimizer.options import Choice, GroupHull, last_output
 from optimizer.partition import Partition
 from optimizer.problem import Problem, partitioner, spread, value
 
-MOST_MEMBERS = 6
 Layers = tuple[str, ...]
 
 
@@ -31,10 +29,10 @@ def layerwise(problem: Problem) -> HullResult[Partition]:
     return result
 
 
-def exact(problem: Problem, most: int = MOST_MEMBERS) -> tuple[Partition, float, bool]:
+def exact(problem: Problem) -> tuple[Partition, float, bool]:
     """(best partition found, lower bound on the objective in pJ and cycles, whether it is optimal)."""
     best = layerwise(problem).best
-    candidates = problem.candidates(paper.MOST_MEMBERS if problem.fusion_model == "paper" else most)
+    candidates = problem.candidates
     priced: dict[Layers, GroupHull] = {}
     optimistic = floors(problem, candidates)
     while True:
@@ -80,8 +78,8 @@ def floors(problem: Problem, candidates: dict[Layers, Layers]) -> dict[Layers, G
     return found
 
 
-def relaxed_bound(problem: Problem, most: int = MOST_MEMBERS) -> float:
+def relaxed_bound(problem: Problem) -> float:
     """A lower bound in pJ and cycles without pricing any group: floors instead of fused costs."""
-    candidates = problem.candidates(paper.MOST_MEMBERS if problem.fusion_model == "paper" else most)
+    candidates = problem.candidates
     hulls = spread(candidates, floors(problem, candidates))
     return partitioner(problem, hulls).best(problem.objective).lower_bound

@@ -9,7 +9,6 @@ from optimizer.partition import Partition
 from optimizer.polish import Polish
 from optimizer.problem import Problem
 
-MOST_MEMBERS = 6
 MOST_PROPOSALS = 80
 
 
@@ -26,8 +25,8 @@ def gradient(problem: Problem) -> Partition:
         decoded = float(np.min(energy * latency)) * 1e-6
         problem.say(f"decoded {len(batch)} restarts: best EDP {decoded:.4g} uJ x cycles")
         problem.record(decoded, float(descent.feasible.float().mean()))
-    polish = Polish(problem, MOST_MEMBERS)
-    for proposal in proposals(problem, descent, MOST_MEMBERS)[:MOST_PROPOSALS]:
+    polish = Polish(problem)
+    for proposal in proposals(problem, descent, problem.most_members)[:MOST_PROPOSALS]:
         if problem.out_of_time(0.75):
             break
         polish.propose(proposal.layers, [proposal.tile])

@@ -24,9 +24,9 @@ Layers = tuple[str, ...]
 class Polish:
     """Prices groups and tiles on demand and keeps the best of each group."""
 
-    def __init__(self, problem: Problem, most: int) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.candidates = problem.candidates(most)
+        self.candidates = problem.candidates
         self.hulls: dict[Layers, GroupHull] = {}
         self.tried: set[tuple[Layers, GroupTile]] = set()
         self.joins = {

@@ -14,6 +14,7 @@ from costmodel.schedule import FusionModel, GroupTile, LatencyModel, Schedule
 from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.groups import candidate_groups, signature
 from optimizer.options import EMPTY, GroupHull, GroupSolver, group_runs
+from optimizer.paper import MOST_MEMBERS as PAPER_MEMBERS
 from optimizer.paper import paper_hull
 from optimizer.partition import Objective, Partition, Partitioner, ordered
 from optimizer.result import HistoryPoint
@@ -38,9 +39,18 @@ class Problem:
     seed: int = 0
     time_budget: float | None = None
     progress: Progress | None = None
+    fuses_adds: bool = True
+    """Whether residual adds join groups (never in profile dosa, where they are free)."""
+    most_members: int = 6
+    """Layers of the largest fusion group."""
     started: float = field(default_factory=time.monotonic)
     history: list[HistoryPoint] = field(default_factory=list)
     steps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.fusion_model == "paper":
+            self.most_members = min(self.most_members, PAPER_MEMBERS)
+        self.fuses_adds &= self.rules.hw and self.fusion_model == "sound"
 
     @cached_property
     def fronts(self) -> FrontCache:
@@ -62,11 +72,6 @@ class Problem:
         return {(layer.name,): self.groups.alone(layer.name) for layer in self.graph.layers}
 
     @property
-    def fuses_adds(self) -> bool:
-        """Residual adds join groups where they cost something; in profile dosa they are free."""
-        return self.rules.hw and self.fusion_model == "sound"
-
-    @property
     def seconds(self) -> float:
         """Since the search started."""
         return time.monotonic() - self.started
@@ -80,13 +85,14 @@ class Problem:
         if self.progress is not None:
             self.progress(message)
 
-    def candidates(self, most: int) -> dict[tuple[str, ...], tuple[str, ...]]:
-        """Groups of up to `most` layers that may fuse: {group: the first identical group}."""
+    @cached_property
+    def candidates(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """Groups that may fuse: {group: the first identical group}."""
         if not self.fusion:
             return {}
         first: dict[object, tuple[str, ...]] = {}
         found = {}
-        for layers in candidate_groups(self.graph, most, adds=self.fuses_adds):
+        for layers in candidate_groups(self.graph, self.most_members, adds=self.fuses_adds):
             found[layers] = first.setdefault(signature(self.graph, layers), layers)
         return found
 

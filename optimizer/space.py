@@ -36,6 +36,8 @@ class Rules:
     profile: Profile = "hw"
     tiling: Tiling = "ragged"
     row_packing: bool = True
+    keep_weights: bool = True
+    """Whether a group may keep weights in the scratchpad over all its tiles."""
 
     @property
     def hw(self) -> bool:
