@@ -179,6 +179,28 @@ def test_a_split_and_concatenation_move_no_more_than_they_must(tmp_path: Path) -
     assert checked.lsb_to_quantized <= 1.01
 
 
+@pytest.mark.parametrize("op", ["ReduceMean", "ReduceMax", "GlobalAveragePool", "ArgMax"])
+def test_shuffled_channels_are_reduced_in_order(op: str, tmp_path: Path) -> None:
+    """A channel shuffle costs nothing until a reader needs the channels in order."""
+    constants = {"a": _ints(1, 2, 4, 5, 6), "b": _ints(1, 8, 5, 6), "axes": _ints(2, 3)}
+    reduction = {
+        "ArgMax": helper.make_node("ArgMax", ["s"], ["y"], axis=1),
+        "GlobalAveragePool": helper.make_node("GlobalAveragePool", ["s"], ["y"]),
+    }.get(op) or helper.make_node(op, ["s", "axes"], ["y"], keepdims=0)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Reshape", ["c", "a"], ["d"]),
+        helper.make_node("Transpose", ["d"], ["e"], perm=[0, 2, 1, 3, 4]),
+        helper.make_node("Reshape", ["e", "b"], ["s"]),
+        reduction,
+    ]
+    constants["w"] = weights(1, 8, 4, 1, 1)
+    model = model_of(nodes, {"x": (1, 4, 5, 6)}, {"y": None}, constants, 18)
+    if op == "ArgMax":
+        model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    assert check(model, tmp_path).lsb_to_quantized <= 2.01
+
+
 @st.composite
 def chains(draw: st.DrawFn) -> onnx.ModelProto:
     """A random chain of layers on an image, with a residual add where shapes allow."""

@@ -1,0 +1,3 @@
+from tests.fadiff.conftest import fadiff
+
+__all__ = ["fadiff"]
