@@ -56,10 +56,9 @@ def main(arguments: list[str]) -> int:
     failed = 0
     rows: list[dict[str, object]] = []
     for target_name in options.targets.split(","):
-        target = load_target(target_name)
         for model in options.models.split(","):
             try:
-                figures = cell(network(model), target, methods, options)
+                figures = cell(network(model), load_target(target_name), methods, options)
             except ValueError as error:
                 print(f"{model} on {target_name}: {error}", file=sys.stderr)
                 failed += 1

@@ -1,0 +1,47 @@
+"""The search benchmarks run, print figures a script can read, and fail when a cell fails."""
+
+import csv
+
+import pytest
+
+from benchmarks import ablation, table1
+from benchmarks.bounds import fusion_bound
+from benchmarks.figure4 import seconds_to
+from benchmarks.networks import TABLE1, network
+from costmodel.target import load_target
+from optimizer import optimize
+
+
+def figures(line):
+    return dict(part.split("=") for part in line.split())
+
+
+def test_table1(tmp_path, capsys):
+    arguments = ["--models", "resnet18", "--targets", "gemmini-large", "--out", str(tmp_path)]
+    assert table1.main([*arguments, "--methods", "exact,layerwise,gemmini-auto"]) == 0
+    last = figures(capsys.readouterr().out.strip().splitlines()[-1])
+    assert last["model"] == "resnet18" and last["target"] == "gemmini-large"
+    (row,) = csv.DictReader((tmp_path / "table1.csv").open())
+    assert float(row["exact"]) <= float(row["layerwise"]) <= float(row["gemmini-auto"])
+
+
+def test_unknown_model_fails_the_table(tmp_path, capsys):
+    assert table1.main(["--models", "nothing", "--methods", "layerwise", "--out", str(tmp_path)]) == 1
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_ablation_of_an_unknown_target(capsys):
+    assert ablation.main(["--target", "nothing"]) == 2
+    assert "nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["resnet18", "mobilenetv1", "gpt3-256"])
+def test_bound_is_below_every_schedule(model):
+    assert model in TABLE1
+    graph, target = network(model), load_target("gemmini-large")
+    found = optimize(graph, target, profile="dosa", method="layerwise", row_packing=False)
+    assert fusion_bound(graph, target) < found.cost.edp_uj_cycles
+
+
+def test_seconds_to():
+    assert seconds_to([(1.0, 9.0), (2.0, 5.04), (3.0, 5.0)], 1.01) == 2.0
