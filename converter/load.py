@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
 
 from converter.errors import ModelError
 
+_SCOPES = "pkg.torch.onnx.name_scopes"  # written by torch.onnx: module paths, outermost first
 _IR_VERSION_TAG = 0x08  # first byte of every serialised ModelProto: field 1 (ir_version), varint
 
 
@@ -28,6 +30,7 @@ def load_model(path: Path, dims: Mapping[str, int]) -> onnx.ModelProto:
             dimension that `dims` does not bind.
     """
     model = _parse(path)
+    _name_by_module(model)
     _load_external_data(path, model)
     _pin_dimensions(path, model, dims)
     return onnx.inliner.inline_local_functions(model) if model.functions else model
@@ -51,6 +54,26 @@ def _parse(path: Path) -> onnx.ModelProto:
     if not model.ir_version or not model.graph.output:
         raise ModelError(f"{path}: not an ONNX model (no graph in it); export the model to ONNX first")
     return model
+
+
+def _name_by_module(model: onnx.ModelProto) -> None:
+    """Name nodes after the PyTorch module they came from (`layer1.0.conv1.Conv`), where the file says so."""
+    taken = {node.name for node in model.graph.node}
+    for node in model.graph.node:
+        scopes = next((p.value for p in node.metadata_props if p.key == _SCOPES), "")
+        try:
+            path = [scope for scope in ast.literal_eval(scopes)[:-1] if scope] if scopes else []
+        except (ValueError, SyntaxError):
+            path = []
+        if not path:
+            continue
+        wanted = f"{path[-1]}.{node.op_type}"
+        name, number = wanted, 1
+        while name in taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        taken.add(name)
+        node.name = name
 
 
 def _load_external_data(path: Path, model: onnx.ModelProto) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor, nn
 
-_RESIDUAL_GAIN = 0.5
+_RESIDUAL_GAIN = 0.3
 
 
 def _conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
@@ -47,16 +49,19 @@ def _bottleneck(inputs: int, width: int, stride: int) -> _Residual:
 
 
 def _resnet(blocks: tuple[int, int, int, int], bottleneck: bool, classes: int) -> nn.Module:
-    layers: list[nn.Module] = [_conv_bn(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    layers: dict[str, nn.Module] = {"conv1": _conv_bn(3, 64, 7, 2), "relu": nn.ReLU()}
+    layers["maxpool"] = nn.MaxPool2d(3, 2, 1)
     channels = 64
     for stage, count in enumerate(blocks):
         width = 64 << stage
         for i in range(count):
             stride = 2 if stage and not i else 1
-            layers.append((_bottleneck if bottleneck else _basic)(channels, width, stride))
+            block = _bottleneck if bottleneck else _basic
+            layers[f"layer{stage + 1}_{i}"] = block(channels, width, stride)
             channels = width * (4 if bottleneck else 1)
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)]
-    return nn.Sequential(*layers)
+    layers |= {"avgpool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}
+    layers["fc"] = nn.Linear(channels, classes)
+    return nn.Sequential(OrderedDict(layers))
 
 
 def resnet18(classes: int = 1000) -> nn.Module:
