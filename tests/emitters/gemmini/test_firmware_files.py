@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from converter.builder import GraphBuilder
 from converter.dims import Dims
 from converter.graph import Graph
 from converter.reference import integer_reference, reference_session
@@ -276,6 +277,31 @@ def test_names_cannot_break_the_code(tmp_path: Path) -> None:
         folder=evil,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_model_that_runs_on_the_core_only(tmp_path: Path) -> None:
+    """No weights, no Gemmini instruction: still clean, and `make check` still works."""
+    builder = GraphBuilder("core")
+    x = builder.input("x", (1, 4, 4, 3), scale=0.1)
+    y = builder.tensor("y", (1, 1, 1, 3), scale=0.1)
+    builder.host("pool", "global_average_pool", (x,), (y,), {"scale": 0.1})
+    graph = builder.build((y,))
+    schedule = Schedule(graph, load_target("gemmini-default"), {}, singleton_groups(graph))
+    folder = emit(schedule, model_name="core", out_dir=tmp_path / "core", test_vectors=_vectors(graph))
+    for compiler in ("gcc", "clang"):
+        done = _compile(
+            need(compiler),
+            "-std=gnu11",
+            *WARNINGS,
+            *_flags(tmp_path),
+            "-c",
+            "core.c",
+            "-o",
+            tmp_path / "core.o",
+            folder=folder,
+        )
+        assert done.returncode == 0, done.stderr
+    test_make_check(folder)
 
 
 def test_dosa_profile_is_refused(tmp_path: Path) -> None:
