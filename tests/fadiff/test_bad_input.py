@@ -123,6 +123,14 @@ def test_a_layer_that_does_not_fit_the_target(refused, tmp_path):
     assert "scratchpad" in message or "accumulator" in message
 
 
+def test_an_array_that_no_c_is_emitted_for(refused, tmp_path):
+    target = tmp_path / "float.yaml"
+    sizes = "side: 4\nscratchpad_bytes: 262144\naccumulator_bytes: 65536\nelement_bytes: 4\n"
+    target.write_text(f"name: fp32\n{sizes}element_type: float32\n")
+    message = refused(small_network(tmp_path / "net.onnx"), "--target", target)
+    assert "float32" in message and "int8" in message
+
+
 def test_verifying_a_profile_that_emits_no_c(refused, tmp_path):
     assert "--profile hw" in refused(small_network(tmp_path / "net.onnx"), "--profile", "dosa", "--verify")
 
