@@ -119,8 +119,8 @@ def compile(
     hardware = given.target if given else as_target(target)
     if hardware.element_type != "int8" and profile == "hw":
         raise InputError(
-            f"target {hardware.name}: element_type {hardware.element_type}: C is emitted for int8 arrays only; "
-            "--profile dosa gives its schedule and cost"
+            f"target {hardware.name}: element_type {hardware.element_type}: "
+            "C is emitted for int8 arrays only; --profile dosa gives its schedule and cost"
         )
     conversion = read_model(model, hardware, reading, console)
     vectors = make_vectors(conversion, reading.test_inputs or _beside(model, ".inputs.npz"), seed=0)
