@@ -10,6 +10,7 @@ from costmodel.fusion import ScheduleError
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target import Target, load_target
 from optimizer import optimize
+from optimizer.gradient import Effort
 from tests.costmodel.networks import conv
 from tests.costmodel.networks import graph as graph_of
 from tests.optimizer.graphs import Net, residual, separable
@@ -72,6 +73,7 @@ def test_adds_join_groups_in_profile_hw():
 
 @pytest.mark.parametrize("method", ["gradient", "genetic", "random", "dosa"])
 def test_equal_seeds_give_equal_schedules(method, monkeypatch):
+    monkeypatch.setattr("optimizer.gradient.Effort", lambda: Effort(8, 60))
     monkeypatch.setattr("optimizer.baselines.genetic.GENERATIONS", 4)
     monkeypatch.setattr("optimizer.baselines.random_search.BATCHES", 2)
     monkeypatch.setattr("optimizer.baselines.dosa.STEPS", 60)
