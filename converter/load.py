@@ -102,6 +102,8 @@ def _load_external_data(path: Path, model: onnx.ModelProto) -> None:
 def _pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
     constants = {tensor.name for tensor in model.graph.initializer}
     used: set[str] = set()
+    unbound: dict[str, str] = {}
+    """What to bind, and where it was first seen."""
     for value in model.graph.input:
         if value.name in constants or not value.type.HasField("tensor_type"):
             continue
@@ -118,15 +120,16 @@ def _pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int])
                 used.add(dim.dim_param)
                 make_dim_param_fixed(model.graph, dim.dim_param, dims[dim.dim_param])
             elif dim.HasField("dim_param") and dim.dim_param:
-                raise ModelError(
-                    f"{path}: input {value.name} has symbolic dimension {dim.dim_param!r} (axis {axis}); "
-                    f"bind it, for example --dim {dim.dim_param}=1"
+                unbound.setdefault(
+                    dim.dim_param,
+                    f"input {value.name} has symbolic dimension {dim.dim_param!r} (axis {axis})",
                 )
             elif not dim.HasField("dim_value") or dim.dim_value < 1:
-                raise ModelError(
-                    f"{path}: input {value.name} has no size for axis {axis}; "
-                    f"bind it, for example --dim {positional}=1"
-                )
+                unbound[positional] = f"input {value.name} has no size for axis {axis}"
+    if unbound:
+        example = " ".join(f"--dim {name}=1" for name in unbound)
+        what = "it" if len(unbound) == 1 else "all"
+        raise ModelError(f"{path}: {', '.join(unbound.values())}; bind {what}, for example {example}")
     unknown = sorted(set(dims) - used)
     if unknown:
         raise ModelError(f"{path}: --dim {unknown[0]}: no input has a dimension of this name")
