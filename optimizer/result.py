@@ -26,8 +26,9 @@ class SearchResult:
     """A legal schedule, its exact cost and what is known about how good it can get.
 
     `lower_bound` is in the unit of the objective (EDP: uJ x cycles, energy: pJ, latency: cycles).
-    `bound` says what it covers: `proven`, every schedule of the searched space (canonical mappings,
-    all candidate groups); `relaxed`, any schedule at all (a floor that may be out of reach).
+    `bound` says what it rests on.  `proven`: no schedule of the searched space (canonical mappings, all
+    candidate groups and group tiles) is better.  `relaxed`: the same space with optimistic costs for
+    groups that were not priced, so it may be out of reach.  Both hold under roofline latency.
     """
 
     schedule: Schedule

@@ -48,7 +48,8 @@ def optimize(
 
     Raises:
         ScheduleError: a layer does not fit the target at any tile size.
-        ValueError: an unknown method.
+        ValueError: an unknown method, or one that cannot search this fusion model.
+        ImportError: the method needs an extra that is not installed.
     """
     problem = Problem(
         graph,
@@ -104,10 +105,14 @@ def _automatic(problem: Problem) -> Schedule:
         for layer in problem.graph.tensor_core_layers
     }
     groups = singleton_groups(problem.graph)
-    return Schedule(problem.graph, rules.target, mappings, groups, rules.profile)
+    return Schedule(problem.graph, rules.target, mappings, groups, rules.profile, problem.fusion_model)
 
 
 def _baseline(problem: Problem, method: MethodName) -> Partition:
+    if method in ("genetic", "bayesian", "random") and problem.fusion and problem.fusion_model == "paper":
+        raise ValueError(
+            f"method {method} searches executable fusion only: use fusion model sound, or no fusion"
+        )
     if method == "dosa":
         from optimizer.baselines.dosa import dosa
 

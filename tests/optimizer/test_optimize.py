@@ -122,6 +122,11 @@ def test_papers_fusion_model_claims_what_no_program_does():
     assert paper.cost.edp_uj_cycles < 0.95 * sound.cost.edp_uj_cycles
 
 
+def test_population_methods_refuse_the_papers_fusion_model():
+    with pytest.raises(ValueError, match="genetic searches executable fusion only"):
+        optimize(separable(blocks=1), SMALL, method="genetic", fusion_model="paper")
+
+
 def test_identical_layers_get_identical_mappings():
     net = Net(8, 8)
     x = net.x
