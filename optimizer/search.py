@@ -110,9 +110,7 @@ def _automatic(problem: Problem) -> Schedule:
 
 def _baseline(problem: Problem, method: MethodName) -> Partition:
     if method in ("genetic", "bayesian", "random") and problem.fusion and problem.fusion_model == "paper":
-        raise ValueError(
-            f"method {method} searches executable fusion only: use fusion model sound, or no fusion"
-        )
+        raise ValueError(f"method {method} searches executable fusion only: use fusion model sound")
     if method == "dosa":
         from optimizer.baselines.dosa import dosa
 
