@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -119,6 +119,7 @@ def _report(
         ),
         top1_agreement=_top1(document, good),
         sqnr_db=_sqnr(document, good, data),
+        runtime_sqnr_db=_runtime_sqnr(document, good),
     )
 
 
@@ -227,17 +228,30 @@ def _top1(document: ScheduleDocument, results: Sequence[VectorResult]) -> float 
 
 
 def _sqnr(document: ScheduleDocument, results: Sequence[VectorResult], data: Path) -> float | None:
-    """Signal to quantisation noise in decibels, the device's outputs against the float model's.
-
-    All outputs and vectors together; None where there is no noise.
-    """
-    signal = noise = 0.0
+    """Signal to quantisation noise in decibels, the device's outputs against the float model's."""
     with np.load(data / "float_outputs.npz", allow_pickle=False) as floats:
-        for output in _outputs(document):
-            expected = floats[output.onnx_name]
-            for result in results:
-                want = expected[result.vector].astype(np.float64)
-                got = output.value(result, want.shape)
-                signal += float(np.sum(want**2))
-                noise += float(np.sum((want - got) ** 2))
+        expected = {o.onnx_name: floats[o.onnx_name] for o in _outputs(document)}
+    return _noise_ratio(document, results, lambda name, result: expected[name][result.vector])
+
+
+def _runtime_sqnr(document: ScheduleDocument, results: Sequence[VectorResult]) -> float | None:
+    """The same against ONNX Runtime's run of the quantised model: an independent judge of meaning."""
+    return _noise_ratio(document, results, lambda name, result: result.quantized[name])
+
+
+def _noise_ratio(
+    document: ScheduleDocument,
+    results: Sequence[VectorResult],
+    expected: Callable[[str, VectorResult], np.ndarray],
+) -> float | None:
+    """Decibels over all outputs and vectors together; None where there is no noise."""
+    signal = noise = 0.0
+    for output in _outputs(document):
+        if output.record.dtype == "int32":  # indices have no noise, only ties
+            continue
+        for result in results:
+            want = expected(output.onnx_name, result).astype(np.float64)
+            got = output.value(result, want.shape)
+            signal += float(np.sum(want**2))
+            noise += float(np.sum((want - got) ** 2))
     return 10 * float(np.log10(signal / noise)) if noise > 0 and signal > 0 else None

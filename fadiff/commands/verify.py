@@ -73,6 +73,11 @@ def print_verification(console: Console, report: VerifyReport) -> None:
         console.result(f"  top-1       {100 * report.top1_agreement:.1f} % as ONNX Runtime's quantised model")
     if report.sqnr_db is not None:
         console.result(f"  SQNR        {report.sqnr_db:.1f} dB against the float model")
+    if not report.meaning_kept:
+        console.result(
+            f"  meaning     {report.runtime_sqnr_db:.1f} dB against ONNX Runtime's quantised model: FAILED "
+            "(the conversion is wrong; please report the model)"
+        )
 
 
 def _divergence(first: dict[str, object]) -> str:

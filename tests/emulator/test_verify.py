@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from costmodel.schedule_document import TensorRecord
@@ -57,7 +58,7 @@ def source(folder: Path) -> Path:
 def test_right_numbers_and_predicted_bytes(compiled: Path) -> None:
     report = verify(compiled)
     assert report.error is None
-    assert report.passed and report.bit_exact and report.traffic_exact
+    assert report.passed and report.bit_exact and report.traffic_exact and report.meaning_kept
     assert report.vectors == 16
     assert report.top1_agreement == 1.0
     assert report.sqnr_db is not None and report.sqnr_db > 25
@@ -106,6 +107,19 @@ def test_a_wrong_prediction_names_the_layer(folder: Path) -> None:
     report = verify(folder, vectors=1)
     assert [layer.name for layer in report.layers if not layer.traffic_exact] == ["classifier"]
     assert report.bit_exact and not report.traffic_exact and not report.passed
+
+
+def test_numbers_that_are_exact_but_mean_something_else(folder: Path) -> None:
+    path = folder / "verify" / "quantized.onnx"
+    model = onnx.load(path)
+    (output,) = model.graph.output
+    for node in model.graph.node:
+        node.output[:] = ["before" if name == output.name else name for name in node.output]
+    model.graph.node.append(onnx.helper.make_node("Neg", ["before"], [output.name]))
+    onnx.save(model, path)
+    report = verify(folder, vectors=1)
+    assert report.bit_exact and not report.meaning_kept and not report.passed
+    assert report.runtime_sqnr_db is not None and report.runtime_sqnr_db < 0
 
 
 def test_a_missing_fence(folder: Path) -> None:
