@@ -49,12 +49,6 @@ def float_values(program: Program, node: Node) -> str | None:
     return None if bad is None else f"{bad} is not floating point"
 
 
-def same_shapes(program: Program, node: Node) -> str | None:
-    """Both inputs have the same shape (no broadcasting)."""
-    shapes = [program.shapes[v] for v in node.inputs]
-    return None if shapes[0] == shapes[1] else f"shapes {list(shapes[0])} and {list(shapes[1])} differ"
-
-
 def one_output(program: Program, node: Node) -> str | None:
     """Only the first output is used."""
     used = [v for v in node.outputs[1:] if v and (program.consumers(v) or v in program.outputs)]
@@ -129,11 +123,6 @@ def inference_mode(program: Program, node: Node) -> str | None:
     if node.attributes.get("training_mode", 0) or len([v for v in node.outputs if v]) > 1:
         return "training mode"
     return None
-
-
-def whole_numbers_only(program: Program, node: Node) -> str | None:
-    """Integer division, power and modulo of computed values are not lowered."""
-    return "computed exponent or modulus"
 
 
 def not_empty(program: Program, node: Node) -> str | None:

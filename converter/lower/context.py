@@ -11,9 +11,9 @@ import onnx
 from converter.builder import GraphBuilder
 from converter.graph import DType, View
 from converter.plan import Step
-from converter.program import Node, Program
+from converter.program import Program
 from converter.quantise import Quantisation, Quantised
-from converter.strided import Factor, Strided, common_loops, dense, merged
+from converter.strided import Strided, common_loops, dense, merged
 from converter.subgraph import Subgraph
 
 IMAGE_ORDER = (0, 2, 3, 1)  # N C H W stored as N H W C
@@ -208,19 +208,6 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:
     return n, h, w, c
 
 
-def factor_or_none(axis: Sequence[Factor]) -> Factor | None:
-    """The single factor of an axis, (1, 0) for size one, None when it is split."""
-    factors = merged(axis)
-    if len(factors) > 1:
-        return None
-    return factors[0] if factors else (1, 0)
-
-
 def view(value: Strided, g: int, n: int, h: int, w: int, c: int) -> View:
     """A View of a value with the given strides."""
     return View(value.tensor, value.offset, (g, n, h, w, c))
-
-
-def node_attribute(node: Node, name: str, default: object) -> object:
-    """An attribute with its ONNX default."""
-    return node.attributes.get(name, default)
