@@ -258,6 +258,11 @@ class ScheduleDocument(_Record):
     search: SearchRecord | None = None
     conversion: ConversionRecord = ConversionRecord()
 
+    @property
+    def is_executable(self) -> bool:
+        """Whether the rules it was scored by are those of a program: only then C is emitted."""
+        return self.profile == "hw" and self.fusion_model == "sound"
+
 
 def json_schema() -> str:
     """docs/schedule.schema.json; written by `make docs`."""

@@ -114,8 +114,9 @@ def compile(
     check_free(out, force=force)
     given = _given_schedule(schedule)
     profile = given.profile if given else search.profile
-    if verify and profile != "hw":
-        raise InputError("--verify needs --profile hw: the dosa profile is for comparison and emits no C")
+    fusion_model = given.fusion_model if given else search.fusion_model
+    if verify and (profile, fusion_model) != ("hw", "sound"):
+        raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
     hardware = given.target if given else as_target(target)
     if hardware.element_type != "int8" and profile == "hw":
         raise InputError(
@@ -274,7 +275,7 @@ def write_folder(
     console: Console,
     timeloop_options: TimeloopOptions,
 ) -> None:
-    """schedule.json, Timeloop files and, for the hw profile, firmware with its verification data."""
+    """schedule.json, Timeloop files and, if it is executable, firmware with its verification data."""
     from costmodel.serialize import write_document
     from costmodel.target import target_yaml
     from emitters import timeloop
@@ -283,7 +284,7 @@ def write_folder(
     folder.target.write_text(target_yaml(schedule.target), encoding="utf-8")
     with console.stage("writing Timeloop files"):
         timeloop.emit(schedule, folder.timeloop, timeloop_options.dialect, timeloop_options.hyphens)
-    if schedule.profile != "hw":
+    if not document.is_executable:
         return
     from emitters import gemmini
     from fadiff.vectors import write_vectors
@@ -303,9 +304,11 @@ def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:
     """Build the firmware for the host, run it on the functional model, and keep what was measured."""
     from emulator import verify
 
-    if folder.document.profile != "hw":
+    document = folder.document
+    if not document.is_executable:
         raise InputError(
-            f"{folder.path}: holds no C (profile {folder.document.profile}): compile with --profile hw"
+            f"{folder.path}: holds no C (profile {document.profile}, fusion model {document.fusion_model}): "
+            "compile with --profile hw --fusion-model sound"
         )
     with console.stage("verifying"):
         report = verify(folder.path, progress=console.update)

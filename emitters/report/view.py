@@ -115,7 +115,7 @@ def summary(document: ScheduleDocument, verification: Mapping[str, Any] | None) 
         return tiles
     if not verification:
         tiles.append(Tile("DRAM bytes", si(totals.dram_bytes, "B"), "predicted"))
-        if document.profile == "hw":
+        if document.is_executable:
             tiles.append(Tile("Verified", "not yet", "run: fadiff verify DIR", "bad"))
         return tiles
     measured = verification["measured"]["dram_bytes"]

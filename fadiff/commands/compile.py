@@ -148,8 +148,8 @@ def _print(console: Console, result: CompileResult) -> None:
         console.result(f"  search      {search.method}, seed {search.seed}, {search.seconds:.1f} s")
     if result.verification is not None:
         print_verification(console, result.verification)
-    elif document.profile == "hw":
+    elif document.is_executable:
         console.result(f"  not verified: fadiff verify {result.out}")
     else:
-        console.result("  no C: the dosa profile is for comparison with published numbers")
+        console.result("  no C: these rules are for comparison with published numbers")
     console.result(f"  report      {result.out / 'report.html'}")

@@ -131,8 +131,10 @@ def test_an_array_that_no_c_is_emitted_for(refused, tmp_path):
     assert "float32" in message and "int8" in message
 
 
-def test_verifying_a_profile_that_emits_no_c(refused, tmp_path):
-    assert "--profile hw" in refused(small_network(tmp_path / "net.onnx"), "--profile", "dosa", "--verify")
+@pytest.mark.parametrize("rules", [("--profile", "dosa"), ("--fusion-model", "paper")])
+def test_verifying_rules_that_emit_no_c(refused, tmp_path, rules):
+    message = refused(small_network(tmp_path / "net.onnx"), *rules, "--verify")
+    assert "--profile hw" in message and "--fusion-model sound" in message
 
 
 def test_an_existing_folder_is_refused_before_the_work(fadiff, tmp_path):

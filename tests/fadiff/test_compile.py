@@ -161,11 +161,13 @@ def test_equal_runs_give_equal_bytes(fadiff, model, compiled, tmp_path):
     assert first == again
 
 
-def test_the_dosa_profile_emits_no_c(fadiff, model, tmp_path):
+@pytest.mark.parametrize("rules", [("--profile", "dosa"), ("--fusion-model", "paper")])
+def test_rules_for_comparison_emit_no_c(fadiff, model, tmp_path, rules):
     out = tmp_path / "out"
-    ended = fadiff("compile", model, "--target", TARGET, "--out", out, "--profile", "dosa", *FAST)
+    ended = fadiff("compile", model, "--target", TARGET, "--out", out, *rules, *FAST)
     assert ended.code == 0 and "no C" in ended.out
     assert not (out / "firmware").exists()
+    assert "not yet" not in (out / "report.html").read_text()
     verified = fadiff("verify", out)
     assert verified.code == 2 and "--profile hw" in verified.err
 
