@@ -47,6 +47,8 @@ class Conversion:
     warnings: tuple[str, ...] = ()
     rewrites: tuple[str, ...] = ()
     """What became of the model's nodes, line by line (`fadiff inspect --explain`)."""
+    samples: Samples = field(default=(), repr=False)
+    """The calibration inputs; empty where the file prescribes every scale."""
 
 
 def _silent(_: str) -> None:
@@ -113,6 +115,7 @@ def convert(
             "quantised; use --quantize int8, or auto"
         )
     ranges: dict[str, tuple[float, float]] = {}
+    samples: Samples = ()
     if missing and calibrate:
         samples = _samples(path, program, calibration, seed, warnings)
         progress(f"calibrating on {len(samples)} samples")
@@ -128,6 +131,7 @@ def convert(
         tuple(notes),
         tuple(warnings),
         (*explain(program, steps, graph), *done),
+        tuple(samples),
     )
 
 
