@@ -206,14 +206,14 @@ def find_schedule(graph: Graph, target: Target, search: SearchOptions, console: 
 def front_end_record(conversion: Conversion, vectors: TestVectors, console: Console) -> ConversionRecord:
     """What the front end did, with the signal to noise that quantisation leaves in every tensor."""
     from costmodel.schedule_document import ConversionRecord, QuantizationRecord
-    from fadiff.sensitivity import tensor_sqnr
+    from fadiff.sensitivity import sensitivity
 
     with console.stage("comparing int8 with float"):
-        ratios = tensor_sqnr(conversion, vectors)
+        found = sensitivity(conversion, vectors)
     return ConversionRecord(
-        notes=(*conversion.notes, *conversion.warnings),
+        notes=(*conversion.notes, *conversion.warnings, *([found.note] if found.note else [])),
         quantization=tuple(
-            QuantizationRecord(tensor=name, sqnr_db=round(ratio, 2)) for name, ratio in ratios.items()
+            QuantizationRecord(tensor=name, sqnr_db=round(ratio, 2)) for name, ratio in found.sqnr_db.items()
         ),
     )
 

@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
-from fadiff.vectors import Arrays, TestVectors, run_vectors, session
+from fadiff.vectors import Arrays, TestVectors, run_vectors, session, stored_inputs
 
 if TYPE_CHECKING:
     from converter import Conversion
     from converter.graph import Tensor
 
 
-def tensor_sqnr(conversion: Conversion, vectors: TestVectors, count: int = 2) -> dict[str, float]:
-    """Signal-to-quantisation-noise ratio in dB of every int8 tensor that the float model also has.
+@dataclass(frozen=True)
+class Sensitivity:
+    """What int8 costs the model.
 
-    The integers are those of the integer reference, so of the device; `count` vectors are run.
-    Tensors without any noise or signal are left out.
+    `sqnr_db` is the signal-to-quantisation-noise ratio of every int8 tensor that the float model also
+    has; tensors without any noise or signal are left out.  `note` says how the integers differ from
+    ONNX Runtime's run of the quantised model, and is empty where they do not.
     """
+
+    sqnr_db: Mapping[str, float]
+    note: str
+
+
+def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) -> Sensitivity:
+    """Run `count` calibration inputs through the float model and the integers, tensor by tensor.
+
+    The integers are those of the integer reference, so of the device.  A model that needed no
+    calibration is run on the first test vectors.
+    """
+    from converter.agreement import agreement
     from converter.reference import integer_reference, reference_session
 
+    inputs, stored = _inputs(conversion, vectors, count)
     graph = conversion.graph
-    floats = run_vectors(
-        session(_with_all_outputs(conversion)),
-        {name: array[:count] for name, array in vectors.onnx_inputs.items()},
-    )
-    integers = run_vectors(
-        reference_session(integer_reference(graph)),
-        {name: array[:count] for name, array in vectors.stored_inputs.items()},
-    )
+    floats = run_vectors(session(_with_all_outputs(conversion)), inputs)
+    integers = run_vectors(reference_session(integer_reference(graph)), stored)
     ratios = {}
-    for name, stored in integers.items():
+    for name, found in integers.items():
         tensor = graph.tensors[name]
         if tensor.dtype == "int8" and tensor.onnx_name in floats:
-            ratio = _sqnr(tensor, stored, floats)
+            ratio = _sqnr(tensor, found, floats)
             if ratio is not None:
                 ratios[name] = ratio
-    return ratios
+    first = [{name: array[0] for name, array in arrays.items()} for arrays in (inputs, integers)]
+    return Sensitivity(ratios, agreement(conversion, first[0], first[1]).note)
+
+
+def _inputs(conversion: Conversion, vectors: TestVectors, count: int) -> tuple[Arrays, Arrays]:
+    """Inputs with a leading axis of samples: by ONNX name, and as stored by tensor name."""
+    samples = conversion.samples[:count]
+    if not samples:
+        return (
+            {name: array[:count] for name, array in vectors.onnx_inputs.items()},
+            {name: array[:count] for name, array in vectors.stored_inputs.items()},
+        )
+    inputs = {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
+    return inputs, stored_inputs(conversion.graph, inputs)
 
 
 def _sqnr(tensor: Tensor, stored: np.ndarray, floats: Arrays) -> float | None:

@@ -48,9 +48,12 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
     """
     shapes = _input_shapes(conversion.float_model)
     inputs = _random(shapes, seed) if file is None else _load(file, shapes)
-    graph = conversion.graph
-    stored = {name: store(graph.tensors[name], inputs[_onnx_name(graph, name)]) for name in graph.inputs}
-    return TestVectors(inputs, stored)
+    return TestVectors(inputs, stored_inputs(conversion.graph, inputs))
+
+
+def stored_inputs(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
+    """Inputs by ONNX name as the device stores them, by tensor name."""
+    return {name: store(graph.tensors[name], inputs[_onnx_name(graph, name)]) for name in graph.inputs}
 
 
 def store(tensor: Tensor, vectors: np.ndarray) -> np.ndarray:

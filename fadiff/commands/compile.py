@@ -22,8 +22,13 @@ from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK
 
 if TYPE_CHECKING:
+    from costmodel.schedule_document import ScheduleDocument
     from costmodel.target import Target
     from fadiff.pipeline import CompileResult
+
+#: Below this many decibels a tensor is worth a look: its noise is over a sixth of its signal.
+POOR_SQNR_DB = 15.0
+SENSITIVE_LAYERS = 5
 
 
 @click.command("compile")
@@ -143,6 +148,7 @@ def _print(console: Console, result: CompileResult) -> None:
     console.result(f"  latency     {totals.latency_cycles:,.0f} cycles ({error})")
     console.result(f"  DRAM bytes  {totals.dram_bytes:,}")
     console.result(f"  layers      {len(document.layers)}, {fused} fused group{'s' if fused != 1 else ''}")
+    _print_sensitive(console, document)
     if document.search:
         search = document.search
         console.result(f"  search      {search.method}, seed {search.seed}, {search.seconds:.1f} s")
@@ -153,3 +159,13 @@ def _print(console: Console, result: CompileResult) -> None:
     else:
         console.result("  no C: these rules are for comparison with published numbers")
     console.result(f"  report      {result.out / 'report.html'}")
+
+
+def _print_sensitive(console: Console, document: ScheduleDocument) -> None:
+    """The layers that int8 hurts most: those below POOR_SQNR_DB, with -v the worst in any case."""
+    writers = {name: layer.name for layer in document.layers for name in layer.outputs}
+    worst = sorted(document.conversion.quantization, key=lambda row: row.sqnr_db)[:SENSITIVE_LAYERS]
+    shown = [row for row in worst if row.sqnr_db < POOR_SQNR_DB or console.verbosity > 0]
+    for i, row in enumerate(shown):
+        layer = writers.get(row.tensor, row.tensor)
+        console.result(f"  {'sensitive' if i == 0 else '':<11} {layer}: SQNR {row.sqnr_db:.1f} dB")
