@@ -14,6 +14,7 @@ from costmodel.energy import picojoules_per_byte
 from costmodel.latency import bandwidths
 from costmodel.mapping import STREAM_ORDER, Mapping, Order
 from costmodel.nest import IRRELEVANT, IS_RELEVANT, C, G, K, N, P, Q, R, S
+from costmodel.row_layout import packed_inputs_fit, resident_dim, splits_block
 from costmodel.schedule import Profile
 from costmodel.shape import LayerShape, Region, extents, whole
 from costmodel.target import Target
@@ -269,6 +270,13 @@ class _BatchNest:
             ok &= ~packed
         if dims.G > 1 and not shape.is_depthwise:
             ok &= l2[:, G] == 1
+        block = b.rows * b.cols
+        for d in (G, K, C):
+            ok &= np.logical_not(splits_block(l1[:, d], l2[:, d], block[:, d]))
+        if resident:
+            name = resident_dim(shape)
+            d = DIMS.index(name)
+            ok &= np.logical_not(splits_block(l2[:, d], dims[name], block[:, d]))
         h = _tabulate(lambda p, r: box_rows(shape.height, p, r), l2[:, P], l2[:, R])
         w = _tabulate(lambda q, s: box_rows(shape.width, q, s), l2[:, Q], l2[:, S])
         g2, g1 = _ceil(l2[:, G], b.cols[:, G]), _ceil(l1[:, G], b.cols[:, G])
@@ -287,9 +295,19 @@ class _BatchNest:
             inputs = l2[:, G] * l2[:, N] * h * w * _ceil(l2[:, C], b.rows[:, C])
         outputs = l1[:, N] * l1[:, P] * l1[:, Q] * _ceil(l1[:, K], b.cols[:, K]) * g1
         weights = weights * (1 + self.fetch("W", 1)[1])
-        inputs = inputs * (1 + self.fetch("I", 1)[1])
+        twice = self.fetch("I", 1)[1]
         outputs = outputs * (1 + self.fetch("O", 2)[1])
-        spad = (w_all if resident else weights) + inputs + reserved
+        room = target.scratchpad_rows - reserved
+        streamed: Ints = np.zeros_like(weights) if resident else weights
+        ok &= ~packed | packed_inputs_fit(
+            inputs,
+            twice,
+            streamed,
+            room - (w_all if resident else 0),
+            target.scratchpad_rows,
+            b.rows[:, S],
+        )
+        spad = (w_all if resident else weights) + inputs * (1 + twice) + reserved
         return np.asarray(ok & (spad <= target.scratchpad_rows) & (outputs <= target.accumulator_rows))
 
 

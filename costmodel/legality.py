@@ -12,6 +12,7 @@ from converter.graph import HostLayer, TensorCoreLayer
 from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.mapping import Mapping, ceil_div
 from costmodel.nest import Nest, product
+from costmodel.row_layout import packed_inputs_fit, resident_dim, splits_block
 from costmodel.schedule import FusionGroup, Profile, Schedule
 from costmodel.shape import LayerShape, Region, extents, shape_of, whole
 from costmodel.target import Target
@@ -24,14 +25,15 @@ __all__ = ["Occupancy", "ScheduleError", "check_mapping", "check_schedule", "occ
 class Occupancy(NamedTuple):
     """What one member holds on chip, in rows (profile hw) or bytes and words (profile dosa).
 
-    Double-buffered tiles count twice.  `resident_weights` is the whole weight tensor; it replaces
-    `weights` when the group keeps it.
+    Double-buffered tiles (of inputs: `inputs_twice`) count twice.  `resident_weights` is the whole
+    weight tensor; it replaces `weights` when the group keeps it.
     """
 
     weights: int
     inputs: int
     outputs: int
     resident_weights: int
+    inputs_twice: bool = False
 
 
 def occupancy(
@@ -55,15 +57,16 @@ def occupancy(
         )
     nest = Nest(shape, mapping, region)
     weights_twice = 1 + nest.fetch("W", 1)[1]
-    inputs_twice = 1 + nest.fetch("I", 1)[1]
+    inputs_twice = nest.fetch("I", 1)[1]
     outputs_twice = 1 + nest.fetch("O", 2)[1]
     if shape.is_depthwise:
         blocks = ceil_div(l2.G, cols.G)
         return Occupancy(
             weights_twice * l2.G * l2.R * l2.S,
-            inputs_twice * l2.N * h * w * blocks,
+            (1 + inputs_twice) * l2.N * h * w * blocks,
             outputs_twice * l1.N * l1.P * l1.Q * ceil_div(l1.G, cols.G),
             d.G * d.R * d.S,
+            inputs_twice,
         )
 
     def weight_rows(tile: Dims) -> int:
@@ -73,9 +76,10 @@ def occupancy(
 
     return Occupancy(
         weights_twice * weight_rows(l2),
-        inputs_twice * l2.G * l2.N * h * w * ceil_div(l2.C, rows.C),
+        (1 + inputs_twice) * l2.G * l2.N * h * w * ceil_div(l2.C, rows.C),
         outputs_twice * l1.G * l1.N * l1.P * l1.Q * ceil_div(l1.K, cols.K),
         weight_rows(d),
+        inputs_twice,
     )
 
 
@@ -105,6 +109,8 @@ def check_mapping(
     region = whole(shape.dims) if region is None else region
     _check_tiles(layer.name, shape, mapping, region)
     _check_array(layer.name, shape, mapping, target, profile)
+    if profile == "hw":
+        _check_blocks(layer.name, shape, mapping, resident=resident)
     used = occupancy(shape, mapping, target, profile, region)
     weights = used.resident_weights if resident else used.weights
     inputs = 0 if input_on_chip else used.inputs
@@ -121,6 +127,14 @@ def check_mapping(
             + (f" + reserved {reserved}" if reserved else "")
             + f" = {spad} of {spad_size} {units[0]}"
         )
+    if profile == "hw" and mapping.rows.S > 1 and not input_on_chip:
+        streamed, twice = 0 if resident else used.weights, used.inputs_twice
+        tile, room = used.inputs // (1 + twice), spad_size - reserved - (weights if resident else 0)
+        if not packed_inputs_fit(tile, twice, streamed, room, spad_size, mapping.rows.S):
+            raise ScheduleError(
+                f"{layer.name}: row-packed input tiles of {tile} rows{' twice' if twice else ''} cross the "
+                f"middle of the scratchpad ({spad_size} rows, W {streamed}), where the pixel repeater stops"
+            )
     if used.outputs + reserved_accumulator > acc_size:
         held = f" + reserved {reserved_accumulator}" if reserved_accumulator else ""
         raise ScheduleError(
@@ -168,6 +182,20 @@ def _check_array(name: str, shape: LayerShape, mapping: Mapping, target: Target,
     if profile == "hw" and not shape.is_depthwise and dims.G > 1 and mapping.tile_l2.G != 1:
         raise ScheduleError(
             f"{name}: the scratchpad holds one group at a time, tile G={mapping.tile_l2.G} must be 1"
+        )
+
+
+def _check_blocks(name: str, shape: LayerShape, mapping: Mapping, *, resident: bool) -> None:
+    for d in ("G", "K", "C"):
+        block, l1, l2 = mapping.rows[d] * mapping.cols[d], mapping.tile_l1[d], mapping.tile_l2[d]
+        if splits_block(l1, l2, block):
+            raise ScheduleError(f"{name}: accumulator tile {d}={l1} splits an array block of {block}")
+    d = resident_dim(shape)
+    block, l2 = mapping.rows[d] * mapping.cols[d], mapping.tile_l2[d]
+    if resident and splits_block(l2, shape.dims[d], block):
+        raise ScheduleError(
+            f"{name}: resident weights need scratchpad tiles of whole array blocks, "
+            f"{d}={l2} splits a block of {block}"
         )
 
 

@@ -19,7 +19,7 @@ from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.schedule import FusionGroup, GroupTile
 from optimizer.candidates import divisors
 from optimizer.enumerate import Points
-from optimizer.footprint import Lanes, accumulator_need, scratchpad_need
+from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits
 from optimizer.fronts import Front
 from optimizer.network import RelaxedNetwork, relaxed_network
 from optimizer.options import Choice
@@ -45,7 +45,7 @@ def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArra
         t[d] = _snap(options, t[d])
     outer = ("P", "Q", "K", "C", "N", "R", "S")
     while True:
-        bad = scratchpad_need(space, _with_foot(space, t), _lanes(space, t, t["K"])) > space.scratchpad_limit
+        bad = ~scratchpad_fits(space, _with_foot(space, t), _lanes(space, t, t["K"]))
         if not _shrink(t, bad, outer, steps):
             break
     lanes = _lanes(space, t, t["K"])
@@ -58,7 +58,7 @@ def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArra
         if space.rules.tiling == "divisor":
             for small in "npq":
                 t[small] = _divisor_below(t[small], t[small.upper()])
-    fits = scratchpad_need(space, _with_foot(space, t), lanes) <= space.scratchpad_limit
+    fits = scratchpad_fits(space, _with_foot(space, t), lanes)
     fits &= accumulator_need(space, t, lanes) <= limit
     return Points(space, t, order), np.asarray(fits)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from converter.dims import Dim, Dims
 from costmodel.mapping import Mapping, Order
 from optimizer.candidates import extents
-from optimizer.footprint import Lanes, accumulator_need, scratchpad_need
+from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits
 from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS, STATIONARY
 from optimizer.space import Ints, LayerSpace, tile_count
 
@@ -159,7 +159,7 @@ def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
     tile = {name: pixels[name][:, None, None] for name in ("R", "S", "N", "P", "Q", "n", "p", "q", "foot")}
     tile.update(C=c[None, :, None], K=k[None, None, :], k=(k if covers else col)[None, None, :])
     lanes = Lanes(rows=row[None, :, None], columns=col[None, None, :])
-    fits = scratchpad_need(space, tile, lanes) <= space.scratchpad_limit
+    fits = scratchpad_fits(space, tile, lanes)
     if covers:  # class B keeps to the limit by construction
         fits = fits & (accumulator_need(space, tile, lanes) <= space.rules.target.accumulator_rows)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.row_layout import packed_inputs_fit
 from optimizer.space import Ints, LayerSpace
 
 
@@ -21,31 +22,45 @@ class Lanes(NamedTuple):
     columns: Ints
 
 
-def scratchpad_need(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> Ints:
-    """Rows (profile dosa: bytes) of W and I tiles, double-buffered where refetched, plus what is reserved."""
+def scratchpad_fits(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> NDArray[np.bool_]:
+    """Whether W and I tiles, double-buffered where refetched, fit beside what is reserved."""
+    weights, inputs, twice = _scratchpad_tiles(space, tile, lanes)
+    if space.placement.weights_are_resident:
+        weights = np.zeros_like(weights)
+    room = space.scratchpad_limit - space.reserved
+    held = space.placement.input_is_fused and not space.placement.is_paper
+    if held and not space.rules.hw:
+        return np.asarray(weights <= room + 0 * inputs)
+    fits = np.asarray(weights + inputs * (1 + twice) <= room)
+    if not (space.rules.hw and space.packs):
+        return fits
+    # Taps are packed next to all of C only, so that their number depends on S alone.
+    c = space.shape.dims.C
+    packable = np.array([space.packed_taps(c, s) for s in range(1, space.bounds.S + 1)], dtype=np.int64)
+    taps = np.where(tile["C"] == c, packable[tile["S"] - 1], 1)
+    around = packed_inputs_fit(inputs, twice, weights, room, space.scratchpad_limit, taps)
+    return np.asarray(fits & ((taps == 1) | around))
+
+
+def _scratchpad_tiles(
+    space: LayerSpace, tile: dict[str, Ints], lanes: Lanes
+) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Rows (profile dosa: bytes) of all W tiles and of one I tile, and whether that is double-buffered."""
     b, g = space.bounds, space.groups_at_once
     taps = tile["R"] * tile["S"]
-    if space.rules.hw:
-        diagonal = g if space.shape.is_depthwise else 1
-        if space.shape.has_transposed_weights:
-            w = taps * tile["K"] * -(-tile["C"] // lanes.rows)
-        else:
-            w = diagonal * taps * tile["C"] * -(-tile["K"] // lanes.columns)
-        i = tile["foot"] * -(-tile["C"] // lanes.rows)
-        several = (tile["R"] < b.R) | (tile["S"] < b.S) | (tile["C"] < b.C) | (g < b.G)
-        i = i * (1 + (several | splits_pixels(space, tile)))
-        w = w * (1 + (several | (tile["K"] < b.K)))
-    else:
+    if not space.rules.hw:
         e = space.rules.target.element_bytes
-        w = e * g * taps * tile["C"] * tile["K"]
-        i = e * g * tile["foot"] * tile["C"]
-    need = np.zeros(np.broadcast_shapes(w.shape, i.shape), dtype=np.int64) + space.reserved
-    if not space.placement.weights_are_resident:
-        need = need + w
-    held = space.placement.input_is_fused and not space.placement.is_paper
-    if space.rules.hw or not held:
-        need = need + i
-    return need
+        w, i = e * g * taps * tile["C"] * tile["K"], e * g * tile["foot"] * tile["C"]
+        return w, i, np.zeros(1, dtype=bool)
+    diagonal = g if space.shape.is_depthwise else 1
+    if space.shape.has_transposed_weights:
+        w = taps * tile["K"] * -(-tile["C"] // lanes.rows)
+    else:
+        w = diagonal * taps * tile["C"] * -(-tile["K"] // lanes.columns)
+    i = tile["foot"] * -(-tile["C"] // lanes.rows)
+    several = (tile["R"] < b.R) | (tile["S"] < b.S) | (tile["C"] < b.C) | (g < b.G)
+    w = w * (1 + (several | (tile["K"] < b.K)))
+    return w, i, np.asarray(several | splits_pixels(space, tile))
 
 
 def accumulator_need(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> Ints:

@@ -239,7 +239,9 @@ class GroupSolver:
             )
 
     def _may_stay(self, member: _Member) -> bool:
-        """Constant weights that streaming would load more than once."""
+        """Constant weights, stored along K, that streaming would load more than once."""
+        if member.streamed.shape.has_transposed_weights:
+            return False
         return self.graph.tensors[member.layer.weight.tensor].data is not None and member.streamed.runs() > 1
 
     def _space(self, layer: TensorCoreLayer, member: Member, resident: bool) -> LayerSpace:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import Dim, Dims
+from costmodel.row_layout import splits_block
 from costmodel.schedule import Profile
 from costmodel.shape import LayerShape, Region, extents, whole
 from costmodel.target import Target
@@ -142,7 +143,11 @@ class LayerSpace:
         if dim == "G":
             return (self.groups_at_once,)
         if dim in ("K", "C"):
-            return candidates.blocked_extents(size, min(size, self.side), self.rules.tiling)
+            found = candidates.blocked_extents(size, min(size, self.side), self.rules.tiling)
+            if dim == "K" and self.rules.hw and self.placement.weights_are_resident:
+                # The whole tensor lies in blocks of the array's columns: no tile may split one.
+                return tuple(k for k in found if not splits_block(k, size, self.block(size)))
+            return found
         return candidates.extents(size, self.rules.tiling)
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from converter.dims import RELEVANT, Dim, Dims
 from converter.graph import TensorCoreLayer
 from costmodel.mapping import Mapping, ceil_div
+from costmodel.row_layout import splits_block
 from emitters.gemmini.errors import EmitError
 
 PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
@@ -31,11 +32,6 @@ class Axis:
         """Whether some pixel of the box of a tile is read by no tap."""
         touched = {p * self.stride + r * self.dilation for p in range(outputs) for r in range(taps)}
         return len(touched) < max(touched) + 1
-
-
-def without_row_packing(mapping: Mapping) -> Mapping:
-    """The same tiles and orders, one kernel tap per array block."""
-    return replace(mapping, rows=mapping.rows.replace({"S": 1}), tile_l0=mapping.tile_l0.replace({"S": 1}))
 
 
 @dataclass(frozen=True)
@@ -84,11 +80,11 @@ def form_of(layer: TensorCoreLayer, mapping: Mapping, side: int) -> Form:
     """Put a layer into printable form.
 
     Raises:
-        EmitError: an operand that is not contiguous along its channels, or a mapping whose spatial
-            factors or tile boundaries do not match Gemmini rows.
+        EmitError: an operand that is not contiguous along its channels.
     """
     dims, depthwise = layer.dims, layer.op == "depthwise"
-    _check(layer, mapping, side)
+    _assert_legal(layer, mapping, side)
+    _check_views(layer)
     y, skip_y, start_y = _axis(layer, 0)
     x, skip_x, start_x = _axis(layer, 1)
     g, n, h, w, _ = layer.input.strides
@@ -138,34 +134,29 @@ def _widen_stream(mapping: Mapping, dims: Dims) -> Mapping:
     return replace(mapping, tile_l0=tile)
 
 
-def _check(layer: TensorCoreLayer, mapping: Mapping, side: int) -> None:
+def _assert_legal(layer: TensorCoreLayer, mapping: Mapping, side: int) -> None:
+    """What costmodel.legality has made sure of and the printer relies on."""
+    depthwise, name = layer.op == "depthwise", layer.name
+    rows: set[Dim] = set() if depthwise else {"C", "S"}
+    columns: set[Dim] = {"G"} if depthwise else {"K"}
+    assert {d for d, factor in mapping.rows.as_dict().items() if factor > 1} <= rows, f"{name}: rows"
+    assert {d for d, factor in mapping.cols.as_dict().items() if factor > 1} <= columns, f"{name}: columns"
+    assert max(mapping.rows.product, mapping.cols.product) <= side, f"{name}: array"
+    packs = mapping.rows.S > 1
+    assert not packs or (layer.dilation[1] == 1 and mapping.rows.C == layer.dims.C), f"{name}: row packing"
+    assert depthwise or layer.dims.G == 1 or mapping.tile_l2.G == 1, f"{name}: groups"
+    for d in ("G", "K", "C", "R", "S"):
+        block = mapping.rows[d] * mapping.cols[d]
+        assert mapping.tile_l0[d] == block, f"{name}: {d} streams inside an array block"
+        if d in ("G", "K", "C"):
+            assert not splits_block(mapping.tile_l1[d], mapping.tile_l2[d], block), f"{name}: {d} block"
+
+
+def _check_views(layer: TensorCoreLayer) -> None:
     def fail(message: str) -> None:
         raise EmitError(f"layer {layer.name}: {message}")
 
     depthwise = layer.op == "depthwise"
-    rows: set[Dim] = set() if depthwise else {"C", "S"}
-    columns: set[Dim] = {"G"} if depthwise else {"K"}
-    for d, factor in mapping.rows.as_dict().items():
-        if factor > 1 and d not in rows:
-            fail(f"{d} cannot be on the array rows of Gemmini")
-    for d, factor in mapping.cols.as_dict().items():
-        if factor > 1 and d not in columns:
-            fail(f"{d} cannot be on the array columns of Gemmini")
-    if mapping.rows.product > side or mapping.cols.product > side:
-        fail(f"spatial factors exceed the {side} x {side} array")
-    if mapping.rows.S > 1 and (layer.dilation[1] > 1 or mapping.rows.C != layer.dims.C):
-        fail("row packing needs all input channels in one row and no dilation")
-    for d in ("G", "K", "C", "R", "S"):
-        spatial = mapping.rows[d] * mapping.cols[d]
-        if mapping.tile_l0[d] != spatial:
-            fail(f"{d} cannot stream inside one array block (tile_l0 {mapping.tile_l0})")
-    if not depthwise and layer.dims.G > 1 and mapping.tile_l2.G > 1:
-        fail("groups must be an L3 loop (tile_l2.G = 1)")
-    for d in ("C", "K", "G"):
-        block = mapping.rows[d] * mapping.cols[d]
-        for inner, outer in ((mapping.tile_l1, mapping.tile_l2),):
-            if inner[d] % block and inner[d] < outer[d]:
-                fail(f"{d}: the L1 tile {inner[d]} splits a block of {block}")
     for role, view, extent in (
         ("input", layer.input, layer.dims.C),
         ("output", layer.output, layer.dims.K),

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from converter.dims import Dims
 from costmodel.mapping import ceil_div
 from costmodel.target import Target
-from emitters.gemmini.errors import EmitError
 from emitters.gemmini.form import Form
 from emitters.gemmini.nest import Nest
 
@@ -23,10 +22,6 @@ class LocalMemory:
     input: tuple[int, ...]
     weight: tuple[int, ...]
     output: tuple[int, ...]
-
-
-class RowPackingError(EmitError):
-    """Tiles that fit, but not with pixel repeats: they would cross the middle of the scratchpad."""
 
 
 def weight_rows(form: Form, tile: Dims) -> int:
@@ -44,11 +39,6 @@ def plan_local_memory(
 
     `reserved` rows at the top of the scratchpad belong to resident weights of a fusion group;
     `resident` is the first row of this layer's own, if it has them.
-
-    Raises:
-        EmitError: tiles that do not fit.
-        RowPackingError: row-packed input that cannot avoid the middle of the scratchpad, where the
-            pixel repeater of Gemmini stops.
     """
     l2, l1 = form.mapping.tile_l2, form.mapping.tile_l1
     h = (l2.P - 1) * form.y.stride + (l2.R - 1) * form.y.dilation + 1
@@ -60,14 +50,12 @@ def plan_local_memory(
         weights = [weight_rows(form, l2)] * (2 if nest.fetch_position("W", "L2") else 1)
     output = l1.N * l1.P * l1.Q * ceil_div(l1[form.output_channel], form.columns)
     outputs = (0, output) if nest.fetch_position("O", "L1") else (0,)
-    if outputs[-1] + output > target.accumulator_rows:
-        raise EmitError(f"layer {form.layer.name}: output tiles of {output} rows overflow the accumulator")
+    assert outputs[-1] + output <= target.accumulator_rows, f"{form.layer.name}: accumulator"
     top = target.scratchpad_rows - reserved
     if form.repeats > 1:
         places = _avoid_middle(form, inputs, weights, top, target.scratchpad_rows // 2)
     else:
-        if sum(inputs) + sum(weights) > top:
-            raise EmitError(f"layer {form.layer.name}: tiles overflow the scratchpad")
+        assert sum(inputs) + sum(weights) <= top, f"{form.layer.name}: scratchpad"
         places = _stack(inputs, 0) + _stack(weights, top - sum(weights))
     own = places[len(inputs) :] if resident is None else (resident,)
     return LocalMemory(places[: len(inputs)], own, outputs)
@@ -80,10 +68,11 @@ def _stack(sizes: list[int], start: int) -> tuple[int, ...]:
 def _avoid_middle(
     form: Form, inputs: list[int], weights: list[int], top: int, middle: int
 ) -> tuple[int, ...]:
-    """Keep every input tile in one half; the repeater also writes up to repeats - 1 rows before a tile.
+    """The places that packed_inputs_fit promises: every input tile lies in one half.
 
-    Those rows may be the end of another input tile (where the extra pixels land is never read) or
-    unused, and below the middle nothing is written from above.
+    The repeater also writes up to repeats - 1 rows before a tile.  Those may be the end of another
+    input tile (where the extra pixels land is never read) or unused, and below the middle nothing
+    is written from above.
     """
     size, guard = inputs[0], form.repeats - 1
     places: list[tuple[tuple[int, ...], int, int]] = []
@@ -96,6 +85,4 @@ def _avoid_middle(
     for starts, low, high in places:
         if sum(weights) <= high - low:
             return starts + _stack(weights, high - sum(weights))
-    raise RowPackingError(
-        f"layer {form.layer.name}: row-packed tiles {inputs + weights} do not fit around the middle"
-    )
+    raise AssertionError(f"{form.layer.name}: costmodel.row_layout.packed_inputs_fit let {inputs} pass")

@@ -9,14 +9,15 @@ from converter.dims import Dim
 from converter.graph import TensorCoreLayer
 from costmodel.fusion import Member, plan_group
 from costmodel.mapping import Mapping
+from costmodel.row_layout import splits_block
 from costmodel.schedule import FusionGroup, Schedule
 from costmodel.shape import extents
 from emitters.gemmini.arena import align
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
-from emitters.gemmini.form import PIXELS, Form, form_of, without_row_packing
+from emitters.gemmini.form import PIXELS, Form, form_of
 from emitters.gemmini.library_calls import has_library_call
-from emitters.gemmini.local_memory import LocalMemory, RowPackingError, plan_local_memory, weight_rows
+from emitters.gemmini.local_memory import LocalMemory, plan_local_memory, weight_rows
 from emitters.gemmini.memory import Memory, Place, plan_memory
 from emitters.gemmini.names import Names, c_identifier
 from emitters.gemmini.nest import Nest, nest_of
@@ -133,13 +134,7 @@ def _plan_layers(schedule: Schedule, plan: GroupPlan) -> dict[str, LayerPlan]:
     reserved = target.scratchpad_rows - min(residents.values(), default=target.scratchpad_rows)
     plans = {}
     for name, (form, nest, varies) in shaped.items():
-        try:
-            local = plan_local_memory(form, nest, target, residents.get(name), reserved)
-        except RowPackingError:
-            # Tap by tap costs array time, but moves the same bytes and gives the same numbers.
-            mapping = without_row_packing(schedule.mappings[name])
-            form, nest, varies = _shape(form.layer, mapping, plan, target.side)
-            local = plan_local_memory(form, nest, target, residents.get(name), reserved)
+        local = plan_local_memory(form, nest, target, residents.get(name), reserved)
         plans[name] = LayerPlan(form, nest, local, name in residents, varies)
     return plans
 
@@ -166,12 +161,9 @@ def _place_residents(plan: GroupPlan, shaped: MappingABC[str, _Shaped], top: int
         if name not in plan.group.resident_weights:
             continue
         form = shaped[name][0]
-        tile, whole = form.mapping.tile_l2[form.output_channel], form.dims[form.output_channel]
-        if tile % form.columns and tile < whole:
-            raise EmitError(
-                f"layer {name}: resident weights need scratchpad tiles of whole column blocks "
-                f"({form.output_channel} {tile} is no multiple of {form.columns})"
-            )
+        d = "C" if form.transposed else form.output_channel
+        block = form.depth if form.transposed else form.columns
+        assert not splits_block(form.mapping.tile_l2[d], form.dims[d], block), f"{name}: resident {d}"
         top -= weight_rows(form, form.dims)
         places[name] = top
     return places

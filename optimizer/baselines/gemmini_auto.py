@@ -1,10 +1,10 @@
 """The tiles that gemmini.h's automatic functions choose (tiled_matmul_auto, tiled_conv_auto).
 
-Matrix products: start from square blocks in half the accumulator and as deep as half the scratchpad
-allows, then grow columns, rows, depth in turn.  Convolutions: start from the whole layer, shrink the
-largest dimension until half the memories hold it (channels by array widths; output columns last,
-once they fill the array), then grow again, output columns first.  Depthwise layers run one channel
-at a time.  Nothing is fused.  Reduction loops are innermost in both.
+Matrix products: start from square blocks in half the accumulator, each operand as deep as a quarter of
+the scratchpad allows (db_max_tile_k), then grow columns, rows, depth in turn.  Convolutions: start from
+the whole layer, shrink the largest dimension until half the memories hold it (channels by array widths;
+output columns last, once they fill the array), then grow again, output columns first.  Depthwise layers
+run one channel at a time.  Nothing is fused.  Reduction loops are innermost in both.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 
 from converter.dims import Dims
 from converter.graph import TensorCoreLayer
+from costmodel.legality import ScheduleError, check_mapping
 from costmodel.mapping import Mapping, ceil_div
 from costmodel.target import Target
 from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS
@@ -23,12 +24,21 @@ def automatic_mapping(layer: TensorCoreLayer, target: Target, row_packing: bool)
     is_matmul = layer.op in ("gemm", "bmm")
     tile = _matmul_tile(layer.dims, target) if is_matmul else _conv_tile(layer, target)
     side = target.side
-    cols = Dims(K=min(tile.K, side))
     row_s = 1
     packs = row_packing and target.has_row_packing and layer.op != "depthwise" and layer.dilation[1] == 1
     if packs and tile.C == layer.dims.C <= side:
         row_s = min(side // tile.C, tile.S)
-    rows = Dims(C=min(tile.C, side), S=row_s)
+    packed = _mapping(tile, side, row_s)
+    if row_s > 1:
+        try:
+            check_mapping(layer, packed, target, "hw")
+        except ScheduleError:  # the tile would cross the middle of the scratchpad
+            return _mapping(tile, side, 1)
+    return packed
+
+
+def _mapping(tile: Dims, side: int, row_s: int) -> Mapping:
+    rows, cols = Dims(C=min(tile.C, side), S=row_s), Dims(K=min(tile.K, side))
     return Mapping(
         tile_l2=tile,
         tile_l1=tile,
@@ -49,7 +59,7 @@ def _matmul_tile(d: Dims, target: Target) -> Dims:
     most = [ceil_div(x, side) for x in (d.P, d.K, d.C)]
     square = max(1, math.isqrt(acc // side))
     i, j = min(most[0], square), min(most[1], square)
-    k = min(most[2], max(1, spad // side // square))
+    k = min(most[2], max(1, spad // 2 // side // square))
 
     def fits(i: int, j: int, k: int) -> bool:
         return (i * k + k * j) * side <= spad and i * j * side <= acc
