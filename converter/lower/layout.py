@@ -28,7 +28,8 @@ def lower_transpose(lowering: Lowering, step: Step) -> None:
 def finish_outputs(lowering: Lowering) -> tuple[str, ...]:
     """Names of the graph outputs: each a whole tensor that stores exactly one ONNX output.
 
-    An output that is a view, has another scale than its tensor, or is a graph input is copied.
+    An output that is a view, shuffles an axis, has another scale than its tensor, or is a graph input
+    is copied.
     """
     names: list[str] = []
     for value in lowering.program.outputs:
@@ -36,7 +37,13 @@ def finish_outputs(lowering: Lowering) -> tuple[str, ...]:
         tensor = lowering.graph.tensors[stored.tensor]
         whole = lowering.is_whole(stored) and tensor.scale == stored.scale
         row_major = _is_row_major(stored)
-        if not whole or stored.tensor in (*lowering.graph.inputs, *names) or tensor.data is not None:
+        shuffled = not row_major and stored.storage_order() is None
+        if (
+            not whole
+            or shuffled
+            or stored.tensor in (*lowering.graph.inputs, *names)
+            or tensor.data is not None
+        ):
             stored = lowering.copy(stored, name="out")
             row_major = True
         lowering.rename(stored, value, row_major)
