@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.converter.test_operators import check
+from tests.converter.oracle import check
 
 
 def test_a_channel_shuffle_just_before_the_output(tmp_path: Path) -> None:
