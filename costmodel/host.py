@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from converter.graph import Graph, HostLayer
 from costmodel.fusion import Member
 from costmodel.nest import product
 from costmodel.shape import extents
 from costmodel.target import Target
-from costmodel.traffic import Memory, Move
+from costmodel.traffic import Move, Number
 
 
 def host_moves(
@@ -30,15 +32,31 @@ def host_moves(
     size = graph.tensors[output].size
     computed = product([sum(extents(axis)) for axis in member.computed])
     elements = computed * (size // product(member.size))
+    fused = [int(name in member.fused_inputs) for name in layer.inputs]
+    inside, outside = int(member.writes_inside), int(member.writes_outside)
+    named = add_moves(elements, size, fused, inside, outside, target)
+    read = [name for name in layer.inputs for _ in ("dram", "tile-buffer")]
+    names = [*read, *[output] * (len(named) - len(read))]
+    return tuple((name, move) for name, move in zip(names, named, strict=True) if move.bytes)
+
+
+def add_moves(
+    computed: Number, stored: Number, fused: Sequence[Number], copied: Number, written: Number, target: Target
+) -> list[Move]:
+    """All accesses of an add (some may be zero): per operand from DRAM and tile buffer, then the output.
+
+    Of `stored` elements it computes `computed` (overlapping regions several times); `fused` is the
+    strength of every operand's fusion, `copied` and `written` say where the output goes.
+    """
     e, word = target.element_bytes, target.accumulator_bytes_per_word
     moves = []
-    for name in layer.inputs:
-        source: Memory = "tile-buffer" if name in member.fused_inputs else "dram"
-        moves.append((name, Move("L3", "I", "read", elements * e, source)))
-    if member.writes_inside:
-        moves.append((output, Move("L3", "O", "write", elements * e, "tile-buffer")))
-    if member.writes_outside:
-        moves.append((output, Move("L3", "O", "write", size * e, "dram")))
-    moves.append((output, Move("L1", "psum", "write", 2 * elements * word, "accumulator")))
-    moves.append((output, Move("L1", "O", "read", elements * word, "accumulator")))
-    return tuple(moves)
+    for sigma in fused:
+        moves.append(Move("L3", "I", "read", computed * (1 - sigma) * e, "dram"))
+        moves.append(Move("L3", "I", "read", computed * sigma * e, "tile-buffer"))
+    return [
+        *moves,
+        Move("L3", "O", "write", computed * copied * e, "tile-buffer"),
+        Move("L3", "O", "write", stored * written * e, "dram"),
+        Move("L1", "psum", "write", 2 * computed * word, "accumulator"),
+        Move("L1", "O", "read", computed * word, "accumulator"),
+    ]

@@ -22,11 +22,17 @@ Penalties are squares of log ratios, so they have one scale for all layers.
 Trip counts have exact values of ceil division and the gradient of plain division; so at integer
 extents with one-hot orders and sigma = 0 the values equal costmodel.evaluate's to float precision
 (latency up to its rounding to whole cycles).  So they do with sigma = 1 on aligned pairs, except that
-in profile hw the producer's own input boxes are clipped as if it were not tiled by its consumer
-(under 3 %), and that longer chains take every member's recomputation from its direct reader.
-Weights that fit whole are taken to be resident in their group.  `sliding_window` (profile dosa, as
-in costmodel.nest.layer_traffic) ignores Timeloop's jump-back correction, which needs two split loops
-of one image axis.
+bias fetches of a fused producer grow with its region, not tile by tile, and that longer chains take
+every member's recomputation from its direct reader.  Weights that fit whole are taken to be resident
+in their group.
+
+A residual add is a node, too (`Node.is_add`): it has no mapping of its own, only a tile along N, P, Q;
+both its operands are fusable edges, and what it needs of them is what its own readers need of it.
+Equal to the exact model in a residual block; that an add cannot lead a group (costmodel.fusion) is
+left to the caller.
+
+`sliding_window` (profile dosa, as in costmodel.nest.layer_traffic) ignores Timeloop's jump-back
+correction, which needs two split loops of one image axis.
 """
 
 from __future__ import annotations
@@ -38,9 +44,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from converter.dims import DIMS, RELEVANT
+from converter.dims import DIMS, RELEVANT, Dims
 from costmodel.fetch_gradient import LoopOrders
 from costmodel.mapping import STREAM_ORDER, Order
+from costmodel.relaxed_groups import Companions, LiveTensors
 from costmodel.rtl_relaxed import RtlConstants
 from costmodel.schedule import FusionModel, Halo, LatencyModel, Profile
 from costmodel.shape import LayerShape
@@ -72,16 +79,27 @@ ORDERS: tuple[NestOrder, ...] = (WS, IS, OS)
 class Node:
     """One layer of the relaxed network, standing for `repeat` identical ones.
 
-    `output_needed` says that somebody who cannot be fused reads the output.
+    `output_needed` says that somebody who cannot be fused reads the output.  `is_add`: a residual add
+    of the shape `add_shape` gives; of its tiles only the extents of N, P and Q at L2 matter.
     """
 
     shape: LayerShape
     repeat: float = 1.0
     output_needed: bool = False
+    is_add: bool = False
+
+
+def add_shape(batch: int, channels: int, height: int, width: int) -> LayerShape:
+    """Shape of a residual add: every output needs the same element of both operands."""
+    dims = Dims(N=batch, K=channels, P=height, Q=width)
+    return LayerShape(dims, Window(1, 1, 1, 0, height), Window(1, 1, 1, 0, width), False, False)
 
 
 class Edge(NamedTuple):
-    """A fusable edge: indices of nodes; the consumer reads the producer's output as its I."""
+    """A fusable edge: indices of nodes; the consumer reads the producer's output as its I.
+
+    An add has up to two of them, one per operand; any other node one.
+    """
 
     producer: int
     consumer: int
@@ -153,43 +171,61 @@ class RelaxedModel:
         self.any_transposed = any(shape.has_transposed_weights for shape in shapes)
         self.any_depthwise = any(shape.is_depthwise for shape in shapes)
         self.any_bias = any(shape.has_bias for shape in shapes)
+        self.adds = column([node.is_add for node in nodes])
+        self.any_add = any(node.is_add for node in nodes)
         self.axes = [
             _Axis([s.height for s in shapes], [s.dims.P for s in shapes], P, R, self.hw, dtype),
             _Axis([s.width for s in shapes], [s.dims.Q for s in shapes], Q, S, self.hw, dtype),
         ]
         self._set_edges(edges, nodes)
         if self.hw:
-            windows = ([s.height for s in shapes], [s.width for s in shapes])
-            self.chained = [
-                _Table(
-                    [_chained(w[e.producer], w[e.consumer], int(axis.bound[e.consumer])) for e in edges],
-                    dtype,
-                )
-                for axis, w in zip(self.axes, windows, strict=True)
-            ]
+            self._set_chains(edges, nodes)
         self._set_orders(orders)
         self.latency = latency
         self.rtl = RtlConstants(shapes, self.loops[:, 16:] % 8, target.element_bytes, dtype)
 
     def _set_edges(self, edges: Sequence[Edge], nodes: Sequence[Node]) -> None:
         count = len(edges)
-        inner = [count] * self.n_layers
+        inner: list[list[int]] = [[] for _ in nodes]
         outer: list[list[int]] = [[] for _ in nodes]
         for index, edge in enumerate(edges):
-            if inner[edge.consumer] != count:
-                raise ValueError(f"node {edge.consumer} has two fusable inputs")
-            inner[edge.consumer] = index
+            inner[edge.consumer].append(index)
+            if len(inner[edge.consumer]) > 1 + nodes[edge.consumer].is_add:
+                raise ValueError(f"node {edge.consumer} has {len(inner[edge.consumer])} fusable inputs")
             outer[edge.producer].append(index)
         width = max((len(o) for o in outer), default=0) or 1
         readers = [[edges[e].consumer for e in o] + [0] * (width - len(o)) for o in outer]
         self.edges = tuple(edges)
-        self.in_edge = torch.tensor(inner)
+        operands = 1 + self.any_add
+        self.in_edges = torch.tensor([i + [count] * (operands - len(i)) for i in inner])
+        self.companions = Companions(edges, [not node.is_add for node in nodes])
+        self.live = LiveTensors(edges)
         self.out_edges = torch.tensor([o + [count] * (width - len(o)) for o in outer])
         self.readers = torch.tensor(readers)
         self.source = torch.tensor([edge.producer for edge in edges], dtype=torch.long)
         self.sink = torch.tensor([edge.consumer for edge in edges], dtype=torch.long)
         #: Nobody at all reads the output inside: then it goes to DRAM whatever sigma is.
         self.unread = torch.tensor([not o for o in outer], dtype=self.dtype)
+
+    def _set_chains(self, edges: Sequence[Edge], nodes: Sequence[Node]) -> None:
+        """Input rows of every producer for its reader's tiles, or for those beyond an add between them."""
+        passing = [
+            (first, onward)
+            for first, edge in enumerate(edges)
+            for onward, other in enumerate(edges)
+            if nodes[edge.consumer].is_add and other.producer == edge.consumer
+        ]
+        self.first, self.onward = torch.tensor(passing, dtype=torch.long).reshape(-1, 2).unbind(-1)
+
+        def tables(pairs: Sequence[tuple[int, int]]) -> list[_Table]:
+            windows = ([n.shape.height for n in nodes], [n.shape.width for n in nodes])
+            return [
+                _Table([_chained(w[p], w[c], int(axis.bound[c])) for p, c in pairs], self.dtype)
+                for axis, w in zip(self.axes, windows, strict=True)
+            ]
+
+        self.chained = tables(edges)
+        self.through = tables([(edges[f].producer, edges[o].consumer) for f, o in passing])
 
     def _set_orders(self, orders: Sequence[NestOrder]) -> None:
         """Append, for every order, the one a fused layer follows: group loops N P Q outermost."""

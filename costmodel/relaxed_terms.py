@@ -12,6 +12,7 @@ from torch import Tensor
 
 from costmodel.energy import picojoules_per_byte
 from costmodel.fetch_gradient import fetches
+from costmodel.host import add_moves
 from costmodel.latency import bandwidths
 from costmodel.relaxed import (
     RelaxedCost,
@@ -25,6 +26,8 @@ from costmodel.straight_through import ceil, exact
 from costmodel.traffic import Fusion, Memory, Quantities, count_moves, path_of
 
 G, N, K, C, P, Q, R, S = range(8)
+ADD_CHAIN = 2
+"""Adds in a row (a sum of three) over which a needed region is handed back."""
 
 
 class Terms:
@@ -69,28 +72,44 @@ class Terms:
         self.fused = bool(m.edges) and p.sigma is not None
         if p.sigma is None or not self.fused:
             self.into, self.member, self.copied, self.written = zero, zero, zero, zero + 1
+            self.operands = zero.unsqueeze(-1).expand(-1, -1, 2)
             return
         sigma = torch.cat([p.sigma, p.sigma.new_zeros(batch, 1)], dim=1)
-        self.into = sigma[:, m.in_edge]
+        self.operands = sigma[:, m.in_edges]
+        self.into = self.operands.sum(dim=-1)
         out = sigma[:, m.out_edges]
         self.out = out
         unfused = torch.prod(1 - out, dim=-1)
         self.copied = 1 - unfused
         every = torch.prod(torch.where(m.out_edges == len(m.edges), torch.ones_like(out), out), dim=-1)
         self.written = 1 - (1 - m.needed) * (1 - m.unread) * every
-        self.member = 1 - (1 - self.into) * unfused
+        self.member = 1 - torch.prod(1 - self.operands, dim=-1) * unfused
         if m.paper:
             return
         rho, tiles = [], []
         for axis, own in zip(m.axes, (self.tiles_p, self.tiles_q), strict=True):
             n = self.count3[axis.outputs]
             rows = axis.hull(self.l2[axis.outputs], n)
-            ratio = torch.maximum(rows / axis.size, torch.ones_like(rows))[:, m.readers] - 1
-            rho.append(1 + (out * ratio).amax(dim=-1) * (m.halo == "recompute"))
-            theirs = (out * (n[:, m.readers] - own.unsqueeze(-1))).sum(dim=-1)
-            tiles.append(own + theirs / out.sum(dim=-1).clamp(min=1))
+            ratio = torch.maximum(rows / axis.size, torch.ones_like(rows))[:, m.readers]
+            grown, count = self._handed_back(ratio, n[:, m.readers], own)
+            for _ in range(ADD_CHAIN if m.any_add else 0):
+                # An add needs of its operands what its own readers need of it.
+                add = m.adds[m.readers] > 0
+                ratio = torch.where(add, grown[:, m.readers], ratio)
+                grown, count = self._handed_back(
+                    ratio, torch.where(add, count[:, m.readers], n[:, m.readers]), own
+                )
+            rho.append(grown)
+            tiles.append(count)
         self.rho_p, self.rho_q = rho
         self.tiles_p, self.tiles_q = tiles
+
+    def _handed_back(self, ratio: Tensor, n: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        """Growth of a producer's region and its tile count, of its readers' [B, L, readers]."""
+        out = self.out
+        grown = 1 + (out * (ratio - 1)).amax(dim=-1) * (self.model.halo == "recompute")
+        theirs = (out * (n - own.unsqueeze(-1))).sum(dim=-1)
+        return grown, own + theirs / out.sum(dim=-1).clamp(min=1)
 
     # -- how often tiles are fetched -------------------------------------------------------------
     def _fetches(self) -> None:
@@ -159,12 +178,18 @@ class Terms:
         memory: dict[Memory, Tensor] = {}
         for move in count_moves(q, fusion, m.target, profile, paper=m.paper):
             memory[move.memory] = memory[move.memory] + move.bytes if move.memory in memory else move.bytes
+        if m.any_add:
+            q = q._replace(macs=q.macs * (1 - m.adds), compute_cycles=q.compute_cycles * (1 - m.adds))
+            memory = self._with_adds(memory, q)
         energy = q.macs * m.target.energy.mac
         price = picojoules_per_byte(m.target)
         for name, moved in memory.items():
             energy = energy + moved * price[name]
         if m.latency == "rtl":
             latency = rtl_cycles(self, q, fusion)
+            if m.any_add:
+                stream = self._latency(q.compute_cycles, memory, softness)
+                latency = torch.where(m.adds > 0, stream, latency)
         else:
             latency = self._latency(q.compute_cycles, memory, softness)
         return RelaxedCost(
@@ -175,6 +200,17 @@ class Terms:
             self._penalties(),
             memory,
         )
+
+    def _with_adds(self, memory: dict[Memory, Tensor], q: Quantities) -> dict[Memory, Tensor]:
+        """Bytes with those of adds in their places; profile dosa has them for free."""
+        m = self.model
+        mixed = {name: moved * (1 - m.adds) for name, moved in memory.items()}
+        if m.hw:
+            fused = self.operands.unbind(-1)
+            for move in add_moves(q.outputs, q.stored, fused, self.copied, self.written, m.target):
+                before = mixed.get(move.memory, torch.zeros_like(self.copied))
+                mixed[move.memory] = before + move.bytes * m.adds
+        return mixed
 
     def _quantities(self) -> Quantities:
         """costmodel.nest.Nest.quantities with real numbers."""
@@ -205,9 +241,12 @@ class Terms:
         )
 
     def _latency(self, cycles: Tensor, memory: Mapping[Memory, Tensor], softness: float | None) -> Tensor:
+        m = self.model
         columns = self.point.cols.prod(dim=-1)
+        if m.any_add:
+            columns = torch.where(m.adds > 0, float(m.target.side), columns)
         needed = [cycles]
-        for name, bandwidth in bandwidths(self.model.target, 1).items():
+        for name, bandwidth in bandwidths(m.target, 1).items():
             if name in memory:
                 per_cycle = bandwidth * columns if name == "accumulator" else bandwidth
                 needed.append(memory[name] / per_cycle)
@@ -229,17 +268,28 @@ class Terms:
                 clipped = axis.clipping(self.l2[axis.outputs], self.l2[axis.taps], own)
                 if self.fused and not m.paper:
                     with torch.no_grad():
-                        chained = m.chained[index](self.l2[axis.outputs][:, m.sink])
-                        chained = torch.cat([chained, torch.zeros_like(chained[:, :1])], dim=1)[
-                            :, m.out_edges
-                        ]
-                        share = self.out / self.out.sum(dim=-1, keepdim=True).clamp(min=1e-9)
+                        needed = self._reader_rows(index)
+                        needed = torch.cat([needed, torch.zeros_like(needed[:, :1])], dim=1)[:, m.out_edges]
+                        share = self.out / self.out.amax(dim=-1, keepdim=True).clamp(min=1e-9)
                         whole = axis.rows(bound * rho, tiles, torch.ones_like(taps))
-                        theirs = (share * chained).sum(dim=-1) - whole
+                        theirs = (share * needed).amax(dim=-1) - whole
                     clipped = clipped + self.copied * (theirs - clipped)
                 rows = rows + clipped
             result.append(rows)
         return result[0], result[1]
+
+    def _reader_rows(self, index: int) -> Tensor:
+        """Input rows that each edge's producer fetches along an image axis for its reader, [B, E]."""
+        m, sigma = self.model, self.point.sigma
+        assert sigma is not None
+        tile = self.l2[m.axes[index].outputs]
+        rows = m.chained[index](tile[:, m.sink])
+        if not len(m.first):
+            return rows
+        strength = sigma[:, m.onward]
+        beyond = m.through[index](tile[:, m.sink[m.onward]])
+        beyond = strength * beyond + (1 - strength) * rows[:, m.first]
+        return rows.scatter_reduce(1, m.first.expand_as(beyond), beyond, "amax", include_self=False)
 
     def pieces(self, d: int) -> tuple[Tensor, Tensor]:
         """Extents of the accumulator tiles of one dimension with how often each occurs, [B, L, 4]."""
@@ -289,20 +339,24 @@ class Terms:
         penalties = {"mapping": mapping.sum(dim=(-1, -2)), "array": array.sum(dim=-1)}
         weights, inputs, outputs, spad, acc = self._occupancy()
         carried = self._carried(weights, inputs)
-        penalties["memory"] = (_over((weights + inputs + carried) / spad) + _over(outputs / acc)).sum(dim=-1)
+        memory = _over((weights + inputs + carried) / spad) + _over(outputs / acc)
+        # An add streams through the accumulator piece by piece.
+        penalties["memory"] = (memory * (1 - m.adds)).sum(dim=-1)
         zero = torch.zeros_like(penalties["memory"])
         penalties.update(buffer=zero, grid=zero, final=zero, reuse=zero)
         if self.fused:
             sigma = p.sigma
             assert sigma is not None
             final = torch.log(self.fetch_o).square()[:, m.source]
-            reuse = torch.log(self.fetch_i).square()[:, m.sink]
+            reuse = (torch.log(self.fetch_i).square() * (1 - m.adds))[:, m.sink]
             penalties["final"] = (sigma * final).sum(dim=-1)
             penalties["reuse"] = (sigma * reuse).sum(dim=-1)
             penalties["grid"] = (sigma * self._misalignment()).sum(dim=-1)
             if not m.paper and path_of(m.target, "hw" if m.hw else "dosa") == "tile-buffer":
-                held = self._intermediates() * m.target.element_bytes
-                penalties["buffer"] = _over((sigma * held).sum(dim=-1) / m.target.tile_buffer_bytes + 1e-9)
+                space = sigma * self._intermediates() * m.target.element_bytes
+                # One place per tensor, however many members read it.
+                space = torch.cat([space, torch.zeros_like(space[:, :1])], dim=1)[:, m.out_edges].amax(dim=-1)
+                penalties["buffer"] = _over(space.sum(dim=-1) / m.target.tile_buffer_bytes + 1e-9)
         return penalties
 
     def _boxes(self) -> Sequence[Tensor]:
@@ -357,18 +411,11 @@ class Terms:
         once = self.once3
         whole = once[G] * once[K] * once[C] * once[R] * once[S]
         held = weights + inputs if m.paper else weights * whole
-        up = down = torch.zeros_like(held)
-        for _ in range(3):
-            up, down = (
-                torch.zeros_like(held).index_add(1, m.sink, sigma * (up + held)[:, m.source]),
-                torch.zeros_like(held).index_add(1, m.source, sigma * (down + held)[:, m.sink]),
-            )
-        carried = up + down
+        carried = m.companions.carried(sigma, held)
         if not m.paper and path_of(m.target, "hw" if m.hw else "dosa") == "spad":
             unit = 1 / m.target.side if m.hw else m.target.element_bytes
-            tiles = sigma * self._intermediates() * unit
-            carried = carried.index_add(1, m.sink, tiles - sigma * inputs[:, m.sink])
-            carried = carried.index_add(1, m.source, tiles)
+            # A fused operand is read where it is: its own tile takes no further space.
+            carried = carried + m.live(sigma * self._intermediates() * unit, self.member) - self.into * inputs
         return carried
 
     def _intermediates(self) -> Tensor:
