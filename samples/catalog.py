@@ -26,6 +26,9 @@ class Sample:
     input_names: tuple[str, ...] = ("input",)
     classifier: bool = False
     """Whether the last linear layer is to be fitted to the seeded image classes."""
+    norm_bias: float = 1.0
+    """Of batch norms.  Random deep ReLU networks amplify small differences, quantisation noise too, like
+    chaos; with mostly positive inputs to each ReLU they do not.  Residual shortcuts need less of it."""
 
     def build(self, options: Options) -> nn.Module:
         """The module; options that are not given take their defaults."""
@@ -36,8 +39,11 @@ class Sample:
         return self.make_inputs({**self.defaults, **options}, batch, generator)
 
 
-def _classifier(name: str, description: str, network: Callable[[], nn.Module], size: int = 224) -> Sample:
-    return Sample(name, description, lambda _: network(), images, {"image_size": size}, classifier=True)
+def _classifier(
+    name: str, description: str, network: Callable[[], nn.Module], norm_bias: float = 1.0
+) -> Sample:
+    size = {"image_size": 224}
+    return Sample(name, description, lambda _: network(), images, size, classifier=True, norm_bias=norm_bias)
 
 
 def _images_to(name: str, description: str, network: Callable[[], nn.Module], size: int) -> Sample:
@@ -62,9 +68,9 @@ def _blocks(name: str, description: str, network: Callable[[int], nn.Module], wi
 SAMPLES: Mapping[str, Sample] = {
     sample.name: sample
     for sample in (
-        _classifier("resnet18", "ResNet-18, 11.7 M weights, 1.81 GMAC", resnet.resnet18),
-        _classifier("resnet50", "ResNet-50, 25.6 M weights", resnet.resnet50),
-        _classifier("resnet152", "ResNet-152, 60.2 M weights", resnet.resnet152),
+        _classifier("resnet18", "ResNet-18, 11.7 M weights, 1.81 GMAC", resnet.resnet18, norm_bias=0.5),
+        _classifier("resnet50", "ResNet-50, 25.6 M weights", resnet.resnet50, norm_bias=0.5),
+        _classifier("resnet152", "ResNet-152, 60.2 M weights", resnet.resnet152, norm_bias=0.5),
         _classifier("vgg16", "VGG-16, 138 M weights, 15.5 GMAC", vgg.vgg16),
         _classifier("vgg19", "VGG-19, 144 M weights, 19.6 GMAC", vgg.vgg19),
         _classifier("mobilenetv1", "MobileNet v1, 4.2 M weights", mobile.mobilenetv1),

@@ -19,9 +19,6 @@ Exporter = Literal["dynamo", "torchscript"]
 CALIBRATION_COUNT = 8
 TEST_COUNT = 16
 _WARM_UP_BATCH = 8
-#: Random deep ReLU networks amplify small differences like chaos; with their normalised inputs
-#: mostly positive they do not, as trained networks do not.
-_NORM_BIAS = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ def export(
     """
     torch.manual_seed(seed)
     module = sample.build(options)
-    _settle_batch_norms(module, sample.inputs(options, _WARM_UP_BATCH, _generator(seed, 1)))
+    _settle_batch_norms(module, sample.inputs(options, _WARM_UP_BATCH, _generator(seed, 1)), sample.norm_bias)
     module.eval()
     if sample.classifier:
         size = {**sample.defaults, **options}["image_size"]
@@ -99,7 +96,7 @@ def _bytes(module: nn.Module) -> int:
 
 
 @torch.no_grad()
-def _settle_batch_norms(module: nn.Module, batch: tuple[Tensor, ...]) -> None:
+def _settle_batch_norms(module: nn.Module, batch: tuple[Tensor, ...], bias: float) -> None:
     """One training pass with cumulative averaging sets running mean and variance."""
     norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     if not norms:
@@ -107,6 +104,6 @@ def _settle_batch_norms(module: nn.Module, batch: tuple[Tensor, ...]) -> None:
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None
-        nn.init.constant_(norm.bias, _NORM_BIAS)
+        nn.init.constant_(norm.bias, bias)
     module.train()
     module(*batch)
