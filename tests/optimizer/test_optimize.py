@@ -186,3 +186,25 @@ def test_missing_extra_is_named(method, module, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"fadiff\[baselines\]"):
         optimize(separable(blocks=1), SMALL, method=method)
+
+
+@pytest.mark.parametrize("pixels, inputs, outputs", [(64, 768, 3072), (197, 3072, 768)])
+def test_automatic_products_fit_the_halves_of_the_memories(pixels, inputs, outputs):
+    product = replace(conv("a", "x", "y", outputs, inputs, pixels, 1, 1), op="gemm")
+    graph = graph_of([product], ("x",), ("y",))
+    target = load_target("gemmini-default")
+    tile = optimize(graph, target, method="gemmini-auto").schedule.mappings["a"].tile_l2
+    i, j, k = (-(-extent // target.side) for extent in (tile.P, tile.K, tile.C))
+    assert (i + j) * k * target.side <= target.scratchpad_rows // 2
+    assert i * j * target.side <= target.accumulator_rows // 2
+
+
+@pytest.mark.parametrize("path, flag", [("spad", "use_tl_ext_mem"), ("acc", "ex_read_from_acc")])
+def test_fusion_paths_that_are_priced_only_are_refused_before_the_search(path, flag):
+    target = load_target("gemmini-large").model_copy(update={flag: True, "fusion_path": path})
+    said = []
+    with pytest.raises(ScheduleError, match=f"not through {path}: set fusion_path: tile-buffer"):
+        optimize(separable(blocks=1), target, progress=said.append)
+    assert not said
+    unfused = optimize(separable(blocks=1), target, fusion=False).schedule
+    assert all(len(group.layers) == 1 for group in unfused.groups)
