@@ -24,7 +24,7 @@ from converter.program import Node, Program
 
 StepKind = Literal["node", "lookup", "norm"]
 
-_INTERIOR_MASK = -1e4  # an additive attention mask blanks positions with values below this
+_BLANK = -1e4  # an attention mask blanks positions with values from here down
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Step:
     """Constant added by a fused Add, besides any bias of the head itself."""
     activation: Activation = "none"
     mask: str = ""
-    """Constant additive mask fused into a Softmax."""
+    """Constant mask fused into a Softmax: added to the scores, or the condition of a Where."""
     source: str = ""
     """The value that feeds the head; for a lookup the one value it is a function of."""
     norm: Norm | None = None
@@ -123,18 +123,11 @@ class _Planner:
                 bias = next(v for v in adder.inputs if v in self.program.constants)
                 nodes.append(adder)
                 value = adder.outputs[0]
-        if node.op == "Add":
-            softmax = self._next(value, "Softmax")
-            constant = next((v for v in node.inputs if v in self.program.constants), "")
-            if softmax is not None and constant and _is_mask(self.program.constants[constant]):
-                return Step(
-                    "node",
-                    softmax,
-                    (node, softmax),
-                    softmax.outputs[0],
-                    mask=constant,
-                    source=next(self.program.activations(node)),
-                )
+        softmax = self._next(value, "Softmax")
+        mask = self._mask(node, softmax) if softmax is not None else ""
+        if softmax is not None and mask:
+            scores = next(self.program.activations(node))
+            return Step("node", softmax, (node, softmax), softmax.outputs[0], mask=mask, source=scores)
         if node.op in WEIGHTED or self._is_residual_add(node):
             relu = self._next(value, "Relu") or self._next(value, "Clip")
             if relu is not None and self._is_rectifier(relu):
@@ -143,6 +136,26 @@ class _Planner:
                 value = relu.outputs[0]
         source = next(self.program.activations(node), "")
         return Step("node", node, tuple(nodes), value, bias, activation, source=source)
+
+    def _mask(self, node: Node, softmax: Node) -> str:
+        """The constant with which Add or Where blanks the scores of `softmax`, along its rows."""
+        shapes, constants = self.program.shapes, self.program.constants
+        sources = list(self.program.activations(node))
+        shape = shapes[node.outputs[0]]
+        axis = int(softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1))
+        if len(sources) != 1 or shapes[sources[0]] != shape or axis % len(shape) != len(shape) - 1:
+            return ""
+        if node.op == "Add":
+            (added,) = (value for value in node.inputs if value != sources[0])
+            array = constants[added]
+            blanks = np.all((array == 0) | (array <= _BLANK)) and np.any(array != 0)
+            return added if blanks else ""
+        if node.op != "Where" or node.inputs[0] not in constants:
+            return ""
+        (fill,) = (constants[value] for value in node.inputs[1:] if value in constants)
+        # a row that is blank throughout is uniform in ONNX, zero on the core
+        blank_rows = np.all(_blanked_by_where(self.program, node), axis=-1)
+        return node.inputs[0] if np.all(fill <= _BLANK) and not np.any(blank_rows) else ""
 
     def _next(self, value: str, op: str) -> Node | None:
         node = self.program.sole_consumer(value)
@@ -195,5 +208,14 @@ def _has_bias(node: Node) -> bool:
     return node.op != "MatMul" and bool(node.input(2))
 
 
-def _is_mask(array: np.ndarray) -> bool:
-    return bool(np.all((array == 0) | (array <= _INTERIOR_MASK)) and np.any(array != 0))
+def blanked(program: Program, step: Step) -> np.ndarray:
+    """Where the mask of a softmax step blanks its scores: booleans that broadcast to them."""
+    adder = step.nodes[0]
+    if adder.op == "Where":
+        return _blanked_by_where(program, adder)
+    return np.asarray(program.constants[step.mask] != 0)
+
+
+def _blanked_by_where(program: Program, node: Node) -> np.ndarray:
+    condition = np.asarray(program.constants[node.inputs[0]], dtype=bool)
+    return np.atleast_1d(condition if node.inputs[1] in program.constants else ~condition)

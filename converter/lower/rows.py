@@ -11,7 +11,7 @@ import numpy as np
 from converter.lower.constraints import reduction_axes
 from converter.lower.context import Lowering
 from converter.norms import Norm
-from converter.plan import Step
+from converter.plan import Step, blanked
 from converter.strided import Strided, dense, merged
 
 _EXPONENTIAL_ONE = 32767
@@ -53,13 +53,15 @@ def lower_softmax(lowering: Lowering, step: Step) -> None:
     axis = int(node.attributes.get("axis", -1 if node.version >= 13 else 1)) % rank
     axes = (axis,) if node.version >= 13 else tuple(range(axis, rank))
     rows = rows_of(lowering, value, axes)
+    if step.mask and (rows.inner > 1 or rows.value.storage_order() is None):
+        rows = rows_of(lowering, lowering.copy(value, None, "rows"), axes)
     out = lowering.output_like(step, rows.value)
     steps = np.arange(256, dtype=np.float64) * (value.scale or 1.0)
     table = np.rint(_EXPONENTIAL_ONE * np.exp(-steps)).astype(np.int32)
     inputs = [rows.value.tensor, lowering.graph.tensor(f"{step.name}.exp", (256,), "int32", None, table)]
     attributes = {**rows.attributes, "scale": float(np.float32(1.0) / np.float32(out.scale or 1.0))}
     if step.mask:
-        mask = _mask(lowering, step, value)
+        mask = _mask(lowering, step, rows.value)
         inputs.append(lowering.graph.tensor(f"{step.name}.mask", mask.shape, "int8", None, mask))
         attributes["mask_rows"] = len(mask)
     lowering.graph.host(step.name, "softmax", tuple(inputs), (out.tensor,), attributes, step.onnx_nodes)
@@ -68,9 +70,16 @@ def lower_softmax(lowering: Lowering, step: Step) -> None:
 def _mask(lowering: Lowering, step: Step, value: Strided) -> np.ndarray:
     """Blanked positions [rows, length]: row r of the softmax uses mask row r modulo rows.
 
-    Only for values stored row-major with the softmax along the last axis (others were copied so).
+    The softmax is along the last axis, stored innermost; a mask that other axes share is kept once
+    if these are stored in order, else written out for every row.
     """
-    blank = (lowering.program.constants[step.mask] != 0).astype(np.int8)
+    blank = blanked(lowering.program, step).astype(np.int8)
+    order = value.storage_order()
+    assert order is not None
+    moving = [axis for axis in order if value.shape[axis] > 1]
+    if moving != sorted(moving):
+        stored = np.broadcast_to(blank, value.shape).transpose(order)
+        return np.ascontiguousarray(stored.reshape(-1, value.shape[-1]))
     blank = blank.reshape((1,) * (len(value.axes) - blank.ndim) + blank.shape)
     while blank.ndim > 2 and blank.shape[0] == 1:
         blank = blank[0]

@@ -164,6 +164,50 @@ def test_a_causal_mask_joins_the_softmax(tmp_path: Path) -> None:
     assert checked.lsb_to_quantized <= 1.01
 
 
+@pytest.mark.parametrize("fill", [-1e9, -np.inf])
+@pytest.mark.parametrize("keep_where_true", [True, False])
+def test_scores_that_a_where_blanks_join_the_softmax(
+    tmp_path: Path, fill: float, keep_where_true: bool
+) -> None:
+    seen = np.tril(np.ones((6, 6), bool))
+    condition, branches = (seen, ["x", "f"]) if keep_where_true else (~seen, ["f", "x"])
+    nodes = [helper.make_node("Where", ["c", *branches], ["s"]), helper.make_node("Softmax", ["s"], ["y"])]
+    constants = {"c": condition, "f": np.array(fill, np.float32)}
+    checked = check(model_of(nodes, {"x": (2, 3, 6, 6)}, {"y": None}, constants), tmp_path)
+    assert [layer.op for layer in checked.conversion.graph.layers] == ["softmax"]
+    assert checked.lsb_to_quantized <= 1.01
+    assert checked.sqnr_db > 30
+
+
+def test_a_row_that_is_blank_throughout_stays_a_where(tmp_path: Path) -> None:
+    condition = np.ones((6, 6), bool)
+    condition[2] = False
+    nodes = [helper.make_node("Where", ["c", "x", "f"], ["s"]), helper.make_node("Softmax", ["s"], ["y"])]
+    constants = {"c": condition, "f": np.array(-2e4, np.float32)}
+    checked = check(model_of(nodes, {"x": (2, 3, 6, 6)}, {"y": None}, constants), tmp_path)
+    assert [layer.op for layer in checked.conversion.graph.layers] == ["where", "softmax"]
+    assert checked.lsb_to_quantized <= 1.01
+
+
+@pytest.mark.parametrize("perm", [(1, 0, 2), (0, 2, 1), (2, 1, 0), (2, 0, 1)])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_mask_meets_its_own_rows_however_the_scores_are_stored(
+    tmp_path: Path, perm: tuple[int, ...], shared: bool
+) -> None:
+    shape = [(2, 3, 6)[axis] for axis in perm]
+    drawn = np.random.default_rng(3).random(shape[1:] if shared else shape)
+    mask = np.where(drawn < 0.4, -1e9, 0).astype(np.float32)
+    mask[..., 0] = 0
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=perm),
+        helper.make_node("Add", ["t", "m"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["y"]),
+    ]
+    checked = check(model_of(nodes, {"x": (2, 3, 6)}, {"y": None}, {"m": mask}), tmp_path)
+    assert checked.lsb_to_quantized <= 1.01
+    assert checked.sqnr_db > 30
+
+
 def test_a_split_and_concatenation_move_no_more_than_they_must(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Split", ["x"], ["a", "b"], axis=1),
