@@ -31,6 +31,8 @@ both its operands are fusable edges, and what it needs of them is what its own r
 Equal to the exact model in a residual block; that an add cannot lead a group (costmodel.fusion) is
 left to the caller.
 
+`overlap`: the network's latency is that of its busiest resource (costmodel.prefetch.resource_latency,
+a bound that any prefetching stays above) instead of the sum over layers.
 `sliding_window` (profile dosa, as in costmodel.nest.layer_traffic) ignores Timeloop's jump-back
 correction, which needs two split loops of one image axis.
 """
@@ -131,11 +133,6 @@ class RelaxedCost:
     """Bytes per memory, [B, L]."""
 
 
-def _over(ratio: Tensor) -> Tensor:
-    """Squared log of a ratio that must not exceed one."""
-    return torch.relu(torch.log(ratio)).square()
-
-
 class RelaxedModel:
     """The constants of a network on a target, ready to evaluate batches of points."""
 
@@ -151,6 +148,7 @@ class RelaxedModel:
         halo: Halo = "recompute",
         latency: LatencyModel = "roofline",
         sliding_window: bool = False,
+        overlap: bool = False,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.target, self.hw, self.paper = target, profile == "hw", fusion_model == "paper"
@@ -181,7 +179,7 @@ class RelaxedModel:
         if self.hw:
             self._set_chains(edges, nodes)
         self._set_orders(orders)
-        self.latency = latency
+        self.latency, self.overlap = latency, overlap
         self.rtl = RtlConstants(shapes, self.loops[:, 16:] % 8, target.element_bytes, dtype)
 
     def _set_edges(self, edges: Sequence[Edge], nodes: Sequence[Node]) -> None:

@@ -18,12 +18,12 @@ from costmodel.relaxed import (
     RelaxedCost,
     RelaxedModel,
     RelaxedPoint,
-    _over,
 )
+from costmodel.relaxed_penalties import penalties
 from costmodel.rtl_relaxed import rtl_cycles
 from costmodel.schedule import Profile
 from costmodel.straight_through import ceil, exact
-from costmodel.traffic import Fusion, Memory, Quantities, count_moves, path_of
+from costmodel.traffic import Fusion, Memory, Quantities, count_moves
 
 G, N, K, C, P, Q, R, S = range(8)
 ADD_CHAIN = 2
@@ -161,7 +161,7 @@ class Terms:
         before = torch.cumprod(1 - relevant, dim=-1)
         innermost = relevant * torch.cat([torch.ones_like(before[..., :1]), before[..., :-1]], dim=-1)
         fresh = [torch.ones_like(self.count3[P])] * 8
-        for axis, box in zip(m.axes, self._boxes(), strict=True):
+        for axis, box in zip(m.axes, self.boxes(), strict=True):
             for d, step in ((axis.outputs, axis.stride), (axis.taps, axis.dilation)):
                 n = self.count3[d]
                 fresh[d] = (box + (n - 1) * torch.minimum(box, step * self.l2[d])) / (n * box)
@@ -188,16 +188,20 @@ class Terms:
         if m.latency == "rtl":
             latency = rtl_cycles(self, q, fusion)
             if m.any_add:
-                stream = self._latency(q.compute_cycles, memory, softness)
+                stream = _greatest(self._busy(q.compute_cycles, memory), softness)
                 latency = torch.where(m.adds > 0, stream, latency)
         else:
-            latency = self._latency(q.compute_cycles, memory, softness)
+            latency = _greatest(self._busy(q.compute_cycles, memory), softness)
+        total = (latency * m.repeat).sum(dim=-1)
+        if m.overlap:
+            busy = (self._busy(q.compute_cycles, memory) * m.repeat).sum(dim=-1)
+            total = _greatest(busy, softness)
         return RelaxedCost(
             energy,
             latency,
             (energy * m.repeat).sum(dim=-1),
-            (latency * m.repeat).sum(dim=-1),
-            self._penalties(),
+            total,
+            penalties(self),
             memory,
         )
 
@@ -240,7 +244,8 @@ class Terms:
             bias_words=m.bias * self._bias(pixels) if m.hw and m.any_bias else 0,
         )
 
-    def _latency(self, cycles: Tensor, memory: Mapping[Memory, Tensor], softness: float | None) -> Tensor:
+    def _busy(self, cycles: Tensor, memory: Mapping[Memory, Tensor]) -> Tensor:
+        """Cycles that the array and every memory need, [resources, B, L]."""
         m = self.model
         columns = self.point.cols.prod(dim=-1)
         if m.any_add:
@@ -250,10 +255,7 @@ class Terms:
             if name in memory:
                 per_cycle = bandwidth * columns if name == "accumulator" else bandwidth
                 needed.append(memory[name] / per_cycle)
-        stacked = torch.stack(needed)
-        if softness is None:
-            return stacked.amax(dim=0)
-        return torch.exp(torch.logsumexp(softness * torch.log(stacked + 1e-6), dim=0) / softness)
+        return torch.stack(needed)
 
     def _input_rows(self) -> tuple[Tensor, Tensor]:
         """Input rows and columns fetched in one pass over all scratchpad tiles."""
@@ -290,6 +292,10 @@ class Terms:
         beyond = m.through[index](tile[:, m.sink[m.onward]])
         beyond = strength * beyond + (1 - strength) * rows[:, m.first]
         return rows.scatter_reduce(1, m.first.expand_as(beyond), beyond, "amax", include_self=False)
+
+    def boxes(self) -> Sequence[Tensor]:
+        """Input rows and columns that one scratchpad tile holds, padding included."""
+        return [axis.box(self.l2[axis.outputs], self.l2[axis.taps]) for axis in self.model.axes]
 
     def pieces(self, d: int) -> tuple[Tensor, Tensor]:
         """Extents of the accumulator tiles of one dimension with how often each occurs, [B, L, 4]."""
@@ -329,112 +335,9 @@ class Terms:
             squares = (times * (whole * size.square() + (extent - whole * size).square())).sum(dim=-1)
         return b[R] * b[S] * exact(squares, b[G] * block)
 
-    # -- penalties -------------------------------------------------------------------------------
-    def _penalties(self) -> dict[str, Tensor]:
-        m, p = self.model, self.point
-        side = m.target.side
-        nesting = [p.l2 / m.bounds, p.l1 / p.l2, p.l0 / p.l1, p.rows * p.cols / p.l0, 1 / p.l0]
-        mapping = _over(torch.cat(nesting, dim=-1))
-        array = _over(p.rows.prod(dim=-1) / side) + _over(p.cols.prod(dim=-1) / side)
-        penalties = {"mapping": mapping.sum(dim=(-1, -2)), "array": array.sum(dim=-1)}
-        weights, inputs, outputs, spad, acc = self._occupancy()
-        carried = self._carried(weights, inputs)
-        memory = _over((weights + inputs + carried) / spad) + _over(outputs / acc)
-        # An add streams through the accumulator piece by piece.
-        penalties["memory"] = (memory * (1 - m.adds)).sum(dim=-1)
-        zero = torch.zeros_like(penalties["memory"])
-        penalties.update(buffer=zero, grid=zero, final=zero, reuse=zero)
-        if self.fused:
-            sigma = p.sigma
-            assert sigma is not None
-            final = torch.log(self.fetch_o).square()[:, m.source]
-            reuse = (torch.log(self.fetch_i).square() * (1 - m.adds))[:, m.sink]
-            penalties["final"] = (sigma * final).sum(dim=-1)
-            penalties["reuse"] = (sigma * reuse).sum(dim=-1)
-            penalties["grid"] = (sigma * self._misalignment()).sum(dim=-1)
-            if not m.paper and path_of(m.target, "hw" if m.hw else "dosa") == "tile-buffer":
-                space = sigma * self._intermediates() * m.target.element_bytes
-                # One place per tensor, however many members read it.
-                space = torch.cat([space, torch.zeros_like(space[:, :1])], dim=1)[:, m.out_edges].amax(dim=-1)
-                penalties["buffer"] = _over(space.sum(dim=-1) / m.target.tile_buffer_bytes + 1e-9)
-        return penalties
 
-    def _boxes(self) -> Sequence[Tensor]:
-        return [axis.box(self.l2[axis.outputs], self.l2[axis.taps]) for axis in self.model.axes]
-
-    def _occupancy(self) -> tuple[Tensor, Tensor, Tensor, float, float]:
-        """Scratchpad space of the W and I tile, accumulator space of the O tile, both capacities."""
-        m, p = self.model, self.point
-        t = m.target
-        l2, l1, cols, rows = self.l2, self.l1, self.cols, self.rows
-        h, w = self._boxes()
-        w_tile = l2[G] * l2[K] * l2[C] * l2[R] * l2[S]
-        i_tile = l2[G] * l2[N] * l2[C] * h * w
-        o_tile = l1[G] * l1[N] * l1[K] * l1[P] * l1[Q]
-        if not m.hw:
-            words = o_tile / p.cols.prod(dim=-1)
-            depth = t.accumulator_bytes // t.accumulator_bytes_per_word // t.side
-            return w_tile * t.element_bytes, i_tile * t.element_bytes, words, t.scratchpad_bytes, depth
-
-        def blocks(extent: Tensor, width: Tensor) -> Tensor:
-            ratio = extent / width
-            return exact(ceil(ratio), ratio) / extent
-
-        k2 = blocks(l2[K], cols[K])
-        if m.any_transposed:
-            k2 = k2 + m.transposed * (blocks(l2[C], rows[C]) - k2)
-        k1 = blocks(l1[K], cols[K]) * blocks(l1[G], cols[G])
-        c2 = blocks(l2[C], rows[C]) * blocks(l2[G], cols[G])
-        # A group of tiles is fetched in one run: its own loops over N, P, Q do not double-buffer.
-        alone = 1 - self.member if self.fused and not m.paper else torch.ones_like(h)
-        g3, once, within = self.gate3.unbind(-1), self.once3, (1 - self.gate2).unbind(-1)
-        kernel = once[G] * once[C] * once[R] * once[S]
-        image = (1 - g3[N] * alone) * (1 - g3[P] * alone) * (1 - g3[Q] * alone)
-        weight_loops, input_loops = kernel * once[K], kernel * image
-        output_loops = once[G] * once[K] * image
-        output_loops = output_loops * within[G] * within[N] * within[K] * within[P] * within[Q]
-        return (
-            w_tile * k2 * (2 - weight_loops),
-            i_tile * c2 * (2 - input_loops),
-            o_tile * k1 * (2 - output_loops),
-            t.scratchpad_rows,
-            t.accumulator_rows,
-        )
-
-    def _carried(self, weights: Tensor, inputs: Tensor) -> Tensor:
-        """Scratchpad space that the rest of the group occupies while a member runs."""
-        m, p = self.model, self.point
-        if not self.fused:
-            return torch.zeros_like(weights)
-        sigma = p.sigma
-        assert sigma is not None
-        once = self.once3
-        whole = once[G] * once[K] * once[C] * once[R] * once[S]
-        held = weights + inputs if m.paper else weights * whole
-        carried = m.companions.carried(sigma, held)
-        if not m.paper and path_of(m.target, "hw" if m.hw else "dosa") == "spad":
-            unit = 1 / m.target.side if m.hw else m.target.element_bytes
-            # A fused operand is read where it is: its own tile takes no further space.
-            carried = carried + m.live(sigma * self._intermediates() * unit, self.member) - self.into * inputs
-        return carried
-
-    def _intermediates(self) -> Tensor:
-        """Elements of the region that one group tile needs of each fused tensor, [B, E]."""
-        m = self.model
-        b = m.columns
-        channels = (b[G] * b[K])[m.source]
-        size = channels * self.l2[N][:, m.sink]
-        for axis in m.axes:
-            box = axis.box(self.l2[axis.outputs], axis.kernel)[:, m.sink]
-            size = size * torch.minimum(box, axis.size[m.sink])
-        return size
-
-    def _misalignment(self) -> Tensor:
-        """Producer tile against the consumer's input box along N, P, Q, in logs, [B, E]."""
-        m = self.model
-        total = torch.log(self.l2[N][:, m.source] / self.l2[N][:, m.sink]).square()
-        for axis in m.axes:
-            box = axis.box(self.l2[axis.outputs], axis.kernel)[:, m.sink]
-            need = torch.minimum(box, axis.size[m.sink])
-            total = total + torch.log(self.l2[axis.outputs][:, m.source] / need).square()
-        return total
+def _greatest(stacked: Tensor, softness: float | None) -> Tensor:
+    """Maximum over the first axis, softened to logsumexp(beta log x) / beta."""
+    if softness is None:
+        return stacked.amax(dim=0)
+    return torch.exp(torch.logsumexp(softness * torch.log(stacked + 1e-6), dim=0) / softness)

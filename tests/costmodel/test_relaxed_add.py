@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.evaluate import group_cost
+from costmodel.evaluate import evaluate, group_cost
 from costmodel.fusion import plan_group
 from costmodel.legality import ScheduleError
+from costmodel.prefetch import resource_latency
 from costmodel.relaxed import OS, Edge, Node, RelaxedModel, add_shape
 from costmodel.relaxed_groups import Companions, LiveTensors
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
@@ -180,3 +181,17 @@ def test_gradients_reach_every_strength(profile, latency):
     loss.sum().backward()
     assert torch.isfinite(sigma.grad).all()
     assert (sigma.grad != 0).all()
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+@pytest.mark.parametrize("fused", GROUPS)
+def test_ideal_overlap_equals_exact(profile, fused):
+    """The busiest resource over all layers; exact cycles round up per layer and resource."""
+    network = block(12, 3)
+    groups, mappings = scheduled(network, fused, (4, 6), 12)
+    mapped = {name: mapping for name, mapping in mappings.items() if name != "sum"}
+    schedule = Schedule(network, LARGE, mapped, tuple(groups), profile)
+    expected = resource_latency(schedule, evaluate(schedule))
+    model = RelaxedModel(nodes_of(network, 12), EDGES, LARGE, profile, overlap=True, dtype=torch.float64)
+    cost = model(point_of([mappings[name] for name in NAMES], sigma=strengths(fused)))
+    assert -1e-6 < expected - cost.total_latency_cycles.item() < len(NAMES)
