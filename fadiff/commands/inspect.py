@@ -39,12 +39,13 @@ def inspect(
         conversion = convert(model, calibrate=False, dims=bound_dims(dims), progress=console.update)
     summary = describe(conversion.graph)
     if as_json:
-        console.result(json.dumps({**summary, "notes": list(conversion.notes)}, indent=2))
+        done = {"notes": list(conversion.notes), "rewrites": list(conversion.rewrites)}
+        console.result(json.dumps({**summary, **done}, indent=2))
         return
     _print(console, summary)
     if explain:
-        for note in conversion.notes:
-            console.result(note)
+        for line in (*conversion.notes, *conversion.rewrites):
+            console.result(line)
 
 
 def describe(graph: Graph) -> dict[str, object]:

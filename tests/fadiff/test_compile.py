@@ -240,3 +240,11 @@ def test_the_console_is_silent_for_python_callers(model, tmp_path, capfd):
     compile_model(model, tmp_path / "out", target=TARGET, search=search, console=Console(verbosity=-1))
     captured = capfd.readouterr()
     assert captured.out == "" and "converting" not in captured.err
+
+
+def test_inspect_explains_what_became_of_the_nodes(fadiff, model):
+    plain, explained = fadiff("inspect", model), fadiff("inspect", model, "--explain")
+    assert plain.code == explained.code == 0
+    folded = "1 Relu folded into Conv"
+    assert folded in explained.out and folded not in plain.out
+    assert any(folded in line for line in json.loads(fadiff("inspect", model, "--json").out)["rewrites"])
