@@ -86,7 +86,7 @@ class Target(_Spec):
         for memory, rows in (("scratchpad", self.scratchpad_rows), ("accumulator", self.accumulator_rows)):
             if rows < self.side:
                 raise ValueError(
-                    f"{memory}_bytes is {rows} rows of {self.side} elements: Gemmini needs {self.side} or more"
+                    f"{memory}_bytes is {rows} rows of {self.side} elements: Gemmini needs {self.side}"
                 )
         if self.fusion_path == "spad" and not self.use_tl_ext_mem:
             raise ValueError("fusion_path spad needs use_tl_ext_mem: elsewhere STORE_SPAD drops the data")
