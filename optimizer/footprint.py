@@ -32,11 +32,11 @@ def scratchpad_fits(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> N
     if held and not space.rules.hw:
         return np.asarray(weights <= room + 0 * inputs)
     fits = np.asarray(weights + inputs * (1 + twice) <= room)
-    if not (space.rules.hw and space.packs):
-        return fits
     # Taps are packed next to all of C only, so that their number depends on S alone.
-    c = space.shape.dims.C
-    packable = np.array([space.packed_taps(c, s) for s in range(1, space.bounds.S + 1)], dtype=np.int64)
+    c, kernel = space.shape.dims.C, space.bounds.S
+    if not space.rules.hw or space.packed_taps(c, kernel) == 1:
+        return fits
+    packable = np.array([space.packed_taps(c, s) for s in range(1, kernel + 1)], dtype=np.int64)
     taps = np.where(tile["C"] == c, packable[tile["S"] - 1], 1)
     around = packed_inputs_fit(inputs, twice, weights, room, space.scratchpad_limit, taps)
     return np.asarray(fits & ((taps == 1) | around))
