@@ -70,9 +70,10 @@ def _snap(options: Ints, values: Ints) -> Ints:
 
 def _shrink(t: Tile, bad: NDArray[np.bool_], names: tuple[str, ...], steps: dict[str, Ints] | None) -> bool:
     """Reduce the largest extent of every bad row; False when nothing is bad or can shrink."""
-    stacked = np.stack([t[name] for name in names])
+    least = {name: 1 if steps is None else int(steps[name][0]) for name in names}
+    stacked = np.stack([np.where(t[name] > least[name], t[name], 0) for name in names])
     largest = stacked.argmax(axis=0)
-    movable = bad & (stacked.max(axis=0) > 1)
+    movable = bad & (stacked.max(axis=0) > 0)
     for i, name in enumerate(names):
         rows = movable & (largest == i)
         if rows.any():
