@@ -5,11 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from converter.dims import Dims
 from costmodel.evaluate import evaluate
+from costmodel.shape import LayerShape, whole
 from costmodel.target import load_target
-from optimizer.decode import VARIABLES, Batch, Decoder, Encoding
+from costmodel.tiling import Window
+from costmodel.traffic import Placement
+from optimizer.decode import VARIABLES, Batch, Decoder, Encoding, legalise
 from optimizer.problem import Problem
-from optimizer.space import Rules
+from optimizer.space import LayerSpace, Rules
 from tests.optimizer.graphs import residual, separable
 
 GRAPHS = {"separable": separable(), "residual": residual()}
@@ -46,3 +50,15 @@ def test_fused_edges_become_groups():
     batch = Batch(full, np.zeros((1, encoding.nodes), dtype=int), np.ones((1, encoding.edges), dtype=bool))
     schedule = problem.schedule(Decoder(problem, encoding).partition(batch, 0))
     assert any(len(group.layers) > 1 for group in schedule.groups)
+
+
+def test_shrinking_ends_at_whole_blocks_of_resident_weights():
+    window = Window(1, 1, 1, 0, 2)
+    shape = LayerShape(Dims(K=40, C=4, P=2, Q=2), window, window, False, False)
+    target = load_target("gemmini-small")
+    placement = Placement(weights_are_resident=True)
+    space = LayerSpace(shape, whole(shape.dims), Rules(target), placement, reserved=target.scratchpad_rows)
+    tile = {name: np.array([40 if name in "Kk" else 1]) for name in VARIABLES}
+    points, fits = legalise(space, tile, np.array([0]))
+    assert not fits[0]
+    assert points.tile["K"][0] % target.side == 0
