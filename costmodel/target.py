@@ -84,10 +84,8 @@ class Target(_Spec):
         if self.side & (self.side - 1):
             raise ValueError(f"side={self.side}: Gemmini arrays are a power of two")
         for memory, rows in (("scratchpad", self.scratchpad_rows), ("accumulator", self.accumulator_rows)):
-            if rows < self.side:
-                raise ValueError(
-                    f"{memory}_bytes is {rows} rows of {self.side} elements: Gemmini needs {self.side}"
-                )
+            if rows < 1:
+                raise ValueError(f"{memory}_bytes is less than one row of {self.side} elements")
         if self.fusion_path == "spad" and not self.use_tl_ext_mem:
             raise ValueError("fusion_path spad needs use_tl_ext_mem: elsewhere STORE_SPAD drops the data")
         if self.fusion_path == "acc" and not self.ex_read_from_acc:

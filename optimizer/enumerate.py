@@ -70,7 +70,9 @@ def canonical_mapping(space: LayerSpace, t: dict[str, int], order_l3: Order) -> 
 def enumerate_space(space: LayerSpace) -> Points:
     """All undominated canonical mappings of `space`; empty if nothing fits."""
     grid = _pixel_grid(space)
-    blocks = [_combine(space, _class_a(grid), True), _combine(space, _class_b(space, grid), False)]
+    blocks = [_combine(space, _class_a(grid), True)]
+    if space.accumulator_limit(split=True):  # one row has no room for a second tile
+        blocks.append(_combine(space, _class_b(space, grid), False))
     tile = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
     order = np.repeat(np.arange(len(STATIONARY)), len(tile["K"]))
     return Points(space, {name: np.tile(c, len(STATIONARY)) for name, c in tile.items()}, order)

@@ -63,7 +63,7 @@ def test_import_does_not_overwrite(fadiff, tmp_path):
     ("content", "says"),
     [
         ("name: x\nside: 12\nscratchpad_bytes: 1024\naccumulator_bytes: 1024\n", "power of two"),
-        ("name: x\nside: 16\nscratchpad_bytes: 1024\naccumulator_bytes: 64\n", "accumulator_bytes is 1 rows"),
+        ("name: x\nside: 16\nscratchpad_bytes: 1024\naccumulator_bytes: 60\n", "less than one row"),
         ("name: x\nside: 16\nscratchpad_bytes: 1024\n", "accumulator_bytes"),
         ("name: x\nsied: 16\nscratchpad_bytes: 1024\naccumulator_bytes: 1024\n", "sied"),
         ("name: [x\n", "not YAML"),

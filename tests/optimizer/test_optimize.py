@@ -208,3 +208,9 @@ def test_fusion_paths_that_are_priced_only_are_refused_before_the_search(path, f
     assert not said
     unfused = optimize(separable(blocks=1), target, fusion=False).schedule
     assert all(len(group.layers) == 1 for group in unfused.groups)
+
+
+def test_an_accumulator_of_one_row_is_too_small():
+    target = SMALL.model_copy(update={"accumulator_bytes": 64})
+    with pytest.raises(ScheduleError, match="no mapping fits"):
+        optimize(residual(), target, profile="hw", method="layerwise")
