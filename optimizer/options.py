@@ -240,7 +240,7 @@ class GroupSolver:
 
     def _may_stay(self, member: _Member) -> bool:
         """Constant weights, stored along K, that streaming would load more than once."""
-        if member.streamed.shape.has_transposed_weights:
+        if not self.rules.keep_weights or member.streamed.shape.has_transposed_weights:
             return False
         return self.graph.tensors[member.layer.weight.tensor].data is not None and member.streamed.runs() > 1
 

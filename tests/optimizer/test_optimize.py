@@ -10,7 +10,10 @@ from costmodel.fusion import ScheduleError
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target import Target, load_target
 from optimizer import optimize
+from optimizer.exact import exact
 from optimizer.gradient import Effort
+from optimizer.problem import Problem
+from optimizer.space import Rules
 from tests.costmodel.networks import conv
 from tests.costmodel.networks import graph as graph_of
 from tests.optimizer.graphs import Net, residual, separable
@@ -214,3 +217,14 @@ def test_an_accumulator_of_one_row_is_too_small():
     target = SMALL.model_copy(update={"accumulator_bytes": 64})
     with pytest.raises(ScheduleError, match="no mapping fits"):
         optimize(residual(), target, profile="hw", method="layerwise")
+
+
+def test_weights_are_kept_only_where_the_rules_allow():
+    edp, kept = [], []
+    for keep in (True, False):
+        problem = Problem(residual(size=56, channels=64), Rules(LARGE, "hw", keep_weights=keep))
+        schedule = problem.schedule(exact(problem)[0])
+        edp.append(problem.cost(schedule).edp_uj_cycles)
+        kept.append({name for group in schedule.groups for name in group.resident_weights})
+    assert kept[0] and not kept[1]
+    assert edp[0] < edp[1]
