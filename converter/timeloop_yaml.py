@@ -85,10 +85,6 @@ class Entry:
             self.fail(f"{text!r} is not a positive integer")
         return int(text)
 
-    def truth(self) -> bool:
-        """A YAML boolean."""
-        return self.text().lower() in ("true", "yes", "on")
-
     def texts(self) -> list[str]:
         """A list of scalars."""
         return [item.text() for item in self.items()]

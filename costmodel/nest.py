@@ -7,7 +7,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from converter.dims import DIMS, REDUCTION, RELEVANT
+from converter.dims import DIMS, RELEVANT
 from costmodel.mapping import Mapping, Order, ceil_div
 from costmodel.schedule import Profile
 from costmodel.shape import LayerShape, Region, extents, whole
@@ -19,7 +19,6 @@ from costmodel.traffic import ALONE, Move, Placement, Quantities, count_moves, f
 G, N, K, C, P, Q, R, S = range(8)
 IS_RELEVANT = {operand: tuple(d in RELEVANT[operand] for d in DIMS) for operand in RELEVANT}
 IRRELEVANT = {operand: tuple(i for i in range(8) if not IS_RELEVANT[operand][i]) for operand in RELEVANT}
-REDUCTION_DIMS = tuple(DIMS.index(d) for d in DIMS if d in REDUCTION)
 _values = attrgetter(*DIMS)
 
 

@@ -27,37 +27,34 @@ def whole_image(lowering: Lowering, value: Strided) -> Strided:
     return lowering.copy(value, order, "nhwc")
 
 
-def lower_max_pool(lowering: Lowering, step: Step) -> None:
-    """MaxPool: padding is ignored, scale unchanged, so int8 maxima are exact."""
+def _pooled(lowering: Lowering, step: Step) -> tuple[Strided, Strided, dict[str, object]]:
+    """Image, result and the window's attributes of a pooling node."""
     node = step.head
     source = whole_image(lowering, lowering.value(node.inputs[0]))
     _, height, width, _ = image_shape(source.shape)
     window = window_of(node, (height, width), node.attributes["kernel_shape"])
     rank = len(source.axes)
     out = lowering.output(step, (0, *range(2, rank), 1))
-    attributes = {
+    attributes: dict[str, object] = {
         "kernel": window.kernel,
         "stride": window.stride,
         "dilation": window.dilation,
         "pads": window.pads,
     }
+    return source, out, attributes
+
+
+def lower_max_pool(lowering: Lowering, step: Step) -> None:
+    """MaxPool: padding is ignored, scale unchanged, so int8 maxima are exact."""
+    source, out, attributes = _pooled(lowering, step)
     lowering.graph.host(step.name, "max_pool", (source.tensor,), (out.tensor,), attributes, step.onnx_nodes)
 
 
 def lower_average_pool(lowering: Lowering, step: Step) -> None:
     """AveragePool: the divisor of each window is counted as ONNX does."""
-    node = step.head
-    source = whole_image(lowering, lowering.value(node.inputs[0]))
-    _, height, width, _ = image_shape(source.shape)
-    window = window_of(node, (height, width), node.attributes["kernel_shape"])
-    rank = len(source.axes)
-    out = lowering.output(step, (0, *range(2, rank), 1))
-    attributes = {
-        "kernel": window.kernel,
-        "stride": window.stride,
-        "dilation": window.dilation,
-        "pads": window.pads,
-        "count_include_pad": int(node.attributes.get("count_include_pad", 0)),
+    source, out, attributes = _pooled(lowering, step)
+    attributes |= {
+        "count_include_pad": int(step.head.attributes.get("count_include_pad", 0)),
         "ratio": float(np.float32(source.scale or 1.0) / np.float32(out.scale or 1.0)),
     }
     lowering.graph.host(

@@ -52,53 +52,47 @@ class CPrinter:
         self.line(current)
 
     @contextmanager
+    def _braces(self, opening: str, closing: str = "}") -> Iterator[None]:
+        """Lines between `opening` and `closing` are indented once more."""
+        self.line(opening)
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line(closing)
+
+    @contextmanager
     def block(self, head: str) -> Iterator[None]:
         """`head { ... }`; an `else` joins the brace before it."""
         if head == "else":
             self._lines.pop()
             head = "} else"
-        self.line(f"{head} {{")
-        self._depth += 1
-        yield
-        self._depth -= 1
-        self.line("}")
+        with self._braces(f"{head} {{"):
+            yield
 
     @contextmanager
     def scope(self) -> Iterator[None]:
         """`{ ... }`."""
-        self.line("{")
-        self._depth += 1
-        yield
-        self._depth -= 1
-        self.line("}")
+        with self._braces("{"):
+            yield
 
     @contextmanager
     def function(self, signature: str) -> Iterator[None]:
         """A function definition, brace on its own line."""
         self.line(signature)
-        self.line("{")
-        self._depth += 1
-        yield
-        self._depth -= 1
-        self.line("}")
+        with self._braces("{"):
+            yield
 
     @contextmanager
     def initialiser(self, head: str) -> Iterator[None]:
         """`head = { ... };`."""
-        self.line(f"{head} = {{")
-        self._depth += 1
-        yield
-        self._depth -= 1
-        self.line("};")
+        with self._braces(f"{head} = {{", "};"):
+            yield
 
     @contextmanager
     def initialiser_argument(self, function: str, ctype: str) -> Iterator[None]:
         """`function(&(const ctype){ ... });`."""
-        self.line(f"{function}(&(const {ctype}){{")
-        self._depth += 1
-        yield
-        self._depth -= 1
-        self.line("});")
+        with self._braces(f"{function}(&(const {ctype}){{", "});"):
+            yield
 
     @contextmanager
     def loop(self, variable: str, bound: Expr, step: Expr = 1) -> Iterator[None]:
