@@ -26,6 +26,7 @@ Examples:
 @click.option("--image-size", type=click.IntRange(1), help="Height and width of image inputs.")
 @click.option("--seq", type=click.IntRange(1), help="Sequence length of transformers.")
 @click.option("--layers", type=click.IntRange(1), help="Number of blocks of transformers.")
+@click.option("--width", type=click.IntRange(1), help="Width of gpt3-block, a multiple of 128.")
 def main(
     name: str | None, output: Path | None, listing: bool, seed: int, exporter: str, **options: int | None
 ) -> None:
@@ -55,7 +56,10 @@ def main(
     from samples.export import export
 
     print(f"building and exporting {name} ({exporter})", file=sys.stderr)
-    written = export(sample, path, options=given, seed=seed, exporter=exporter)  # type: ignore[arg-type]
+    try:
+        written = export(sample, path, options=given, seed=seed, exporter=exporter)  # type: ignore[arg-type]
+    except ValueError as error:  # of an option that the network cannot have
+        raise click.UsageError(f"{name}: {error}") from error
     for file in (written.model, written.calibration, written.inputs):
         click.echo(f"{file} {file.stat().st_size} bytes")
 

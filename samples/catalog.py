@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from samples import branches, mobile, resnet, transformers, vgg
+from samples import branches, mobile, resnet, swin, transformers, vgg
 from samples.images import images
 
 Options = Mapping[str, int]
+Builder = Callable[[Options], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Sample:
 
     name: str
     description: str
-    builder: Callable[[Options], nn.Module]
+    builder: Builder
     make_inputs: Callable[[Options, int, torch.Generator], tuple[Tensor, ...]]
     defaults: Options = field(default_factory=dict)
     input_names: tuple[str, ...] = ("input",)
@@ -51,11 +52,17 @@ def _images_to(name: str, description: str, network: Callable[[], nn.Module], si
     return Sample(name, description, lambda _: network(), images, {"image_size": size})
 
 
+def _sized_classifier(name: str, description: str, builder: Builder, **options: int) -> Sample:
+    """A classifier whose layers depend on its options; `image_size` is one of them."""
+    return Sample(name, description, builder, images, {"image_size": 224, **options}, classifier=True)
+
+
 def _tokens(width: int) -> Callable[[Options, int, torch.Generator], tuple[Tensor, ...]]:
-    """Hidden states [batch, seq, width] of a transformer, unit variance."""
+    """Hidden states [batch, seq, width] of a transformer, unit variance; an option `width` has precedence."""
 
     def make(options: Options, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-        return (torch.randn(batch, options["seq"], width, generator=generator),)
+        shape = (batch, options["seq"], options.get("width", width))
+        return (torch.randn(shape, generator=generator),)
 
     return make
 
@@ -71,8 +78,12 @@ SAMPLES: Mapping[str, Sample] = {
         _classifier("resnet18", "ResNet-18, 11.7 M weights, 1.81 GMAC", resnet.resnet18, norm_bias=0.5),
         _classifier("resnet50", "ResNet-50, 25.6 M weights", resnet.resnet50, norm_bias=0.5),
         _classifier("resnet152", "ResNet-152, 60.2 M weights", resnet.resnet152, norm_bias=0.5),
-        _classifier("vgg16", "VGG-16, 138 M weights, 15.5 GMAC", vgg.vgg16),
-        _classifier("vgg19", "VGG-19, 144 M weights, 19.6 GMAC", vgg.vgg19),
+        _sized_classifier(
+            "vgg16", "VGG-16, 138 M weights, 15.5 GMAC", lambda o: vgg.vgg16(o["image_size"])
+        ),
+        _sized_classifier(
+            "vgg19", "VGG-19, 144 M weights, 19.6 GMAC", lambda o: vgg.vgg19(o["image_size"])
+        ),
         _classifier("mobilenetv1", "MobileNet v1, 4.2 M weights", mobile.mobilenetv1),
         _classifier("mobilenetv2", "MobileNet v2, 3.5 M weights", mobile.mobilenetv2),
         _classifier("mobilenetv3", "MobileNet v3 small: squeeze-excite, hard-swish", mobile.mobilenetv3),
@@ -85,16 +96,26 @@ SAMPLES: Mapping[str, Sample] = {
         _classifier("inception", "Inception-like branches", branches.inception),
         _images_to("unet", "U-Net: transposed convolutions and skip concatenations", branches.unet, 64),
         _images_to("detector", "YOLO-like head: upsampling, two scales", branches.detector, 128),
-        Sample(
+        _sized_classifier(
             "vit-block",
             "ViT-tiny with patches, class token and classifier",
             lambda o: transformers.vit(o["image_size"], o["layers"]),
-            images,
-            {"image_size": 224, "layers": 2},
-            classifier=True,
+            layers=2,
+        ),
+        _sized_classifier(
+            "swin-block",
+            "Swin-T's first stage: windows, shifted windows, patch merging; image size a multiple of 56",
+            lambda o: swin.swin(o["image_size"], o["layers"]),
+            layers=2,
         ),
         _blocks("bert-block", "BERT-base encoder blocks (768, 12 heads)", transformers.bert, 768),
-        _blocks("gpt3-block", "GPT-3 6.7B decoder blocks: 0.8 GB each", transformers.gpt3, 4096),
+        Sample(
+            "gpt3-block",
+            "GPT-3 6.7B decoder blocks: 0.8 GB each at full width",
+            lambda o: transformers.gpt3(o["layers"], o["width"]),
+            _tokens(4096),
+            {"seq": 128, "layers": 1, "width": 4096},
+        ),
         _blocks("gpt2-block", "GPT-2 small decoder blocks (768, 12 heads)", transformers.gpt2, 768),
         _blocks(
             "llama-block",

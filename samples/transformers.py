@@ -58,9 +58,18 @@ def gpt2(layers: int) -> nn.Module:
     return nn.Sequential(*(_Block(768, 12, 3072, pre_norm=True, causal=True) for _ in range(layers)))
 
 
-def gpt3(layers: int) -> nn.Module:
-    """GPT-3 6.7B decoder blocks: 4096 wide, 32 heads; 0.8 GB of weights per block."""
-    return nn.Sequential(*(_Block(4096, 32, 16384, pre_norm=True, causal=True) for _ in range(layers)))
+def gpt3(layers: int, width: int = 4096) -> nn.Module:
+    """GPT-3 6.7B decoder blocks: 4096 wide, 32 heads of 128; 0.8 GB of weights per block.
+
+    A smaller width, a multiple of 128, is a stand-in with the same shape of block.
+
+    Raises:
+        ValueError: the width does not split into heads.
+    """
+    if width % 128:
+        raise ValueError(f"width {width}: GPT-3 needs a multiple of 128, the size of a head")
+    block = [_Block(width, width // 128, 4 * width, pre_norm=True, causal=True) for _ in range(layers)]
+    return nn.Sequential(*block)
 
 
 class _VisionTransformer(nn.Module):

@@ -1,0 +1,231 @@
+"""Every sample network from export to verified C, on every preset target.
+
+Exports each network at test size with both torch exporters, compiles it with a short search, runs the
+C on the functional model, and prints one line per network, exporter and target: layers, multiply-
+accumulates against torch's own count, layers equal to the integer reference, bytes moved against
+predicted, top-1 against ONNX Runtime's quantised model, SQNR against the float model, EDP, seconds by
+stage, time of the C compiler and size of the C.  Exits 1 when any line fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.test_size import EXPORTERS, Exporter, exported, independent_macs
+from converter import Conversion, Graph
+from costmodel.target import PRESETS, Target, load_target
+from emulator import VerifyReport, verify
+from emulator.build import build_firmware
+from fadiff.console import Console
+from fadiff.folder import OutputFolder
+from fadiff.pipeline import (
+    ModelOptions,
+    SearchOptions,
+    TimeloopOptions,
+    describe_search,
+    find_schedule,
+    front_end_record,
+    read_model,
+    write_folder,
+)
+from fadiff.vectors import TestVectors, make_vectors
+from samples.catalog import SAMPLES
+
+TARGETS = tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))
+HEADER = (
+    f"{'network':<16} {'exporter':<11} {'target':<15} {'layers':>6} {'array':>5} {'MMAC':>8} {'MACs':>5} "
+    f"{'exact':>8} {'bytes':>6} {'DRAM MB':>8} {'top-1':>6} {'SQNR':>5} {'EDP':>9} "
+    f"{'read':>5} {'search':>6} {'emit':>5} {'verify':>6} {'cc':>5} {'C KB':>6}"
+)
+
+
+@dataclass
+class Seconds:
+    """Wall-clock time by stage."""
+
+    stages: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def of(self, stage: str) -> Iterator[None]:
+        """Time the block."""
+        start = time.perf_counter()
+        yield
+        self.stages[stage] = time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Line:
+    """What became of one network on one target."""
+
+    network: str
+    exporter: Exporter
+    target: str
+    graph: Graph
+    macs: int
+    """Counted by torch."""
+    report: VerifyReport
+    edp: float
+    seconds: dict[str, float]
+    source_bytes: int
+    """C and headers, without weights."""
+
+    @property
+    def macs_equal(self) -> bool:
+        """Whether our layers do the work that torch counted."""
+        return self.macs == sum(layer.macs for layer in self.graph.tensor_core_layers)
+
+    @property
+    def passed(self) -> bool:
+        """Right numbers, predicted bytes, the meaning of the model and the work torch counted."""
+        return self.report.passed and self.macs_equal
+
+    def __str__(self) -> str:
+        compared = [layer.bit_exact for layer in self.report.layers if layer.bit_exact is not None]
+        moved = self.report.measured.dram_bytes if self.report.measured else 0
+        top1, sqnr = self.report.top1_agreement, self.report.sqnr_db
+        spent = " ".join(
+            f"{self.seconds[stage]:{width}.1f}"
+            for stage, width in (("read", 5), ("search", 6), ("emit", 5), ("verify", 6), ("cc", 5))
+        )
+        return (
+            f"{self.network:<16} {self.exporter:<11} {self.target:<15} {len(self.graph.layers):>6} "
+            f"{len(self.graph.tensor_core_layers):>5} {self.macs / 1e6:>8.1f} "
+            f"{'equal' if self.macs_equal else 'DIFF':>5} {f'{sum(compared)}/{len(compared)}':>8} "
+            f"{'equal' if self.report.traffic_exact else 'DIFF':>6} {moved / 1e6:>8.2f} "
+            f"{'-' if top1 is None else f'{100 * top1:.0f} %':>6} {'-' if sqnr is None else f'{sqnr:.1f}':>5} "
+            f"{self.edp:>9.3e} {spent} {self.source_bytes / 1024:>6.0f}"
+            + ("" if self.passed else f"  FAILED: {_why(self)}")
+        )
+
+
+def _why(line: Line) -> str:
+    report = line.report
+    if report.error:
+        return report.error
+    if report.first_divergence:
+        return f"first divergence {report.first_divergence}"
+    if not report.traffic_exact:
+        return "bytes of " + ", ".join(layer.name for layer in report.layers if not layer.traffic_exact)
+    if not report.meaning_kept:
+        return f"{report.runtime_sqnr_db:.1f} dB against ONNX Runtime's quantised model"
+    return f"{sum(layer.macs for layer in line.graph.tensor_core_layers)} multiply-accumulates, torch {line.macs}"
+
+
+def run(
+    network: str,
+    exporter: Exporter,
+    target: Target,
+    conversion: Conversion,
+    vectors: TestVectors,
+    search: SearchOptions,
+    seconds: Seconds,
+) -> Line:
+    """Compile and verify a converted network."""
+    quiet = Console(verbosity=-1)
+    with seconds.of("search"):
+        found = find_schedule(conversion.graph, target, search, quiet)
+    with tempfile.TemporaryDirectory(prefix="fadiff-models-") as scratch:
+        folder = OutputFolder(Path(scratch) / network)
+        folder.path.mkdir()
+        with seconds.of("emit"):
+            document = describe_search(found, search, front_end_record(conversion, vectors, quiet))
+            write_folder(folder, conversion, found.schedule, document, vectors, quiet, TimeloopOptions())
+        with seconds.of("verify"):
+            report = verify(folder.path)
+        with seconds.of("cc"):
+            build_firmware(folder.firmware, target, Path(scratch))
+        source = sum(path.stat().st_size for path in folder.firmware.glob("*.[ch]"))
+    edp = document.totals.edp_uj_cycles
+    macs = independent_macs(network)
+    return Line(
+        network, exporter, target.name, conversion.graph, macs, report, edp, dict(seconds.stages), source
+    )
+
+
+def first(vectors: TestVectors, count: int) -> TestVectors:
+    """Only the first vectors."""
+    return TestVectors(
+        {name: array[:count] for name, array in vectors.onnx_inputs.items()},
+        {name: array[:count] for name, array in vectors.stored_inputs.items()},
+    )
+
+
+def _names(text: str, known: tuple[str, ...], what: str) -> list[str]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no {what} {unknown[0]!r}: choose from {', '.join(known)}")
+    return names
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; 1 when a line failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks models", description=__doc__)
+    parser.add_argument("--models", default=",".join(SAMPLES), help="comma-separated (default: all samples)")
+    parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("--exporters", default=",".join(EXPORTERS))
+    parser.add_argument("--method", default="gradient")
+    parser.add_argument("--time-budget", type=float, default=5.0, help="seconds of search per line")
+    parser.add_argument("--vectors", type=int, default=2, help="test vectors per line (at most 16)")
+    parser.add_argument("--exports", type=Path, help="folder that keeps the exported models")
+    options = parser.parse_args(arguments)
+    try:
+        models = _names(options.models, tuple(SAMPLES), "network")
+        targets = [load_target(name) for name in _names(options.targets, TARGETS, "target")]
+        exporters = _names(options.exporters, EXPORTERS, "exporter")
+    except argparse.ArgumentTypeError as error:
+        parser.error(str(error))
+    search = SearchOptions(method=options.method, time_budget=options.time_budget)
+    print(HEADER, flush=True)
+    start, done, failed = time.perf_counter(), 0, 0
+    with tempfile.TemporaryDirectory(prefix="fadiff-exports-") as scratch:
+        for network in models:
+            for exporter in exporters:
+                lines = _lines(network, exporter, targets, options, search, Path(scratch))
+                for passed in lines:
+                    done, failed = done + 1, failed + (not passed)
+    print(f"models={done} passed={done - failed} failed={failed} seconds={time.perf_counter() - start:.0f}")
+    return 1 if failed else 0
+
+
+def _lines(
+    network: str,
+    exporter: Exporter,
+    targets: list[Target],
+    options: argparse.Namespace,
+    search: SearchOptions,
+    scratch: Path,
+) -> Iterator[bool]:
+    """Print the lines of one exported network; whether each passed.  A crash is a failed line."""
+    seconds = Seconds()
+    try:
+        path = exported(network, exporter, options.exports or scratch)
+        with seconds.of("read"):
+            conversion = read_model(path, targets[0], ModelOptions(), Console(verbosity=-1))
+        vectors = first(make_vectors(conversion, path.with_suffix(".inputs.npz"), seed=0), options.vectors)
+    except Exception as error:
+        print(f"{network:<16} {exporter:<11} FAILED: {type(error).__name__}: {error}", flush=True)
+        for _ in targets:
+            yield False
+        return
+    for target in targets:
+        try:
+            line = run(network, exporter, target, conversion, vectors, search, seconds)
+        except Exception as error:
+            traceback.print_exc(file=sys.stderr)
+            print(
+                f"{network:<16} {exporter:<11} {target.name:<15} FAILED: {type(error).__name__}: {error}",
+                flush=True,
+            )
+            yield False
+        else:
+            print(line, flush=True)
+            yield line.passed

@@ -1,0 +1,56 @@
+"""The sample networks at a size that the functional model runs in seconds, exported as files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from samples.catalog import SAMPLES
+from samples.export import export
+
+Exporter = Literal["dynamo", "torchscript"]
+EXPORTERS: tuple[Exporter, ...] = ("dynamo", "torchscript")
+
+#: Options that differ from `IMAGE` and `TOKENS`: networks that halve the image often need more pixels,
+#: Swin whole windows, and the GPT-3 block is 0.8 GB at full width.
+SPECIAL: Mapping[str, Mapping[str, int]] = {
+    "densenet121": {"image_size": 64},
+    "detector": {"image_size": 64},
+    "inception": {"image_size": 64},
+    "squeezenet": {"image_size": 64},
+    "vit-block": {"image_size": 64},
+    "swin-block": {"image_size": 56},
+    "gpt3-block": {"seq": 16, "width": 512},
+}
+IMAGE = 32
+TOKENS = 16
+
+
+def options_of(name: str) -> dict[str, int]:
+    """The options that make `samples` network `name` small."""
+    defaults = SAMPLES[name].defaults
+    small = {"image_size": IMAGE} if "image_size" in defaults else {"seq": TOKENS}
+    return dict(SPECIAL.get(name, {key: value for key, value in small.items() if key in defaults}))
+
+
+def exported(name: str, exporter: Exporter, folder: Path) -> Path:
+    """FOLDER/NAME.EXPORTER.onnx with calibration data and inputs, made if it is not there yet."""
+    path = folder / f"{name}.{exporter}.onnx"
+    if not path.with_suffix(".inputs.npz").is_file():  # the last file that export writes
+        folder.mkdir(parents=True, exist_ok=True)
+        export(SAMPLES[name], path, options=options_of(name), exporter=exporter)
+    return path
+
+
+def independent_macs(name: str) -> int:
+    """Multiply-accumulates as torch's flop counter sees the module run, on tensors without data."""
+    sample, options = SAMPLES[name], options_of(name)
+    example = sample.inputs(options, 1, torch.Generator().manual_seed(0))
+    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        module = sample.build(options).eval()
+        module(*(torch.empty_like(x, device="meta") for x in example))
+    return counter.get_total_flops() // 2
