@@ -6,7 +6,8 @@ Everything here is frozen, hardware-free and already *lowered*:
   came from the ONNX value, so that a tool can compare the two;
 * every tensor-core layer addresses its operands through a `View` (offset and element strides), so
   reshapes, transposes, splits and concatenations that a strided access can express have vanished;
-* int8 tensors are symmetric: value = scale * integer (zero point 0).
+* int8 tensors are symmetric: value = scale * integer (zero point 0); a graph for a float32 array has no
+  scales, and its activations, weights and biases are float32.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import numpy as np
 from converter.dims import Dims
 
 DType = Literal["int8", "int32", "float32"]
+ElementType = Literal["int8", "float32"]
+"""What the array computes with: weights, activations and booleans are stored as this type."""
 TensorCoreOp = Literal["conv", "depthwise", "conv_transpose", "gemm", "bmm"]
 Activation = Literal["none", "relu"]
 
@@ -74,7 +77,8 @@ class TensorCoreLayer:
     """A convolution or matrix product: runs on the systolic array and has a mapping.
 
     out = sat8(round_half_even(float32(acc) * scale)) after `activation`, with
-    acc = sum(input * weight) + bias in int32 (gemmini: config_st acc_scale and activation).
+    acc = sum(input * weight) + bias in int32 (gemmini: config_st acc_scale and activation); in a
+    float32 graph acc and out are float32, nothing is rounded to integers and scale is 1.
     `scale` = float32((input.scale * weight.scale) / output.scale), every step in float32.
     pads are (top, left, bottom, right); padding reads zero.
     """
@@ -179,6 +183,12 @@ class Graph:
             for tensor in layer.outputs:
                 writers.setdefault(tensor, []).append(layer.name)
         return dag
+
+    @cached_property
+    def element_type(self) -> ElementType:
+        """What the array computes with: int8 unless a computed value is float32."""
+        values = (*self.inputs, *(name for layer in self.layers for name in layer.outputs))
+        return "float32" if any(self.tensors[name].dtype == "float32" for name in values) else "int8"
 
     @cached_property
     def by_name(self) -> Mapping[str, Layer]:

@@ -15,7 +15,7 @@ from converter.calibrate import Samples, calibration_ranges, load_samples, rando
 from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
 from converter.functions import expand_functions
-from converter.graph import Graph
+from converter.graph import ElementType, Graph
 from converter.imported import strip_quantisation
 from converter.load import load_model
 from converter.lower import lower, unknown_operators, unsupported
@@ -24,7 +24,7 @@ from converter.plan import plan
 from converter.precision import to_float32
 from converter.program import Program, program_of
 from converter.qdq import quantised_model
-from converter.quantise import quantise
+from converter.quantise import as_float, quantise
 from converter.rewrites import rewrite
 from converter.scales import inherited, unknown_scales
 
@@ -37,7 +37,8 @@ class Conversion:
     """A converted model.
 
     `float_model` is the normalised float model, `quantized_model` the QDQ model whose integers the
-    graph holds: both run in ONNX Runtime under the input and output names of the file.
+    graph holds (the float model itself for a float32 array): both run in ONNX Runtime under the input
+    and output names of the file.
     """
 
     graph: Graph
@@ -58,6 +59,7 @@ def _silent(_: str) -> None:
 def convert(
     path: str | Path,
     *,
+    element: ElementType = "int8",
     quantize: QuantizeMode = "auto",
     calibration: str | Path | Sequence[Mapping[str, np.ndarray]] | None = None,
     dims: Mapping[str, int] | None = None,
@@ -70,6 +72,8 @@ def convert(
 
     Args:
         path: the .onnx file; external data is looked for beside it.
+        element: what the array computes with; float32 quantises nothing, and leaves out what the file
+            says about quantisation.
         quantize: "int8" quantises, "none" demands a model that is already quantised, "auto" keeps
             the scales of a quantised model and quantises the rest.
         calibration: .npz file or samples (one mapping of input name to array each); by default
@@ -103,31 +107,39 @@ def convert(
     progress("normalising")
     float_model = normalise(str(path), model)
     program = program_of(float_model)
-    steps = plan(program)
-    problems = unsupported(program, steps)
+    steps = plan(program, element)
+    problems = unsupported(program, steps, element)
     if problems:
         raise UnsupportedError(str(path), problems)
+    if element == "float32" and quantize == "int8":
+        raise ModelError(f"{path}: the target computes in float32: leave out --quantize int8")
+    if element == "float32" and imported.scales:
+        notes.append("the target computes in float32: the quantisation in the file is left out")
     known = {} if quantize == "int8" else inherited(steps, imported.scales)
     missing = unknown_scales(program, steps, known)
-    if quantize == "none" and missing:
+    if quantize == "none" and missing and element == "int8":
         raise ModelError(
             f"{path}: {len(missing)} values have no scale (first: {missing[0]}), so the model is not "
             "quantised; use --quantize int8, or auto"
         )
     ranges: dict[str, tuple[float, float]] = {}
     samples: Samples = ()
-    if missing and calibrate:
+    if missing and calibrate and element == "int8":
         samples = _samples(path, program, calibration, seed, warnings)
         progress(f"calibrating on {len(samples)} samples")
         ranges = calibration_ranges(str(path), float_model, samples, missing)
-    quantisation = quantise(program, steps, ranges, known)
+    if element == "float32":
+        quantisation, runnable = as_float(program, steps), float_model
+    else:
+        quantisation = quantise(program, steps, ranges, known)
+        runnable = quantised_model(float_model, program, steps, quantisation)
     progress("lowering")
     graph = lower(path.stem, float_model, program, steps, quantisation, sha256)
     graph, done = rewrite(graph, without)
     return Conversion(
         graph,
         float_model,
-        quantised_model(float_model, program, steps, quantisation),
+        runnable,
         tuple(notes),
         tuple(warnings),
         (*explain(program, steps, graph), *done),

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from converter.graph import Activation
+from converter.graph import Activation, ElementType
 from converter.norms import Norm, find_norms
 from converter.operators import WEIGHTED, is_elementwise
 from converter.program import Node, Program
@@ -55,14 +55,18 @@ class Step:
         return tuple(node.name for node in self.nodes)
 
 
-def plan(program: Program) -> tuple[Step, ...]:
-    """Group the nodes of a normalised float program into steps, in topological order."""
-    return _Planner(program).steps()
+def plan(program: Program, element: ElementType = "int8") -> tuple[Step, ...]:
+    """Group the nodes of a normalised float program into steps, in topological order.
+
+    `element` is what the array computes with: only int8 saturates, as fusing Clip(0, max) needs.
+    """
+    return _Planner(program, element).steps()
 
 
 class _Planner:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, element: ElementType) -> None:
         self.program = program
+        self.saturates = element == "int8"
         self.taken: set[str] = set()
         self.origin: dict[str, str] = {}
         """The one stored value that an element-wise value is a function of."""
@@ -186,8 +190,8 @@ class _Planner:
         """ReLU, or Clip(0, max): the calibrated scale makes int8 saturation the upper bound."""
         if node.op == "Relu":
             return True
-        low, _ = clip_bounds(self.program, node)
-        return low == 0.0
+        low, high = clip_bounds(self.program, node)
+        return low == 0.0 and (self.saturates or high is None)
 
 
 def clip_bounds(program: Program, node: Node) -> tuple[float | None, float | None]:

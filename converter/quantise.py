@@ -1,5 +1,7 @@
 """int8 quantisation for an array without zero points: symmetric, one scale per tensor.
 
+A float32 array takes the same route with nothing to round (`as_float`).
+
 Ranges come from ONNX Runtime's calibrator; which values get a scale comes from the plan (only
 stored values: what lives inside a fused layer keeps full precision).  `quantised_model` writes
 the decision back as a standard QDQ model, so that ONNX Runtime can run exactly what is lowered.
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from converter.graph import ElementType
 from converter.operators import BINARY, WEIGHTED
 from converter.plan import Step
 from converter.program import Node, Program
@@ -20,7 +23,7 @@ from converter.scales import INT8_MAX, assign_scales, symmetric_scale
 
 @dataclass(frozen=True)
 class Quantised:
-    """Integers and the float32 value of one step."""
+    """Integers and the float32 value of one step (float32 numbers: 1)."""
 
     data: np.ndarray = field(repr=False, compare=False)
     scale: float
@@ -30,18 +33,20 @@ class Quantised:
 class Quantisation:
     """Scales of the stored values, and the constants as integers.
 
-    `weights` are keyed by constant name, `biases` by the name of the step they belong to.
+    `weights` are keyed by constant name, `biases` by the name of the step they belong to.  With
+    `element` float32 there are no scales, and the constants are float32 (scale 1).
     """
 
     scales: Mapping[str, float]
     weights: Mapping[str, Quantised]
     biases: Mapping[str, Quantised]
+    element: ElementType = "int8"
 
 
-def to_int8(array: np.ndarray, scale: float) -> np.ndarray:
-    """Round half to even, clipped to [-127, 127]."""
+def to_int8(array: np.ndarray, scale: float, lowest: int = -INT8_MAX) -> np.ndarray:
+    """Round half to even, clipped to [`lowest`, 127]."""
     steps = np.rint(array.astype(np.float64) / scale)
-    return np.clip(steps, -INT8_MAX, INT8_MAX).astype(np.int8)
+    return np.clip(steps, lowest, INT8_MAX).astype(np.int8)
 
 
 def quantise(
@@ -66,7 +71,8 @@ def quantise(
         for name in _quantised_constants(program, step):
             array = program.constants[name]
             scale = known.get(name, symmetric_scale(float(array.min()), float(array.max())))
-            weights[name] = Quantised(to_int8(array, scale), float(np.float32(scale)))
+            lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
+            weights[name] = Quantised(to_int8(array, scale, lowest), float(np.float32(scale)))
         bias = _bias(program, step)
         if bias is not None:
             accumulator = np.float32(scales[step.source]) * _product_scale(weights, step.head)
@@ -77,8 +83,24 @@ def quantise(
     return Quantisation(scales, weights, biases)
 
 
+def as_float(program: Program, steps: Sequence[Step]) -> Quantisation:
+    """What `quantise` gives, for a float32 array: no scales, and every constant in float32."""
+    weights = {
+        name: Quantised(program.constants[name].astype(np.float32), 1.0)
+        for step in steps
+        for name in _quantised_constants(program, step)
+    }
+    biases = {step.name: _bias(program, step) for step in steps}
+    return Quantisation(
+        {},
+        weights,
+        {name: Quantised(bias.astype(np.float32), 1.0) for name, bias in biases.items() if bias is not None},
+        "float32",
+    )
+
+
 def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:
-    """Constants that the layer reads as int8 tensors: weights, and operands of binary ops."""
+    """Constants that the layer reads as elements of the array: weights, and operands of binary ops."""
     if step.kind != "node" or step.mask:
         return ()
     node = step.head

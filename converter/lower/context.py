@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from converter.builder import GraphBuilder
-from converter.graph import DType, View
+from converter.graph import DType, ElementType, View
 from converter.plan import Step
 from converter.program import Program
 from converter.quantise import Quantisation, Quantised
@@ -24,7 +24,7 @@ class Lowering:
 
     Attributes:
         program: the float program that is lowered.
-        quantisation: scales and integers.
+        quantisation: scales and constants, in the element type of the array.
         graph: the builder.
         values: how each lowered ONNX value is stored.
         subgraph: runs element-wise pieces of the float model, for tables.
@@ -48,17 +48,31 @@ class Lowering:
             quantised = self.quantisation.weights.get(name)
             data = self.program.constants[name] if quantised is None else quantised.data
             if quantised is None:
-                data = data.astype(np.int8 if data.dtype == np.bool_ else np.int32)
-            scale = None if quantised is None else quantised.scale
-            dtype: DType = "int8" if data.dtype == np.int8 else "int32"
+                data = data.astype(self.element if data.dtype == np.bool_ else np.int32)
+            scale = None if quantised is None or self.is_float else quantised.scale
+            dtype: DType = "int32" if data.dtype == np.int32 else self.element
             tensor = self.graph.tensor(name, data.shape, dtype, scale, data, onnx_name=name)
             self._constants[name] = dense(tensor, data.shape, scale)
         return self._constants[name]
 
+    @property
+    def element(self) -> ElementType:
+        """What the array computes with."""
+        return self.quantisation.element
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are float32: no scales then."""
+        return self.element == "float32"
+
+    def scale(self, value: str) -> float | None:
+        """Scale of a stored value; None for integers and booleans, and where elements are float32."""
+        return self.quantisation.scales[value] if self.program.is_float(value) and not self.is_float else None
+
     def dtype(self, value: str) -> DType:
-        """How elements of a value are stored: floats and booleans in int8, integers in int32."""
-        small = self.program.is_float(value) or self.program.types[value] == onnx.TensorProto.BOOL
-        return "int8" if small else "int32"
+        """How a value is stored: floats and booleans as elements of the array, integers in int32."""
+        is_element = self.program.is_float(value) or self.program.types[value] == onnx.TensorProto.BOOL
+        return self.element if is_element else "int32"
 
     def weight(self, name: str) -> Quantised | None:
         """A constant operand of a product as integers, None for a computed one."""
@@ -86,8 +100,7 @@ class Lowering:
         """A new dense tensor for the value of a step (or `name`), stored in axis `order`."""
         value = name or step.output
         shape = self.program.shapes[value]
-        is_float = self.program.is_float(value)
-        scale = self.quantisation.scales[value] if is_float else None
+        scale = self.scale(value)
         order = tuple(range(len(shape))) if order is None else tuple(order)
         tensor = self.graph.tensor(
             value,
@@ -106,11 +119,13 @@ class Lowering:
         Where `like` is part of a tensor, the output is dense with the same order of factors.
         """
         value = step.output
-        scale = self.quantisation.scales.get(value)
+        scale = self.scale(value)
         if self.is_whole(like):
             model = self.graph.tensors[like.tensor]
             axes = model.onnx_axes if model.shape == self._stored_shape(value, model.onnx_axes) else None
-            tensor = self.graph.tensor(value, model.shape, "int8", scale, onnx_name=value, onnx_axes=axes)
+            tensor = self.graph.tensor(
+                value, model.shape, self.element, scale, onnx_name=value, onnx_axes=axes
+            )
             self.values[value] = Strided(tensor, 0, like.axes, scale)
             return self.values[value]
         order = like.storage_order()
@@ -121,12 +136,17 @@ class Lowering:
         return shape if axes is None or len(axes) != len(shape) else tuple(shape[i] for i in axes)
 
     def bias(self, step: Step, groups: int, channels: int) -> str | None:
-        """The bias of a product as a tensor [G, K] int32, None without bias."""
+        """The bias of a product as accumulator words [G, K] (int32 or float32), None without bias."""
         bias = self.quantisation.biases.get(step.name)
         if bias is None:
             return None
         data = np.broadcast_to(bias.data.reshape(-1), (groups * channels,)).reshape(groups, channels)
-        return self.graph.tensor(f"{step.name}.bias", (groups, channels), "int32", bias.scale, data)
+        dtype: DType = "float32" if self.is_float else "int32"
+        return self.graph.tensor(f"{step.name}.bias", (groups, channels), dtype, self.unit(bias), data)
+
+    def unit(self, content: Quantised) -> float | None:
+        """Scale of a tensor that holds `content`."""
+        return None if self.is_float else content.scale
 
     def copy(self, value: Strided, order: Sequence[int] | None = None, name: str = "copy") -> Strided:
         """The value moved to a dense tensor of its own, stored in axis `order`."""

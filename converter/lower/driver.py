@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import onnx
 
 from converter.errors import Unsupported
-from converter.graph import Graph
+from converter.graph import ElementType, Graph
 from converter.lower.context import Lowering
+from converter.lower.formula import lower_formula
 from converter.lower.layout import finish_outputs
 from converter.lower.lookup import lower_lookup
 from converter.lower.rows import lower_norm
@@ -40,9 +41,11 @@ _IMAGE_READERS = frozenset(
 )
 
 
-def unsupported(program: Program, steps: Sequence[Step]) -> tuple[Unsupported, ...]:
-    """Every step that cannot be lowered, with its reason."""
-    found = [problem(program, step) for step in steps]
+def unsupported(
+    program: Program, steps: Sequence[Step], element: ElementType = "int8"
+) -> tuple[Unsupported, ...]:
+    """Every step that cannot be lowered for an array of `element`s, with its reason."""
+    found = [problem(program, step, element) for step in steps]
     for name in program.outputs:
         if 0 in program.shapes.get(name, ()):
             found.append(Unsupported(name, "output", "", "has no elements", "remove it before exporting"))
@@ -63,7 +66,7 @@ def lower(
         _lower_input(lowering, value)
     for step in steps:
         if step.kind == "lookup":
-            lower_lookup(lowering, step)
+            (lower_formula if lowering.is_float else lower_lookup)(lowering, step)
         elif step.norm is not None:
             lower_norm(lowering, step, step.norm)
         else:
@@ -77,15 +80,14 @@ def lower(
 def _lower_input(lowering: Lowering, value: str) -> None:
     program = lowering.program
     shape = program.shapes[value]
-    is_float = program.is_float(value)
-    scale = lowering.quantisation.scales[value] if is_float else None
+    scale = lowering.scale(value)
     order = tuple(range(len(shape)))
     if len(shape) in (3, 4) and _is_image(program, value):
         order = (0, *range(2, len(shape)), 1)
     tensor = lowering.graph.input(
         value,
         tuple(shape[i] for i in order),
-        "int8" if is_float else "int32",
+        lowering.dtype(value),
         scale=scale,
         onnx_name=value,
         onnx_axes=None if order == tuple(range(len(shape))) else order,

@@ -53,8 +53,8 @@ def lower_binary(lowering: Lowering, step: Step) -> None:
 def _partial(lowering: Lowering, step: Step, a: Strided, b: Strided) -> Strided:
     """A tensor for an intermediate of a variadic operator, on the scale of the result."""
     shape = np.broadcast_shapes(a.shape, b.shape)
-    scale = lowering.quantisation.scales.get(step.output)
-    tensor = lowering.graph.tensor(f"{step.output}.partial", shape, "int8", scale)
+    scale = lowering.scale(step.output)
+    tensor = lowering.graph.tensor(f"{step.output}.partial", shape, lowering.element, scale)
     return dense(tensor, shape, scale)
 
 

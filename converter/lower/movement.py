@@ -193,14 +193,22 @@ def lower_pad(lowering: Lowering, step: Step) -> None:
         value = take_range(lowering, value, axis, picked)
     order = value.storage_order() if lowering.is_whole(value) else None
     out = lowering.output(step, order)
-    content = int(np.clip(np.rint(fill / (out.scale or 1.0)), -128, 127)) if np.isfinite(fill) else -128
-    lowering.graph.host(f"{step.name}.fill", "fill", (), (out.tensor,), {"value": content}, step.onnx_nodes)
+    attributes = {"value": _element(lowering, fill, out.scale)}
+    lowering.graph.host(f"{step.name}.fill", "fill", (), (out.tensor,), attributes, step.onnx_nodes)
     target = out
     for axis in range(rank):
         inner = target.slice(axis, max(0, begin[axis]), 1, value.shape[axis])
         assert inner is not None
         target = inner
     place(lowering, step, value, target)
+
+
+def _element(lowering: Lowering, value: float, scale: float | None) -> float:
+    """A number as an element: rounded and saturated where elements are integers."""
+    if lowering.is_float:
+        limits = np.finfo(np.float32)
+        return float(np.clip(np.float32(value), limits.min, limits.max))
+    return int(np.clip(np.rint(value / (scale or 1.0)), -128, 127)) if np.isfinite(value) else -128
 
 
 def _pad_by_index(
@@ -227,7 +235,9 @@ def gather_axis(
         out = lowering.output(step)
     else:
         out = dense(
-            lowering.graph.tensor(f"{step.output}.partial", shape, "int8", value.scale), shape, value.scale
+            lowering.graph.tensor(f"{step.output}.partial", shape, lowering.element, value.scale),
+            shape,
+            value.scale,
         )
     gather(lowering, step, value, axis, name, out)
     return out

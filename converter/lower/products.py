@@ -57,11 +57,15 @@ def lower_gemm(lowering: Lowering, step: Step) -> None:
     weight = lowering.weight(node.inputs[1])
     assert weight is not None
     matrix = weight.data.T if node.attributes.get("transB", 0) else weight.data
-    scale = float(np.float32(weight.scale) * np.float32(node.attributes.get("alpha", 1.0)))
+    alpha = np.float32(node.attributes.get("alpha", 1.0))
+    if lowering.is_float:
+        product = Quantised(matrix * alpha, 1.0)
+    else:
+        product = Quantised(matrix, float(np.float32(weight.scale) * alpha))
     value = lowering.value(node.inputs[0])
     if node.attributes.get("transA", 0):
         value = value.transpose((1, 0))
-    lower_matrix_product(lowering, step, value, Quantised(matrix, scale), "gemm")
+    lower_matrix_product(lowering, step, value, product, "gemm")
 
 
 def lower_matrix_product(
@@ -117,4 +121,6 @@ def _reduction_order(value: Strided) -> tuple[tuple[int, ...] | None, tuple[int,
 
 def _constant(lowering: Lowering, name: str, data: np.ndarray, weight: Quantised) -> str:
     content = np.ascontiguousarray(data)
-    return lowering.graph.tensor(name, content.shape, "int8", weight.scale, content, onnx_name=name)
+    return lowering.graph.tensor(
+        name, content.shape, lowering.element, lowering.unit(weight), content, onnx_name=name
+    )

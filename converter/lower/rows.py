@@ -56,9 +56,11 @@ def lower_softmax(lowering: Lowering, step: Step) -> None:
     if step.mask and (rows.inner > 1 or rows.value.storage_order() is None):
         rows = rows_of(lowering, lowering.copy(value, None, "rows"), axes)
     out = lowering.output_like(step, rows.value)
-    steps = np.arange(256, dtype=np.float64) * (value.scale or 1.0)
-    table = np.rint(_EXPONENTIAL_ONE * np.exp(-steps)).astype(np.int32)
-    inputs = [rows.value.tensor, lowering.graph.tensor(f"{step.name}.exp", (256,), "int32", None, table)]
+    inputs = [rows.value.tensor]
+    if not lowering.is_float:
+        steps = np.arange(256, dtype=np.float64) * (value.scale or 1.0)
+        table = np.rint(_EXPONENTIAL_ONE * np.exp(-steps)).astype(np.int32)
+        inputs.append(lowering.graph.tensor(f"{step.name}.exp", (256,), "int32", None, table))
     attributes = {**rows.attributes, "scale": float(np.float32(1.0) / np.float32(out.scale or 1.0))}
     if step.mask:
         mask = _mask(lowering, step, rows.value)

@@ -13,10 +13,12 @@ from typing import Literal
 import onnx
 
 from converter.errors import Unsupported
+from converter.graph import ElementType
 from converter.lower import constraints as limits
 from converter.lower.constraints import Constraint
 from converter.lower.context import Lowering
 from converter.lower.elementwise import lower_batch_norm, lower_binary, lower_where
+from converter.lower.formula import has_formula
 from converter.lower.layout import lower_reshape, lower_transpose
 from converter.lower.matmul import lower_matmul
 from converter.lower.movement import (
@@ -200,9 +202,16 @@ def _can_load(node: Node) -> bool:
     return node.domain == "com.microsoft" or (node.domain == "" and onnx.defs.has(node.op))
 
 
-def problem(program: Program, step: Step) -> Unsupported | None:
-    """Why a step cannot be lowered, None when it can."""
+def problem(program: Program, step: Step, element: ElementType = "int8") -> Unsupported | None:
+    """Why a step cannot be lowered for an array of `element`s, None when it can."""
     node = step.head
+    if step.kind == "lookup" and element == "float32":
+        unknown = next((n for n in step.nodes if not has_formula(n)), None)
+        if unknown is None:
+            return None
+        return Unsupported(
+            unknown.name, unknown.op, unknown.domain, "no float32 formula", "use an int8 target"
+        )
     if step.kind != "node":
         return None
     entry = find(node)

@@ -55,7 +55,9 @@ def lower_conv_transpose(lowering: Lowering, step: Step) -> None:
     for number, (y, x) in enumerate(itertools.product(rows, columns)):
         taps = _taps(data, y.taps, x.taps)
         dims = Dims(groups, n, k, c, len(y.outputs), len(x.outputs), taps.shape[1], taps.shape[2])
-        name = lowering.graph.tensor(f"{node.inputs[1]}.{number}", taps.shape, "int8", weight.scale, taps)
+        name = lowering.graph.tensor(
+            f"{node.inputs[1]}.{number}", taps.shape, lowering.element, lowering.unit(weight), taps
+        )
         offset = source.offset + y.first * h_stride + x.first * w_stride
         out_offset = (y.outputs.start * out_width + x.outputs.start) * out_channels
         lowering.graph.tensor_core(
@@ -80,7 +82,7 @@ def lower_conv_transpose(lowering: Lowering, step: Step) -> None:
 
 def _taps(data: np.ndarray, rows: tuple[int, ...], columns: tuple[int, ...]) -> np.ndarray:
     """Weights [G, R, S, C, K] of the chosen taps; a phase without taps gets one zero."""
-    out = np.zeros((data.shape[0], max(1, len(rows)), max(1, len(columns)), *data.shape[3:]), np.int8)
+    out = np.zeros((data.shape[0], max(1, len(rows)), max(1, len(columns)), *data.shape[3:]), data.dtype)
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             if row >= 0 and column >= 0:  # -1: a hole of the dilation

@@ -1,4 +1,4 @@
-"""The integer reference: a Graph as an ONNX model with explicit integer arithmetic.
+"""The reference: a Graph as an ONNX model with explicit integer (for float32 arrays: float) arithmetic.
 
 ONNX Runtime runs it; there is no interpreter of ours.  The formulas are those of
 docs/execution-contract.md section 5 and docs/host-ops.md.
@@ -27,7 +27,7 @@ def integer_reference(graph: Graph) -> onnx.ModelProto:
     There is one output per tensor that a layer writes, in the order of first writing, so that a
     run shows every intermediate.  Run it with `reference_session`.
     """
-    emit = Emit(dict(graph.tensors))
+    emit = Emit(dict(graph.tensors), graph.element_type)
     for name in graph.inputs:
         emit.current[name] = emit.reshape(name, [graph.tensors[name].size])
     for layer in graph.layers:

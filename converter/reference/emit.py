@@ -1,4 +1,4 @@
-"""Emit: append ONNX nodes for integer arithmetic on stored tensors."""
+"""Emit: append ONNX nodes for the arithmetic of stored tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from converter.graph import Tensor
+from converter.graph import ElementType, Tensor
 
 OPSET = 20
 NUMPY_TYPES = {"int8": np.int8, "int32": np.int32, "float32": np.float32}
@@ -20,8 +20,12 @@ NUMPY_TYPES = {"int8": np.int8, "int32": np.int32, "float32": np.float32}
 class Emit:
     """Nodes and constants of the reference model; every method returns the name of a value."""
 
-    def __init__(self, tensors: dict[str, Tensor]) -> None:
+    def __init__(self, tensors: dict[str, Tensor], element_type: ElementType = "int8") -> None:
         self.tensors = tensors
+        self.element_type: ElementType = element_type
+        self.is_float = element_type == "float32"
+        self.lowest = np.finfo(np.float32).min if self.is_float else np.int8(-128)
+        """The smallest element."""
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
         self.current: dict[str, str] = {}
@@ -65,13 +69,29 @@ class Emit:
 
     # numbers -------------------------------------------------------------------------------
 
-    def saturate(self, value: str) -> str:
-        """sat8(round_half_even(float32 value)) as int8."""
+    def element(self, value: str) -> str:
+        """A float32 value as an element: sat8(round_half_even(value)), float32 as it is."""
+        if self.is_float:
+            return value
         low, high = self.constant(np.float32(-128)), self.constant(np.float32(127))
         return self.cast(self.op("Clip", self.op("Round", value), low, high), "int8")
 
+    def zero(self) -> str:
+        """Zero as an accumulator word."""
+        return self.constant(np.float32(0) if self.is_float else np.int32(0))
+
+    def word(self, value: str) -> str:
+        """Elements as accumulator words: int32, or float32."""
+        return value if self.is_float else self.cast(value, "int32")
+
+    def wide(self, value: str) -> str:
+        """Elements as int64, or float64, for long sums."""
+        return self.cast(value, "float64" if self.is_float else "int64")
+
     def scaled(self, value: str, scale: float) -> str:
-        """float32(integer) * scale, both roundings in float32."""
+        """float32(value) * scale, both roundings in float32."""
+        if self.is_float and scale == 1.0:
+            return value
         return self.op("Mul", self.cast(value, "float32"), self.constant(np.float32(scale)))
 
     # storage -------------------------------------------------------------------------------

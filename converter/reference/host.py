@@ -19,12 +19,12 @@ def _attributes(layer: HostLayer) -> Any:
 def add(emit: Emit, layer: HostLayer) -> None:
     """sat8(rne(relu(sat8(rne(a * A)) + sat8(rne(b * B))) * C))."""
     attributes = _attributes(layer)
-    a = emit.saturate(emit.scaled(emit.flat(layer.inputs[0]), attributes["a_scale"]))
-    b = emit.saturate(emit.scaled(emit.flat(layer.inputs[1]), attributes["b_scale"]))
-    total = emit.op("Add", emit.cast(a, "int32"), emit.cast(b, "int32"))
+    a = emit.element(emit.scaled(emit.flat(layer.inputs[0]), attributes["a_scale"]))
+    b = emit.element(emit.scaled(emit.flat(layer.inputs[1]), attributes["b_scale"]))
+    total = emit.op("Add", emit.word(a), emit.word(b))
     if attributes["activation"] == "relu":
-        total = emit.op("Max", total, emit.constant(np.int32(0)))
-    emit.write_dense(layer.outputs[0], emit.saturate(emit.scaled(total, attributes["scale"])))
+        total = emit.op("Max", total, emit.zero())
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, attributes["scale"])))
 
 
 def copy(emit: Emit, layer: HostLayer) -> None:
@@ -43,10 +43,33 @@ def lookup(emit: Emit, layer: HostLayer) -> None:
     _store(emit, layer, emit.op("Gather", emit.flat(layer.inputs[1]), index), attributes["shape"])
 
 
+def formula(emit: Emit, layer: HostLayer) -> None:
+    """Primitives of one float32 value, one after the other."""
+    attributes = _attributes(layer)
+    x, results = _operand(emit, layer, 0), list[str]()
+
+    def operand(given: Any) -> str:
+        if given == "x":
+            return x
+        return results[given] if isinstance(given, int) else emit.constant(np.float32(given))
+
+    for primitive, *operands in attributes["formula"]:
+        values = [operand(given) for given in operands]
+        if primitive in _COMPARISONS:
+            results.append(emit.cast(emit.op(_COMPARISONS[primitive], *values), "float32"))
+        elif primitive == "where":
+            results.append(emit.op("Where", _truth(emit, values[0]), *values[1:]))
+        else:
+            results.append(emit.op(primitive.capitalize(), *values))
+    _store(emit, layer, results[-1], attributes["shape"])
+
+
 def fill(emit: Emit, layer: HostLayer) -> None:
     """Every element the same."""
     shape = emit.tensors[layer.outputs[0]].shape
-    emit.write_dense(layer.outputs[0], emit.constant(np.full(shape, _attributes(layer)["value"], np.int8)))
+    emit.write_dense(
+        layer.outputs[0], emit.constant(np.full(shape, _attributes(layer)["value"], emit.element_type))
+    )
 
 
 _OPERANDS = ("", "b_", "c_")
@@ -72,7 +95,7 @@ def scale_shift(emit: Emit, layer: HostLayer) -> None:
     """sat8(rne(relu(f32(x) * multiplier + addend)))."""
     x = emit.cast(_operand(emit, layer, 0), "float32")
     y = emit.op("Add", emit.op("Mul", x, _operand(emit, layer, 1)), _operand(emit, layer, 2))
-    _store(emit, layer, emit.saturate(_rectified(emit, layer, y)), _attributes(layer)["shape"])
+    _store(emit, layer, emit.element(_rectified(emit, layer, y)), _attributes(layer)["shape"])
 
 
 def _rectified(emit: Emit, layer: HostLayer, value: str) -> str:
@@ -85,8 +108,8 @@ def where(emit: Emit, layer: HostLayer) -> None:
     """condition != 0 ? sat8(rne(a * A)) : sat8(rne(b * B))."""
     attributes = _attributes(layer)
     condition = _truth(emit, _operand(emit, layer, 0))
-    a = emit.saturate(emit.scaled(_operand(emit, layer, 1), attributes["a_scale"]))
-    b = emit.saturate(emit.scaled(_operand(emit, layer, 2), attributes["b_scale"]))
+    a = emit.element(emit.scaled(_operand(emit, layer, 1), attributes["a_scale"]))
+    b = emit.element(emit.scaled(_operand(emit, layer, 2), attributes["b_scale"]))
     _store(emit, layer, emit.op("Where", condition, a, b), attributes["shape"])
 
 
@@ -113,32 +136,34 @@ def binary(emit: Emit, layer: HostLayer) -> None:
     factor = emit.constant(np.float32(scale))
     if function in ("add", "sub"):
         total = emit.op(function.capitalize(), emit.scaled(a, a_scale), emit.scaled(b, b_scale))
-        result = emit.saturate(emit.op("Mul", _rectified(emit, layer, total), factor))
+        result = emit.element(emit.op("Mul", _rectified(emit, layer, total), factor))
     elif function == "mul":
-        product = emit.cast(emit.op("Mul", emit.cast(a, "int32"), emit.cast(b, "int32")), "float32")
-        result = emit.saturate(emit.op("Mul", _rectified(emit, layer, product), factor))
+        product = emit.cast(emit.op("Mul", emit.word(a), emit.word(b)), "float32")
+        result = emit.element(emit.op("Mul", _rectified(emit, layer, product), factor))
     elif function == "div":
-        result = emit.saturate(emit.op("Mul", _rectified(emit, layer, _quotient(emit, a, b)), factor))
+        result = emit.element(emit.op("Mul", _rectified(emit, layer, _quotient(emit, a, b)), factor))
     elif function in ("max", "min"):
-        pair = (emit.saturate(emit.scaled(a, a_scale)), emit.saturate(emit.scaled(b, b_scale)))
+        pair = (emit.element(emit.scaled(a, a_scale)), emit.element(emit.scaled(b, b_scale)))
         result = emit.op(function.capitalize(), *pair)
     elif function == "prelu":
-        product = emit.cast(emit.op("Mul", emit.cast(a, "int32"), emit.cast(b, "int32")), "float32")
-        negative = emit.saturate(emit.op("Mul", product, factor))
-        positive = emit.saturate(emit.scaled(a, a_scale))
-        is_positive = emit.op("GreaterOrEqual", emit.cast(a, "int32"), emit.constant(np.int32(0)))
+        product = emit.cast(emit.op("Mul", emit.word(a), emit.word(b)), "float32")
+        negative = emit.element(emit.op("Mul", product, factor))
+        positive = emit.element(emit.scaled(a, a_scale))
+        is_positive = emit.op("GreaterOrEqual", emit.word(a), emit.zero())
         result = emit.op("Where", is_positive, positive, negative)
     elif function in _COMPARISONS:
         pair = (emit.scaled(a, a_scale), emit.scaled(b, b_scale))
-        result = emit.cast(emit.op(_COMPARISONS[function], *pair), "int8")
+        result = emit.cast(emit.op(_COMPARISONS[function], *pair), emit.element_type)
     else:
-        result = emit.cast(emit.op(_LOGIC[function], _truth(emit, a), _truth(emit, b)), "int8")
+        result = emit.cast(emit.op(_LOGIC[function], _truth(emit, a), _truth(emit, b)), emit.element_type)
     _store(emit, layer, result, attributes["shape"])
 
 
 def _quotient(emit: Emit, a: str, b: str) -> str:
-    """f32(a) / f32(b), with 0 / 0 = 0 (a / 0 is an infinity that saturates)."""
+    """f32(a) / f32(b); among integers 0 / 0 = 0 (a / 0 is an infinity that saturates)."""
     quotient = emit.op("Div", emit.cast(a, "float32"), emit.cast(b, "float32"))
+    if emit.is_float:
+        return quotient
     undefined = emit.op("IsNaN", quotient)
     return emit.op("Where", undefined, emit.constant(np.float32(0)), quotient)
 
@@ -168,7 +193,7 @@ def average_pool(emit: Emit, layer: HostLayer) -> None:
     ]
     divisor = (counts[0][:, None] * counts[1][None, :]).astype(np.float32)
     factor = emit.constant(np.float32(attributes["ratio"]) / divisor)
-    result = emit.saturate(emit.op("Mul", total, factor))
+    result = emit.element(emit.op("Mul", total, factor))
     emit.write_dense(layer.outputs[0], emit.op("Transpose", result, perm=[0, 2, 3, 1]))
 
 
@@ -206,7 +231,7 @@ def max_pool(emit: Emit, layer: HostLayer) -> None:
         "Pad",
         value,
         emit.ints([0, 0, top, left, 0, 0, max(bottom, 0), max(right, 0)]),
-        emit.constant(np.int8(-128)),
+        emit.constant(emit.lowest),
     )
     value = emit.op(
         "MaxPool",
@@ -221,8 +246,8 @@ def max_pool(emit: Emit, layer: HostLayer) -> None:
 def global_average_pool(emit: Emit, layer: HostLayer) -> None:
     """sat8(rne(float32(sum over H, W) * scale))."""
     value, _ = _channels_first(emit, layer.inputs[0])
-    total = emit.op("ReduceSum", emit.cast(value, "int32"), emit.ints([2, 3]), keepdims=0)
-    emit.write_dense(layer.outputs[0], emit.saturate(emit.scaled(total, _attributes(layer)["scale"])))
+    total = emit.op("ReduceSum", emit.word(value), emit.ints([2, 3]), keepdims=0)
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, _attributes(layer)["scale"])))
 
 
 def _channels_first(emit: Emit, tensor: str) -> tuple[str, tuple[int, int, int, int]]:
@@ -240,6 +265,7 @@ HOST_OPS: Mapping[str, Callable[[Emit, HostLayer], None]] = {
     "binary": binary,
     "copy": copy,
     "fill": fill,
+    "formula": formula,
     "gather": rows.gather,
     "global_average_pool": global_average_pool,
     "layer_norm": rows.layer_norm,

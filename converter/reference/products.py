@@ -1,4 +1,4 @@
-"""Convolutions and matrix products in exact integer arithmetic.
+"""Convolutions and matrix products: in exact integer arithmetic, or float32 as ONNX Runtime has it.
 
 ONNX Runtime's float32 kernels are exact as long as every partial sum is an integer below 2^24,
 whatever the order of additions.  The bound 128 * sum(|weights|) proves that per output channel;
@@ -24,10 +24,10 @@ def product(emit: Emit, layer: TensorCoreLayer) -> None:
     accumulator = _matrix(emit, layer) if layer.op in ("gemm", "bmm") else _convolution(emit, layer)
     if layer.bias is not None:
         bias = np.asarray(emit.tensors[layer.bias].data).reshape(dims.G, 1, 1, 1, dims.K)
-        accumulator = emit.op("Add", accumulator, emit.constant(bias.astype(np.int32)))
+        accumulator = emit.op("Add", accumulator, emit.constant(bias))
     if layer.activation == "relu":
-        accumulator = emit.op("Max", accumulator, emit.constant(np.int32(0)))
-    result = emit.saturate(emit.scaled(accumulator, layer.scale))
+        accumulator = emit.op("Max", accumulator, emit.zero())
+    result = emit.element(emit.scaled(accumulator, layer.scale))
     sizes = (dims.G, dims.N, dims.P, dims.Q, dims.K)
     emit.write(layer.output.tensor, result, layer.output.offset, sizes, layer.output.strides)
 
@@ -41,7 +41,7 @@ def _convolution(emit: Emit, layer: TensorCoreLayer) -> str:
     image = emit.cast(image, "float32")
     weight = _constant_weight(emit, layer).transpose(0, 4, 3, 1, 2)  # G K C R S
     out: str | None = None
-    for begin, end in _pieces(weight, 2):
+    for begin, end in [(0, dims.C)] if emit.is_float else _pieces(weight, 2):
         piece = image
         if end - begin < dims.C:
             piece = emit.op("Slice", image, emit.ints([begin]), emit.ints([end]), emit.ints([2]))
@@ -57,7 +57,7 @@ def _convolution(emit: Emit, layer: TensorCoreLayer) -> str:
             dilations=layer.dilation,
             pads=layer.pads,
         )
-        part = emit.cast(part, "int32")
+        part = emit.word(part)
         out = part if out is None else emit.op("Add", out, part)
     assert out is not None
     out = emit.reshape(out, (dims.N, dims.G, dims.K, dims.P, dims.Q))
@@ -74,18 +74,19 @@ def _matrix(emit: Emit, layer: TensorCoreLayer) -> str:
         g, _, _, c, k = layer.weight.strides
         right = emit.read(layer.weight.tensor, layer.weight.offset, (dims.G, dims.C, dims.K), (g, c, k))
         right = emit.cast(right, "float32")
-        pieces = [(i, min(i + _EXACT_LENGTH, dims.C)) for i in range(0, dims.C, _EXACT_LENGTH)]
+        length = dims.C if emit.is_float else _EXACT_LENGTH
+        pieces = [(i, min(i + length, dims.C)) for i in range(0, dims.C, length)]
     else:
         matrix = _constant_weight(emit, layer).reshape(dims.G, dims.C, dims.K)
         right = emit.constant(matrix.astype(np.float32))
-        pieces = _pieces(matrix, 1)
+        pieces = [(0, dims.C)] if emit.is_float else _pieces(matrix, 1)
     out: str | None = None
     for begin, end in pieces:
         a, b = left, right
         if end - begin < dims.C:
             a = emit.op("Slice", left, emit.ints([begin]), emit.ints([end]), emit.ints([2]))
             b = emit.op("Slice", right, emit.ints([begin]), emit.ints([end]), emit.ints([1]))
-        part = emit.cast(emit.op("MatMul", a, b), "int32")
+        part = emit.word(emit.op("MatMul", a, b))
         out = part if out is None else emit.op("Add", out, part)
     assert out is not None
     return emit.reshape(out, (dims.G, dims.N, dims.P, dims.Q, dims.K))

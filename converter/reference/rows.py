@@ -18,32 +18,35 @@ def _rows(emit: Emit, layer: HostLayer) -> tuple[Any, str]:
 
 
 def softmax(emit: Emit, layer: HostLayer) -> None:
-    """rne(f32(e) / f32(sum e) * scale) with e from a table of integers."""
+    """rne(f32(e) / f32(sum e) * scale) with e from a table of integers, or exp(x - max) in float32."""
     attributes, value = _rows(emit, layer)
-    value = emit.cast(value, "int32")
+    value = emit.word(value)
     blank = None
-    if len(layer.inputs) > 2:
-        mask = np.asarray(emit.tensors[layer.inputs[2]].data).astype(bool)
+    if "mask_rows" in attributes:
+        mask = np.asarray(emit.tensors[layer.inputs[-1]].data).astype(bool)
         repeats = attributes["outer"] // attributes["mask_rows"]
         blank = emit.constant(np.tile(mask, (repeats, 1))[:, :, None])
-        value = emit.op("Where", blank, emit.constant(np.int32(-128)), value)
+        value = emit.op("Where", blank, emit.word(emit.constant(emit.lowest)), value)
     largest = emit.op("ReduceMax", value, emit.ints([1]), keepdims=1)
-    exponential = emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Sub", largest, value))
+    if emit.is_float:
+        exponential = emit.op("Exp", emit.op("Sub", value, largest))
+    else:
+        exponential = emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Sub", largest, value))
     if blank is not None:
-        exponential = emit.op("Where", blank, emit.constant(np.int32(0)), exponential)
+        exponential = emit.op("Where", blank, emit.zero(), exponential)
     total = emit.op("ReduceSum", exponential, emit.ints([1]), keepdims=1)
-    if blank is not None:  # a row that is masked throughout divides by 1
-        total = emit.op("Max", total, emit.constant(np.int32(1)))
+    if blank is not None:  # a row that is masked throughout divides by what is not zero
+        tiny = np.float32(np.finfo(np.float32).tiny) if emit.is_float else np.int32(1)
+        total = emit.op("Max", total, emit.constant(tiny))
     share = emit.op("Div", emit.cast(exponential, "float32"), emit.cast(total, "float32"))
-    scaled = emit.op("Mul", share, emit.constant(np.float32(attributes["scale"])))
-    emit.write_dense(layer.outputs[0], emit.saturate(scaled))
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(share, attributes["scale"])))
 
 
 def layer_norm(emit: Emit, layer: HostLayer) -> None:
-    """Centred (or RMS) normalisation: integer moments, one float64 root, float32 affine."""
+    """Centred (or RMS) normalisation: integer (float64) moments, one float64 root, float32 affine."""
     attributes, value = _rows(emit, layer)
-    x = emit.cast(value, "int64")
-    n = emit.constant(np.int64(attributes["length"]))
+    x = emit.wide(value)
+    n = emit.wide(emit.constant(np.int64(attributes["length"])))
     deviation = emit.op("Mul", x, n)
     squares = emit.op("ReduceSum", emit.op("Mul", x, x), emit.ints([1]), keepdims=1)
     spread = emit.op("Mul", squares, n)
@@ -61,25 +64,22 @@ def layer_norm(emit: Emit, layer: HostLayer) -> None:
     gamma, beta = (emit.reshape(emit.flat(name), shape) for name in layer.inputs[1:3])
     normal = emit.op("Mul", emit.cast(deviation, "float32"), gain)
     affine = emit.op("Add", emit.op("Mul", normal, gamma), beta)
-    scaled = emit.op("Mul", affine, emit.constant(np.float32(attributes["scale"])))
-    emit.write_dense(layer.outputs[0], emit.saturate(scaled))
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(affine, attributes["scale"])))
 
 
 def reduce(emit: Emit, layer: HostLayer) -> None:
     """sat8(rne(f32(sum or extremum) * scale))."""
     attributes, value = _rows(emit, layer)
     op = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}[attributes["function"]]
-    total = emit.op(op, emit.cast(value, "int32"), emit.ints([1]), keepdims=0)
-    emit.write_dense(layer.outputs[0], emit.saturate(emit.scaled(total, attributes["scale"])))
+    total = emit.op(op, emit.word(value), emit.ints([1]), keepdims=0)
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, attributes["scale"])))
 
 
 def arg_max(emit: Emit, layer: HostLayer) -> None:
     """Index of the largest (smallest) element of a row."""
     attributes, value = _rows(emit, layer)
     op = {"max": "ArgMax", "min": "ArgMin"}[attributes["function"]]
-    index = emit.op(
-        op, emit.cast(value, "int32"), axis=1, keepdims=0, select_last_index=attributes["select_last"]
-    )
+    index = emit.op(op, emit.word(value), axis=1, keepdims=0, select_last_index=attributes["select_last"])
     emit.write_dense(layer.outputs[0], emit.cast(index, "int32"))
 
 
@@ -98,7 +98,7 @@ def resize_linear(emit: Emit, layer: HostLayer) -> None:
     value = _interpolated(emit, value, columns, column_weights, 2, (1, 1, q, 1))
     value = _interpolated(emit, value, rows, row_weights, 1, (1, p, 1, 1))
     scaled = emit.op("Mul", value, emit.constant(np.float32(attributes["scale"])))
-    emit.write_dense(layer.outputs[0], emit.saturate(scaled))
+    emit.write_dense(layer.outputs[0], emit.element(scaled))
 
 
 def _interpolated(emit: Emit, value: str, index: str, weight: str, axis: int, shape: tuple[int, ...]) -> str:

@@ -1,0 +1,239 @@
+"""Functions of one float32 value: a formula of primitives that C and ONNX both have.
+
+The counterpart of `lookup` where elements are float32 and no table can hold all values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+
+from converter.lower.context import Lowering
+from converter.plan import Step, clip_bounds
+from converter.program import FLOATS, Node, Program
+from converter.strided import common_loops
+
+Operand = int | float | str
+"""Result of an earlier primitive (by number), a constant, or "x", the value itself."""
+Formula = tuple[tuple[Operand, ...], ...]
+"""Primitives (name, operands...) in order; the last one is the result.  Booleans are 0 and 1."""
+
+
+def lower_formula(lowering: Lowering, step: Step) -> None:
+    """A chain of element-wise nodes over one value: op `formula`."""
+    value = lowering.value(step.source)
+    out = lowering.output_like(step, value)
+    loops = common_loops((value, out))
+    assert loops is not None
+    attributes = {
+        "formula": formula_of(lowering.program, step),
+        "shape": loops.extents,
+        "offset": value.offset,
+        "strides": loops.strides[0],
+        "out_strides": loops.strides[1],
+    }
+    lowering.graph.host(step.name, "formula", (value.tensor,), (out.tensor,), attributes, step.onnx_nodes)
+
+
+def has_formula(node: Node) -> bool:
+    """Whether `formula_of` knows an element-wise node."""
+    return node.op in _PRIMITIVES or node.op in _EXPANSIONS
+
+
+def formula_of(program: Program, step: Step) -> Formula:
+    """The nodes of a lookup step as primitives; every one satisfies `has_formula`."""
+    writer = _Writer(program, step.source)
+    for node in step.nodes:
+        operands = [writer.operand(name) for name in node.inputs if name]
+        if node.op in _EXPANSIONS:
+            result = _EXPANSIONS[node.op](writer, node, operands)
+        elif len(operands) > 2:  # variadic Sum, Max, Min
+            result = operands[0]
+            for operand in operands[1:]:
+                result = writer.op(_PRIMITIVES[node.op], result, operand)
+        elif len(operands) == 1 and node.op in _VARIADIC:
+            result = operands[0]
+        else:
+            result = writer.op(_PRIMITIVES[node.op], *operands)
+        writer.values[node.outputs[0]] = result
+    result = writer.values[step.output]
+    if result != len(writer.steps) - 1:  # the value itself, or a constant
+        writer.op("add", result, 0.0)
+    return tuple(writer.steps)
+
+
+class _Writer:
+    """Grows a formula."""
+
+    def __init__(self, program: Program, source: str) -> None:
+        self.program = program
+        self.values: dict[str, Operand] = {source: "x"}
+        self.steps: list[tuple[Operand, ...]] = []
+
+    def operand(self, name: str) -> Operand:
+        constant = self.program.constant(name)
+        return self.values[name] if constant is None else float(np.float32(constant.reshape(-1)[0]))
+
+    def op(self, primitive: str, *operands: Operand) -> int:
+        self.steps.append((primitive, *operands))
+        return len(self.steps) - 1
+
+    def sigmoid(self, x: Operand) -> int:
+        return self.op("div", 1.0, self.op("add", 1.0, self.op("exp", self.op("neg", x))))
+
+    def softplus(self, x: Operand) -> int:
+        """log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
+        rest = self.op("log", self.op("add", 1.0, self.op("exp", self.op("neg", self.op("abs", x)))))
+        return self.op("add", self.op("max", x, 0.0), rest)
+
+    def below_zero(self, x: Operand, otherwise: Operand, then: Operand) -> int:
+        return self.op("where", self.op("less", x, 0.0), then, otherwise)
+
+
+def _attribute(node: Node, name: str, default: float) -> float:
+    return float(np.float32(node.attributes.get(name, default)))
+
+
+def _clip(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    low, high = clip_bounds(w.program, node)
+    result = operands[0]
+    if low is not None:
+        result = w.op("max", result, low)
+    return result if high is None else w.op("min", result, high)
+
+
+def _leaky_relu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    (x,) = operands
+    return w.below_zero(x, x, w.op("mul", x, _attribute(node, "alpha", 0.01)))
+
+
+def _prelu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    x, slope = operands
+    return w.below_zero(x, x, w.op("mul", x, slope))
+
+
+def _exponential_unit(w: _Writer, x: Operand, alpha: float, inner: float, outer: float) -> Operand:
+    """outer * (x if x >= 0 else alpha * (exp(inner * x) - 1))."""
+    below = w.op("mul", alpha, w.op("sub", w.op("exp", w.op("mul", inner, w.op("min", x, 0.0))), 1.0))
+    return w.op("mul", outer, w.below_zero(x, x, below))
+
+
+def _elu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    return _exponential_unit(w, operands[0], _attribute(node, "alpha", 1.0), 1.0, 1.0)
+
+
+def _celu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    alpha = _attribute(node, "alpha", 1.0)
+    return _exponential_unit(w, operands[0], alpha, 1 / alpha, 1.0)
+
+
+def _selu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    alpha = _attribute(node, "alpha", 1.67326319217681884765625)
+    gamma = _attribute(node, "gamma", 1.05070102214813232421875)
+    return _exponential_unit(w, operands[0], alpha, 1.0, gamma)
+
+
+def _hard_sigmoid(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    slope = w.op("mul", operands[0], _attribute(node, "alpha", 0.2))
+    return w.op("min", w.op("max", w.op("add", slope, _attribute(node, "beta", 0.5)), 0.0), 1.0)
+
+
+def _hard_swish(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    (x,) = operands
+    gate = w.op("min", w.op("max", w.op("add", w.op("mul", x, 1 / 6), 0.5), 0.0), 1.0)
+    return w.op("mul", x, gate)
+
+
+def _gelu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    (x,) = operands
+    half = w.op("mul", x, 0.5)
+    if node.attributes.get("approximate", "none") == "tanh":
+        cube = w.op("mul", w.op("mul", x, x), w.op("mul", x, 0.044715))
+        inner = w.op("tanh", w.op("mul", w.op("add", x, cube), math.sqrt(2 / math.pi)))
+    else:
+        inner = w.op("erf", w.op("mul", x, math.sqrt(0.5)))
+    return w.op("mul", half, w.op("add", inner, 1.0))
+
+
+def _swish(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    (x,) = operands
+    default = 1.702 if node.op == "QuickGelu" else 1.0
+    return w.op("mul", x, w.sigmoid(w.op("mul", x, _attribute(node, "alpha", default))))
+
+
+def _mish(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    return w.op("mul", operands[0], w.op("tanh", w.softplus(operands[0])))
+
+
+def _softsign(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    return w.op("div", operands[0], w.op("add", 1.0, w.op("abs", operands[0])))
+
+
+def _thresholded_relu(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    (x,) = operands
+    return w.op("where", w.op("greater", x, _attribute(node, "alpha", 1.0)), x, 0.0)
+
+
+def _sign(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    return w.op("sub", w.op("greater", operands[0], 0.0), w.op("less", operands[0], 0.0))
+
+
+def _cast(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    (x,) = operands
+    kind = w.program.types[node.outputs[0]]
+    if kind in FLOATS or not w.program.is_float(node.inputs[0]):
+        return x
+    if kind == onnx.TensorProto.BOOL:
+        return w.op("equal", w.op("equal", x, 0.0), 0.0)
+    return w.below_zero(x, w.op("floor", x), w.op("ceil", x))  # towards zero
+
+
+_VARIADIC = frozenset(("Sum", "Max", "Min"))
+
+_PRIMITIVES: Mapping[str, str] = {
+    **{
+        op: op.lower() for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Neg", "Abs", "Exp", "Log")
+    },
+    **{op: op.lower() for op in ("Sqrt", "Erf", "Tanh", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh")},
+    **{
+        op: op.lower()
+        for op in ("Cosh", "Asinh", "Acosh", "Atanh", "Floor", "Ceil", "Round", "Equal", "Less")
+    },
+    "Greater": "greater",
+    "LessOrEqual": "less_or_equal",
+    "GreaterOrEqual": "greater_or_equal",
+    "Where": "where",
+    "Sum": "add",
+    "And": "min",
+    "Or": "max",
+}
+
+_EXPANSIONS: Mapping[str, Callable[[_Writer, Node, list[Operand]], Operand]] = {
+    "Cast": _cast,
+    "Celu": _celu,
+    "Clip": _clip,
+    "Dropout": lambda w, node, operands: operands[0],
+    "Elu": _elu,
+    "Gelu": _gelu,
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _hard_swish,
+    "Identity": lambda w, node, operands: operands[0],
+    "LeakyRelu": _leaky_relu,
+    "Mish": _mish,
+    "Not": lambda w, node, operands: w.op("equal", operands[0], 0.0),
+    "PRelu": _prelu,
+    "QuickGelu": _swish,
+    "Reciprocal": lambda w, node, operands: w.op("div", 1.0, operands[0]),
+    "Relu": lambda w, node, operands: w.op("max", operands[0], 0.0),
+    "Selu": _selu,
+    "Sigmoid": lambda w, node, operands: w.sigmoid(operands[0]),
+    "Sign": _sign,
+    "Softplus": lambda w, node, operands: w.softplus(operands[0]),
+    "Softsign": _softsign,
+    "Swish": _swish,
+    "ThresholdedRelu": _thresholded_relu,
+    "Xor": lambda w, node, operands: w.op("abs", w.op("sub", *operands)),
+}
