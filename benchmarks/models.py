@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,7 +90,8 @@ class Line:
     def __str__(self) -> str:
         compared = [layer.bit_exact for layer in self.report.layers if layer.bit_exact is not None]
         moved = self.report.measured.dram_bytes if self.report.measured else 0
-        top1, sqnr = self.report.top1_agreement, self.report.sqnr_db
+        top1 = _or_dash(self.report.top1_agreement, lambda share: f"{100 * share:.0f} %")
+        sqnr = _or_dash(self.report.sqnr_db, lambda decibels: f"{decibels:.1f}")
         spent = " ".join(
             f"{self.seconds[stage]:{width}.1f}"
             for stage, width in (("read", 5), ("search", 6), ("emit", 5), ("verify", 6), ("cc", 5))
@@ -100,10 +101,13 @@ class Line:
             f"{len(self.graph.tensor_core_layers):>5} {self.macs / 1e6:>8.1f} "
             f"{'equal' if self.macs_equal else 'DIFF':>5} {f'{sum(compared)}/{len(compared)}':>8} "
             f"{'equal' if self.report.traffic_exact else 'DIFF':>6} {moved / 1e6:>8.2f} "
-            f"{'-' if top1 is None else f'{100 * top1:.0f} %':>6} {'-' if sqnr is None else f'{sqnr:.1f}':>5} "
-            f"{self.edp:>9.3e} {spent} {self.source_bytes / 1024:>6.0f}"
+            f"{top1:>6} {sqnr:>5} {self.edp:>9.3e} {spent} {self.source_bytes / 1024:>6.0f}"
             + ("" if self.passed else f"  FAILED: {_why(self)}")
         )
+
+
+def _or_dash(value: float | None, text: Callable[[float], str]) -> str:
+    return "-" if value is None else text(value)
 
 
 def _why(line: Line) -> str:
@@ -116,7 +120,8 @@ def _why(line: Line) -> str:
         return "bytes of " + ", ".join(layer.name for layer in report.layers if not layer.traffic_exact)
     if not report.meaning_kept:
         return f"{report.runtime_sqnr_db:.1f} dB against ONNX Runtime's quantised model"
-    return f"{sum(layer.macs for layer in line.graph.tensor_core_layers)} multiply-accumulates, torch {line.macs}"
+    ours = sum(layer.macs for layer in line.graph.tensor_core_layers)
+    return f"{ours} multiply-accumulates, torch {line.macs}"
 
 
 def run(

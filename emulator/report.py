@@ -47,7 +47,8 @@ class Predicted(_Record):
 
 class LayerReport(_Record):
     """One layer.  `bit_exact` is None where its output never is in memory (fused on chip); a float32
-    output counts as exact within 1e-5 of its largest magnitude."""
+    output counts as exact within 1e-5 of its largest magnitude.  Roles that read one tensor are one entry
+    ("dram I+W")."""
 
     name: str
     bit_exact: bool | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -169,22 +169,32 @@ def _total(traffic: TrafficRecord, memory: str) -> int:
 
 
 def _compare_traffic(predicted: TrafficRecord, run: LayerRun) -> dict[str, dict[str, Both]]:
-    """Bytes per "memory role" and direction, whatever of them is not zero on both sides."""
+    """Bytes per "memory role" and direction, whatever of them is not zero on both sides.
+
+    Roles that read one tensor (queries and keys of one projection, x times its own transpose) share their
+    addresses, so their bytes are only known together: they are compared as "I+W".
+    """
     table: dict[str, dict[str, Both]] = {}
     for memory in _MEMORIES:
         expected = predicted.dram if memory == "dram" else predicted.tile_buffer
-        roles = sorted({*expected, *(t.role for t in run.traffic if t.memory == memory)})
-        for role in roles:
+        regions = [t for t in run.traffic if t.memory == memory]
+        tensors: dict[str, set[str]] = {role: set() for role in expected}
+        for region in regions:
+            tensors.setdefault(region.role, set()).add(region.tensor)
+        for roles in sorted({_sharing(role, tensors) for role in tensors}):
             for direction in ("read", "write"):
-                measured = sum(
-                    getattr(t, direction) for t in run.traffic if (t.memory, t.role) == (memory, role)
-                )
-                wanted = int(getattr(expected[role], direction)) if role in expected else 0
+                measured = sum(getattr(t, direction) for t in regions if t.role in roles)
+                wanted = sum(int(getattr(expected[role], direction)) for role in roles if role in expected)
                 if measured or wanted:
-                    table.setdefault(f"{memory} {role}", {})[direction] = Both(
+                    table.setdefault(f"{memory} {'+'.join(roles)}", {})[direction] = Both(
                         measured=measured, predicted=wanted
                     )
     return table
+
+
+def _sharing(role: str, tensors: Mapping[str, set[str]]) -> tuple[str, ...]:
+    """The role and those that have a tensor in common with it."""
+    return tuple(sorted(other for other in tensors if other == role or tensors[other] & tensors[role]))
 
 
 @dataclass(frozen=True)

@@ -182,3 +182,27 @@ def test_an_image_output_goes_back_to_onnx_order() -> None:
         record = TensorRecord(name="t", shape=(1, 2, 3, 4), dtype="int8", scale=0.5, onnx_axes=axes)
         result = VectorResult(0, (), {"t": stored}, {}, None)
         np.testing.assert_array_equal(_Output(record).value(result, image.shape), image * np.float32(0.5))
+
+
+def test_one_tensor_read_as_both_operands(tmp_path: Path) -> None:
+    """Scores of a sequence with itself: addresses do not tell input from weights, only their sum is known."""
+    nodes = [
+        onnx.helper.make_node("Transpose", ["x"], ["xt"], "turn", perm=[0, 2, 1]),
+        onnx.helper.make_node("MatMul", ["x", "xt"], ["y"], "gram"),
+    ]
+    float32 = onnx.TensorProto.FLOAT
+    ends = [
+        onnx.helper.make_tensor_value_info(n, float32, s) for n, s in (("x", [1, 24, 40]), ("y", [1, 24, 24]))
+    ]
+    graph = onnx.helper.make_graph(nodes, "gram", ends[:1], ends[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "gram.onnx")
+    out = tmp_path / "out"
+    assert (
+        main(["compile", str(tmp_path / "gram.onnx"), "--out", str(out), "--method", "layerwise", "-q"]) == 0
+    )
+    report = verify(out, vectors=1)
+    assert report.passed
+    (layer,) = (layer for layer in report.layers if layer.name == "gram")
+    both = layer.traffic["dram I+W"]["read"]
+    assert both.measured == both.predicted == 2 * 24 * 40
