@@ -55,7 +55,7 @@ def judge(case: Any) -> Verdict:
     last = Verdict(
         case.name,
         "refused",
-        "inputs that are no numpy arrays (strings, sequences, 4- and 8-bit floats), or none",
+        "inputs that are no numbers (strings, sequences, optionals, types below 8 bits), or none",
         operators,
     )
     for attempt in _attempts(model, data):
@@ -67,11 +67,21 @@ def judge(case: Any) -> Verdict:
 
 def _content(case: Any) -> tuple[onnx.ModelProto, list[np.ndarray]]:
     if case.model is not None:
-        return case.model, list(case.data_sets[0][0]) if case.data_sets else []
+        return case.model, [_array(value) for value in case.data_sets[0][0]] if case.data_sets else []
     folder = Path(case.model_dir)
     files = sorted((folder / "test_data_set_0").glob("input_*.pb"), key=lambda p: int(p.stem.split("_")[1]))
     data = [numpy_helper.to_array(onnx.TensorProto.FromString(f.read_bytes())) for f in files]
     return onnx.load(folder / "model.onnx"), data
+
+
+def _array(value: Any) -> Any:
+    """An input as an array where it is one: a number, or a tensor of a type that numpy has."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if isinstance(value, onnx.TensorProto):
+        array = numpy_helper.to_array(value)
+        return array if array.dtype.kind in "fiub" or array.dtype.name == "bfloat16" else value
+    return value
 
 
 def _attempts(

@@ -12,23 +12,37 @@ import onnx.shape_inference
 
 from converter.lower import is_known
 
+_DEEPEST = 4  # definitions made of operators that have definitions
+#: Folded by ONNX Runtime where their inputs are constant: their definitions are loops.
+_FOLDED = frozenset(("Range", "CastLike"))
+#: Element-wise, but unknown to ONNX Runtime under their own names.
+_NOT_IN_RUNTIME = frozenset(("Swish",))
+
 
 def expand_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """The model with such operators expanded, and their names."""
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-    wanted = sorted({node.op_type for node in model.graph.node if _is_expandable(node, opset)})
-    if not wanted:
-        return model, ()
-    for i, node in enumerate(model.graph.node):
-        node.name = node.name or f"{node.op_type}_{i}"
-    names = [("", op) for op in wanted]
+    expanded: list[str] = []
+    for _ in range(_DEEPEST):
+        wanted = sorted({node.op_type for node in model.graph.node if _is_expandable(node, opset)})
+        wanted = [op for op in wanted if op not in expanded]
+        if not wanted:
+            break
+        for i, node in enumerate(model.graph.node):
+            node.name = node.name or f"{node.op_type}_{i}"
+        for op in wanted:
+            model = _expanded(model, op)
+        expanded += wanted
+    left = {node.op_type for node in model.graph.node}
+    return model, tuple(op for op in expanded if op not in left)
+
+
+def _expanded(model: onnx.ModelProto, op: str) -> onnx.ModelProto:
     try:
         typed = _with_types(model)
-        return onnx.inliner.inline_selected_functions(typed, names, inline_schema_functions=True), tuple(
-            wanted
-        )
+        return onnx.inliner.inline_selected_functions(typed, [("", op)], inline_schema_functions=True)
     except Exception:  # no body for these types: the operator is refused by name later
-        return model, ()
+        return model
 
 
 def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -44,7 +58,11 @@ def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_expandable(node: onnx.NodeProto, opset: int) -> bool:
-    if node.domain not in ("", "ai.onnx") or is_known(node.op_type) or not onnx.defs.has(node.op_type):
+    if node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type) or node.op_type in _FOLDED:
+        return False
+    # statistics of a LayerNormalization beside its result: only the definition computes them
+    statistics = node.op_type == "LayerNormalization" and len([v for v in node.output if v]) > 1
+    if is_known(node.op_type) and not statistics and node.op_type not in _NOT_IN_RUNTIME:
         return False
     schema = onnx.defs.get_schema(node.op_type, opset)
     return bool(schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]

@@ -23,11 +23,10 @@ from onnx_ir.passes.common import (
 )
 
 from converter.errors import ModelError, one_line
+from converter.opsets import settle_opset
 
 #: MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions).
 _DISABLED = ["MatMulAddFusion"]
-_OLDEST_OPSET = 10  # the first with QuantizeLinear
-_KNOWN_OPSETS = (23, 26)  # of the oldest ONNX Runtime that we support, and of today's
 _LARGEST_FOLD = 2**20
 _NEWEST_IR = 10  # what came later is metadata and element types that are not lowered
 
@@ -38,35 +37,13 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ModelError: ONNX Runtime or shape inference rejects the model.
     """
-    _accept_newest_opset(model)
-    model = _sorted(file, model)
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
-    if opset is not None and opset < _OLDEST_OPSET:
-        try:
-            model = onnx.version_converter.convert_version(model, 13)
-        except Exception as error:
-            raise ModelError(
-                f"{file}: opset {opset} is older than {_OLDEST_OPSET} and cannot be upgraded "
-                f"({one_line(error)}); export it again with a newer opset"
-            ) from error
-    model = _folded(file, model)
+    model = _folded(file, settle_opset(file, _sorted(file, model)))
     _fold_leftovers(model)
     try:
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:
         raise ModelError(f"{file}: shape inference failed: {one_line(error)}") from error
     return onnx_ir.to_proto(RemoveUnusedOpsetsPass()(onnx_ir.from_proto(model)).model)
-
-
-def _accept_newest_opset(model: onnx.ModelProto) -> None:
-    """Declare the oldest opset of ONNX Runtime's in which every operator means the same."""
-    for entry in model.opset_import:
-        if entry.domain not in ("", "ai.onnx") or entry.version <= _KNOWN_OPSETS[0]:
-            continue
-        names = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")}
-        schemas = [onnx.defs.get_schema(name, entry.version) for name in names if onnx.defs.has(name)]
-        needed = max((schema.since_version for schema in schemas), default=1)
-        entry.version = next((v for v in _KNOWN_OPSETS if needed <= v), entry.version)
 
 
 def _sorted(file: str, model: onnx.ModelProto) -> onnx.ModelProto:

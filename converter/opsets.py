@@ -1,0 +1,98 @@
+"""Bring a model to an opset that ONNX Runtime knows, without changing what its operators mean."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import NodeProto, helper, numpy_helper
+
+from converter.errors import ModelError, one_line
+
+_OLDEST_OPSET = 10  # the first with QuantizeLinear
+_UPGRADED_OPSET = 13
+_KNOWN_OPSETS = (23, 26)  # of the oldest ONNX Runtime that we support, and of today's
+_BROADCASTS_TO_CHANNELS = 7  # PRelu before this opset: one slope per channel, whatever the rank
+
+
+def settle_opset(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model under an opset between 10 and the newest that ONNX Runtime knows.
+
+    Raises:
+        ModelError: an old opset that onnx cannot upgrade.
+    """
+    entry = next((o for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    if entry is None:
+        return model
+    if entry.version > _KNOWN_OPSETS[0]:
+        version = entry.version
+        fitting = (
+            known for known in _KNOWN_OPSETS if known < version and _means_the_same(model, version, known)
+        )
+        entry.version = next(fitting, version)
+    if entry.version >= _OLDEST_OPSET:
+        return model
+    if entry.version < _BROADCASTS_TO_CHANNELS:
+        _shape_slopes(model)
+    try:
+        return onnx.version_converter.convert_version(model, _UPGRADED_OPSET)
+    except Exception as error:
+        raise ModelError(
+            f"{file}: opset {entry.version} is older than {_OLDEST_OPSET} and cannot be upgraded "
+            f"({one_line(error)}); export it again with a newer opset"
+        ) from error
+
+
+def _means_the_same(model: onnx.ModelProto, declared: int, older: int) -> bool:
+    """Whether every operator of the main graph may be read as that of an older opset."""
+    return all(
+        _is_unchanged(node, declared, older) for node in model.graph.node if node.domain in ("", "ai.onnx")
+    )
+
+
+def _is_unchanged(node: NodeProto, declared: int, older: int) -> bool:
+    """Whether a newer version of an operator only added types or attributes that the node does not use."""
+    if not onnx.defs.has(node.op_type):
+        return True
+    new = onnx.defs.get_schema(node.op_type, declared)
+    if new.since_version <= older:
+        return True
+    try:
+        old = onnx.defs.get_schema(node.op_type, older)
+    except onnx.defs.SchemaError:
+        return False
+    used = {attribute.name for attribute in node.attribute}
+    known_inputs = len([value for value in node.input if value]) <= old.max_input
+    same_defaults = all(
+        _default(attribute) == _default(new.attributes[name])
+        for name, attribute in old.attributes.items()
+        if name in new.attributes
+    )
+    return used <= set(old.attributes) and known_inputs and same_defaults
+
+
+def _default(attribute: onnx.defs.OpSchema.Attribute) -> object:
+    value = attribute.default_value
+    return helper.get_attribute_value(value) if value.name else None
+
+
+def _shape_slopes(model: onnx.ModelProto) -> None:
+    """Give PRelu slopes [C] the shape [C, 1, 1] by which today's broadcasting finds the channels."""
+    ranks = {
+        value.name: len(value.type.tensor_type.shape.dim)
+        for value in (*onnx.shape_inference.infer_shapes(model).graph.value_info, *model.graph.input)
+    }
+    slopes = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in list(model.graph.node):
+        if node.op_type != "PRelu" or ranks.get(node.input[0], 0) <= 2:
+            continue
+        axes = list(range(1, ranks[node.input[0]] - 1))
+        tensor = slopes.get(node.input[1])
+        if tensor is not None and len(tensor.dims) == 1:
+            array = numpy_helper.to_array(tensor).reshape(-1, *(1 for _ in axes))
+            name = f"{tensor.name}.{len(axes)}"
+            model.graph.initializer.append(numpy_helper.from_array(array, name))
+            node.input[1] = name
+        elif tensor is None and ranks.get(node.input[1]) == 1:
+            shaped = f"{node.input[1]}.{node.output[0]}"
+            at = list(model.graph.node).index(node)
+            model.graph.node.insert(at, helper.make_node("Unsqueeze", [node.input[1]], [shaped], axes=axes))
+            node.input[1] = shaped

@@ -1,0 +1,61 @@
+"""Old and newest opsets: read as an opset that ONNX Runtime knows, without another meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from converter import convert
+from converter.opsets import settle_opset
+from tests.converter.oracle import check, model_of, weights
+
+
+def _declared(model: onnx.ModelProto, version: int) -> int:
+    model.opset_import[0].version = version
+    return settle_opset("m.onnx", model).opset_import[0].version
+
+
+def test_an_operator_that_only_got_more_types_is_read_as_the_older_one() -> None:
+    model = model_of([helper.make_node("Celu", ["x"], ["y"])], {"x": (2, 3)}, {"y": None})
+    assert onnx.defs.get_schema("Celu", onnx.defs.onnx_opset_version()).since_version > 26
+    assert _declared(model, onnx.defs.onnx_opset_version()) in (23, 26)
+
+
+def test_a_new_attribute_keeps_the_opset() -> None:
+    node = helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=2, mode="CRD")
+    model = model_of([node], {"x": (1, 4, 4, 4)}, {"y": None})
+    newest = onnx.defs.onnx_opset_version()
+    assert "mode" in onnx.defs.get_schema("SpaceToDepth", newest).attributes
+    assert _declared(model, newest) == newest
+
+
+@pytest.mark.parametrize("version", [9, 10, 11, 13, 17, 21, 26])
+def test_every_opset_from_9_on(version: int, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    model = model_of(
+        nodes, {"x": (1, 3, 8, 8)}, {"y": (1, 4, 4, 4)}, {"w": weights(0, 4, 3, 3, 3)}, opset=version
+    )
+    assert check(model, tmp_path).lsb_to_quantized <= 1.01
+
+
+def test_slopes_per_channel_of_old_prelu(tmp_path: Path) -> None:
+    """Before opset 7 a PRelu slope [C] belongs to axis 1, whatever comes after."""
+    x, slope = weights(1, 2, 3, 4, 4), np.abs(weights(2, 3))
+    node = helper.make_node("PRelu", ["x", "s"], ["y"])
+    model = model_of([node], {"x": x.shape}, {"y": x.shape}, {"s": slope}, opset=6)
+    model.ir_version = 3
+    model.graph.input.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, [3]))
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    conversion = convert(path)
+    stored = [numpy_helper.to_array(t).reshape(-1) for t in conversion.float_model.graph.initializer]
+    assert any(np.array_equal(array, slope) for array in stored)
+    assert check(model, tmp_path).sqnr_db > 30
