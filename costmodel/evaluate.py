@@ -18,6 +18,7 @@ from costmodel.energy import energy_breakdown
 from costmodel.fusion import Member, boundary, plan_group
 from costmodel.host import host_moves
 from costmodel.latency import roofline
+from costmodel.local_tensors import input_path
 from costmodel.mapping import Mapping
 from costmodel.nest import Nest, layer_traffic
 from costmodel.rtl_work import layer_work
@@ -196,6 +197,8 @@ def group_cost(
             member.writes_outside,
             name in group.resident_weights,
             paper,
+            input_path(graph, group, layer),
+            group.path(name),
         )
         numbers = layer_cost(
             shape_of(layer),

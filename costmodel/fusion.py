@@ -42,6 +42,8 @@ class Member:
     fused_inputs: frozenset[str]
     writes_inside: bool
     writes_outside: bool
+    held_grid: Region
+    """Like `needed_grid` with the zero padding that readers see around the image."""
 
 
 def output_size(
@@ -98,9 +100,9 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         name = layer.name
         if name not in needed:
             raise ScheduleError(f"{name}: no later member of its fusion group reads its output")
+        held = Region(*(tuple(axis) for axis in needed[name]))
         axes = [
-            [(max(0, a), min(b, size)) for a, b in axis]
-            for axis, size in zip(needed[name], sizes[name], strict=True)
+            [(max(0, a), min(b, size)) for a, b in axis] for axis, size in zip(held, sizes[name], strict=True)
         ]
         computed[name] = list(axes)
         if group.halo == "retain":
@@ -131,6 +133,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
             frozenset(fused_inputs),
             bool(readers & inside),
             outside,
+            held,
         )
     return {layer.name: members[layer.name] for layer in layers}
 
@@ -161,7 +164,7 @@ def _alone(layer: Layer) -> Member:
         size = (layer.dims.N, layer.dims.P, layer.dims.Q)
     else:
         region, size = Region(((0, 1),), ((0, 1),), ((0, 1),)), (1, 1, 1)
-    return Member(layer.name, size, region, region, region, region, frozenset(), False, True)
+    return Member(layer.name, size, region, region, region, region, frozenset(), False, True, region)
 
 
 def _region(axes: list[list[Interval]]) -> Region:

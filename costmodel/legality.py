@@ -10,14 +10,22 @@ from typing import NamedTuple
 from converter.dims import DIMS, Dims
 from converter.graph import HostLayer, TensorCoreLayer
 from costmodel.fusion import Member, ScheduleError, plan_group
+from costmodel.local_tensors import (
+    Held,
+    channels_in,
+    channels_out,
+    held_tensors,
+    input_path,
+    obstacle,
+    reserved_rows,
+)
 from costmodel.mapping import Mapping, ceil_div
 from costmodel.nest import Nest, product
 from costmodel.row_layout import packed_inputs_fit, resident_dim, splits_block
 from costmodel.schedule import FusionGroup, Profile, Schedule
 from costmodel.shape import LayerShape, Region, extents, shape_of, whole
-from costmodel.target import Target
+from costmodel.target import FusionPath, Target
 from costmodel.tiling import box_rows
-from costmodel.traffic import path_of
 
 __all__ = ["Occupancy", "ScheduleError", "check_mapping", "check_schedule", "occupancy"]
 
@@ -93,6 +101,7 @@ def check_mapping(
     resident: bool = False,
     reserved: int = 0,
     input_on_chip: bool = False,
+    output_path: FusionPath = "tile-buffer",
     reserved_accumulator: int = 0,
 ) -> None:
     """Check one layer's mapping on its own.
@@ -100,7 +109,7 @@ def check_mapping(
     `region` is what a fusion group makes the layer compute (default: the whole layer).  `resident`
     layers keep their whole weights; `reserved` is scratchpad space (rows for hw, bytes for dosa)
     that other members and fused tensors occupy, `reserved_accumulator` likewise; an `input_on_chip` is
-    among them, so that its own tile takes no more.
+    among them, so that its own tile takes no more, and so is an output whose path is `acc`.
 
     Raises:
         ScheduleError: the first rule that breaks.
@@ -111,6 +120,11 @@ def check_mapping(
     _check_array(layer.name, shape, mapping, target, profile)
     if profile == "hw":
         _check_blocks(layer.name, shape, mapping, resident=resident)
+        nest = Nest(shape, mapping, region)
+        if output_path != "tile-buffer":
+            _check_held_output(layer, mapping, nest, target, output_path)
+        if input_on_chip:
+            _check_held_input(layer, mapping, target)
     used = occupancy(shape, mapping, target, profile, region)
     weights = used.resident_weights if resident else used.weights
     inputs = 0 if input_on_chip else used.inputs
@@ -135,10 +149,39 @@ def check_mapping(
                 f"{layer.name}: row-packed input tiles of {tile} rows{' twice' if twice else ''} cross the "
                 f"middle of the scratchpad ({spad_size} rows, W {streamed}), where the pixel repeater stops"
             )
-    if used.outputs + reserved_accumulator > acc_size:
+    outputs = 0 if output_path == "acc" else used.outputs
+    if outputs + reserved_accumulator > acc_size:
         held = f" + reserved {reserved_accumulator}" if reserved_accumulator else ""
         raise ScheduleError(
-            f"{layer.name}: accumulator overflows: O {used.outputs}{held} of {acc_size} {units[1]}"
+            f"{layer.name}: accumulator overflows: O {outputs}{held} of {acc_size} {units[1]}"
+        )
+
+
+def _check_held_output(
+    layer: TensorCoreLayer, mapping: Mapping, nest: Nest, target: Target, path: FusionPath
+) -> None:
+    """Rows as `costmodel.local_tensors` lays them out, and final values only."""
+    columns, wanted = mapping.cols.product, min(channels_out(layer), target.side)
+    if columns != wanted:
+        raise ScheduleError(
+            f"{layer.name}: its output stays in local memory in rows of {wanted} channels, not {columns}"
+        )
+    times, again = nest.fetch("O", 2)
+    if path == "acc" and again:
+        raise ScheduleError(f"{layer.name}: its output stays in the accumulator, which needs a single tile")
+    if times > 1:
+        raise ScheduleError(
+            f"{layer.name}: its output is fused but leaves the accumulator unfinished ({times} visits)"
+        )
+
+
+def _check_held_input(layer: TensorCoreLayer, mapping: Mapping, target: Target) -> None:
+    rows = mapping.cols.G if layer.op == "depthwise" else mapping.rows.C
+    wanted = min(channels_in(layer), target.side)
+    if rows != wanted or mapping.rows.S > 1:
+        raise ScheduleError(
+            f"{layer.name}: its input stays in local memory in rows of {wanted} channels of one pixel, "
+            f"not {rows} of {mapping.rows.S}"
         )
 
 
@@ -263,30 +306,36 @@ def _check_group(schedule: Schedule, group: FusionGroup) -> None:
         shape = shape_of(layer)
         used = occupancy(shape, schedule.mappings[name], target, profile, plan[name].computed)
         residents[name] = used.resident_weights
-    fused = len(group.layers) > 1
-    path = path_of(target, profile)
-    live = _live(schedule, plan) if fused and path != "tile-buffer" else {}
-    for name in group.layers:
+    stay = sum(residents.values())
+    live = _live_bytes(schedule, plan) if profile == "dosa" and len(group.layers) > 1 else {}
+    held = _held(schedule, group, plan, stay) if profile == "hw" else {}
+    for at, name in enumerate(group.layers):
         layer = _tensor_core(schedule, name)
         if layer is None:
             continue
-        resident = name in residents
-        reserved = sum(size for other, size in residents.items() if other != name)
         if live:
             _check_final(schedule, layer, plan[name])
+        fused_input = layer.input.tensor in plan[name].fused_inputs
+        own = residents.get(name, 0)
         check_mapping(
             layer,
             schedule.mappings[name],
             target,
             profile,
             plan[name].computed,
-            resident=resident,
-            reserved=reserved + (live.get(name, 0) if path == "spad" else 0),
-            input_on_chip=bool(live) and layer.input.tensor in plan[name].fused_inputs,
-            reserved_accumulator=live.get(name, 0) if path == "acc" else 0,
+            resident=name in residents,
+            reserved=max(reserved_rows(held, at, "spad"), stay) - own + live.get(name, 0),
+            input_on_chip=fused_input
+            and (bool(live) or input_path(schedule.graph, group, layer) != "tile-buffer"),
+            output_path=group.path(name) if name in held else "tile-buffer",
+            reserved_accumulator=reserved_rows(held, at, "acc"),
         )
-    if fused and path == "tile-buffer":
-        total = sum(intermediate_bytes(schedule, member) for member in plan.values() if member.writes_inside)
+    if profile == "hw":
+        total = sum(
+            intermediate_bytes(schedule, member)
+            for member in plan.values()
+            if member.writes_inside and member.name not in held
+        )
         if total > target.tile_buffer_bytes:
             raise ScheduleError(
                 f"{group.layers[0]}: intermediates of its fusion group need {total} of "
@@ -301,8 +350,31 @@ def intermediate_bytes(schedule: Schedule, member: Member) -> int:
     return box * (tensor.size // product(member.size)) * schedule.target.element_bytes
 
 
-def _live(schedule: Schedule, plan: dict[str, Member]) -> dict[str, int]:
-    """Space of the fused tensors alive while each member runs: rows (profile hw) or bytes (dosa)."""
+def _held(schedule: Schedule, group: FusionGroup, plan: dict[str, Member], resident: int) -> dict[str, Held]:
+    """Where the fused tensors lie that stay in local memory."""
+    graph, target = schedule.graph, schedule.target
+    for name in sorted(group.in_scratchpad | group.in_accumulator):
+        if name not in plan:
+            raise ScheduleError(f"{name}: stays in the local memory of a group that it is no member of")
+        path = group.path(name)
+        if name in group.in_scratchpad & group.in_accumulator:
+            raise ScheduleError(f"{name}: its output stays in the scratchpad or the accumulator, not in both")
+        if path == "spad" and not target.use_tl_ext_mem:
+            raise ScheduleError(
+                f"{name}: target {target.name} cannot copy its output into the scratchpad (use_tl_ext_mem)"
+            )
+        if path == "acc" and not target.ex_read_from_acc:
+            raise ScheduleError(
+                f"{name}: target {target.name} cannot read operands in the accumulator (ex_read_from_acc)"
+            )
+        reason = obstacle(graph, group, plan, name, path)
+        if reason:
+            raise ScheduleError(f"{name}: its output cannot stay in local memory: {reason}")
+    return held_tensors(graph, group, plan, target.side, resident)
+
+
+def _live_bytes(schedule: Schedule, plan: dict[str, Member]) -> dict[str, int]:
+    """Bytes of the fused tensors alive while each member runs (profile dosa)."""
     names = list(plan)
     graph = schedule.graph
     alive: list[tuple[int, int, int]] = []
@@ -310,20 +382,11 @@ def _live(schedule: Schedule, plan: dict[str, Member]) -> dict[str, int]:
         if member.writes_inside:
             tensor = graph.by_name[member.name].outputs[0]
             last = max(names.index(r.name) for r in graph.consumers(tensor) if r.name in plan)
-            alive.append((index, last, _intermediate_space(schedule, member)))
+            alive.append((index, last, intermediate_bytes(schedule, member)))
     return {
         name: sum(space for first, last, space in alive if first <= at <= last)
         for at, name in enumerate(names)
     }
-
-
-def _intermediate_space(schedule: Schedule, member: Member) -> int:
-    """One region of a fused tensor: bytes, or rows of `side` channels of a pixel each."""
-    if schedule.profile == "dosa":
-        return intermediate_bytes(schedule, member)
-    box = product([max(extents(axis)) for axis in member.needed])
-    tensor = schedule.graph.tensors[schedule.graph.by_name[member.name].outputs[0]]
-    return box * ceil_div(tensor.size // product(member.size), schedule.target.side)
 
 
 def _check_final(schedule: Schedule, layer: TensorCoreLayer, member: Member) -> None:

@@ -23,7 +23,7 @@ from costmodel.relaxed_penalties import penalties
 from costmodel.rtl_relaxed import rtl_cycles
 from costmodel.schedule import Profile
 from costmodel.straight_through import ceil, exact
-from costmodel.traffic import Fusion, Memory, Quantities, count_moves
+from costmodel.traffic import Fusion, Memory, Quantities, count_moves, path_of
 
 G, N, K, C, P, Q, R, S = range(8)
 ADD_CHAIN = 2
@@ -173,8 +173,9 @@ class Terms:
         """Bytes of every memory, then energy, latency and penalties."""
         m = self.model
         q = self._quantities()
-        fusion = Fusion(self.into, self.copied, self.written)
         profile: Profile = "hw" if m.hw else "dosa"
+        path = path_of(m.target, profile, paper=m.paper)
+        fusion = Fusion(self.into, self.copied, self.written, path, path)
         memory: dict[Memory, Tensor] = {}
         for move in count_moves(q, fusion, m.target, profile, paper=m.paper):
             memory[move.memory] = memory[move.memory] + move.bytes if move.memory in memory else move.bytes

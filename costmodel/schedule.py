@@ -16,7 +16,7 @@ from typing import Literal
 
 from converter.graph import Graph
 from costmodel.mapping import Mapping
-from costmodel.target import Target
+from costmodel.target import FusionPath, Target
 
 Profile = Literal["hw", "dosa"]
 FusionModel = Literal["sound", "paper"]
@@ -40,12 +40,23 @@ class FusionGroup:
     `tile` is None for a group of one.  `halo` says where overlapping rows of intermediates come
     from: computed again, or kept from the previous tile (then tiles are full-width).  Weights of
     `resident_weights` members are loaded once for the whole group and stay in the scratchpad.
+    Outputs of the members `in_scratchpad` (copied there when final) and `in_accumulator` (read in
+    place) never leave local memory on their way to later members; the others of the group go through
+    the tile buffer.  Profile dosa and the paper's model ignore both: everything stays in the scratchpad.
     """
 
     layers: tuple[str, ...]
     tile: GroupTile | None = None
     halo: Halo = "recompute"
     resident_weights: frozenset[str] = frozenset()
+    in_scratchpad: frozenset[str] = frozenset()
+    in_accumulator: frozenset[str] = frozenset()
+
+    def path(self, producer: str) -> FusionPath:
+        """How the output of a member reaches the members that read it (profile hw)."""
+        if producer in self.in_scratchpad:
+            return "spad"
+        return "acc" if producer in self.in_accumulator else "tile-buffer"
 
 
 @dataclass(frozen=True)

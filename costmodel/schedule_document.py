@@ -161,6 +161,9 @@ class EdgeRecord(_Record):
     consumer: str
     tensor: str
     fused: bool
+    path: Literal["dram", "tile-buffer", "spad", "acc"] = Field(
+        "dram", description="what it flows through; inside a group: how it stays on chip"
+    )
 
 
 class GroupTileRecord(_Record):
@@ -177,6 +180,8 @@ class ExecutionRecord(_Record):
     tile: GroupTileRecord | None = None
     halo: Literal["recompute", "retain"] = "recompute"
     resident_weights: tuple[str, ...] = ()
+    in_scratchpad: tuple[str, ...] = Field((), description="members whose output stays in the scratchpad")
+    in_accumulator: tuple[str, ...] = Field((), description="members whose output stays in the accumulator")
 
 
 class FusionRecord(_Record):
@@ -185,7 +190,7 @@ class FusionRecord(_Record):
     edges: tuple[EdgeRecord, ...]
     groups: tuple[tuple[str, ...], ...] = Field(description="every layer once, in execution order")
     execution: tuple[ExecutionRecord, ...] = Field(description="one per group")
-    path: FusionPath
+    path: FusionPath = Field(description="the target's fusion_path; edges say which path each of them takes")
 
     @model_validator(mode="after")
     def _parallel(self) -> Self:

@@ -273,6 +273,7 @@ def _fusion_record(schedule: Schedule) -> FusionRecord:
                 consumer=consumer,
                 tensor=tensor,
                 fused=schedule.is_fused(producer, consumer),
+                path=_edge_path(schedule, producer, consumer),
             )
             for producer, consumer, tensor in edges
         ),
@@ -284,11 +285,23 @@ def _fusion_record(schedule: Schedule) -> FusionRecord:
                 else GroupTileRecord(N=group.tile.N, P=group.tile.P, Q=group.tile.Q),
                 halo=group.halo,
                 resident_weights=tuple(sorted(group.resident_weights)),
+                in_scratchpad=tuple(sorted(group.in_scratchpad)),
+                in_accumulator=tuple(sorted(group.in_accumulator)),
             )
             for group in schedule.groups
         ),
         path=schedule.target.fusion_path,
     )
+
+
+def _edge_path(
+    schedule: Schedule, producer: str, consumer: str
+) -> Literal["dram", "tile-buffer", "spad", "acc"]:
+    if not schedule.is_fused(producer, consumer):
+        return "dram"
+    if schedule.profile == "hw" and schedule.fusion_model == "sound":
+        return schedule.group_of[producer].path(producer)
+    return "spad"
 
 
 # ---------------------------------------------------------------- reading
@@ -313,6 +326,8 @@ def schedule_from_document(document: ScheduleDocument, graph: Graph | None = Non
             tile=None if run.tile is None else GroupTile(run.tile.N, run.tile.P, run.tile.Q),
             halo=run.halo,
             resident_weights=frozenset(run.resident_weights),
+            in_scratchpad=frozenset(run.in_scratchpad),
+            in_accumulator=frozenset(run.in_accumulator),
         )
         for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True)
     )

@@ -42,6 +42,9 @@ class Placement(NamedTuple):
     weights_are_resident: bool = False
     is_paper: bool = False
     """Fused by the paper's Eq. 13-15: whole layers, no group tiles."""
+    input_path: FusionPath = "tile-buffer"
+    output_path: FusionPath = "tile-buffer"
+    """How fused operands travel in profile hw (see `path_of`)."""
 
 
 ALONE = Placement()
@@ -81,12 +84,14 @@ class Quantities(NamedTuple):
 class Fusion(NamedTuple):
     """How much of a layer's boundary is fused: 0 or 1, or the paper's sigma in between.
 
-    `written`: the output goes to DRAM.  `copied`: it also (or only) stays on chip.
+    `written`: the output goes to DRAM.  `copied`: it also (or only) stays on chip.  The paths say how.
     """
 
     into: Number = 0
     copied: Number = 0
     written: Number = 1
+    input_path: FusionPath = "tile-buffer"
+    output_path: FusionPath = "tile-buffer"
 
 
 def fusion_of(placement: Placement) -> Fusion:
@@ -95,6 +100,8 @@ def fusion_of(placement: Placement) -> Fusion:
         int(placement.input_is_fused),
         int(placement.output_is_fused),
         int(placement.output_to_dram or not placement.output_is_fused),
+        placement.input_path,
+        placement.output_path,
     )
 
 
@@ -104,16 +111,17 @@ def count_moves(
     """All accesses of one layer, by level, operand and direction (some may be zero).
 
     Profile `hw` is Gemmini as emitted: accumulator tiles are initialised by mvin, every array result
-    is a read-modify-write, spills are full words, fused tensors take the target's `fusion_path`.
+    is a read-modify-write, spills are full words, fused tensors take the paths of `fusion`.
     Profile `dosa` is Timeloop's counting: first reads elided, drains free, one element per spilled
     partial sum, fused tensors copied into the scratchpad when final (Eq. 14).  `paper` is Eq. 13-15
     taken literally: a fused output's DRAM traffic vanishes, spills included, and so do all fills of
     a fused input, however often it would be fetched; no program does that when tiles are refetched.
     """
     hw = profile == "hw"
-    path = path_of(target, profile, paper=paper)
     e, word = target.element_bytes, target.accumulator_bytes_per_word
-    into, copied, written = fusion
+    into, copied, written, arrives, leaves = fusion
+    if not hw or paper:
+        arrives = leaves = "spad"
     from_dram = q.input_fills * (1 - into) * e
     # A tensor that is also read outside its group is stored once per element, else region by region.
     to_dram = written * (q.outputs + copied * (q.stored - q.outputs)) * e
@@ -134,7 +142,7 @@ def count_moves(
     ]
     if hw:
         # One drain for DRAM, one for the copy; an operand that is read in place needs none.
-        drained = q.outputs * (written + (0 if path == "acc" else copied))
+        drained = q.outputs * (written + (0 if leaves == "acc" else copied))
         moves += (
             Move("L1", "bias", "write", q.outputs * word, "accumulator"),
             Move("L1", "psum", "read", accumulated, "accumulator"),
@@ -145,18 +153,16 @@ def count_moves(
         moves.append(Move("L1", "psum", "read", (q.updates - q.outputs) * word, "accumulator"))
         if not paper:
             moves.append(Move("L1", "O", "read", q.outputs * word * written * copied, "accumulator"))
-    if path == "tile-buffer":
+    if arrives == "tile-buffer":
         moves += (
             Move("L2", "I", "write", q.input_fills * e, "scratchpad"),
             Move("L2", "I", "read", q.input_reads * e, "scratchpad"),
             Move("L3", "I", "read", q.input_fills * into * e, "tile-buffer"),
-            Move("L3", "O", "write", q.outputs * copied * e, "tile-buffer"),
         )
-    elif path == "spad":
+    elif arrives == "spad":
         moves += (
             Move("L2", "I", "write", from_dram, "scratchpad"),
             Move("L2", "I", "read", q.input_reads * e, "scratchpad"),
-            Move("L2", "O", "write", q.outputs * copied * e, "scratchpad"),
         )
     else:
         moves += (
@@ -164,9 +170,14 @@ def count_moves(
             Move("L2", "I", "read", q.input_reads * (1 - into) * e, "scratchpad"),
             Move("L1", "I", "read", q.input_reads * into * word, "accumulator"),
         )
+    if leaves == "tile-buffer":
+        moves.append(Move("L3", "O", "write", q.outputs * copied * e, "tile-buffer"))
+    elif leaves == "spad":
+        moves.append(Move("L2", "O", "write", q.outputs * copied * e, "scratchpad"))
     return moves
 
 
 def path_of(target: Target, profile: Profile, *, paper: bool = False) -> FusionPath:
-    """How fused tensors travel: the target's path; profile dosa and the paper copy into the scratchpad."""
+    """How the relaxed model prices every fused tensor: the target's path; profile dosa and the paper copy
+    into the scratchpad."""
     return target.fusion_path if profile == "hw" and not paper else "spad"

@@ -16,9 +16,11 @@ from typing import Literal
 from converter.dims import DIMS, Dims
 from converter.graph import TensorCoreLayer
 from costmodel.fusion import boundary, plan_group
+from costmodel.local_tensors import input_path
 from costmodel.mapping import Mapping
 from costmodel.schedule import Schedule
 from costmodel.shape import extents
+from costmodel.target import FusionPath
 from costmodel.timeloop_nest import Nest, NoTimeloopForm, nest_of
 
 FusedLevel = Literal["Scratchpad", "TileBuffer"]
@@ -94,12 +96,11 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
         member = plan(schedule.graph, group)[layer.name]
         sizes = product(*(extents(axis) for axis in member.computed))
         regions = Counter(layer.dims.replace({"N": n, "P": p, "Q": q}) for n, p, q in sizes)
-        held_in, why = _fused_level(schedule)
         if layer.input.tensor in member.fused_inputs:
-            inputs_in = held_in
+            inputs_in, why = _fused_level(schedule, input_path(schedule.graph, group, layer))
             notes.append(f"Inputs come from the fused layer before, {why}: bypassed at DRAM")
         if member.writes_inside:
-            outputs_in = held_in
+            outputs_in, why = _fused_level(schedule, group.path(layer.name))
             also_dram = member.writes_outside
             where = "written to DRAM as well" if also_dram else "bypassed at DRAM"
             notes.append(f"Outputs go to a fused layer, {why}: {where}")
@@ -152,11 +153,11 @@ def _clipped(mapping: Mapping, bounds: Dims) -> Mapping:
     )
 
 
-def _fused_level(schedule: Schedule) -> tuple[FusedLevel, str]:
-    """Which level stands for the fusion path, and how to say it."""
-    if schedule.profile == "dosa" or schedule.target.fusion_path == "spad":
+def _fused_level(schedule: Schedule, path: FusionPath) -> tuple[FusedLevel, str]:
+    """Which level stands for a path, and how to say it."""
+    if schedule.profile == "dosa" or schedule.fusion_model == "paper" or path == "spad":
         return "Scratchpad", "kept in the scratchpad"
-    if schedule.target.fusion_path == "acc":
+    if path == "acc":
         return "Scratchpad", "kept in the accumulator (no Timeloop form: shown as kept in the scratchpad)"
     return "TileBuffer", "kept in the tile buffer"
 

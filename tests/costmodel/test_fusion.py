@@ -187,30 +187,32 @@ def on(path, **changes):
     return LARGE.model_copy(update={"fusion_path": path, **flags, **changes})
 
 
-def fused_pair(target):
-    network = pair(P=8)
-    mappings = {
-        name: whole_tile(network.by_name[name].dims, P=5 if name == "a" else 4) for name in ("a", "b")
-    }
-    groups = (FusionGroup(("a", "b"), GroupTile(1, 4, 8)),)
+def fused_pair(target, R=3):
+    """Two tiles of four rows of b, behind a convolution a with the same kernel: y is on the target's path."""
+    network = pair(P=8, R=R)
+    a, b = (network.by_name[name].dims for name in ("a", "b"))
+    mappings = {"a": whole_tile(a, P=5 if R == 3 else 4), "b": whole_tile(b, P=4)}
+    field = {"spad": {"in_scratchpad": frozenset("a")}, "acc": {"in_accumulator": frozenset("a")}}
+    groups = (FusionGroup(("a", "b"), GroupTile(1, 4, 8), **field.get(target.fusion_path, {})),)
     return evaluate(Schedule(network, target, mappings, groups))
 
 
 @pytest.mark.parametrize(
-    "path, stored, loaded",
+    "path, R, stored, loaded",
     [
         (
             "tile-buffer",
+            3,
             [("tile-buffer", "write", 320)],
             [("tile-buffer", "read", 320), ("scratchpad", "write", 320)],
         ),
-        ("spad", [("scratchpad", "write", 320)], []),
-        ("acc", [], []),
+        ("spad", 3, [("scratchpad", "write", 320)], []),
+        ("acc", 1, [], []),
     ],
 )
-def test_price_of_every_fusion_path(path, stored, loaded):
-    """Two tiles of five rows of 8 x 4 bytes; the array takes every element nine times."""
-    cost = fused_pair(on(path))
+def test_price_of_every_fusion_path(path, R, stored, loaded):
+    """Two tiles of five (1x1: four) rows of 8 x 4 bytes; the array takes every element once per tap."""
+    cost = fused_pair(on(path), R)
     y = {
         name: [
             (t.memory, t.direction, t.bytes)
@@ -219,23 +221,43 @@ def test_price_of_every_fusion_path(path, stored, loaded):
         ]
         for name in ("a", "b")
     }
-    array_reads = [] if path == "acc" else [("scratchpad", "read", 64 * 9 * 4)]
+    array_reads = [] if path == "acc" else [("scratchpad", "read", 64 * R * R * 4)]
     assert sorted(y["a"]) == stored
     assert sorted(y["b"]) == sorted([*loaded, *array_reads])
     in_place = [t.bytes for t in cost.by_name["b"].traffic if t.tensor == "y" and t.memory == "accumulator"]
-    assert in_place == ([64 * 9 * 4 * 4] if path == "acc" else [])
+    assert in_place == ([64 * R * R * 4 * 4] if path == "acc" else [])
 
 
 def test_fused_tensors_take_space_where_they_stay():
-    # 40 pixels of y next to a's 36 weight rows and its 7 x 10 input box, or next to its 40 output rows.
-    fused_pair(on("spad", scratchpad_bytes=32 * 146))
+    # 6 x 10 pixels of y, padding included, next to a's 36 weight rows and its 7 x 10 input box.
+    fused_pair(on("spad", scratchpad_bytes=32 * 166))
     with pytest.raises(
-        ScheduleError, match=r"a: scratchpad overflows: W 36 \+ I 70 \+ reserved 40 = 146 of 145 rows"
+        ScheduleError, match=r"a: scratchpad overflows: W 36 \+ I 70 \+ reserved 60 = 166 of 165 rows"
     ):
-        fused_pair(on("spad", scratchpad_bytes=32 * 145))
-    fused_pair(on("acc", accumulator_bytes=128 * 80))
-    with pytest.raises(ScheduleError, match=r"a: accumulator overflows: O 40 \+ reserved 40 of 79 rows"):
-        fused_pair(on("acc", accumulator_bytes=128 * 79))
+        fused_pair(on("spad", scratchpad_bytes=32 * 165))
+    # In the accumulator y's 32 rows are a's output tile; b needs 32 more.
+    fused_pair(on("acc", accumulator_bytes=128 * 64), R=1)
+    with pytest.raises(ScheduleError, match=r"b: accumulator overflows: O 32 \+ reserved 32 of 63 rows"):
+        fused_pair(on("acc", accumulator_bytes=128 * 63), R=1)
+
+
+@pytest.mark.parametrize(
+    "path, change, why",
+    [
+        ("spad", {"use_tl_ext_mem": False, "fusion_path": "tile-buffer"}, "cannot copy its output"),
+        ("acc", {"ex_read_from_acc": False, "fusion_path": "tile-buffer"}, "cannot read operands in the acc"),
+        ("acc", {}, "its readers see padding"),
+    ],
+)
+def test_paths_that_a_target_or_a_group_does_not_have(path, change, why):
+    network = pair(P=8)
+    mappings = {
+        name: whole_tile(network.by_name[name].dims, P=5 if name == "a" else 4) for name in ("a", "b")
+    }
+    held = {"in_scratchpad" if path == "spad" else "in_accumulator": frozenset("a")}
+    groups = (FusionGroup(("a", "b"), GroupTile(1, 4, 8), **held),)
+    with pytest.raises(ScheduleError, match=f"a: .*{why}"):
+        Schedule(network, on(path, **change), mappings, groups)
 
 
 def test_on_chip_copies_are_final():
@@ -250,7 +272,7 @@ def test_on_chip_copies_are_final():
         order_l3=("G", "K", "C", "R", "S", "N", "P", "Q"),
     )
     mappings = {"a": spilling, "b": whole_tile(network.by_name["b"].dims, P=4)}
-    groups = (FusionGroup(("a", "b"), GroupTile(1, 4, 8)),)
-    Schedule(network, LARGE, mappings, groups)
+    group = FusionGroup(("a", "b"), GroupTile(1, 4, 8))
+    Schedule(network, LARGE, mappings, (group,))
     with pytest.raises(ScheduleError, match="a: its output is fused but leaves the accumulator unfinished"):
-        Schedule(network, on("spad"), mappings, groups)
+        Schedule(network, on("spad"), mappings, (replace(group, in_scratchpad=frozenset("a")),))
