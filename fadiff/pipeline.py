@@ -118,11 +118,6 @@ def compile(
     if verify and (profile, fusion_model) != ("hw", "sound"):
         raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
     hardware = given.target if given else as_target(target)
-    if hardware.element_type != "int8" and profile == "hw":
-        raise InputError(
-            f"target {hardware.name}: element_type {hardware.element_type}: "
-            "C is emitted for int8 arrays only; --profile dosa gives its schedule and cost"
-        )
     conversion = read_model(model, hardware, reading, console)
     vectors = make_vectors(conversion, reading.test_inputs or _beside(model, ".inputs.npz"), seed=0)
     if given is not None:
@@ -171,6 +166,7 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
     with console.stage(f"converting {model.name}"):
         conversion = convert(
             model,
+            element=target.element_type,
             quantize=reading.quantize,
             calibration=reading.calibration,
             dims=reading.dims,
@@ -208,6 +204,8 @@ def front_end_record(conversion: Conversion, vectors: TestVectors, console: Cons
     from costmodel.schedule_document import ConversionRecord, QuantizationRecord
     from fadiff.sensitivity import sensitivity
 
+    if conversion.graph.element_type == "float32":
+        return ConversionRecord(notes=(*conversion.notes, *conversion.warnings))
     with console.stage("comparing int8 with float"):
         found = sensitivity(conversion, vectors)
     return ConversionRecord(

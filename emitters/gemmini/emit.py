@@ -72,6 +72,7 @@ def firmware_files(
         "memory": memory,
         "used": printer.used,
         "used_host": printer.used_host,
+        "is_float": graph.element_type == "float32",
         "used_gemmini": bool(printer.used or plan.library),
         "functions": functions,
         "needs_row_packing": any(layer.form.repeats > 1 for layer in plan.layers.values()),

@@ -9,7 +9,8 @@ from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.group import GroupPrinter
-from emitters.gemmini.host import float_literal, host_call
+from emitters.gemmini.formula import float_literal, print_formulas
+from emitters.gemmini.host import host_call
 from emitters.gemmini.library_calls import print_library_call
 from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
@@ -33,6 +34,7 @@ class FunctionPrinter:
 
     def print(self) -> str:
         """Everything, callees first."""
+        print_formulas(self.c, self.graph)
         for group in self.plan.groups:
             for name in group.group.layers:
                 layer = self.graph.by_name[name]

@@ -6,7 +6,7 @@ from converter.graph import Graph, HostLayer, TensorCoreLayer
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
-from emitters.gemmini.host import float_literal
+from emitters.gemmini.formula import float_literal
 from emitters.gemmini.operands import Box, box_of, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from emitters.gemmini.printer import CPrinter

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from converter.graph import Graph, HostLayer
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
+from emitters.gemmini.formula import float_literal, formula_name
 
 ELEMENT_BYTES = {"int8": 1, "int32": 4, "float32": 4}
 MOST_AXES = 8
@@ -25,11 +26,6 @@ class HostCall:
 
 Pointers = Mapping[str, str]
 """C expression of each tensor's address, by tensor name."""
-
-
-def float_literal(value: float) -> str:
-    """A C hexadecimal float constant: exact, the same on every compiler."""
-    return f"{float(value).hex()}f"
 
 
 @dataclass(frozen=True)
@@ -147,7 +143,7 @@ def _binary(a: _Arguments) -> HostCall:
     scales = (a.float("a_scale"), a.float("b_scale"), a.float("scale"))
     function = f"BINARY_{a.word('function').upper()}"
     loops = a.loops("strides", "b_strides", "out_strides")
-    return _call("binary", (loops, *operands, function, *scales, a.relu), "loops", "round_to_int8")
+    return _call("binary", (loops, *operands, function, *scales, a.relu), "loops", "to_elem")
 
 
 def _three_operands(a: _Arguments) -> tuple[Expr, ...]:
@@ -162,11 +158,11 @@ def _three_operands(a: _Arguments) -> tuple[Expr, ...]:
 
 def _where(a: _Arguments) -> HostCall:
     scales = (a.float("a_scale"), a.float("b_scale"))
-    return _call("where", (*_three_operands(a), *scales), "loops", "round_to_int8")
+    return _call("where", (*_three_operands(a), *scales), "loops", "to_elem")
 
 
 def _scale_shift(a: _Arguments) -> HostCall:
-    return _call("scale_shift", (*_three_operands(a), a.relu), "loops", "round_to_int8")
+    return _call("scale_shift", (*_three_operands(a), a.relu), "loops", "to_elem")
 
 
 def _max_pool(a: _Arguments) -> HostCall:
@@ -175,14 +171,12 @@ def _max_pool(a: _Arguments) -> HostCall:
 
 def _average_pool(a: _Arguments) -> HostCall:
     arguments = (a.window(), a.input(0), a.output, a.flag("count_include_pad"), a.float("ratio"))
-    return _call("average_pool", arguments, "window", "round_to_int8")
+    return _call("average_pool", arguments, "window", "to_elem")
 
 
 def _global_average_pool(a: _Arguments) -> HostCall:
     n, h, w, c = a.image(a.layer.inputs[0])
-    return _call(
-        "global_average_pool", (a.input(0), a.output, n, h * w, c, a.float("scale")), "round_to_int8"
-    )
+    return _call("global_average_pool", (a.input(0), a.output, n, h * w, c, a.float("scale")), "to_elem")
 
 
 def _resize_linear(a: _Arguments) -> HostCall:
@@ -190,21 +184,16 @@ def _resize_linear(a: _Arguments) -> HostCall:
     out = a.image(a.layer.outputs[0])
     size = a.image(a.layer.inputs[0])
     arguments = (a.input(0), *tables, a.output, _ints(size), _ints(out[1:3]), a.float("scale"))
-    return _call("resize_linear", arguments, "round_to_int8")
+    return _call("resize_linear", arguments, "to_elem")
 
 
 def _softmax(a: _Arguments) -> HostCall:
-    mask = a.input(2) if len(a.layer.inputs) > 2 else "NULL"
-    arguments = (
-        a.rows(),
-        a.input(0),
-        a.input(1),
-        mask,
-        a.integer("mask_rows", 1),
-        a.output,
-        a.float("scale"),
-    )
-    return _call("softmax", arguments, "rows", "round_to_int8")
+    masked = "mask_rows" in a.layer.attributes
+    operands = [a.input(i) for i in range(len(a.layer.inputs))]  # x, the table of exponentials for int8, mask
+    if not masked:
+        operands.append("NULL")
+    arguments = (a.rows(), *operands, a.integer("mask_rows", 1), a.output, a.float("scale"))
+    return _call("softmax", arguments, "rows", "to_elem")
 
 
 def _layer_norm(a: _Arguments) -> HostCall:
@@ -212,14 +201,12 @@ def _layer_norm(a: _Arguments) -> HostCall:
     operands = (a.rows(), a.input(0), a.input(1), a.input(2), a.output)
     factors = (epsilon, variance_scale, a.float("unit"), a.float("scale"))
     arguments = (*operands, a.integer("center"), a.flag("per_inner"), *factors)
-    return _call("layer_norm", arguments, "rows", "round_to_int8")
+    return _call("layer_norm", arguments, "rows", "to_elem")
 
 
 def _reduce(a: _Arguments) -> HostCall:
     function = f"REDUCE_{a.word('function').upper()}"
-    return _call(
-        "reduce", (a.rows(), a.input(0), a.output, function, a.float("scale")), "rows", "round_to_int8"
-    )
+    return _call("reduce", (a.rows(), a.input(0), a.output, function, a.float("scale")), "rows", "to_elem")
 
 
 def _arg_max(a: _Arguments) -> HostCall:
@@ -233,8 +220,19 @@ def _gather(a: _Arguments) -> HostCall:
 
 
 def _fill(a: _Arguments) -> HostCall:
-    size = a.graph.tensors[a.layer.outputs[0]].nbytes
-    return HostCall("memset", (a.output, a.integer("value"), size), frozenset())
+    is_float = a.graph.element_type == "float32"
+    value: Expr = a.float("value") if is_float else a.integer("value")
+    return _call("fill", (a.output, a.graph.tensors[a.layer.outputs[0]].size, value))
+
+
+def _formula(a: _Arguments) -> HostCall:
+    operands = (a.shifted(a.input(0), "offset"), a.shifted(a.output, "out_offset"))
+    function = formula_name(a.graph, a.layer)
+    return HostCall(
+        "map_elements",
+        (a.loops("strides", "out_strides"), *operands, function),
+        frozenset(("formula", "loops")),
+    )
 
 
 _CALLS: dict[str, Callable[[_Arguments], HostCall]] = {
@@ -243,6 +241,7 @@ _CALLS: dict[str, Callable[[_Arguments], HostCall]] = {
     "binary": _binary,
     "copy": _copy,
     "fill": _fill,
+    "formula": _formula,
     "gather": _gather,
     "global_average_pool": _global_average_pool,
     "layer_norm": _layer_norm,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from converter.graph import TensorCoreLayer
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
-from emitters.gemmini.host import float_literal
+from emitters.gemmini.formula import float_literal
 from emitters.gemmini.printer import CPrinter
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from converter.graph import Graph, Tensor
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
-from emitters.gemmini.host import float_literal
+from emitters.gemmini.formula import float_literal
 from emitters.gemmini.memory import Memory, Place
 from emitters.gemmini.plan import GroupPlan, LayerPlan
 from emitters.gemmini.printer import CPrinter

@@ -3,6 +3,7 @@
  * The generated files are yours: no licence of the generator applies to them. */
 #include "small.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -22,6 +23,9 @@ _Static_assert(BANK_NUM * BANK_ROWS == 16384, "scratchpad rows differ from targe
 _Static_assert(ACC_ROWS == 1024, "ACC_ROWS differs from target gemmini-default");
 _Static_assert(sizeof(elem_t) == 1, "elem_t differs from target gemmini-default");
 _Static_assert(sizeof(acc_t) == 4, "acc_t differs from target gemmini-default");
+#ifdef ELEM_T_IS_FLOAT
+#error "elem_t differs from target gemmini-default: it must be int8_t"
+#endif
 _Static_assert(MAX_BLOCK_LEN >= 1 && ADDR_LEN == 32, "unexpected move sizes in gemmini_params.h");
 #ifndef ACC_READ_FULL_WIDTH
 #error "the schedule stores partial sums: Gemmini must be built with acc_read_full_width"
@@ -419,7 +423,7 @@ static void add_lines(const sum_t *sum)
 }
 
 /* Nearest integer, ties to even, saturated to int8. */
-static inline int8_t round_to_int8(float x)
+static inline elem_t to_elem(float x)
 {
     if (x >= 127.0f) {
         return 127;
@@ -429,20 +433,20 @@ static inline int8_t round_to_int8(float x)
     }
     const float magic = 0x1.8p23f;      /* a float this large has no fraction bits: */
     volatile float shifted = x + magic; /* the addition rounds to even; volatile: under any compiler option */
-    return (int8_t)(shifted - magic);
+    return (elem_t)(shifted - magic);
 }
 
-/* Mean over all pixels: round(float(sum) * scale). */
+/* Mean over all pixels: float(sum) * scale, as an element. */
 static void global_average_pool(
-    const int8_t *input, int8_t *output, int32_t images, int32_t pixels, int32_t channels, float scale)
+    const elem_t *input, elem_t *output, int32_t images, int32_t pixels, int32_t channels, float scale)
 {
     for (int32_t n = 0; n < images; n++) {
         for (int32_t c = 0; c < channels; c++) {
-            int32_t sum = 0;
+            acc_t sum = 0;
             for (int32_t i = 0; i < pixels; i++) {
                 sum += input[(ptrdiff_t)i * channels + c];
             }
-            output[c] = round_to_int8((float)sum * scale);
+            output[c] = to_elem((float)sum * scale);
         }
         input += (ptrdiff_t)pixels * channels;
         output += channels;

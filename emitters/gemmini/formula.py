@@ -1,0 +1,82 @@
+"""Functions of one float32 element as C: one static function per distinct formula of the graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from converter.graph import Graph, HostLayer
+from emitters.gemmini.printer import CPrinter
+
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_COMPARISONS = {
+    "equal": "==",
+    "greater": ">",
+    "greater_or_equal": ">=",
+    "less": "<",
+    "less_or_equal": "<=",
+}
+_FUNCTIONS: Mapping[str, str] = {
+    **{name: f"{name}f" for name in ("pow", "exp", "log", "sqrt", "erf", "tanh", "sin", "cos", "tan")},
+    **{name: f"{name}f" for name in ("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh")},
+    **{name: f"{name}f" for name in ("floor", "ceil")},
+    "abs": "fabsf",
+    "round": "rintf",
+    "max": "MAX",
+    "min": "MIN",
+}
+
+
+def float_literal(value: float) -> str:
+    """A C hexadecimal float constant: exact, the same on every compiler."""
+    if not math.isfinite(value):
+        return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+    return f"{float(value).hex()}f"
+
+
+def formula_name(graph: Graph, layer: HostLayer) -> str:
+    """The C function of a `formula` layer; layers with the same formula share it."""
+    return f"formula_{_formulas(graph).index(_formula(layer))}"
+
+
+def print_formulas(c: CPrinter, graph: Graph) -> None:
+    """All formulas of the graph, in order of first use."""
+    for number, formula in enumerate(_formulas(graph)):
+        c.line()
+        with c.function(f"static elem_t formula_{number}(elem_t x)"):
+            for step, (primitive, *operands) in enumerate(formula):
+                c.line(
+                    f"const float v{step} = {_expression(str(primitive), [_operand(o) for o in operands])};"
+                )
+            c.line(f"return v{len(formula) - 1};")
+
+
+def _formula(layer: HostLayer) -> tuple[Any, ...]:
+    formula = layer.attributes["formula"]
+    assert isinstance(formula, tuple | list)
+    return tuple(tuple(step) for step in formula)
+
+
+def _formulas(graph: Graph) -> list[tuple[Any, ...]]:
+    layers = (layer for layer in graph.layers if isinstance(layer, HostLayer) and layer.op == "formula")
+    return list(dict.fromkeys(_formula(layer) for layer in layers))
+
+
+def _operand(operand: int | float | str) -> str:
+    if isinstance(operand, str):
+        return operand
+    return f"v{operand}" if isinstance(operand, int) else float_literal(operand)
+
+
+def _expression(primitive: str, operands: list[str]) -> str:
+    if primitive in _OPERATORS:
+        return f"{operands[0]} {_OPERATORS[primitive]} {operands[1]}"
+    if primitive in _COMPARISONS:
+        return f"{operands[0]} {_COMPARISONS[primitive]} {operands[1]} ? 1.0f : 0.0f"
+    if primitive == "neg":
+        return f"-{operands[0]}"
+    if primitive == "where":
+        condition, then, otherwise = operands
+        return f"{condition} != 0.0f ? {then} : {otherwise}"
+    return f"{_FUNCTIONS[primitive]}({', '.join(operands)})"
