@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
@@ -21,8 +23,12 @@ from converter.scales import INT8_MAX, symmetric_scale
 
 _QUANTISE = "QuantizeLinear"
 _NOT_NEGATIVE = frozenset(("Relu", "Sigmoid", "Softmax", "HardSigmoid", "Exp", "Sqrt", "Abs"))
+_SUMS = frozenset(("Add", "Mul", "Div", "Sum"))
 _KEEPS_SIGN = KEEPS_SCALE | {"AveragePool", "GlobalAveragePool", "ReduceMean", "Concat", "Resize", "Upsample"}
 _DEQUANTISE = "DequantizeLinear"
+#: Operators that tools put between QuantizeLinear and DequantizeLinear, on integers.
+_ON_INTEGERS = KEEPS_SCALE | {"Clip", "Concat", "Pad", "Shape", "Size"}
+_WIDE = (np.int16, np.uint16)
 
 
 @dataclass(frozen=True)
@@ -58,15 +64,23 @@ class _Stripper:
             if node.op_type == "Constant" and node.attribute[0].name == "value":
                 self.constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
         self.alias: dict[str, str] = {}
+        self.integers: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        """Scale and zero point of the integer tensors between a pair."""
+        self.rectified: dict[str, str] = {}
+        self.weights: set[str] = set()
+        """Constants that have a scale."""
         self.not_negative: set[str] = set()
         self.scales: dict[str, float] = {}
         self.added: dict[str, np.ndarray] = {}
         self.per_channel: list[tuple[str, float]] = []
         self.asymmetric: list[str] = []
+        self.wide: list[str] = []
 
     def strip(self) -> Imported:
         kept: list[onnx.NodeProto] = []
         for node in self.graph.node:
+            if node.op_type not in (_QUANTISE, _DEQUANTISE):
+                self._between_pair(node)
             for i, value in enumerate(node.input):
                 node.input[i] = self.alias.get(value, value)
             if node.op_type == _QUANTISE:
@@ -91,6 +105,11 @@ class _Stripper:
                 "requantised symmetrically over the same range, up to 1 bit coarser; "
                 "not bit-exact with the file"
             )
+        if self.wide:
+            notes.append(
+                f"{len(self.wide)} activations had 16 bits (first: {self.wide[0]}): 8 of them are kept, over "
+                "the same range; not bit-exact with the file"
+            )
         if self.per_channel:
             name, worst = min(self.per_channel, key=lambda entry: entry[1])
             notes.append(
@@ -106,6 +125,11 @@ class _Stripper:
                     f"{self.file}: node {node.name or node.output[0]} ({node.op_type}): scale or zero point "
                     f"{value} is computed at run time; use static quantisation, or convert the float model"
                 )
+        if any(not _is_integer(self.constants[v].dtype) for v in node.input[2:3] if v):
+            raise ModelError(
+                f"{self.file}: node {node.name or node.output[0]} ({node.op_type}): zero point "
+                f"{node.input[2]} is not an integer; quantise to integers, or convert the float model"
+            )
         scale = self.constants[node.input[1]].astype(np.float32)
         zero = (
             self.constants[node.input[2]] if len(node.input) > 2 and node.input[2] else np.zeros((), np.uint8)
@@ -113,43 +137,90 @@ class _Stripper:
         return scale, zero
 
     def _produced(self, node: onnx.NodeProto) -> None:
-        """Track which values cannot be negative."""
-        inputs = [v for v in node.input[:1] if v] if node.op_type != "Concat" else list(node.input)
-        inherits = node.op_type in _KEEPS_SIGN and self.not_negative.issuperset(inputs)
-        if node.op_type in _NOT_NEGATIVE or inherits:
+        """Track which values cannot be negative, and constants that are only moved."""
+        inputs = [v for v in node.input if v]
+        if node.op_type in KEEPS_SCALE and inputs and inputs[0] in self.weights:
+            self.weights.add(node.output[0])  # transposed after its DequantizeLinear
+            self.scales[node.output[0]] = self.scales[inputs[0]]
+        read = inputs if node.op_type in ("Concat", *_SUMS) else inputs[:1]
+        inherits = node.op_type in _KEEPS_SIGN | _SUMS and all(self._is_not_negative(v) for v in read)
+        if node.op_type in _NOT_NEGATIVE or inherits or self._is_even_power(node):
             self.not_negative.update(node.output)
+
+    def _is_not_negative(self, value: str) -> bool:
+        array = self.added.get(value, self.constants.get(value))
+        return value in self.not_negative or (array is not None and bool(np.all(array >= 0)))
+
+    def _is_even_power(self, node: onnx.NodeProto) -> bool:
+        if node.op_type == "Mul":
+            return bool(node.input[0] == node.input[1])
+        if node.op_type != "Pow":
+            return False
+        exponent = self.added.get(node.input[1], self.constants.get(node.input[1]))
+        return exponent is not None and bool(np.all(np.rint(exponent) % 2 == 0))
+
+    def _between_pair(self, node: onnx.NodeProto) -> None:
+        """An operator on the integers of a pair: what it picks or moves it may, also as floats."""
+        read = [value for value in node.input if value in self.integers]
+        if not read:
+            return
+        if node.op_type not in _ON_INTEGERS:
+            raise ModelError(
+                f"{self.file}: node {node.name or node.output[0]} ({node.op_type}) computes with integers of "
+                f"QuantizeLinear ({read[0]}); put it behind DequantizeLinear, or convert the float model"
+            )
+        if node.op_type in ("Shape", "Size"):
+            return
+        scale, zero = self.integers[read[0]]
+        for output in node.output:
+            self.integers[output] = (scale, zero)
+        if node.op_type in ("Clip", "Pad"):  # bounds, and the value to pad with
+            for i in range(1 if node.op_type == "Clip" else 2, min(len(node.input), 3)):
+                bound = self.constants.get(node.input[i])
+                if bound is not None:
+                    name = f"{node.output[0]}.bound{i}"
+                    self.added[name] = ((bound.astype(np.float32) - zero) * scale).astype(np.float32)
+                    node.input[i] = name
 
     def _quantise(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
         """Forget the pair; a ReLU stays where the zero point made the lowest integer mean zero.
 
-        Tools drop a ReLU when the saturation of QuantizeLinear does its work.
+        Tools drop a ReLU when the saturation of QuantizeLinear does its work.  A constant becomes the
+        integers that the model would compute from it.
         """
         scale, zero = self._parameters(node)
-        source = node.input[0]
+        source, output = node.input[0], node.output[0]
+        if source in self.constants:
+            data = self.constants[source].astype(np.float32)
+            self.constants[output] = _integers(data, *self._along_axis(node, data, scale, zero))
+            return None
+        self.integers[output] = (scale, zero)
         lowest = zero.size == 1 and _is_lowest(zero)
         from_input = any(value.name == source for value in self.graph.input)
         if not lowest or from_input or source in self.not_negative:
-            self.alias[node.output[0]] = source
+            self.alias[output] = source
             self._know(source, scale, zero)
             return None
         rectified = f"{source}.relu"
-        self.alias[node.output[0]] = rectified
+        self.alias[output] = rectified
+        if source in self.rectified:
+            return None
+        self.rectified[source] = rectified
         self._know(rectified, scale, zero)
         self._know(source, scale, zero)  # for a producer that cannot absorb the ReLU
         return onnx.helper.make_node("Relu", [source], [rectified], name=f"{node.name or source}.relu")
 
     def _know(self, value: str, scale: np.ndarray, zero: np.ndarray) -> None:
         """Remember what an activation's scale says about its symmetric scale."""
-        if scale.size != 1 or zero.dtype not in (np.int8, np.uint8) or value in self.scales:
+        if scale.size != 1 or zero.dtype not in (np.int8, np.uint8, *_WIDE) or value in self.scales:
             return
         step, centre = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])
-        symmetric = 128 if zero.dtype == np.uint8 else 0
-        if centre == symmetric:
+        limits = np.iinfo(zero.dtype)
+        if zero.dtype not in _WIDE and centre == (limits.min + limits.max + 1) // 2:
             self.scales[value] = step
             return
-        low, high = (0, 255) if zero.dtype == np.uint8 else (-128, 127)
-        self.scales[value] = symmetric_scale((low - centre) * step, (high - centre) * step)
-        self.asymmetric.append(value)
+        self.scales[value] = symmetric_scale((limits.min - centre) * step, (limits.max - centre) * step)
+        (self.wide if zero.dtype in _WIDE else self.asymmetric).append(value)
 
     def _dequantise(self, node: onnx.NodeProto) -> None:
         scale, zero = self._parameters(node)
@@ -159,22 +230,34 @@ class _Stripper:
             if any(value.name == node.input[0] for value in self.graph.input):
                 self._know(node.input[0], scale, zero)
             return
-        axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-        blocks = next((a.i for a in node.attribute if a.name == "block_size"), 0)
-        if scale.size > 1 and blocks:
-            scale, zero = (np.repeat(v, blocks, axis) if v.ndim else v for v in (scale, zero))
-        elif scale.size > 1:
-            shape = [-1 if i == axis % data.ndim else 1 for i in range(data.ndim)]
-            scale, zero = scale.reshape(shape), zero.reshape(shape) if zero.size > 1 else zero
-        values = (data.astype(np.float32) - zero.astype(np.float32)) * scale
+        step, centre = self._along_axis(node, data, scale, zero)
+        values = (data.astype(np.float32) - centre.astype(np.float32)) * step
         name = node.output[0]
         self.added[name] = values.astype(np.float32)
         if data.dtype == np.int32:  # a bias: its scale follows from input and weights
             return
-        if scale.size == 1 and not zero.any() and data.dtype == np.int8:
-            self.scales[name] = float(scale.reshape(-1)[0])
-        elif data.dtype in (np.int8, np.uint8):
+        shifted = data.astype(np.int32) - centre.astype(np.int32)
+        if scale.size == 1 and shifted.min(initial=0) >= -128 and shifted.max(initial=0) <= 127:
+            self.scales[name] = float(scale.reshape(-1)[0])  # the integers stay, without their zero point
+            self.weights.add(name)
+        else:
             self.per_channel.append((name, _weight_sqnr(values)))
+
+    @staticmethod
+    def _along_axis(
+        node: onnx.NodeProto, data: np.ndarray, scale: np.ndarray, zero: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scale and zero point in a shape that broadcasts to the constant `data`."""
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+        blocks = next((a.i for a in node.attribute if a.name == "block_size"), 0)
+        if scale.size == 1:
+            return scale.reshape(()), zero.reshape(-1)[0]
+        if blocks:
+            repeated = (np.repeat(v, blocks, axis) if v.ndim else v for v in (scale, zero))
+            first, second = repeated
+            return first, second
+        shape = [-1 if i == axis % data.ndim else 1 for i in range(data.ndim)]
+        return scale.reshape(shape), zero.reshape(shape) if zero.size > 1 else zero.reshape(-1)[0]
 
     def _rename_outputs(self) -> None:
         """Graph outputs that were Q or DQ results: the float value takes the output's name."""
@@ -208,9 +291,31 @@ class _Stripper:
         return notes
 
 
+def _is_integer(dtype: np.dtype[Any]) -> bool:
+    """Whether numbers of this type are integers, those of 2 and 4 bits included."""
+    try:
+        _limits(dtype)
+    except ValueError:
+        return False
+    return True
+
+
 def _is_lowest(zero: np.ndarray) -> bool:
     """Whether a zero point is the smallest integer of its 8-bit type: nothing below zero exists."""
-    return zero.dtype in (np.int8, np.uint8) and int(zero.reshape(-1)[0]) == np.iinfo(zero.dtype).min
+    kinds = (np.int8, np.uint8, *_WIDE)
+    return zero.dtype in kinds and int(zero.reshape(-1)[0]) == np.iinfo(zero.dtype).min
+
+
+def _integers(values: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """What QuantizeLinear makes of a constant (16-bit and smaller integer types)."""
+    steps = np.rint(values / scale) + zero.astype(np.float32)
+    return np.asarray(np.clip(steps, *_limits(zero.dtype)).astype(zero.dtype))
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Smallest and largest integer of a type, those of 2 and 4 bits included."""
+    limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return int(limits.min), int(limits.max)
 
 
 def _weight_sqnr(values: np.ndarray) -> float:
