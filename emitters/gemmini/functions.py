@@ -8,8 +8,8 @@ from costmodel.mapping import Level
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
-from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.formula import float_literal, print_formulas
+from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.host import host_call
 from emitters.gemmini.library_calls import print_library_call
 from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer
