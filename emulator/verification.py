@@ -13,7 +13,7 @@ import numpy as np
 from costmodel.schedule_document import LayerRecord, ScheduleDocument, TensorRecord, TrafficRecord
 from costmodel.serialize import read_document
 from emulator.build import build_firmware, library
-from emulator.compare import Mismatch, VectorResult
+from emulator.compare import FLOAT_TOLERANCE, Mismatch, VectorResult
 from emulator.errors import FirmwareError
 from emulator.memory_map import LayerPlace, read_memory_map
 from emulator.pool import Progress, run_vectors
@@ -101,6 +101,7 @@ def _report(
     )
     return VerifyReport(
         vectors=len(results),
+        tolerance=FLOAT_TOLERANCE if document.target.element_type == "float32" else 0.0,
         predicted=predicted,
         measured=Measured(
             dram_bytes=counts.dram_bytes,
@@ -135,7 +136,8 @@ def _layer_report(
     steps = [d.largest for d in differences if not d.is_float]
     return LayerReport(
         name=place.name,
-        bit_exact=not mismatches if differences else None,
+        agrees=not mismatches if differences else None,
+        bit_exact=all(d.largest == 0 for d in differences) if differences else None,
         max_lsb_diff=max(steps, default=None),
         max_relative_error=max((d.relative for d in differences), default=None),
         dram_bytes=Both(

@@ -126,13 +126,14 @@ def summary(document: ScheduleDocument, verification: Mapping[str, Any] | None) 
         else f"measured; predicted {count(totals.dram_bytes)}"
     )
     tiles.append(Tile("DRAM bytes", count(measured), detail, "good" if exact else "bad"))
-    compared = [layer["bit_exact"] for layer in verification["layers"] if layer["bit_exact"] is not None]
+    compared = [layer["agrees"] for layer in verification["layers"] if layer["agrees"] is not None]
+    tolerance = verification["tolerance"]
     tiles.append(
         Tile(
-            "Bit-exact layers",
+            f"Layers within {tolerance:g}" if tolerance else "Bit-exact layers",
             f"{sum(compared)} of {len(compared)}",
-            "against the integer reference in ONNX Runtime",
-            "good" if verification["bit_exact"] else "bad",
+            f"against the {'float' if tolerance else 'integer'} reference in ONNX Runtime",
+            "good" if verification["agrees"] else "bad",
         )
     )
     if verification.get("top1_agreement") is not None:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 def verify(console: Console, folder: Path, as_json: bool) -> int:
     """Build DIR/firmware for this machine, run it on the functional model of Gemmini, and compare.
 
-    Every layer output is compared bit for bit with the integer reference in ONNX Runtime, every byte
-    moved with the prediction. Exits 1 on any difference, and names the first.
+    Every layer output is compared bit for bit with the integer reference in ONNX Runtime (float32 targets:
+    within 1e-5 of the tensor's largest value), every byte moved with the prediction. Exits 1 on any
+    difference, and names the first.
 
     \b
     Example:
@@ -50,12 +51,19 @@ def print_verification(console: Console, report: VerifyReport) -> None:
     if report.error is not None:
         console.result(f"  verified    FAILED: {report.error}")
         return
-    compared = [layer for layer in report.layers if layer.bit_exact is not None]
-    exact = sum(bool(layer.bit_exact) for layer in compared)
+    agree = sum(bool(layer.agrees) for layer in report.compared)
+    label = f"within {report.tolerance:g}".ljust(12) if report.tolerance else "bit-exact   "
     console.result(
-        f"  bit-exact   {exact} of {len(compared)} layer outputs on {report.vectors} test vectors"
-        + ("" if report.bit_exact else ": FAILED")
+        f"  {label}{agree} of {len(report.compared)} layer outputs on {report.vectors} test vectors"
+        + (_worst(report) if report.tolerance else "")
+        + ("" if report.agrees else ": FAILED")
     )
+    unseen = [layer.name for layer in report.layers if layer.agrees is None]
+    if unseen:
+        console.result(
+            f"  on chip     {len(unseen)} outputs never leave the chip: compared through their readers "
+            f"(first: {unseen[0]})"
+        )
     if report.first_divergence is not None:
         console.result(f"  first       {_divergence(report.first_divergence)}")
     if report.measured is not None:
@@ -70,14 +78,23 @@ def print_verification(console: Console, report: VerifyReport) -> None:
         if not layer.traffic_exact:
             console.result(f"              {layer.name}: {_traffic(layer)}")
     if report.top1_agreement is not None:
-        console.result(f"  top-1       {100 * report.top1_agreement:.1f} % as ONNX Runtime's quantised model")
+        console.result(f"  top-1       {100 * report.top1_agreement:.1f} % as {_runtime_model(report)}")
     if report.sqnr_db is not None:
         console.result(f"  SQNR        {report.sqnr_db:.1f} dB against the float model")
     if not report.meaning_kept:
         console.result(
-            f"  meaning     {report.runtime_sqnr_db:.1f} dB against ONNX Runtime's quantised model: FAILED "
+            f"  meaning     {report.runtime_sqnr_db:.1f} dB against {_runtime_model(report)}: FAILED "
             "(the conversion is wrong; please report the model)"
         )
+
+
+def _worst(report: VerifyReport) -> str:
+    errors = [layer.max_relative_error for layer in report.compared if layer.max_relative_error is not None]
+    return f", largest relative error {max(errors, default=0.0):.1e}"
+
+
+def _runtime_model(report: VerifyReport) -> str:
+    return "ONNX Runtime's float model" if report.tolerance else "ONNX Runtime's quantised model"
 
 
 def _divergence(first: dict[str, object]) -> str:
