@@ -17,6 +17,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from converter.errors import ModelError
+from converter.fold import fold_constants
 from converter.operators import KEEPS_SCALE
 from converter.qoperators import expand_integer_operators
 from converter.scales import INT8_MAX, symmetric_scale
@@ -28,6 +29,8 @@ _KEEPS_SIGN = KEEPS_SCALE | {"AveragePool", "GlobalAveragePool", "ReduceMean", "
 _DEQUANTISE = "DequantizeLinear"
 #: Operators that tools put between QuantizeLinear and DequantizeLinear, on integers.
 _ON_INTEGERS = KEEPS_SCALE | {"Clip", "Concat", "Pad", "Shape", "Size"}
+_EIGHT_BITS = (TensorProto.INT8, TensorProto.UINT8)
+_LARGEST_FOLD = 2**26
 _WIDE = (np.int16, np.uint16)
 
 
@@ -52,6 +55,7 @@ def strip_quantisation(file: str, model: onnx.ModelProto) -> Imported:
     if not any(node.op_type in (_QUANTISE, _DEQUANTISE) for node in model.graph.node):
         notes = (f"{len(dynamic)} dynamically quantised products became float and are calibrated",)
         return Imported({}, notes if dynamic else ())
+    fold_constants(model, keep=(_QUANTISE, _DEQUANTISE), largest=_LARGEST_FOLD)  # scales that are computed
     return _Stripper(file, model).strip()
 
 
@@ -75,6 +79,7 @@ class _Stripper:
         self.per_channel: list[tuple[str, float]] = []
         self.asymmetric: list[str] = []
         self.wide: list[str] = []
+        self.integer_outputs: list[str] = []
 
     def strip(self) -> Imported:
         kept: list[onnx.NodeProto] = []
@@ -91,6 +96,7 @@ class _Stripper:
             elif node.op_type == _DEQUANTISE:
                 self._dequantise(node)
             else:
+                self._multiply_instead(node)
                 kept.append(node)
                 self._produced(node)
         del self.graph.node[:]
@@ -98,7 +104,7 @@ class _Stripper:
         self._rename_outputs()
         self.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in self.added.items())
         del self.graph.value_info[:]
-        notes = self._input_notes()
+        notes = self._boundary_notes()
         if self.asymmetric:
             notes.append(
                 f"{len(self.asymmetric)} activations had zero points (first: {self.asymmetric[0]}): "
@@ -147,6 +153,18 @@ class _Stripper:
         if node.op_type in _NOT_NEGATIVE or inherits or self._is_even_power(node):
             self.not_negative.update(node.output)
 
+    def _multiply_instead(self, node: onnx.NodeProto) -> None:
+        """A division by constants as a product, which ONNX Runtime folds into the convolution before it.
+
+        (PyTorch's quantisation-aware training divides by the factor of the batch norm that follows.)
+        """
+        divisor = self.constants.get(node.input[1]) if node.op_type == "Div" else None
+        if divisor is None or divisor.size < 2 or divisor.dtype != np.float32 or not np.all(divisor):
+            return
+        name = f"{node.output[0]}.factor"
+        self.added[name] = np.float32(1.0) / divisor
+        node.op_type, node.input[1] = "Mul", name
+
     def _is_not_negative(self, value: str) -> bool:
         array = self.added.get(value, self.constants.get(value))
         return value in self.not_negative or (array is not None and bool(np.all(array >= 0)))
@@ -164,7 +182,8 @@ class _Stripper:
         read = [value for value in node.input if value in self.integers]
         if not read:
             return
-        if node.op_type not in _ON_INTEGERS:
+        same_type = node.op_type == "Cast" and node.attribute[0].i in _EIGHT_BITS
+        if node.op_type not in _ON_INTEGERS and not same_type:
             raise ModelError(
                 f"{self.file}: node {node.name or node.output[0]} ({node.op_type}) computes with integers of "
                 f"QuantizeLinear ({read[0]}); put it behind DequantizeLinear, or convert the float model"
@@ -174,6 +193,8 @@ class _Stripper:
         scale, zero = self.integers[read[0]]
         for output in node.output:
             self.integers[output] = (scale, zero)
+        if same_type:  # (PyTorch casts uint8 to uint8)
+            node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output, name=node.name))
         if node.op_type in ("Clip", "Pad"):  # bounds, and the value to pad with
             for i in range(1 if node.op_type == "Clip" else 2, min(len(node.input), 3)):
                 bound = self.constants.get(node.input[i])
@@ -266,6 +287,8 @@ class _Stripper:
             source = self.alias.get(output.name)
             if source is None:
                 continue
+            if output.type.tensor_type.elem_type in _EIGHT_BITS:
+                self.integer_outputs.append(output.name)
             output.type.tensor_type.elem_type = TensorProto.FLOAT
             if source in inputs or source in {o.name for o in self.graph.output}:
                 self.graph.node.append(onnx.helper.make_node("Identity", [source], [output.name]))
@@ -278,16 +301,20 @@ class _Stripper:
             if source in self.scales:
                 self.scales[output.name] = self.scales.pop(source)
 
-    def _input_notes(self) -> list[str]:
+    def _boundary_notes(self) -> list[str]:
         notes = []
         for value in self.graph.input:
             tensor_type = value.type.tensor_type
-            if tensor_type.elem_type in (TensorProto.INT8, TensorProto.UINT8) and value.name in self.scales:
+            if tensor_type.elem_type in _EIGHT_BITS and value.name in self.scales:
                 tensor_type.elem_type = TensorProto.FLOAT
                 notes.append(
                     f"input {value.name} was an 8-bit integer tensor: it is now float, in steps of "
                     f"{self.scales[value.name]:.6g}"
                 )
+        for name in self.integer_outputs:
+            notes.append(
+                f"output {name} was an 8-bit integer tensor: it is now what these integers mean, as int8"
+            )
         return notes
 
 

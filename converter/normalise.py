@@ -10,12 +10,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx_ir
 import onnxruntime
-from onnx import numpy_helper
-from onnx.reference import ReferenceEvaluator
 from onnx_ir.passes.common import (
     RemoveInitializersFromInputsPass,
     RemoveUnusedOpsetsPass,
@@ -23,11 +20,11 @@ from onnx_ir.passes.common import (
 )
 
 from converter.errors import ModelError, one_line
+from converter.fold import fold_constants
 from converter.opsets import settle_opset
 
 #: MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions).
 _DISABLED = ["MatMulAddFusion"]
-_LARGEST_FOLD = 2**20
 _NEWEST_IR = 10  # what came later is metadata and element types that are not lowered
 
 
@@ -38,7 +35,7 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
         ModelError: ONNX Runtime or shape inference rejects the model.
     """
     model = _folded(file, settle_opset(file, _sorted(file, model)))
-    _fold_leftovers(model)
+    fold_constants(model)  # what ONNX Runtime leaves: a Cast of newer opsets
     try:
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:
@@ -74,36 +71,6 @@ def _folded(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
         except Exception as error:
             raise ModelError(f"{file}: ONNX Runtime cannot load the model: {one_line(error)}") from error
         return onnx.load(folded)
-
-
-def _fold_leftovers(model: onnx.ModelProto) -> None:
-    """Evaluate what ONNX Runtime leaves although all inputs are constant (a Cast of newer opsets)."""
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    kept = []
-    for node in model.graph.node:
-        inputs = [constants.get(name) for name in node.input]
-        foldable = node.input and all(inputs) and len(node.output) == 1 and node.domain in ("", "ai.onnx")
-        if foldable and sum(len(t.SerializeToString()) for t in inputs if t is not None) <= _LARGEST_FOLD:
-            try:
-                evaluator = ReferenceEvaluator(_alone(node, model))
-                feeds = {t.name: numpy_helper.to_array(t) for t in inputs if t is not None}
-                (result,) = evaluator.run(None, feeds)
-                constants[node.output[0]] = numpy_helper.from_array(np.asarray(result), node.output[0])
-                model.graph.initializer.append(constants[node.output[0]])
-                continue
-            except Exception:  # what cannot be evaluated stays, and is judged as an operator
-                pass
-        kept.append(node)
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
-
-
-def _alone(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model of one node."""
-    inputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.input]
-    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output]
-    graph = onnx.helper.make_graph([node], "fold", inputs, outputs)
-    return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=_NEWEST_IR)
 
 
 def session_options() -> onnxruntime.SessionOptions:

@@ -1,0 +1,61 @@
+"""Evaluate nodes whose inputs are all constant, one at a time, with onnx's reference evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+_LARGEST_FOLD = 2**20
+_IR_VERSION = 10
+
+
+def fold_constants(model: onnx.ModelProto, keep: Collection[str] = (), largest: int = _LARGEST_FOLD) -> None:
+    """Replace nodes by the constants they compute, in place.
+
+    Args:
+        model: its nodes in topological order; constants are initializers and Constant nodes.
+        keep: operators to leave as they are.
+        largest: bytes of input above which a node is left as it is.
+    """
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    kept = []
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            constants[node.output[0]] = node.attribute[0].t
+        if node.op_type in keep or not _is_folded(model, node, constants, largest):
+            kept.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+
+
+def _is_folded(
+    model: onnx.ModelProto, node: onnx.NodeProto, constants: dict[str, onnx.TensorProto], largest: int
+) -> bool:
+    """Whether the result of a node became an initializer."""
+    named = [name for name in node.input if name]
+    inputs = [constants[name] for name in named if name in constants]
+    standard = node.domain in ("", "ai.onnx")
+    if not named or len(inputs) < len(named) or len(node.output) != 1 or not standard:
+        return False
+    if sum(tensor.ByteSize() for tensor in inputs) > largest:
+        return False
+    try:
+        feeds = {name: numpy_helper.to_array(constants[name]) for name in named}
+        (result,) = ReferenceEvaluator(_alone(node, model)).run(None, feeds)
+    except Exception:  # what cannot be evaluated stays, and is judged as an operator
+        return False
+    constants[node.output[0]] = numpy_helper.from_array(np.asarray(result), node.output[0])
+    model.graph.initializer.append(constants[node.output[0]])
+    return True
+
+
+def _alone(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model of one node."""
+    inputs = [onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(node.input) if name]
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output]
+    graph = onnx.helper.make_graph([node], "fold", inputs, outputs)
+    return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=_IR_VERSION)
