@@ -16,10 +16,10 @@ from converter.plan import Step, clip_bounds
 from converter.program import FLOATS, Node, Program
 from converter.strided import common_loops
 
-Operand = int | float | str
-"""Result of an earlier primitive (by number), a constant, or "x", the value itself."""
-Formula = tuple[tuple[Operand, ...], ...]
-"""Primitives (name, operands...) in order; the last one is the result.  Booleans are 0 and 1."""
+Operand = str | float
+"""The value itself ("x"), the result of an earlier primitive ("v3" of the fourth), or a constant."""
+Formula = tuple[str, ...]
+"""Primitives in order, as "mul v0 0.5"; the last one is the result.  Booleans are 0 and 1."""
 
 
 def lower_formula(lowering: Lowering, step: Step) -> None:
@@ -60,7 +60,7 @@ def formula_of(program: Program, step: Step) -> Formula:
             result = writer.op(_PRIMITIVES[node.op], *operands)
         writer.values[node.outputs[0]] = result
     result = writer.values[step.output]
-    if result != len(writer.steps) - 1:  # the value itself, or a constant
+    if result != f"v{len(writer.steps) - 1}":  # the value itself, or a constant
         writer.op("add", result, 0.0)
     return tuple(writer.steps)
 
@@ -71,25 +71,25 @@ class _Writer:
     def __init__(self, program: Program, source: str) -> None:
         self.program = program
         self.values: dict[str, Operand] = {source: "x"}
-        self.steps: list[tuple[Operand, ...]] = []
+        self.steps: list[str] = []
 
     def operand(self, name: str) -> Operand:
         constant = self.program.constant(name)
         return self.values[name] if constant is None else float(np.float32(constant.reshape(-1)[0]))
 
-    def op(self, primitive: str, *operands: Operand) -> int:
-        self.steps.append((primitive, *operands))
-        return len(self.steps) - 1
+    def op(self, primitive: str, *operands: Operand) -> str:
+        self.steps.append(" ".join((primitive, *map(str, operands))))
+        return f"v{len(self.steps) - 1}"
 
-    def sigmoid(self, x: Operand) -> int:
+    def sigmoid(self, x: Operand) -> str:
         return self.op("div", 1.0, self.op("add", 1.0, self.op("exp", self.op("neg", x))))
 
-    def softplus(self, x: Operand) -> int:
+    def softplus(self, x: Operand) -> str:
         """log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
         rest = self.op("log", self.op("add", 1.0, self.op("exp", self.op("neg", self.op("abs", x)))))
         return self.op("add", self.op("max", x, 0.0), rest)
 
-    def below_zero(self, x: Operand, otherwise: Operand, then: Operand) -> int:
+    def below_zero(self, x: Operand, otherwise: Operand, then: Operand) -> str:
         return self.op("where", self.op("less", x, 0.0), then, otherwise)
 
 

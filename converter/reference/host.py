@@ -48,13 +48,14 @@ def formula(emit: Emit, layer: HostLayer) -> None:
     attributes = _attributes(layer)
     x, results = _operand(emit, layer, 0), list[str]()
 
-    def operand(given: Any) -> str:
+    def operand(given: str) -> str:
         if given == "x":
             return x
-        return results[given] if isinstance(given, int) else emit.constant(np.float32(given))
+        return results[int(given[1:])] if given[0] == "v" else emit.constant(np.float32(given))
 
-    for primitive, *operands in attributes["formula"]:
-        values = [operand(given) for given in operands]
+    for step in attributes["formula"]:
+        primitive, *values = step.split()
+        values = [operand(given) for given in values]
         if primitive in _COMPARISONS:
             results.append(emit.cast(emit.op(_COMPARISONS[primitive], *values), "float32"))
         elif primitive == "where":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from converter.graph import Graph, HostLayer
 from emitters.gemmini.printer import CPrinter
@@ -45,28 +44,25 @@ def print_formulas(c: CPrinter, graph: Graph) -> None:
     for number, formula in enumerate(_formulas(graph)):
         c.line()
         with c.function(f"static elem_t formula_{number}(elem_t x)"):
-            for step, (primitive, *operands) in enumerate(formula):
-                c.line(
-                    f"const float v{step} = {_expression(str(primitive), [_operand(o) for o in operands])};"
-                )
+            for place, step in enumerate(formula):
+                primitive, *operands = step.split()
+                c.line(f"const float v{place} = {_expression(primitive, [_operand(o) for o in operands])};")
             c.line(f"return v{len(formula) - 1};")
 
 
-def _formula(layer: HostLayer) -> tuple[Any, ...]:
+def _formula(layer: HostLayer) -> tuple[str, ...]:
     formula = layer.attributes["formula"]
     assert isinstance(formula, tuple | list)
-    return tuple(tuple(step) for step in formula)
+    return tuple(map(str, formula))
 
 
-def _formulas(graph: Graph) -> list[tuple[Any, ...]]:
+def _formulas(graph: Graph) -> list[tuple[str, ...]]:
     layers = (layer for layer in graph.layers if isinstance(layer, HostLayer) and layer.op == "formula")
     return list(dict.fromkeys(_formula(layer) for layer in layers))
 
 
-def _operand(operand: int | float | str) -> str:
-    if isinstance(operand, str):
-        return operand
-    return f"v{operand}" if isinstance(operand, int) else float_literal(operand)
+def _operand(operand: str) -> str:
+    return operand if operand[0] in "xv" else float_literal(float(operand))
 
 
 def _expression(primitive: str, operands: list[str]) -> str:
