@@ -101,10 +101,34 @@ def fetched_rows(window: Window, regions: tuple[Interval, ...], tile: int, taps:
         return sum(touched_rows(window, region, (0, 1)) for region in regions)
     rows = 0
     for start, stop in regions:
-        for p in range(start, stop, tile):
-            for r in range(0, window.kernel, taps):
-                rows += touched_rows(window, (p, min(p + tile, stop)), (r, min(r + taps, window.kernel)))
+        whole, tail = divmod(stop - start, tile)
+        for r in range(0, window.kernel, taps):
+            end = min(r + taps, window.kernel)
+            rows += _touched_by_whole_tiles(window, start, tile, whole, (r, end))
+            if tail:
+                rows += touched_rows(window, (stop - tail, stop), (r, end))
     return rows
+
+
+def _touched_by_whole_tiles(window: Window, start: int, tile: int, count: int, taps: Interval) -> int:
+    """Sum of `touched_rows` over `count` whole tiles from output `start` on; no loop: images can be long.
+
+    A tile touches [low, high) clipped to [0, size): clip(high) - clip(low), and both ends go up by
+    the same step from tile to tile.
+    """
+    step = tile * window.stride
+    low = start * window.stride + taps[0] * window.dilation - window.pad
+    high = (start + tile - 1) * window.stride + (taps[1] - 1) * window.dilation - window.pad + 1
+
+    def clipped_sum(first: int) -> int:
+        negative = min(max(ceil_div(-first, step), 0), count)
+        inside = min(max(ceil_div(window.size - first, step), 0), count)
+        between = inside - negative
+        return (
+            between * first + step * (negative + inside - 1) * between // 2 + (count - inside) * window.size
+        )
+
+    return clipped_sum(high) - clipped_sum(low)
 
 
 @lru_cache(maxsize=1 << 16)
