@@ -31,7 +31,10 @@ def test_fetched_rows_are_the_bounding_boxes_clipped_to_the_image(
 
 
 def test_a_long_signal_is_counted_without_walking_it() -> None:
-    """3 * 10^12 samples in tiles of 3 by 5 taps, 2 shared at each end but the outer ones: a loop over the tiles would not end."""
+    """3 * 10^12 samples, tiles of 3, 5 taps: a loop over the tiles would not end.
+
+    Every tile adds 4 rows of halo, except the 2 that padding provides at either end.
+    """
     length = 3 * 10**12
     window = Window(kernel=5, stride=1, dilation=1, pad=2, size=length)
     tiles = length // 3
