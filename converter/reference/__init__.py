@@ -16,36 +16,52 @@ from converter.reference.emit import OPSET, Emit
 from converter.reference.host import HOST_OPS
 from converter.reference.products import product
 
-__all__ = ["integer_reference", "reference_session"]
+__all__ = ["MEASURED", "integer_reference", "reference_session"]
+
+MEASURED = "measured:"
+"""Prefix of the inputs that bring what a run measured."""
 
 _ELEM_TYPES = {"int8": TensorProto.INT8, "int32": TensorProto.INT32, "float32": TensorProto.FLOAT}
 
 
-def integer_reference(graph: Graph) -> onnx.ModelProto:
+def integer_reference(graph: Graph, *, by_layer: bool = False) -> onnx.ModelProto:
     """The graph as an ONNX model: inputs and outputs are tensors in storage order, by tensor name.
 
     There is one output per tensor that a layer writes, in the order of first writing, so that a
     run shows every intermediate.  Run it with `reference_session`.
+
+    With `by_layer` every layer reads what a run measured (inputs MEASURED + tensor name) instead of what
+    the reference computed: float32 differences then do not add up from layer to layer.
     """
     emit = Emit(dict(graph.tensors), graph.element_type)
     for name in graph.inputs:
         emit.current[name] = emit.reshape(name, [graph.tensors[name].size])
+    computed = list(dict.fromkeys(name for layer in graph.layers for name in layer.outputs))
+    measured = computed if by_layer else []
+    given = {name: emit.reshape(MEASURED + name, [graph.tensors[name].size]) for name in measured}
+    written: dict[str, str] = {}
     for layer in graph.layers:
+        if by_layer:
+            emit.current.update({name: given[name] for name in layer.inputs if name in given})
+            for name in layer.outputs:  # parts that other layers wrote stay
+                emit.current.pop(name, None)
+                emit.current.update({name: written[name]} if name in written else {})
         if isinstance(layer, TensorCoreLayer):
             product(emit, layer)
         else:
             HOST_OPS[layer.op](emit, layer)
-    written = list(dict.fromkeys(name for layer in graph.layers for name in layer.outputs))
-    for name in written:
+        written.update({name: emit.current[name] for name in layer.outputs})
+    for name in computed:
         shape = emit.ints(graph.tensors[name].shape)
-        emit.nodes.append(
-            helper.make_node("Reshape", [emit.current[name], shape], [name], name=f"out {name}")
-        )
+        emit.nodes.append(helper.make_node("Reshape", [written[name], shape], [name], name=f"out {name}"))
     onnx_graph = helper.make_graph(
         emit.nodes,
         graph.name,
-        [_value_info(graph, name) for name in graph.inputs],
-        [_value_info(graph, name) for name in written],
+        [
+            *(_value_info(graph, name, name) for name in graph.inputs),
+            *(_value_info(graph, name, MEASURED + name) for name in measured),
+        ],
+        [_value_info(graph, name, name) for name in computed],
         emit.initializers,
     )
     return helper.make_model(
@@ -65,6 +81,6 @@ def reference_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     )
 
 
-def _value_info(graph: Graph, name: str) -> onnx.ValueInfoProto:
-    tensor = graph.tensors[name]
+def _value_info(graph: Graph, tensor_name: str, name: str) -> onnx.ValueInfoProto:
+    tensor = graph.tensors[tensor_name]
     return helper.make_tensor_value_info(name, _ELEM_TYPES[tensor.dtype], tensor.shape)
