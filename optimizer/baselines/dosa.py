@@ -1,43 +1,77 @@
-"""DOSA (Hong et al., MICRO 2023) on fixed hardware: gradient descent over real-valued tile factors.
+"""DOSA (Hong et al., MICRO 2023) with the hardware given: descent over real-valued tile factors.
 
-Its map-space: no scratchpad loops (the accumulator tile is the scratchpad tile), three DRAM orders,
-divisors, no fusion, no row packing.  Tile extents move freely in the log; every `ROUND_EVERY` steps
-each is rounded to the nearest divisor that fits, the best of the three orders is chosen per layer by
-exact cost, and descent continues from there.  DOSA derives the hardware from the mapping; with the
-hardware given, capacity is a penalty instead.  Seven starts, best kept, as published.
+After `MappingDrivenNetworkSearcher.search_gd` of the published artefact (ucb-bar/dosa), with its settings:
+factors scaled by the largest of its data set, Adam at 7.5e-5 (networks of matrix products only: 1e-5),
+seven starts of 1490 steps, rounding every 500 (`round_mapping`: spatial factors first, then the nearest
+divisor of what is left, level by level), every layer's DRAM order chosen among three after each rounding
+for the EDP of the whole network, Adam's state kept.  What counts is the best whole network at a start or
+a rounding, never the best of each layer.  Starts ten times worse than the best are drawn again.  The
+map-space: K on columns and C on rows, no scratchpad loops, perfect factors, no fusion, no row packing.
+
+What differs, because the artefact derives the hardware from the mapping and here it is given: rounded
+tiles shrink until they fit, and needs beyond the target are penalised in the form that the artefact has
+for a given array (ten times the square of the excess, array side and KB).  Costs are this project's.
+Starts: see `cosa`; the first one is for the target itself, and orders are chosen at a start, too.  With a
+time budget, further rounds of seven starts follow at the artefact's other rates.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from itertools import cycle
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from converter.dims import DIMS
 from converter.graph import TensorCoreLayer
-from costmodel.relaxed import ORDERS, Node, RelaxedModel, RelaxedPoint
+from costmodel.batch import BatchCost, MappingBatch, evaluate_batch
+from costmodel.relaxed import ORDERS
 from costmodel.schedule import FusionGroup
-from optimizer.decode import VARIABLES, legalise
-from optimizer.enumerate import Points
+from costmodel.shape import LayerShape
+from optimizer.baselines.cosa import TILED, Start, cosa_start, hardware_of, random_hardware
+from optimizer.baselines.dosa_loss import FACTORS, LOOPS, DosaLoss
+from optimizer.candidates import divisors
 from optimizer.fronts import Front
 from optimizer.network import relaxed_network
 from optimizer.options import Choice
 from optimizer.partition import Partition
-from optimizer.pricing import price
 from optimizer.problem import Problem, value
-from optimizer.space import LayerSpace
 
 STARTS = 7
-STEPS = 900
-ROUND_EVERY = 150
-RATE = 0.03
-PENALTY = 10.0
-FREE = ("N", "K", "C", "P", "Q", "R", "S")
+STEPS = 1490
+ROUND_EVERY = 500
+RATES = (7.5e-5, 1e-5, 5e-5)
+"""Adam's step in scaled factors: ResNet-50 and RetinaNet, BERT, U-Net."""
+REJECT = 10.0
+"""A start is drawn again if its EDP is so many times the best start's."""
+MOST_DRAWS = 30
+
+SCALE = (128.0, 64.0, 1024.0, 112.0, 11.0, 11.0, 1024.0, 112.0, 25088.0, 4096.0, 1.0)
+"""The largest value of each factor in the points published with DOSA (its `mapfeat_norm: max`)."""
+_DIM_OF = {i: d for d, loop in enumerate(LOOPS) for i in loop}
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class _Rounded(NamedTuple):
+    """Legal mappings of all starts: factors [B, L, F], orders [B, L] and cost [B, L] of each layer."""
+
+    factors: Ints
+    order: Ints
+    energy: Floats
+    latency: Floats
+
+    def of(self, starts: NDArray[np.intp]) -> _Rounded:
+        """Some of the starts."""
+        return _Rounded(self.factors[starts], self.order[starts], self.energy[starts], self.latency[starts])
 
 
 def dosa(problem: Problem) -> Partition:
-    """The best rounded schedule of all starts."""
+    """The best rounded network of all starts."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -46,121 +80,191 @@ def dosa(problem: Problem) -> Partition:
         torch.set_num_threads(threads)
 
 
+def _chosen(costs: NDArray[Any], order: Ints) -> Floats:
+    """[B, L] out of [O, B, L]."""
+    return np.asarray(np.take_along_axis(costs, order[None], axis=0)[0])
+
+
 class _Dosa:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.network = relaxed_network(problem.graph, fusion=False)
-        rules = replace(problem.rules, tiling="divisor", row_packing=False)
-        self.spaces = [LayerSpace.alone(shape, rules) for shape in self.network.shapes]
-        nodes = [Node(s, r) for s, r in zip(self.network.shapes, self.network.repeats, strict=True)]
-        self.model = RelaxedModel(nodes, [], rules.target, rules.profile)
-        self.bounds = torch.tensor([[float(s.bounds[d]) for d in FREE] for s in self.spaces])  # type: ignore[index]
-        self.depthwise = torch.tensor([s.shape.is_depthwise for s in self.spaces])
-        self.groups = torch.tensor([float(s.groups_at_once) for s in self.spaces])
+        self.shapes = self.network.shapes
+        target = problem.rules.target
+        self.limits = [[s.dims[d] for d in TILED] for s in self.shapes]
+        self.groups = [
+            max(x for x in divisors(s.dims.G) if x <= target.side) if s.is_depthwise else 1
+            for s in self.shapes
+        ]
+        self.loss = DosaLoss(self.shapes, self.network.repeats, self.groups, target)
+        self.scale = torch.tensor(SCALE)
         self.repeats = np.array(self.network.repeats, dtype=np.float64)
-        size = len(self.spaces)
-        self.best = np.full(size, np.inf)
-        self.points: list[Points | None] = [None] * size
-        self.costs = np.full((size, 2), np.inf)
+        alone = (
+            problem.groups.alone(layer.name)
+            for layer in problem.graph.layers
+            if not isinstance(layer, TensorCoreLayer)
+        )
+        self.host = [(hull.energy[0], hull.latency[0]) for hull in alone]
+        self.hardware = random_hardware(target, np.random.default_rng(problem.seed))
+        self.is_first = True
+        is_image = any(s.dims.R * s.dims.S > 1 for s in self.shapes)
+        self.rates = cycle(RATES if is_image else (*RATES[1:], RATES[0]))
+        self.best_edp = np.inf
+        self.best: _Rounded | None = None
 
     def run(self) -> Partition:
-        generator = torch.Generator().manual_seed(self.problem.seed)
-        top = self.bounds.log()
-        x = (torch.rand((STARTS, *top.shape), generator=generator) * top).requires_grad_()
-        order = torch.randint(0, 3, (STARTS, len(self.spaces)), generator=generator)
-        order = self._round(x, order)
-        optimizer = torch.optim.Adam([x], lr=RATE)
-        step = 0
-        while not self.problem.out_of_time() and (self.problem.time_budget is not None or step < STEPS):
-            cost = self.model(self._point(x, order))
-            names = ("mapping", "array", "memory")
-            penalty = sum((cost.penalties[name] for name in names), torch.zeros(()))
-            loss = cost.total_energy_pj.log() + cost.total_latency_cycles.log() + PENALTY * penalty
+        """Rounds of starts: one, or as many as the time budget allows."""
+        while self.best is None or (self.problem.time_budget is not None and not self.problem.out_of_time()):
+            self._descend(self._starts(), next(self.rates))
+        return self._partition(self.best)
+
+    def _starts(self) -> _Rounded:
+        """Start points for STARTS drawn machines, none much worse than the best."""
+        target = self.problem.rules.target
+        drawn: list[Ints] = []
+        for _ in range(MOST_DRAWS):
+            hardware = hardware_of(target) if self.is_first else next(self.hardware)
+            self.is_first = False
+            drawn.append(np.array([_factors(cosa_start(shape, hardware, target)) for shape in self.shapes]))
+            starts = self._legal(np.stack(drawn))
+            edp = self._edp(starts)
+            good = np.flatnonzero(edp <= REJECT * edp.min())[:STARTS]
+            if len(good) == STARTS or self.problem.out_of_time():
+                break
+        return starts.of(good)
+
+    def _descend(self, point: _Rounded, rate: float) -> None:
+        self._keep(point)
+        x, optimizer = self._variables(point.factors, rate)
+        order = torch.from_numpy(point.order)
+        for step in range(1, STEPS + 1):
+            loss = self.loss(x * self.scale, order)
             optimizer.zero_grad()
             loss.sum().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            with torch.no_grad():
-                x.copy_(torch.minimum(x.clamp(min=0), top))
-            step += 1
             self.problem.steps += 1
-            if step % ROUND_EVERY == 0:
-                order = self._round(x, order)
-        self._round(x, order)
-        return self._partition()
+            stop = step == STEPS or self.problem.out_of_time()
+            if stop or step % ROUND_EVERY == 0:
+                rounded = self._round((x.detach() * self.scale).numpy().astype(np.float64))
+                point = self._legal(rounded)
+                self._keep(point)
+                if stop:
+                    return
+                x, optimizer = self._variables(point.factors, rate, optimizer.state_dict())
+                order = torch.from_numpy(point.order)
 
-    def _point(self, x: torch.Tensor, order: torch.Tensor) -> RelaxedPoint:
-        tile = dict(zip(FREE, x.exp().unbind(-1), strict=True))
-        one = torch.ones_like(tile["K"])
-        g = self.groups.expand_as(one)
-        side = float(self.spaces[0].side)
-        l2 = torch.stack([{**tile, "G": g}.get(d, one) for d in DIMS], dim=-1)
-        row = torch.where(self.depthwise, one, tile["C"].clamp(max=side))
-        col = torch.where(self.depthwise, one, tile["K"].clamp(max=side))
-        wide = torch.where(self.depthwise, g, one)
-        rows = torch.stack([row if d == "C" else one for d in DIMS], dim=-1)
-        cols = torch.stack([{"K": col, "G": wide}.get(d, one) for d in DIMS], dim=-1)
-        weights = torch.nn.functional.one_hot(order, len(ORDERS)).to(x.dtype)
-        return RelaxedPoint(l2, l2, rows * cols, rows, cols, weights)
+    def _variables(
+        self, factors: Ints, rate: float, state: dict[str, Any] | None = None
+    ) -> tuple[Tensor, torch.optim.Adam]:
+        """Scaled factors to move, and Adam with the state it had."""
+        x = (torch.from_numpy(factors).to(torch.float32) / self.scale).requires_grad_()
+        optimizer = torch.optim.Adam([x], lr=rate)
+        if state is not None:
+            optimizer.load_state_dict(state)
+        return x, optimizer
 
-    def _round(self, x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-        """Round every start in place; returns its best orders and remembers the best start."""
-        extents = x.detach().exp().numpy()
-        energy = np.zeros((STARTS, len(self.spaces)))
-        latency = np.zeros_like(energy)
-        orders = np.zeros((STARTS, len(self.spaces)), dtype=np.int64)
-        legal: list[Points] = []
-        for i, space in enumerate(self.spaces):
-            tile = {}
-            for j, d in enumerate(FREE):
-                options = np.asarray(space.tiles(d), dtype=np.int64)  # type: ignore[arg-type]
-                distance = np.abs(np.log(options)[None, :] - np.log(extents[:, i, j])[:, None])
-                tile[d] = options[distance.argmin(axis=1)]
-            tile.update({v: tile[v.upper()] for v in VARIABLES if v.islower()})
-            points = _covering(space, tile, len(ORDERS))
-            costs = price(points)
-            edp = (costs.energy * costs.latency).reshape(len(ORDERS), STARTS)
-            best = edp.argmin(axis=0)
-            pick = best * STARTS + np.arange(STARTS)
-            orders[:, i] = best
-            energy[:, i], latency[:, i] = costs.energy[pick], costs.latency[pick]
-            legal.append(points.select(pick))
-            with torch.no_grad():
-                for j, d in enumerate(FREE):
-                    x[:, i, j] = torch.from_numpy(np.log(legal[i].tile[d])).to(x.dtype)
-        total = (energy @ self.repeats) * (latency @ self.repeats)
-        start = int(total.argmin())
-        if total[start] < float(self.costs[:, 0] @ self.repeats) * float(self.costs[:, 1] @ self.repeats):
-            self.costs = np.stack([energy[start], latency[start]], axis=1)
-            self.points = [p.select(np.array([start])) for p in legal]
-        best_energy, best_latency = (self.costs * self.repeats[:, None]).sum(axis=0)
-        self.problem.record(value("edp", float(best_energy), float(best_latency)))
-        return torch.from_numpy(orders)
+    def _round(self, factors: Floats) -> Ints:
+        """`round_mapping` of every start and layer: spatial factors, then the array's stream, then loops."""
+        found = np.empty(factors.shape, dtype=np.int64)
+        for b, layer in np.ndindex(factors.shape[:2]):
+            left = list(self.limits[layer])
+            for i in range(len(FACTORS)):
+                found[b, layer, i] = nearest = _nearest(float(factors[b, layer, i]), left[_DIM_OF[i]])
+                left[_DIM_OF[i]] //= nearest
+        return found
 
-    def _partition(self) -> Partition:
+    def _legal(self, factors: Ints) -> _Rounded:
+        """Shrink what does not fit; then, layer by layer, the order that is best for the whole network."""
+        factors = factors.copy()
+        starts = len(factors)
+        costs = []
+        for i, shape in enumerate(self.shapes):
+            while True:
+                cost = self._evaluate(shape, i, factors[:, i])
+                bad = np.flatnonzero(~cost.fits[:starts])
+                if not len(bad) or not _shrink(factors[:, i], bad):
+                    break
+            never = np.where(cost.fits, 0, np.inf)
+            costs.append((cost.energy_pj + never, cost.latency_cycles + never))
+        # [O, B, L]
+        energy, latency = (
+            np.stack([c[j] for c in costs], axis=-1).reshape(len(ORDERS), starts, -1) for j in (0, 1)
+        )
+        order = (energy * latency).argmin(axis=0)
+        for i, repeat in enumerate(self.repeats):
+            e, t = _chosen(energy, order), _chosen(latency, order)
+            network_e = (e @ self.repeats)[None] + (energy[..., i] - e[:, i]) * repeat
+            network_t = (t @ self.repeats)[None] + (latency[..., i] - t[:, i]) * repeat
+            order[:, i] = (network_e * network_t).argmin(axis=0)
+        return _Rounded(factors, order, _chosen(energy, order), _chosen(latency, order))
+
+    def _evaluate(self, shape: LayerShape, layer: int, factors: Ints) -> BatchCost:
+        """Exact cost of all starts of one layer, once per order."""
+        rules = self.problem.rules
+        return evaluate_batch(shape, self._mappings(layer, factors), rules.target, rules.profile)
+
+    def _mappings(self, layer: int, factors: Ints) -> MappingBatch:
+        depthwise, g = self.shapes[layer].is_depthwise, self.groups[layer]
+        count = len(factors)
+        one = np.ones(count, dtype=np.int64)
+        tile = dict(zip(TILED, (factors[:, list(loop)].prod(axis=1) for loop in LOOPS), strict=True))
+        columns = {"G": g * one} if depthwise else {"K": factors[:, 1]}
+        rows = {} if depthwise else {"C": factors[:, 0]}
+        l2, row, col = (
+            np.tile(np.stack([known.get(d, one) for d in DIMS], axis=1), (len(ORDERS), 1))
+            for known in ({**tile, "G": g * one}, rows, columns)
+        )
+        orders = tuple((o.l3, o.l2, o.l1) for o in ORDERS)
+        return MappingBatch(l2, l2, row * col, row, col, np.repeat(np.arange(len(ORDERS)), count), orders)
+
+    def _edp(self, point: _Rounded) -> Floats:
+        energy, latency = (sum(float(h[i]) for h in self.host) for i in (0, 1))
+        return np.asarray((point.energy @ self.repeats + energy) * (point.latency @ self.repeats + latency))
+
+    def _keep(self, point: _Rounded) -> None:
+        """Remember the best whole network."""
+        edp = self._edp(point)
+        at = int(edp.argmin())
+        if edp[at] < self.best_edp or self.best is None:
+            self.best_edp = float(edp[at])
+            self.best = point.of(np.array([at]))
+        self.problem.record(value("edp", self.best_edp, 1.0))
+
+    def _partition(self, best: _Rounded) -> Partition:
         parts = []
         for layer in self.problem.graph.layers:
             if not isinstance(layer, TensorCoreLayer):
                 parts.append(self.problem.groups.alone(layer.name).choices[0])
                 continue
             i = self.network.node_of[layer.name]
-            points = self.points[i]
-            assert points is not None
-            front = Front(self.costs[i, :1], self.costs[i, 1:], (points.mapping(0),))
+            mapping = self._mappings(i, best.factors[:, i]).mapping(int(best.order[0, i]))
+            front = Front(best.energy[:, i], best.latency[:, i], (mapping,))
             parts.append(Choice(FusionGroup((layer.name,)), ((layer.name, front),), (0,)))
         return tuple(parts)
 
 
-def _covering(space: LayerSpace, tile: dict[str, np.ndarray], orders: int) -> Points:
-    """Legal points without scratchpad loops, once per order: shrink the scratchpad tile with its O tile."""
-    count = len(tile["K"])
-    current = tile
-    while True:
-        points, _ = legalise(space, current, np.zeros(count, dtype=np.int64))
-        t = points.tile
-        covering = {d: np.minimum(t[d], t[d.lower()]) if d in "NPQK" else t[d] for d in FREE}
-        covering.update({v: covering[v.upper()] for v in VARIABLES if v.islower()})
-        if all((covering[d] == t[d]).all() for d in FREE):
-            break
-        current = covering
-    columns = {name: np.tile(column, orders) for name, column in points.tile.items()}
-    return Points(space, columns, np.repeat(np.arange(orders), count))
+def _factors(start: Start) -> list[int]:
+    """FACTORS of a start point; its pixels all loop at the accumulator."""
+    tile = dict(zip(TILED, start.tile, strict=True))
+    tile["C"] //= start.rows
+    tile["K"] //= start.columns
+    return [start.rows, start.columns, 1, 1, *(tile[d] for d in TILED)]
+
+
+def _nearest(factor: float, left: int) -> int:
+    """The divisor of `left` nearest to a factor."""
+    rounded = max(1, round(factor))
+    return rounded if left % rounded == 0 else min(divisors(left), key=lambda d: abs(d - factor))
+
+
+def _shrink(factors: Ints, bad: NDArray[np.intp]) -> bool:
+    """Reduce the largest loop of every bad row [B, F] to its next divisor, spatial factors last."""
+    moved = False
+    for b in bad:
+        row = factors[b]
+        at = int(row[2:].argmax()) + 2
+        at = at if row[at] > 1 else int(row[:2].argmax())
+        if row[at] > 1:
+            row[at] = divisors(int(row[at]))[-2]
+            moved = True
+    return moved
