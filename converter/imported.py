@@ -193,6 +193,7 @@ class _Stripper:
         scale, zero = self.integers[read[0]]
         for output in node.output:
             self.integers[output] = (scale, zero)
+            self._know(output, scale, zero)
         if same_type:  # (PyTorch casts uint8 to uint8)
             node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output, name=node.name))
         if node.op_type in ("Clip", "Pad"):  # bounds, and the value to pad with

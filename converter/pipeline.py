@@ -115,7 +115,7 @@ def convert(
         raise ModelError(f"{path}: the target computes in float32: leave out --quantize int8")
     if element == "float32" and imported.scales:
         notes.append("the target computes in float32: the quantisation in the file is left out")
-    known = {} if quantize == "int8" else inherited(steps, imported.scales)
+    known = {} if quantize == "int8" else inherited(program, steps, imported.scales)
     missing = unknown_scales(program, steps, known)
     if quantize == "none" and missing and element == "int8":
         raise ModelError(

@@ -23,14 +23,24 @@ def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def inherited(steps: Sequence[Step], known: Mapping[str, float]) -> dict[str, float]:
-    """`known`, and for a fused layer the scale that was prescribed before its ReLU."""
+def inherited(program: Program, steps: Sequence[Step], known: Mapping[str, float]) -> dict[str, float]:
+    """`known`, and what follows from it.
+
+    A fused layer takes the scale that was prescribed before its ReLU.  A value that only one
+    operator reads, which moves its elements, has the scale of the moved value: tools quantise
+    behind the Transpose that follows a convolution.
+    """
     out = dict(known)
-    for step in steps:
-        if step.kind == "node" and step.output not in out:
+    for step in reversed(steps):
+        if step.kind != "node":
+            continue
+        if step.output not in out:
             before = [node.outputs[0] for node in step.nodes[:-1] if node.outputs[0] in known]
             if before:
                 out[step.output] = known[before[-1]]
+        alone = program.sole_consumer(step.source) is not None and step.source not in program.inputs
+        if keeps_scale(step.head) and step.output in out and step.source not in out and alone:
+            out[step.source] = out[step.output]
     return out
 
 

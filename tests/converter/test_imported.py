@@ -16,7 +16,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
-from converter import ModelError, convert
+from converter import Conversion, ModelError, convert
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
 SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True}
@@ -174,3 +174,126 @@ def test_runtime_scale_is_refused(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     with pytest.raises(ModelError, match=r"quantise.*computed at run time"):
         convert(path)
+
+
+def _convert_and_compare(model: onnx.ModelProto, folder: Path, least_db: float) -> Conversion:
+    """Convert without calibration, and compare with ONNX Runtime's run of the file itself."""
+    path = folder / "m.onnx"
+    onnx.save(model, path)
+    conversion = convert(path, quantize="none")
+    generator = np.random.default_rng(3)
+    (source,) = session(model).get_inputs()
+    x = generator.standard_normal(source.shape).astype(np.float32)
+    theirs = session(model).run(None, {source.name: x})[0]
+    assert sqnr_db(theirs, session(conversion.quantized_model).run(None, {source.name: x})[0]) > least_db
+    assert compare(conversion, generator).lsb_to_quantized <= 2
+    return conversion
+
+
+def _pair(value: str, scale: str, zero: str, out: str, **more: object) -> list[onnx.NodeProto]:
+    return [
+        helper.make_node("QuantizeLinear", [value, scale, zero], [f"{out}.q"], **more),
+        helper.make_node("DequantizeLinear", [f"{out}.q", scale, zero], [out], **more),
+    ]
+
+
+_SCALES = {
+    "xs": np.array(0.03, np.float32),
+    "ys": np.array(0.06, np.float32),
+    "zero": np.array(0, np.int8),
+    "lowest": np.array(-128, np.int8),
+}
+
+
+def test_quantisation_aware_training_of_pytorch(tmp_path: Path) -> None:
+    """Weights scaled by a batch norm, quantised in the graph, unscaled behind; scales behind Identity."""
+    weight, factor = weights(1, 6, 3, 3, 3) / 4, np.abs(weights(2, 6)) + 0.5
+    nodes = [
+        *_pair("x", "xs", "zero", "xd"),
+        helper.make_node("Mul", ["w", "f1"], ["scaled"]),
+        helper.make_node("Identity", ["ws"], ["ws2"]),
+        *_pair("scaled", "ws2", "zeros", "wd", axis=0),
+        helper.make_node("Conv", ["xd", "wd"], ["c"], name="conv"),
+        helper.make_node("Div", ["c", "f2"], ["unscaled"], name="unscale"),
+        helper.make_node("BatchNormalization", ["unscaled", "factor", "b", "b", "ones"], ["n"], name="bn"),
+        helper.make_node("Relu", ["n"], ["r"], name="relu"),
+        *_pair("r", "ys", "lowest", "y"),
+    ]
+    constants = {
+        **_SCALES,
+        "w": weight,
+        "f1": factor.reshape(6, 1, 1, 1),
+        "f2": factor.reshape(1, 6, 1, 1),
+        "factor": factor,
+        "b": weights(3, 6) / 5,
+        "ones": np.ones(6, np.float32),
+        "ws": (np.abs(weight).max((1, 2, 3)) * factor / 127).astype(np.float32),
+        "zeros": np.zeros(6, np.int8),
+    }
+    model = model_of(nodes, {"x": (1, 3, 8, 8)}, {"y": (1, 6, 6, 6)}, constants)
+    conversion = _convert_and_compare(model, tmp_path, 28)
+    (layer,) = conversion.graph.layers  # product, division, batch norm and ReLU in one
+    assert layer.op == "conv"
+
+
+def test_tensorflow_transposes_its_weights(tmp_path: Path) -> None:
+    """N H W C with weights H W C K behind DequantizeLinear; integer biases; a fused ReLU6 in the clip."""
+    integers = np.random.default_rng(0).integers(-127, 128, (3, 3, 3, 5)).astype(np.int8)
+    nodes = [
+        *_pair("x", "xs", "zero", "xd"),
+        helper.make_node("Transpose", ["xd"], ["nchw"], perm=[0, 3, 1, 2], name="nchw"),
+        helper.make_node("DequantizeLinear", ["w", "ws", "zero"], ["wd"], name="dq"),
+        helper.make_node("Transpose", ["wd"], ["wt"], perm=[3, 2, 0, 1], name="wt"),
+        helper.make_node("DequantizeLinear", ["b", "bs"], ["bd"], name="bdq"),
+        helper.make_node("Conv", ["nchw", "wt", "bd"], ["c"], name="conv"),
+        helper.make_node("Transpose", ["c"], ["nhwc"], perm=[0, 2, 3, 1], name="nhwc"),
+        *_pair("nhwc", "ys", "lowest", "y"),
+    ]
+    constants = {
+        **_SCALES,
+        "w": integers,
+        "ws": np.array(0.004, np.float32),
+        "b": np.random.default_rng(1).integers(-5000, 5000, 5).astype(np.int32),
+        "bs": np.array(np.float32(0.03) * np.float32(0.004), np.float32),
+    }
+    model = model_of(nodes, {"x": (1, 8, 8, 3)}, {"y": (1, 6, 6, 5)}, constants)
+    conversion = _convert_and_compare(model, tmp_path, 33)
+    (layer,) = conversion.graph.tensor_core_layers
+    data = conversion.graph.tensors[layer.weight.tensor].data
+    np.testing.assert_array_equal(data[0], integers)  # type: ignore[index]
+
+
+def test_clips_between_pairs_keep_their_meaning(tmp_path: Path) -> None:
+    """Narrow ranges as integers clipped before DequantizeLinear (Brevitas), and PyTorch's cast."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "zero"], ["q"]),
+        helper.make_node("Clip", ["q", "low", "high"], ["k"]),
+        helper.make_node("Cast", ["k"], ["k8"], to=TensorProto.INT8),
+        helper.make_node("DequantizeLinear", ["k8", "xs", "zero"], ["y"]),
+    ]
+    constants = {**_SCALES, "low": np.array(-20, np.int8), "high": np.array(10, np.int8)}
+    _convert_and_compare(model_of(nodes, {"x": (2, 40)}, {"y": (2, 40)}, constants), tmp_path, 60)
+
+
+def test_arithmetic_on_the_integers_of_a_pair_is_refused(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "zero"], ["q"]),
+        helper.make_node("Cast", ["q"], ["c"], to=TensorProto.FLOAT, name="by hand"),
+        helper.make_node("Mul", ["c", "xs"], ["y"]),
+    ]
+    path = tmp_path / "m.onnx"
+    onnx.save(model_of(nodes, {"x": (2, 4)}, {"y": (2, 4)}, _SCALES), path)
+    with pytest.raises(ModelError, match=r"by hand \(Cast\) computes with integers.*DequantizeLinear"):
+        convert(path)
+
+
+def test_constants_quantised_in_the_graph(tmp_path: Path) -> None:
+    """The pair around a constant rounds it; it is not undone a second time."""
+    nodes = [
+        *_pair("x", "xs", "zero", "xd"),
+        *_pair("w", "ws", "zero", "wd"),
+        helper.make_node("MatMul", ["xd", "wd"], ["m"], name="product"),
+        *_pair("m", "ys", "zero", "y"),
+    ]
+    constants = {**_SCALES, "w": weights(1, 16, 6) / 4, "ws": np.array(0.01, np.float32)}
+    _convert_and_compare(model_of(nodes, {"x": (4, 16)}, {"y": (4, 6)}, constants), tmp_path, 40)
