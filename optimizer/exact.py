@@ -14,7 +14,7 @@ import numpy as np
 from costmodel.fusion import ScheduleError, boundary, plan_group
 from costmodel.schedule import FusionGroup, GroupTile
 from optimizer.hull import HullResult
-from optimizer.options import Choice, GroupHull, last_output
+from optimizer.options import EMPTY, Choice, GroupHull, last_output, merge
 from optimizer.partition import Partition
 from optimizer.problem import Problem, partitioner, spread, value
 
@@ -29,12 +29,26 @@ def layerwise(problem: Problem) -> HullResult[Partition]:
     return result
 
 
-def exact(problem: Problem) -> tuple[Partition, float, bool]:
-    """(best partition found, lower bound on the objective in pJ and cycles, whether it is optimal)."""
+def exact(
+    problem: Problem, known: dict[Layers, GroupHull] | None = None, most_fronts: int | None = None
+) -> tuple[Partition, float, bool]:
+    """(best partition found, lower bound on the objective in pJ and cycles, whether it is optimal).
+
+    `known` has hulls of distinct groups that another search priced at some of their tiles: where they
+    are better than the unfused layers, less has to be enumerated.  After `most_fronts` solved fronts no
+    further group is priced: the bound is then that of the floors left.
+    """
     best = layerwise(problem).best
     candidates = problem.candidates
+    known = known or {}
+    if known:
+        best = partitioner(problem, spread(candidates, known)).best(problem.objective).best
     priced: dict[Layers, GroupHull] = {}
     optimistic = floors(problem, candidates)
+
+    def stop() -> bool:
+        return problem.out_of_time() or (most_fronts is not None and len(problem.fronts) >= most_fronts)
+
     while True:
         result = partitioner(problem, spread(candidates, {**optimistic, **priced})).best(problem.objective)
         chosen = {choice.group.layers for vertex in result.vertices for choice in vertex.choice}
@@ -44,18 +58,19 @@ def exact(problem: Problem) -> tuple[Partition, float, bool]:
             problem.record(value("edp", best.energy, best.latency))
             return best.choice, result.lower_bound, True
         for layers in sorted(wanted):
-            if problem.out_of_time():
+            if stop():
                 break
             problem.say(f"pricing fusion group {len(priced) + 1}: {' + '.join(layers)}")
-            priced[layers] = problem.price_group(layers)
+            found = known.get(layers, EMPTY)
+            priced[layers] = merge((found, problem.price_group(layers, known=found)))
             problem.steps += 1
-        sure = partitioner(problem, spread(candidates, priced)).best(problem.objective).best
+        sure = partitioner(problem, spread(candidates, {**known, **priced})).best(problem.objective).best
         if value(problem.objective, sure.energy, sure.latency) < value(
             problem.objective, best.energy, best.latency
         ):
             best = sure
         problem.record(value("edp", best.energy, best.latency))
-        if problem.out_of_time():
+        if stop():
             return best.choice, result.lower_bound, False
 
 

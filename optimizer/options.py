@@ -70,6 +70,11 @@ class GroupHull:
     def __len__(self) -> int:
         return len(self.choices)
 
+    @property
+    def costs(self) -> tuple[Floats, Floats]:
+        """(energy, latency) of the vertices."""
+        return self.energy, self.latency
+
 
 EMPTY = GroupHull(np.zeros(0), np.zeros(0), ())
 

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from converter.graph import Graph
 from costmodel.evaluate import NetworkCost, evaluate
 from costmodel.schedule import FusionModel, GroupTile, LatencyModel, Schedule
 from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.groups import candidate_groups, signature
+from optimizer.hull import lower_hull
 from optimizer.options import EMPTY, GroupHull, GroupSolver, group_runs
 from optimizer.paper import MOST_MEMBERS as PAPER_MEMBERS
 from optimizer.paper import paper_hull
@@ -102,12 +105,20 @@ class Problem:
         energy, latency, _ = minkowski([(h.energy, h.latency) for h in hulls])
         return energy, latency
 
-    def price_group(self, layers: tuple[str, ...], tiles: Iterable[GroupTile] | None = None) -> GroupHull:
-        """Hull of a group over `tiles` (default: all), without what running its layers alone beats."""
+    def price_group(
+        self,
+        layers: tuple[str, ...],
+        tiles: Iterable[GroupTile] | None = None,
+        known: GroupHull = EMPTY,
+    ) -> GroupHull:
+        """Hull of a group over `tiles` (default: all), without what running its layers alone, or an
+        option of the group `known` already, beats."""
         if self.fusion_model == "paper":
             return paper_hull(self.graph, layers, self.rules, self.fronts)
         runs = group_runs(self.graph, layers, self.rules.tiling, tiles)
-        return self.groups.solve(layers, runs, self.unfused(layers))
+        energy, latency = (np.concatenate(p) for p in zip(self.unfused(layers), known.costs, strict=True))
+        keep = lower_hull(energy, latency)
+        return self.groups.solve(layers, runs, (energy[keep], latency[keep]))
 
     def schedule(self, partition: Partition) -> Schedule:
         """The legal schedule that a partition describes."""

@@ -107,7 +107,8 @@ def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, Boun
     if method == "gradient":
         from optimizer.joint import gradient
 
-        return problem.schedule(gradient(problem)), relaxed_bound(problem) * scale, "relaxed"
+        partition, bound, complete = gradient(problem)
+        return problem.schedule(partition), bound * scale, "proven" if complete else "relaxed"
     if method == "gemmini-auto":
         return _automatic(problem), relaxed_bound(problem) * scale, "relaxed"
     partition = _baseline(problem, method)
