@@ -31,7 +31,7 @@ class Held:
     below: int
     """Rows between the end of the box and the end of the memory (in the scratchpad: resident weights)."""
     alive: tuple[int, int]
-    """First and last member, by place in the group, that needs it."""
+    """First and last member, by place in the group, that needs it; all, where rows are retained."""
 
     @property
     def block_rows(self) -> int:
@@ -108,16 +108,17 @@ def held_tensors(
         n, h, w = (max(extents(axis)) for axis in plan[name].held_grid)
         blocks = ceil_div(channels_out(producer), side)
         start = resident_rows if path == "spad" else 0
+        alive = (0, len(names) - 1) if group.halo == "retain" else (first, last)
         taken = sorted(
             (other.below, other.below + other.rows)
             for other in held.values()
-            if other.path == path and other.alive[1] >= first
+            if other.path == path and other.alive[1] >= alive[0]
         )
         for low, high in taken:
             if start + blocks * n * h * w <= low:
                 break
             start = max(start, high)
-        held[name] = Held(path, (n, h, w), blocks, start, (first, last))
+        held[name] = Held(path, (n, h, w), blocks, start, alive)
     return held
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+
 from costmodel.target import Target
 from emulator.build import library
 from emulator.errors import ExecutionError
@@ -164,6 +166,7 @@ def _load() -> ctypes.CDLL:
     lib.fadiff_get_counts.restype = _Counts
     lib.fadiff_executed.argtypes = [ctypes.c_uint32]
     lib.fadiff_executed.restype = ctypes.c_uint64
+    lib.fadiff_peek.argtypes = [ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p]
     lib.fadiff_error.restype = ctypes.c_char_p
     lib.fadiff_cycles.restype = ctypes.c_uint64
     return lib
@@ -175,6 +178,8 @@ class Machine:
     def __init__(self, target: Target, *, check_regions: bool = True) -> None:
         self._lib = _load()
         is_float = target.element_type == "float32"
+        self.side = target.side
+        self._types = (np.float32, np.float32) if is_float else (np.int8, np.int32)
         config = _Config(
             dim=target.side,
             bank_num=target.scratchpad_banks,
@@ -249,6 +254,13 @@ class Machine:
     def cycles(self) -> int:
         """Estimated cycles so far."""
         return int(self._lib.fadiff_cycles())
+
+    def rows(self, accumulator: bool, row: int, count: int) -> np.ndarray:
+        """Rows of local memory as they are: [count, side] elements, in the accumulator words."""
+        rows = np.empty((count, self.side), self._types[accumulator])
+        if self._lib.fadiff_peek(accumulator, row, count, rows.ctypes.data):
+            raise ExecutionError(f"local rows {row}..{row + count - 1} are beyond the end of their memory")
+        return rows
 
     def counts(self) -> Counts:
         """Everything counted since the last reset."""

@@ -56,14 +56,20 @@ class Region(_Record):
 
 
 class Tile(_Record):
-    """A box of a fused layer's output that its run number `visit` leaves in memory; strides in elements."""
+    """A box of a fused layer's output that its run number `visit` leaves behind; strides in elements.
+
+    In local memory `offset` and `strides` are rows, the last stride from one block of channels to the
+    next; what the accumulator holds is still to be activated and scaled.
+    """
 
     visit: int
     origin: tuple[int, int, int]
     shape: tuple[int, int, int, int]
-    symbol: Literal["arena", "tile_buffer"]
+    symbol: Literal["arena", "tile_buffer", "scratchpad", "accumulator"]
     offset: int
     strides: tuple[int, int, int, int]
+    scale: float = 1.0
+    activation: Literal["none", "relu"] = "none"
 
 
 class LayerPlace(_Record):

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from emulator.machine import Counts, Machine, Traffic
 from emulator.memory_map import MemoryMap, Region, TensorPlace, Tile, read_memory_map
 
 BEGIN, END, COMPLETE = 0, 1, 2
+_LOCAL = ("scratchpad", "accumulator")
 _POISON = 0xA5
 """What the arena holds before a run: reading what no layer wrote does not look like zeros."""
 
@@ -216,17 +218,44 @@ class _Observer:
         """Copy a box of a tensor that never exists in full."""
         place = self.firmware.memory_map.tensors[name]
         whole = self.tensors.setdefault(name, np.zeros(place.shape, place.dtype))
-        item = whole.itemsize
-        extent = 1 + sum((n - 1) * s for n, s in zip(tile.shape, tile.strides, strict=True))
-        address = self.firmware.locate(tile.symbol, 0, tile.offset)
-        flat = np.frombuffer(ctypes.string_at(address, extent * item), place.dtype)
-        strides = tuple(stride * item for stride in tile.strides)
-        box = np.lib.stride_tricks.as_strided(flat, tile.shape, strides, writeable=False)
+        box = self._local_box(tile) if tile.symbol in _LOCAL else self._box(tile, np.dtype(place.dtype))
         (n, p, q), (dn, dp, dq, _) = tile.origin, tile.shape
         at = (slice(n, n + dn), slice(p, p + dp), slice(q, q + dq))
         absent = self.absent.setdefault(name, np.ones(place.shape, bool))
         whole.reshape(image)[at] = box
         absent.reshape(image)[at] = False
+
+    def _box(self, tile: Tile, dtype: np.dtype[Any]) -> np.ndarray:
+        item = dtype.itemsize
+        extent = 1 + sum((n - 1) * s for n, s in zip(tile.shape, tile.strides, strict=True))
+        address = self.firmware.locate(tile.symbol, 0, tile.offset)
+        flat = np.frombuffer(ctypes.string_at(address, extent * item), dtype)
+        strides = tuple(stride * item for stride in tile.strides)
+        return np.lib.stride_tricks.as_strided(flat, tile.shape, strides, writeable=False)
+
+    def _local_box(self, tile: Tile) -> np.ndarray:
+        """Pixels in rows of the scratchpad, or of the accumulator and then scaled as the array reads them."""
+        n, p, q, channels = tile.shape
+        side = self.machine.side
+        first = [
+            [tile.offset + i * tile.strides[0] + j * tile.strides[1] for j in range(p)] for i in range(n)
+        ]
+        blocks = [
+            np.array(
+                [[self._local_rows(tile, row + b * tile.strides[3], q) for row in line] for line in first]
+            )
+            for b in range(-(-channels // side))
+        ]
+        return np.concatenate(blocks, axis=-1)[..., :channels]
+
+    def _local_rows(self, tile: Tile, row: int, count: int) -> np.ndarray:
+        rows = self.machine.rows(tile.symbol == "accumulator", row, count)
+        if tile.symbol == "scratchpad":
+            return rows
+        if tile.activation == "relu":
+            rows = np.maximum(rows, 0)
+        scaled = rows.astype(np.float32) * np.float32(tile.scale)
+        return scaled if rows.dtype == np.float32 else np.clip(np.rint(scaled), -128, 127).astype(np.int8)
 
 
 def _region_traffic(region: Region, moved: Traffic) -> RegionTraffic:

@@ -13,9 +13,11 @@ from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.host import host_call
 from emitters.gemmini.library_calls import print_library_call
 from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer
+from emitters.gemmini.outputs import Destinations, psum_of
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
+from emitters.gemmini.positions import Region
 from emitters.gemmini.printer import CPrinter
-from emitters.gemmini.tensor_core import LayerPrinter, Region
+from emitters.gemmini.tensor_core import LayerPrinter
 
 _LEVELS: tuple[Level, ...] = ("L3", "L2", "L1")
 
@@ -53,24 +55,26 @@ class FunctionPrinter:
         if layer.name in self.plan.library:
             self._library_call(layer)
             return
-        c, form, member = self.c, plan.form, group.members[layer.name]
-        self.used |= {"load_image", "load_weights", "multiply", "store_tile"}
-        if layer.bias is not None:
-            self.used.add("load_bias")
+        c, form, member, local = self.c, plan.form, group.members[layer.name], plan.local
+        destinations = Destinations(
+            output=local.held_output is None,
+            held=local.held_output is not None and not local.held_output.in_accumulator,
+            whole=member.writes_inside and member.writes_outside,
+        )
+        self.used |= self._primitives(plan, destinations)
         c.line()
         c.comment(*self._describe(layer, self.cost.by_name[layer.name]))
-        also_whole = member.writes_inside and member.writes_outside
-        parameters = ["const elem_t *input"]
+        parameters = [] if local.held_input else ["const elem_t *input"]
         if self.graph.tensors[layer.weight.tensor].data is None:
             parameters.append("const elem_t *stationary")
-        parameters.append("elem_t *result")
-        region = Region({}, {})
-        if also_whole:
-            self.used.add("store_fresh")
+        if destinations.output:
+            parameters.append("elem_t *result")
+        region = Region()
+        if destinations.whole:
             parameters.append("elem_t *whole")
         if group.fused:
             parameters.append("const region_t *region")
-            region = Region({d: f"{d.lower()}_start" for d in PIXELS}, {}, "region->first")
+            region = Region({d: f"{d.lower()}_start" for d in PIXELS}, "region->first")
         with c.function(f"static void layer_{self.plan.names[layer.name]}({', '.join(parameters)})"):
             if group.fused:
                 self._region_constants(plan)
@@ -81,17 +85,46 @@ class FunctionPrinter:
                 plan,
                 self.plan.schedule.target.element_bytes,
                 self._input_box(layer, group),
-                box_of(self.graph, group, layer.name) if member.writes_inside else None,
-                also_whole,
+                box_of(self.graph, group, layer.name) if group.in_tile_buffer(layer.name) else None,
+                destinations.whole,
             ).print()
-            stride = form.x.stride
-            transpose = "true" if form.transposed else "false"
-            config = ("WEIGHT_STATIONARY", "NO_ACTIVATION", 0, stride, "false", transpose)
-            c.call("gemmini_extended_config_ex", *config)
+            self._configure_array(layer, plan)
             LayerPrinter(
-                c, form, plan.nest, plan.local, region, resident=plan.resident, also_whole=also_whole
+                c, form, plan.nest, local, region, resident=plan.resident, destinations=destinations
             ).print()
             c.call("wait_for_gemmini")
+
+    def _primitives(self, plan: LayerPlan, destinations: Destinations) -> set[str]:
+        """Names of the primitives that a layer calls."""
+        used = {"load_weights", "multiply"}
+        held_input = plan.local.held_input
+        if held_input is None:
+            used.add("load_image")
+        elif held_input.ring:
+            used.add("multiply_ring")
+        if plan.form.layer.bias is not None:
+            used.add("load_bias")
+        if destinations.held:
+            used.add("hold_tile")
+        if destinations.whole:
+            used.add("store_fresh")
+        if destinations.output or destinations.whole or psum_of(plan.form, plan.nest) is not None:
+            used.add("store_tile")
+        return used
+
+    def _configure_array(self, layer: TensorCoreLayer, plan: LayerPlan) -> None:
+        """Weight stationary; operands in the accumulator are activated and scaled as the array reads them."""
+        stride, transpose = plan.form.x.stride, "true" if plan.form.transposed else "false"
+        held = plan.local.held_input
+        if held is None or not held.in_accumulator:
+            config = ("WEIGHT_STATIONARY", "NO_ACTIVATION", 0, stride, "false", transpose)
+            self.c.call("gemmini_extended_config_ex", *config)
+            return
+        producer = self.graph.producers(layer.input.tensor)[0]
+        assert isinstance(producer, TensorCoreLayer)
+        activation, scale = ACTIVATIONS[producer.activation], float_literal(producer.scale)
+        read = ("WEIGHT_STATIONARY", activation, 0, scale, 1, stride, "false", transpose, "false")
+        self.c.call("gemmini_extended3_config_ex", *read)
 
     def _library_call(self, layer: TensorCoreLayer) -> None:
         memory = self.plan.memory
@@ -111,7 +144,8 @@ class FunctionPrinter:
     def _input_box(self, layer: TensorCoreLayer, group: GroupPlan) -> Box | None:
         if layer.input.tensor not in group.members[layer.name].fused_inputs:
             return None
-        return box_of(self.graph, group, self.graph.producers(layer.input.tensor)[0].name)
+        producer = self.graph.producers(layer.input.tensor)[0].name
+        return box_of(self.graph, group, producer) if group.in_tile_buffer(producer) else None
 
     def _region_constants(self, plan: LayerPlan) -> None:
         for d in PIXELS:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from converter.dims import Dim
 from converter.graph import Graph, HostLayer, TensorCoreLayer
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal
-from emitters.gemmini.operands import Box, box_of, pointer
+from emitters.gemmini.operands import Box, box_of, held_fields, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from emitters.gemmini.printer import CPrinter
 
@@ -66,10 +67,19 @@ class GroupPrinter:
 
     def _tables(self, prefix: str, name: str) -> None:
         member = self.group.members[name]
-        for axis, needed, computed in zip(PIXELS, member.needed_grid, member.computed_grid, strict=True):
+        for axis, computed in zip(PIXELS, member.computed_grid, strict=True):
             self._table(f"{prefix}_{axis.lower()}", computed)
-            if needed != computed:
-                self._table(f"{prefix}_{axis.lower()}_needed", needed)
+            there = self._there(name, axis)
+            if there != computed:
+                self._table(f"{prefix}_{axis.lower()}_needed", there)
+        if name in self.group.held and self.group.held[name].ring and member.held_grid != member.needed_grid:
+            self._table(f"{prefix}_p_fresh", _fresh(member.held_grid.P))
+
+    def _there(self, name: str, axis: Dim) -> tuple[tuple[int, int], ...]:
+        """Intervals of a member's output that its readers find, in held rows with the padding around."""
+        member = self.group.members[name]
+        grid = member.held_grid if name in self.group.held else member.needed_grid
+        return grid[PIXELS.index(axis)]
 
     def _table(self, name: str, intervals: tuple[tuple[int, int], ...]) -> None:
         texts = [f"{{{a}, {max(a, b)}}}" for a, b in intervals]
@@ -89,9 +99,10 @@ class GroupPrinter:
     # Members
 
     def _interval(self, member: int, axis: int, needed: bool = False) -> str:
+        """What a member computes in this tile; `needed`: what is there for its readers."""
         name = self.group.group.layers[member]
         m = self.group.members[name]
-        differs = needed and m.needed_grid[axis] != m.computed_grid[axis]
+        differs = needed and self._there(name, PIXELS[axis]) != m.computed_grid[axis]
         suffix = "_needed" if differs else ""
         return f"m{member}_{PIXELS[axis].lower()}{suffix}[{_COUNTERS[axis]}]"
 
@@ -110,7 +121,23 @@ class GroupPrinter:
                 self._tensor_core(layer)
             else:
                 self._add(layer)
+        if name in self.group.held and member.held_grid != member.needed_grid:
+            self._clear_padding(i, name)
         c.call("observe", self.index[name], 1)
+
+    def _clear_padding(self, i: int, name: str) -> None:
+        """Zeroes what of a held box lies outside the image; rows that are retained are zero already."""
+        c, member, held = self.c, self.group.members[name], self.group.held[name]
+        self.used.add("clear_padding")
+        intervals = [self._interval(i, axis, True) for axis in range(3)]
+        with c.scope():
+            with c.initialiser("const held_t held"):
+                held_fields(
+                    c, held, (f"{intervals[0]}.start", f"{intervals[1]}.start", f"{intervals[2]}.start")
+                )
+            if held.ring:
+                intervals[1] = f"m{i}_p_fresh[{_COUNTERS[1]}]"
+            c.call("clear_padding", "&held", *intervals, *member.size[1:])
 
     def _region(self, i: int, name: str) -> None:
         """The region_t of this tile: what to compute, and where the tile-buffer boxes start."""
@@ -153,11 +180,15 @@ class GroupPrinter:
         return self.parameters()[tensor]
 
     def _tensor_core(self, layer: TensorCoreLayer) -> None:
-        member = self.group.members[layer.name]
-        arguments: list[Expr] = [self._address(layer.input.tensor, layer.input.tensor in member.fused_inputs)]
+        member, held = self.group.members[layer.name], self.group.held
+        arguments: list[Expr] = []
+        fused = layer.input.tensor in member.fused_inputs
+        if not fused or self.graph.producers(layer.input.tensor)[0].name not in held:
+            arguments.append(self._address(layer.input.tensor, fused))
         if self.graph.tensors[layer.weight.tensor].data is None:
             arguments.append(self._address(layer.weight.tensor, False))
-        arguments.append(self._address(layer.output.tensor, member.writes_inside))
+        if layer.name not in held:
+            arguments.append(self._address(layer.output.tensor, member.writes_inside))
         if member.writes_inside and member.writes_outside:
             arguments.append(self._address(layer.output.tensor, False))
         self.c.call(f"layer_{self.plan.names[layer.name]}", *arguments, "&region")
@@ -217,3 +248,12 @@ class GroupPrinter:
         offset = " + ".join(f"{at} * {stride}" for at, stride in zip(start, box.strides, strict=True))
         self.c.line(f".{field} = {self._address(tensor, producer is not None)} + {offset},")
         self.c.line(f".{field}_line = {box.strides[1]},")
+
+
+def _fresh(intervals: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """What of each interval no earlier one has."""
+    fresh, done = [], intervals[0][0]
+    for start, stop in intervals:
+        fresh.append((min(max(start, done), stop), stop))
+        done = max(done, stop)
+    return tuple(fresh)

@@ -16,12 +16,53 @@ from emitters.gemmini.nest import Nest
 
 
 @dataclass(frozen=True)
+class HeldRows:
+    """The box of a fused tensor that stays in local memory (costmodel.local_tensors), from `row` on."""
+
+    row: int
+    box: tuple[int, int, int]
+    """N, H, W."""
+    blocks: int
+    """Of `side` channels."""
+    ring: bool
+    """Image row y is at y modulo H; else rows count from the box's first."""
+    in_accumulator: bool
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of one block of channels."""
+        n, h, w = self.box
+        return n * h * w
+
+
+@dataclass(frozen=True)
 class LocalMemory:
-    """First row of each place a tile uses: one, or two when it is double-buffered."""
+    """First row of each place a tile uses: one, or two when it is double-buffered.
+
+    `held_input` is where the input is when an earlier member of the group left it in local memory
+    (`input` is then empty), `held_output` where this layer leaves its output.
+    """
 
     input: tuple[int, ...]
     weight: tuple[int, ...]
     output: tuple[int, ...]
+    held_input: HeldRows | None = None
+    held_output: HeldRows | None = None
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """What else a member of a fusion group finds in local memory.
+
+    `scratchpad` and `accumulator` rows at the top are taken; `resident` is the first row of its own
+    weights if they stay.
+    """
+
+    scratchpad: int = 0
+    accumulator: int = 0
+    resident: int | None = None
+    held_input: HeldRows | None = None
+    held_output: HeldRows | None = None
 
 
 def weight_rows(form: Form, tile: Dims) -> int:
@@ -32,33 +73,33 @@ def weight_rows(form: Form, tile: Dims) -> int:
     return tile.G * tile.R * tile.S * tile.C * blocks
 
 
-def plan_local_memory(
-    form: Form, nest: Nest, target: Target, resident: int | None, reserved: int
-) -> LocalMemory:
-    """Place the tiles of one layer.
-
-    `reserved` rows at the top of the scratchpad belong to resident weights of a fusion group;
-    `resident` is the first row of this layer's own, if it has them.
-    """
+def plan_local_memory(form: Form, nest: Nest, target: Target, beside: Neighbours) -> LocalMemory:
+    """Place the tiles of one layer."""
+    held_input, held_output, resident = beside.held_input, beside.held_output, beside.resident
     l2, l1 = form.mapping.tile_l2, form.mapping.tile_l1
     h = (l2.P - 1) * form.y.stride + (l2.R - 1) * form.y.dilation + 1
     w = (l2.Q - 1) * form.x.stride + (l2.S - 1) * form.x.dilation + 1
     channels = ceil_div(l2[form.input_channel], form.depth)
-    inputs = [l2.N * h * w * channels] * (2 if nest.fetch_position("I", "L2") else 1)
+    inputs = [] if held_input else [l2.N * h * w * channels] * (2 if nest.fetch_position("I", "L2") else 1)
     weights: list[int] = []
     if resident is None:
         weights = [weight_rows(form, l2)] * (2 if nest.fetch_position("W", "L2") else 1)
     output = l1.N * l1.P * l1.Q * ceil_div(l1[form.output_channel], form.columns)
-    outputs = (0, output) if nest.fetch_position("O", "L1") else (0,)
-    assert outputs[-1] + output <= target.accumulator_rows, f"{form.layer.name}: accumulator"
-    top = target.scratchpad_rows - reserved
+    if held_output is not None and held_output.in_accumulator:
+        outputs: tuple[int, ...] = (held_output.row,)
+        assert not nest.fetch_position("O", "L1"), f"{form.layer.name}: held output"
+    else:
+        outputs = (0, output) if nest.fetch_position("O", "L1") else (0,)
+        room = target.accumulator_rows - beside.accumulator
+        assert outputs[-1] + output <= room, f"{form.layer.name}: accumulator"
+    top = target.scratchpad_rows - beside.scratchpad
     if form.repeats > 1:
         places = _avoid_middle(form, inputs, weights, top, target.scratchpad_rows // 2)
     else:
         assert sum(inputs) + sum(weights) <= top, f"{form.layer.name}: scratchpad"
         places = _stack(inputs, 0) + _stack(weights, top - sum(weights))
     own = places[len(inputs) :] if resident is None else (resident,)
-    return LocalMemory(places[: len(inputs)], own, outputs)
+    return LocalMemory(places[: len(inputs)], own, outputs, held_input, held_output)
 
 
 def _stack(sizes: list[int], start: int) -> tuple[int, ...]:

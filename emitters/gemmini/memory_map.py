@@ -6,6 +6,7 @@ from itertools import product as combinations
 from typing import Any
 
 from converter.graph import HostLayer, Layer, TensorCoreLayer
+from costmodel.local_tensors import channels_out
 from emitters.gemmini.memory import Place
 from emitters.gemmini.operands import box_of
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
@@ -17,6 +18,7 @@ def memory_map(plan: FirmwarePlan) -> dict[str, Any]:
     activations = sorted(
         {name for name in memory.tensors if name in graph.tensors and graph.tensors[name].data is None}
         | set(memory.boxes)
+        | {o for group in plan.groups for name in group.held for o in graph.by_name[name].outputs}
     )
     tensors = {}
     for name in activations:
@@ -58,6 +60,8 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
     member = group.members[layer.name]
     if not member.writes_inside:
         return {}
+    if layer.name in group.held:
+        return _held_tiles(plan, layer, group)
     graph = plan.schedule.graph
     place, box = plan.memory.boxes[layer.outputs[0]], box_of(graph, group, layer.name)
     channels = box.strides[2]
@@ -88,6 +92,35 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
     return {"image": [*member.size, channels], "tiles": tiles}
 
 
+def _held_tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]:
+    """Boxes of a tensor that stays in local memory: `offset` and strides are rows."""
+    assert isinstance(layer, TensorCoreLayer)
+    member, held = group.members[layer.name], group.held[layer.name]
+    channels = channels_out(layer)
+    _, h, w = held.box
+    tiles: list[dict[str, Any]] = []
+    grids = (member.computed_grid, member.held_grid)
+    for visit, (computed, kept) in enumerate(zip(*(combinations(*g) for g in grids), strict=True)):
+        (n, n_end), (p, p_end), (q, q_end) = computed
+        if n >= n_end or q >= q_end:
+            continue
+        for y in range(p, p_end):
+            line = y % h if held.ring else y - kept[1][0]
+            tiles.append(
+                {
+                    "visit": visit,
+                    "origin": [n, y, q],
+                    "shape": [n_end - n, 1, q_end - q, channels],
+                    "symbol": "accumulator" if held.in_accumulator else "scratchpad",
+                    "offset": held.row + ((n - kept[0][0]) * h + line) * w + q - kept[2][0],
+                    "strides": [h * w, w, 1, held.block_rows],
+                    "scale": layer.scale,
+                    "activation": layer.activation,
+                }
+            )
+    return {"image": [*member.size, channels], "tiles": tiles}
+
+
 def _kind(layer: Layer) -> str:
     if isinstance(layer, TensorCoreLayer):
         return "tensor-core"
@@ -112,7 +145,7 @@ def _regions(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> list[dict[st
 
     output = layer.outputs[0]
     stores = []
-    if member.writes_inside:
+    if group.in_tile_buffer(layer.name):
         stores.append(_region(output, "O", memory.boxes[output]))
     if member.writes_outside:
         stores.append(_region(output, "O", memory.tensors[output]))
@@ -121,10 +154,9 @@ def _regions(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> list[dict[st
             return []
         roles = zip(("I", "I2"), layer.inputs, strict=True)
         return [*(_region(name, role, source(name)) for role, name in roles), *stores]
-    regions = [
-        _region(layer.input.tensor, "I", source(layer.input.tensor)),
-        _region(layer.weight.tensor, "W", memory.weight_place(layer)),
-    ]
+    regions = [_region(layer.weight.tensor, "W", memory.weight_place(layer))]
+    if plan.layers[layer.name].local.held_input is None:
+        regions.insert(0, _region(layer.input.tensor, "I", source(layer.input.tensor)))
     if layer.bias is not None:
         regions.append(_region(layer.bias, "bias", memory.tensors[layer.bias]))
     regions += stores

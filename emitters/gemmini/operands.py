@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from converter.graph import Graph, Tensor
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.formula import float_literal
+from emitters.gemmini.local_memory import HeldRows
 from emitters.gemmini.memory import Memory, Place
+from emitters.gemmini.outputs import psum_of
 from emitters.gemmini.plan import GroupPlan, LayerPlan
 from emitters.gemmini.printer import CPrinter
-from emitters.gemmini.tensor_core import psum_of
 
 
 def pointer(place: Place, tensor: Tensor) -> str:
@@ -60,14 +61,19 @@ class OperandPrinter:
 
     def print(self) -> None:
         """All declarations."""
-        self._image()
+        if self.plan.local.held_input is None:
+            self._image()
         self._weights()
         layer = self.plan.form.layer
         if layer.bias is not None:
             place = self.memory.tensors[layer.bias]
             self.c.line(f"const acc_t *const bias = WEIGHTS(acc_t, {place.offset});")
         _, *strides = self.plan.form.output_strides
-        if self.output_box is None:
+        held = self.plan.local.held_output
+        if held is not None:
+            if not held.in_accumulator:
+                self._held(held)
+        elif self.output_box is None:
             self._output("output", f"result{_plus(layer.output.offset)}", strides)
         else:
             n, p, q = self.output_box.strides
@@ -75,9 +81,17 @@ class OperandPrinter:
             self._output(
                 "output", f"result - (region->out_n * {n} + {first})", [n, p, q], self.output_box.ring
             )
-            if self.also_whole:
-                self._output("whole_output", f"whole{_plus(layer.output.offset)}", strides)
+        if self.also_whole:
+            self._output("whole_output", f"whole{_plus(layer.output.offset)}", strides)
         self._psum()
+
+    def _held(self, held: HeldRows) -> None:
+        layer = self.plan.form.layer
+        with self.c.initialiser("const held_t held_output"):
+            held_fields(self.c, held, ("region->out_n", "region->out_p", "region->out_q"))
+            self.c.line(
+                f".activation = {ACTIVATIONS[layer.activation]}, .scale = {float_literal(layer.scale)},"
+            )
 
     def _image(self) -> None:
         form, ring = self.plan.form, 0
@@ -133,6 +147,15 @@ class OperandPrinter:
             c.line(f".data = (uintptr_t)ARENA(acc_t, {place.offset}),")
             c.line(f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof(acc_t),")
             c.line(f".block = {form.columns}, .activation = NO_ACTIVATION, .scale = ACC_SCALE_IDENTITY,")
+
+
+def held_fields(c: CPrinter, held: HeldRows, corner: tuple[str, str, str]) -> None:
+    """Initialisers of a held_t; `corner` is the pixel that its first row holds."""
+    _, h, w = held.box
+    y = "0" if held.ring else corner[1]
+    c.line(f".row = {held.row}, .n = {corner[0]}, .y = {y}, .x = {corner[2]},")
+    c.line(f".lines = {h}, .line_rows = {w}, .block_rows = {held.block_rows}, .blocks = {held.blocks},")
+    c.line(f".ring = {h if held.ring else 0},")
 
 
 def _plus(offset: int) -> str:

@@ -8,20 +8,28 @@ from dataclasses import dataclass
 from converter.dims import Dim
 from converter.graph import TensorCoreLayer
 from costmodel.fusion import Member, plan_group
+from costmodel.local_tensors import Held, held_tensors, input_path, reserved_rows
 from costmodel.mapping import Mapping
 from costmodel.row_layout import splits_block
 from costmodel.schedule import FusionGroup, Schedule
 from costmodel.shape import extents
+from costmodel.target import Target
 from emitters.gemmini.arena import align
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS, Form, form_of
 from emitters.gemmini.library_calls import has_library_call
-from emitters.gemmini.local_memory import LocalMemory, plan_local_memory, weight_rows
+from emitters.gemmini.local_memory import (
+    HeldRows,
+    LocalMemory,
+    Neighbours,
+    plan_local_memory,
+    weight_rows,
+)
 from emitters.gemmini.memory import Memory, Place, plan_memory
 from emitters.gemmini.names import Names, c_identifier
 from emitters.gemmini.nest import Nest, nest_of
-from emitters.gemmini.tensor_core import psum_of
+from emitters.gemmini.outputs import psum_of
 
 
 @dataclass(frozen=True)
@@ -38,10 +46,12 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """One fusion group: its members' regions, and the tile-buffer box of each fused intermediate."""
+    """One fusion group: its members' regions, and where each fused intermediate is."""
 
     group: FusionGroup
     members: MappingABC[str, Member]
+    held: MappingABC[str, HeldRows]
+    """Rows of the members' outputs that stay in local memory."""
 
     @property
     def fused(self) -> bool:
@@ -52,6 +62,10 @@ class GroupPlan:
         """Largest N, P, Q that one group tile needs of a member's output: its tile-buffer box."""
         n, p, q = (max(extents(axis)) for axis in self.members[name].needed)
         return n, p, q
+
+    def in_tile_buffer(self, name: str) -> bool:
+        """Whether later members read the output of member `name` in the tile buffer."""
+        return self.members[name].writes_inside and name not in self.held
 
 
 @dataclass(frozen=True)
@@ -79,17 +93,10 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
     """
     if schedule.profile != "hw":
         raise EmitError("only schedules of profile hw can be emitted: compile with --profile hw")
-    target = schedule.target
-    if target.fusion_path != "tile-buffer" and any(len(group.layers) > 1 for group in schedule.groups):
-        raise EmitError(
-            f"target {target.name}: fused layers are emitted through the tile buffer only, not through "
-            f"{target.fusion_path}: set fusion_path: tile-buffer, or compile with --no-fusion"
-        )
     names = Names()
-    groups = tuple(GroupPlan(group, plan_group(schedule.graph, group)) for group in schedule.groups)
-    layers: dict[str, LayerPlan] = {}
-    for plan in groups:
-        layers.update(_plan_layers(schedule, plan))
+    planned = [_plan_group(schedule, group) for group in schedule.groups]
+    groups = tuple(plan for plan, _ in planned)
+    layers = {name: layer for _, members in planned for name, layer in members.items()}
     boxes, tile_buffer_bytes = _plan_tile_buffer(schedule, groups)
     never_whole = {
         schedule.graph.by_name[name].outputs[0]
@@ -122,30 +129,56 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
     )
 
 
-def _plan_layers(schedule: Schedule, plan: GroupPlan) -> dict[str, LayerPlan]:
+def _plan_group(schedule: Schedule, group: FusionGroup) -> tuple[GroupPlan, dict[str, LayerPlan]]:
     graph, target = schedule.graph, schedule.target
-    layers = [graph.by_name[name] for name in plan.group.layers]
+    members = plan_group(graph, group)
+    layers = [graph.by_name[name] for name in group.layers]
     shaped = {
-        layer.name: _shape(layer, schedule.mappings[layer.name], plan, target.side)
+        layer.name: _shape(
+            layer,
+            schedule.mappings[layer.name],
+            members[layer.name],
+            target.side,
+            input_path(graph, group, layer) != "tile-buffer",
+        )
         for layer in layers
         if isinstance(layer, TensorCoreLayer)
     }
-    residents = _place_residents(plan, shaped, target.scratchpad_rows)
-    reserved = target.scratchpad_rows - min(residents.values(), default=target.scratchpad_rows)
+    residents = _place_residents(group, shaped, target.scratchpad_rows)
+    stay = target.scratchpad_rows - min(residents.values(), default=target.scratchpad_rows)
+    held = held_tensors(graph, group, members, target.side, stay)
+    rows = {name: _held_rows(place, target, group.halo == "retain") for name, place in held.items()}
     plans = {}
-    for name, (form, nest, varies) in shaped.items():
-        local = plan_local_memory(form, nest, target, residents.get(name), reserved)
+    for at, name in enumerate(group.layers):
+        if name not in shaped:
+            continue
+        form, nest, varies = shaped[name]
+        producer = graph.producers(form.layer.input.tensor)
+        beside = Neighbours(
+            max(stay, reserved_rows(held, at, "spad")),
+            reserved_rows(held, at, "acc"),
+            residents.get(name),
+            rows.get(producer[0].name) if producer else None,
+            rows.get(name),
+        )
+        local = plan_local_memory(form, nest, target, beside)
         plans[name] = LayerPlan(form, nest, local, name in residents, varies)
-    return plans
+    return GroupPlan(group, members, rows), plans
+
+
+def _held_rows(place: Held, target: Target, ring: bool) -> HeldRows:
+    in_accumulator = place.path == "acc"
+    end = target.accumulator_rows if in_accumulator else target.scratchpad_rows
+    return HeldRows(end - place.below - place.rows, place.box, place.blocks, ring, in_accumulator)
 
 
 _Shaped = tuple[Form, Nest, dict[Dim, bool]]
 
 
-def _shape(layer: TensorCoreLayer, mapping: Mapping, plan: GroupPlan, side: int) -> _Shaped:
+def _shape(layer: TensorCoreLayer, mapping: Mapping, member: Member, side: int, holds_input: bool) -> _Shaped:
     """Form and nest of one member, and which of its extents vary between group tiles."""
-    form = form_of(layer, mapping, side)
-    computed = plan.members[layer.name].computed
+    form = form_of(layer, mapping, side, holds_input=holds_input)
+    computed = member.computed
     n, p, q = (max(extents(axis)) for axis in computed)
     full = layer.dims.replace({"N": n, "P": p, "Q": q})
     bounds: dict[Dim, Expr] = dict(full.as_dict())
@@ -154,11 +187,11 @@ def _shape(layer: TensorCoreLayer, mapping: Mapping, plan: GroupPlan, side: int)
     return form, nest_of(form.mapping, full, bounds), varies
 
 
-def _place_residents(plan: GroupPlan, shaped: MappingABC[str, _Shaped], top: int) -> dict[str, int]:
+def _place_residents(group: FusionGroup, shaped: MappingABC[str, _Shaped], top: int) -> dict[str, int]:
     """First scratchpad row of the weights that stay for the whole group, from the top down."""
     places = {}
-    for name in plan.group.layers:
-        if name not in plan.group.resident_weights:
+    for name in group.layers:
+        if name not in group.resident_weights:
             continue
         form = shaped[name][0]
         d = "C" if form.transposed else form.output_channel
@@ -176,7 +209,7 @@ def _plan_tile_buffer(schedule: Schedule, groups: tuple[GroupPlan, ...]) -> tupl
     for plan in groups:
         offset = 0
         for name, member in plan.members.items():
-            if not member.writes_inside:
+            if not plan.in_tile_buffer(name):
                 continue
             tensor = schedule.graph.tensors[schedule.graph.by_name[name].outputs[0]]
             n, p, q = plan.box_extents(name)

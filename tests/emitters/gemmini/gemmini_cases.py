@@ -15,6 +15,7 @@ from converter.graph import Graph, TensorCoreLayer, View
 from converter.reference import integer_reference, reference_session
 from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError, plan_group
+from costmodel.local_tensors import obstacle
 from costmodel.mapping import Mapping
 from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from costmodel.shape import extents
@@ -25,6 +26,8 @@ from emulator.run import Firmware, RunResult
 
 TINY = Target(name="tiny", side=4, scratchpad_bytes=2048, accumulator_bytes=1024)
 TARGETS = (TINY, load_target("gemmini-small"), load_target("gemmini-large"))
+LOCAL_TARGETS = tuple(target.model_copy(update={"use_tl_ext_mem": True}) for target in TARGETS)
+"""With the instructions that keep fused tensors in local memory."""
 
 Shape = tuple[int, int, int, int]
 
@@ -123,12 +126,26 @@ class Net:
         return self.numbers.integers(low, high, shape).astype(dtype)
 
 
-def random_mapping(rng: random.Random, bounds: Dims, layer: TensorCoreLayer, target: Target) -> Mapping:
-    """Any nesting of ragged tiles, any orders; may overflow the target's memories."""
+def random_mapping(
+    rng: random.Random,
+    bounds: Dims,
+    layer: TensorCoreLayer,
+    target: Target,
+    *,
+    full_blocks: bool = False,
+    single_output: bool = False,
+) -> Mapping:
+    """Any nesting of ragged tiles, any orders; may overflow the target's memories.
+
+    `full_blocks`: as operands in local memory need them; `single_output`: one accumulator tile.
+    """
     side, depthwise = target.side, layer.op == "depthwise"
     rows: dict[Dim, int] = {}
     cols: dict[Dim, int] = {}
-    if depthwise:
+    if full_blocks:
+        rows = {} if depthwise else {"C": min(bounds.C, side)}
+        cols = {"G": min(bounds.G, side)} if depthwise else {"K": min(bounds.K, side)}
+    elif depthwise:
         cols["G"] = min(bounds.G, rng.choice([side, rng.randint(1, side)]))
     else:
         cols["K"] = min(bounds.K, rng.choice([side, side, rng.randint(1, side)]))
@@ -149,6 +166,8 @@ def random_mapping(rng: random.Random, bounds: Dims, layer: TensorCoreLayer, tar
             l0 = block
         if d == "G" and not depthwise:
             l2 = l1 = 1
+        if single_output and d in ("N", "P", "Q", "K", "G"):
+            l2 = l1 = bounds[d]
         for tile, extent in zip(tiles, (l2, l1, l0), strict=True):
             tile[d] = extent
     orders = [tuple(rng.sample(DIMS, len(DIMS))) for _ in range(4)]
@@ -282,6 +301,71 @@ def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, targ
         for layer in graph.tensor_core_layers:
             full = {d: max(extents(axis)) for d, axis in zip("NPQ", plan[layer.name].computed, strict=True)}
             mappings[layer.name] = random_mapping(rng, layer.dims.replace(full), layer, target)
+        return Case(Schedule(graph, target, mappings, (group,)))
+    except (ScheduleError, ValueError):
+        return None
+
+
+def held_case(rng: random.Random) -> Case | None:
+    """A fused chain of which some intermediates stay in scratchpad or accumulator."""
+    target = rng.choice(LOCAL_TARGETS)
+    net = Net(rng)
+    in_accumulator = rng.random() < 0.3
+    shape: Shape = (rng.choice([1, 1, 2]), rng.randint(3, 12), rng.randint(3, 12), rng.randint(1, 40))
+    x = net.input(shape)
+    sizes = []
+    for i in range(rng.randint(2, 4)):
+        if in_accumulator and i:
+            built = net.conv(x, shape, outputs=rng.randint(1, 40), kernel=(1, 1))
+        else:
+            built = _random_conv(rng, net, x, shape)
+        if built is None:
+            return None
+        x, shape = built
+        sizes.append((x, shape))
+    outputs = [x]
+    if rng.random() < 0.3:
+        outputs.append(rng.choice(sizes)[0])
+    graph = net.builder.build(tuple(dict.fromkeys(outputs)))
+    for _ in range(60):
+        case = _random_held(rng, net, graph, shape, target, in_accumulator)
+        if case is not None:
+            return case
+    return None
+
+
+def _random_held(
+    rng: random.Random, net: Net, graph: Graph, shape: Shape, target: Target, in_accumulator: bool
+) -> Case | None:
+    n, p, q, _ = shape
+    halo = "recompute" if in_accumulator else rng.choice(["recompute", "retain"])
+    divisors = [d for d in range(1, p + 1) if not in_accumulator or p % d == 0]
+    wide = halo == "retain" or in_accumulator
+    tile = GroupTile(
+        n if in_accumulator else rng.randint(1, n), rng.choice(divisors), q if wide else rng.randint(1, q)
+    )
+    resident = {layer.name for layer in graph.tensor_core_layers if rng.random() < 0.3}
+    group = FusionGroup(tuple(net.names), tile, halo, frozenset(resident))
+    path = "acc" if in_accumulator else "spad"
+    try:
+        plan = plan_group(graph, group)
+        able = [name for name in net.names if not obstacle(graph, group, plan, name, path)]
+        held = frozenset(name for name in able if rng.random() < 0.8) or frozenset(able[:1])
+        if not held:
+            return None
+        readers = {r.name for name in held for r in graph.consumers(graph.by_name[name].outputs[0])}
+        group = replace(group, **{"in_accumulator" if in_accumulator else "in_scratchpad": held})
+        mappings = {}
+        for layer in graph.tensor_core_layers:
+            full = {d: max(extents(axis)) for d, axis in zip("NPQ", plan[layer.name].computed, strict=True)}
+            mappings[layer.name] = random_mapping(
+                rng,
+                layer.dims.replace(full),
+                layer,
+                target,
+                full_blocks=layer.name in held | readers,
+                single_output=in_accumulator and layer.name in held,
+            )
         return Case(Schedule(graph, target, mappings, (group,)))
     except (ScheduleError, ValueError):
         return None

@@ -88,8 +88,8 @@ typedef struct {
 /* What one group tile asks of a layer. */
 typedef struct {
     interval_t n, p, q;          /* outputs to compute */
-    int32_t in_n, in_y, in_x;    /* first pixel of the input's box in the tile buffer */
-    int32_t out_n, out_p, out_q; /* first pixel of the output's box in the tile buffer */
+    int32_t in_n, in_y, in_x;    /* first pixel of the input's box, if that is on chip */
+    int32_t out_n, out_p, out_q; /* first pixel of the output's box, if that is on chip */
     int32_t fresh_p, fresh_q;    /* first row and column that no earlier tile stored to memory */
     bool first;                  /* first tile of the group: load the weights that stay */
 } region_t;
@@ -231,6 +231,7 @@ static inline void load_bias(const acc_t *bias, int32_t row, int32_t rows, int32
 typedef struct {
     int32_t image, line, pixel;
     int32_t out_image, out_line;
+    uint32_t space; /* OVERWRITE: the pixels are in the accumulator */
 } stream_t;
 
 /* Streams n p q pixels through one block of weights.  `fresh`: the weights are not in the array yet. */
@@ -257,7 +258,8 @@ static inline void multiply(
         for (int32_t p = 0; p < p_count; p++) {
             for (int32_t q = 0; q < q_count; q += DIM) {
                 const int32_t rows = MIN(DIM, q_count - q);
-                const uint32_t from = (uint32_t)(input + n * stream->image + p * line + q * stream->pixel);
+                const uint32_t from
+                    = stream->space | (uint32_t)(input + n * stream->image + p * line + q * stream->pixel);
                 const uint32_t to = (accumulate ? ACCUMULATE : OVERWRITE)
                                     | (uint32_t)(output + n * stream->out_image + p * out_line + q);
                 gemmini_extended_preload(stationary, to, columns, depth, columns, rows);
@@ -493,7 +495,7 @@ static void layer_l0(const elem_t *input, elem_t *result, const region_t *region
             const int32_t p2_count = MIN(2, p3_count - p2);
             output_row = 16 - output_row;
             load_bias(bias, output_row, p2_count * 8, 8, 8);
-            const stream_t stream = {(p3_count + 2) * 10, 10, 1, p2_count * 8, 8};
+            const stream_t stream = {(p3_count + 2) * 10, 10, 1, p2_count * 8, 8, 0};
             for (int32_t r1 = 0; r1 < 3; r1++) {
                 for (int32_t s1 = 0; s1 < 3; s1++) {
                     multiply(
@@ -546,7 +548,7 @@ static void layer_l1(const elem_t *input, elem_t *result, const region_t *region
     for (int32_t p2 = 0; p2 < 4; p2 += 2) {
         output_row = 16 - output_row;
         load_bias(bias, output_row, 16, 8, 8);
-        const stream_t stream = {60, 10, 1, 16, 8};
+        const stream_t stream = {60, 10, 1, 16, 8, 0};
         for (int32_t r1 = 0; r1 < 3; r1++) {
             for (int32_t s1 = 0; s1 < 3; s1++) {
                 multiply(
@@ -641,7 +643,7 @@ static void layer_l2(const elem_t *input, elem_t *result)
         weight_row = 32744 - weight_row;
         load_weights(&weights, weight_row, 0, 1, 0, 1, 0, 8, k3, 8);
         output_row = 64 - output_row;
-        const stream_t stream = {64, 8, 1, 64, 8};
+        const stream_t stream = {64, 8, 1, 64, 8, 0};
         multiply(&stream, input_row, weight_row, true, output_row, false, 1, 8, 8, 8, 8);
         move_outputs(&output, false, output_row, 0, 1, 0, 8, 0, 8, k3, 8);
     }
@@ -695,7 +697,7 @@ static void layer_l3(const elem_t *input, elem_t *result)
             } else {
                 load_bias(bias, output_row, 32, 8, 8);
             }
-            const stream_t stream = {32, 8, 1, 32, 8};
+            const stream_t stream = {32, 8, 1, 32, 8, 0};
             multiply(&stream, input_row, weight_row, p3 == 0, output_row, true, 1, 4, 8, 8, 8);
             if (c3 + 8 >= 24) {
                 move_outputs(&output, false, output_row, 0, 1, p3, 4, 0, 8, 0, 8);

@@ -1,0 +1,134 @@
+"""Prints what becomes of an accumulator tile: bias in, unfinished sums out and in, results out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from converter.dims import Dim
+from emitters.gemmini.expression import Expr, add, bare, mul
+from emitters.gemmini.form import PIXELS, Form
+from emitters.gemmini.nest import Loop, Nest
+from emitters.gemmini.positions import Positions
+from emitters.gemmini.printer import CPrinter
+
+OUTPUT_DIMS: tuple[Dim, ...] = ("N", "P", "Q", "G", "K")
+
+
+@dataclass(frozen=True)
+class Psum:
+    """Scratch memory for unfinished sums: a dense N P Q K box of acc_t per visit of the loops outside."""
+
+    extents: dict[Dim, int]
+    """Of N, P, Q, then groups and output channels per group (depthwise: groups only)."""
+    skip: int
+    """Outer loops that enclose all revisits: the scratch is used anew inside them."""
+
+    @property
+    def strides(self) -> tuple[int, int, int]:
+        """In sums, of N, P and Q."""
+        channels = self.extents["G"] * self.extents["K"]
+        return self.extents["P"] * self.extents["Q"] * channels, self.extents["Q"] * channels, channels
+
+    @property
+    def nbytes(self) -> int:
+        """Size with 4-byte sums."""
+        return 4 * math.prod(self.extents.values())
+
+
+def psum_of(form: Form, nest: Nest) -> Psum | None:
+    """The scratch a layer needs, None when no output tile leaves the accumulator unfinished."""
+    revisits = nest.revisits()
+    if not revisits:
+        return None
+    skip = nest.outer.index(revisits[0])
+    extents: dict[Dim, int] = {}
+    for d in OUTPUT_DIMS:
+        steps = [loop.step for loop in nest.outer[:skip] if loop.dim == d]
+        bound = nest.full[d]
+        extents[d] = steps[-1] if steps else bound
+    return Psum(extents, skip)
+
+
+@dataclass(frozen=True)
+class Destinations:
+    """Where a finished tile goes: to memory or the tile buffer, to held rows, nowhere (read in place)."""
+
+    output: bool = True
+    """`output`: the result in memory or the tile buffer."""
+    held: bool = False
+    """`held_output`: rows of the scratchpad that later members of the group read."""
+    whole: bool = False
+    """`whole_output`: to memory as well, each element once."""
+
+
+class OutputPrinter:
+    """Prints the moves of accumulator tiles at `output_row`; the destinations' structs must be declared."""
+
+    def __init__(self, c: CPrinter, positions: Positions, destinations: Destinations) -> None:
+        self.c, self.at, self.destinations = c, positions, destinations
+        self.form, self.nest = positions.form, positions.nest
+        self.psum = psum_of(self.form, self.nest)
+
+    def begin(self) -> None:
+        """The tile's first value: bias, or the sums of the last visit."""
+        at, fill = self.at, tuple[Expr, ...]()
+        if self.form.layer.bias is not None:
+            rows = mul(*(at.extent("L1", d) for d in PIXELS))
+            fill = (
+                add("bias", at.output_channel(self.form.dims.K)),
+                "output_row",
+                rows,
+                at.extent("L1", self.form.output_channel),
+                self.form.columns,
+            )
+        if self.psum is None:
+            if fill:
+                self.c.call("load_bias", *fill)
+            return
+        with self.c.block(f"if ({not_first(self.nest.revisits())})"):
+            self.c.call("move_outputs", "&psum", "true", "output_row", *self._psum_box())
+        if fill:
+            with self.c.block("else"):
+                self.c.call("load_bias", *fill)
+
+    def end(self) -> None:
+        """Store the tile, or its unfinished sums."""
+        if self.psum is None:
+            self._store()
+            return
+        last = " && ".join(f"{r.variable} + {r.step} >= {bare(r.bound)}" for r in self.nest.revisits())
+        with self.c.block(f"if ({last})"):
+            self._store()
+        with self.c.block("else"):
+            self.c.call("move_outputs", "&psum", "false", "output_row", *self._psum_box())
+
+    def _store(self) -> None:
+        channels = self.at.extent("L1", self.form.output_channel)
+        pixels = self.at.output_pixels()
+        box = [*pixels, self.at.output_channel(self.form.output_strides[0]), channels]
+        if self.destinations.output:
+            self.c.call("move_outputs", "&output", "false", "output_row", *box)
+        if self.destinations.held:
+            self.c.call(
+                "hold_tile", "&held_output", "output_row", *pixels, self.at.output_channel(0), channels
+            )
+        if self.destinations.whole:
+            self.c.call(
+                "store_fresh", "&whole_output", "region->fresh_p", "region->fresh_q", "output_row", *box
+            )
+
+    def _psum_box(self) -> list[Expr]:
+        assert self.psum is not None
+        inside = self.nest.outer[self.psum.skip :]
+        start: dict[Dim, Expr] = {
+            d: add(*(loop.variable for loop in inside if loop.dim == d)) for d in OUTPUT_DIMS
+        }
+        box = [e for d in PIXELS for e in (start[d], self.at.extent("L1", d))]
+        channel = add(mul(start["G"], self.psum.extents["K"]), start["K"])
+        return [*box, channel, self.at.extent("L1", self.form.output_channel)]
+
+
+def not_first(loops: tuple[Loop, ...]) -> str:
+    """C condition: some of the loops is not in its first iteration."""
+    return " || ".join(f"{loop.variable} != 0" for loop in loops)

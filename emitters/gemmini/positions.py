@@ -1,0 +1,73 @@
+"""Where the tiles of a loop nest start and how far they reach, as C expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, field
+
+from converter.dims import Dim
+from costmodel.mapping import Level
+from emitters.gemmini.expression import Expr, add, box_extent, mul
+from emitters.gemmini.form import PIXELS, Form
+from emitters.gemmini.nest import Nest, absolute
+
+
+@dataclass(frozen=True)
+class Region:
+    """What one run of the nest computes: first output index of N, P and Q (0 where absent)."""
+
+    start: MappingABC[Dim, Expr] = field(default_factory=dict)
+    first: str = ""
+    """C condition: this is the first run, which loads resident weights.  Empty when there is only one."""
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Tiles of one layer's nest on a region of its output."""
+
+    form: Form
+    nest: Nest
+    region: Region
+
+    def start(self, level: Level, d: Dim) -> Expr:
+        """First index of the tile of `level` in the whole layer."""
+        return add(self.region.start.get(d, 0), absolute(self.nest, level, d))
+
+    def extent(self, level: Level, d: Dim) -> Expr:
+        """True size of the tile of `level`."""
+        return self.nest.tiles[level].extent[d]
+
+    def within_l2(self, d: Dim) -> Expr:
+        """Start of the array block inside the scratchpad tile."""
+        return add(self.nest.tiles["L1"].start[d], self.nest.tiles["L0"].start[d])
+
+    def box(self) -> tuple[Expr, Expr]:
+        """Height and width of the input box of the scratchpad tile."""
+        form = self.form
+        h = box_extent(self.extent("L2", "P"), form.y.stride, self.extent("L2", "R"), form.y.dilation)
+        w = box_extent(self.extent("L2", "Q"), form.x.stride, self.extent("L2", "S"), form.x.dilation)
+        return h, w
+
+    def input_pixel(self, level: Level) -> tuple[Expr, Expr]:
+        """Image row and column that the first output and tap of the tile of `level` read."""
+        form = self.form
+        y = add(
+            mul(self.start(level, "P"), form.y.stride),
+            mul(self.start(level, "R"), form.y.dilation),
+            -form.y.pad,
+        )
+        x = add(
+            mul(self.start(level, "Q"), form.x.stride),
+            mul(self.start(level, "S"), form.x.dilation),
+            -form.x.pad,
+        )
+        return y, x
+
+    def output_channel(self, group_stride: int) -> Expr:
+        """First output channel of the accumulator tile; `group_stride` apart from group to group."""
+        channel = self.start("L1", self.form.output_channel)
+        return channel if self.form.depthwise else add(channel, mul(self.start("L1", "G"), group_stride))
+
+    def output_pixels(self) -> list[Expr]:
+        """Start and extent of the accumulator tile along N, P and Q."""
+        return [e for d in PIXELS for e in (self.start("L1", d), self.extent("L1", d))]

@@ -1,0 +1,126 @@
+"""Prints how a layer's weights get into the scratchpad: whole tiles, slices of them, or all at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from converter.dims import DIMS, RELEVANT, Dim
+from emitters.gemmini.expression import Expr, add, bare, div, minimum, mul, sub
+from emitters.gemmini.form import Form
+from emitters.gemmini.local_memory import weight_rows
+from emitters.gemmini.nest import Loop, Nest
+from emitters.gemmini.positions import Positions
+from emitters.gemmini.printer import CPrinter
+
+SLICE = 64
+"""Output channels worth a slice: what one instruction moves of a row (MAX_BYTES)."""
+TAPS: tuple[Dim, ...] = ("R", "S")
+
+
+@dataclass(frozen=True)
+class Slices:
+    """A weight tile that is loaded slice by slice, one ahead of its use, so that loads and products overlap.
+
+    Same bytes, same places: only the time of the loads differs.
+    """
+
+    loop: Loop
+    """Walks the output channels of the tile; every slice is used up before the next begins."""
+    size: int
+    """Output channels of a slice: a multiple of the loop's step, at least a whole row segment."""
+    reuse: tuple[Loop, ...]
+    """Loops around it that use the whole tile again: slices are loaded in their first iteration."""
+
+
+def slices_of(form: Form, nest: Nest) -> Slices | None:
+    """How to slice the weight tile, None when it is used in another order or is one slice anyway."""
+    if form.depthwise or form.transposed:
+        return None
+    reuse: list[Loop] = []
+    for loop in (nest.outer + nest.inner)[nest.fetch_position("W", "L2") :]:
+        if loop.dim == "K":
+            size = loop.step * max(1, SLICE // loop.step)
+            tile = form.mapping.tile_l2.K
+            return Slices(loop, size, tuple(reuse)) if size < tile else None
+        if loop.dim in RELEVANT["W"]:
+            return None
+        reuse.append(loop)
+    return None
+
+
+class WeightPrinter:
+    """Prints the loads of one layer's weights to `weight_row`; `weights` must be declared."""
+
+    def __init__(self, c: CPrinter, positions: Positions, *, resident: bool) -> None:
+        """`resident`: all weights are loaded before the nest."""
+        self.c, self.at = c, positions
+        self.form = positions.form
+        self.slices = None if resident else slices_of(positions.form, positions.nest)
+
+    def load(self, at: Expr = 0) -> None:
+        """The weight tile; when it is sliced, only the slice from output channel `at` of the tile on."""
+        start: dict[Dim, Expr] = {d: self.at.start("L2", d) for d in DIMS}
+        extent: dict[Dim, Expr] = {d: self.at.extent("L2", d) for d in DIMS}
+        row: Expr = "weight_row"
+        if self.slices is not None:
+            rows_per_block = mul(extent["R"], extent["S"], extent["C"])
+            row = add(row, mul(div(at, self.form.columns), rows_per_block))
+            start["K"] = add(start["K"], at)
+            extent["K"] = minimum(self.slices.size, sub(extent["K"], at))
+        self._load(row, start, extent)
+
+    def prefetch(self, loop: Loop) -> None:
+        """Inside the slices' loop: load the next slice before this one is used."""
+        slices = self.slices
+        if slices is None or loop is not slices.loop:
+            return
+        after = add(loop.variable, slices.size)
+        conditions = [f"{bare(after)} < {bare(loop.bound)}", *(f"{o.variable} == 0" for o in slices.reuse)]
+        if slices.size > loop.step:
+            conditions.insert(0, f"{loop.variable} % {slices.size} == 0")
+        with self.c.block(f"if ({' && '.join(conditions)})"):
+            self.load(after)
+
+    def load_all(self) -> None:
+        """Resident weights, group after group."""
+        start: dict[Dim, Expr] = dict.fromkeys(DIMS, 0)
+        extent: dict[Dim, Expr] = dict(self.form.dims.as_dict())
+        if self.form.depthwise or self.form.dims.G == 1:
+            self._load("weight_row", start, extent)
+            return
+        with self.c.loop("g", self.form.dims.G):
+            row = add("weight_row", mul("g", rows_per_group(self.form)))
+            self._load(row, start | {"G": "g"}, extent | {"G": 1})
+
+    def _load(self, first_row: Expr, start: dict[Dim, Expr], extent: dict[Dim, Expr]) -> None:
+        form = self.form
+        taps = [e for d in TAPS for e in (start[d], extent[d])]
+        if form.transposed:
+            column = add(start["C"], mul(start["G"], form.weight_strides[0]))
+            self.c.call(
+                "load_weights", "&weights", first_row, *taps, start["K"], extent["K"], column, extent["C"]
+            )
+            return
+        if not form.depthwise:
+            column = add(start["K"], mul(start["G"], form.weight_strides[0]))
+            self.c.call(
+                "load_weights", "&weights", first_row, *taps, start["C"], extent["C"], column, extent["K"]
+            )
+            return
+        # One block-diagonal tile per block of channels; row (channel, r, s) of the blob is a block long.
+        groups, block = extent["G"], form.columns
+        pitch = form.dims.R * form.dims.S * block
+        if isinstance(groups, int) and groups <= block:
+            column = mul(start["G"], pitch)
+            self.c.call("load_weights", "&weights", first_row, *taps, 0, groups, column, groups)
+            return
+        with self.c.loop("g", groups, block):
+            self.c.constant("g_count", minimum(block, sub(groups, "g")))
+            row = add(first_row, mul("g", taps[1], taps[3]))
+            column = mul(add(start["G"], "g"), pitch)
+            self.c.call("load_weights", "&weights", row, *taps, 0, "g_count", column, "g_count")
+
+
+def rows_per_group(form: Form) -> int:
+    """Scratchpad rows of one group's resident weights."""
+    return weight_rows(form, form.dims.replace({"G": 1}))
