@@ -27,6 +27,7 @@ from converter.normalise import session_options
 from converter.reference import reference_session
 
 Status = Literal["verified", "refused", "wrong"]
+_FLOAT_TOLERANCE = 0.01  # of an output's range: half precision cases among them
 
 
 @dataclass(frozen=True)
@@ -58,18 +59,31 @@ def judge(case: Any) -> Verdict:
         "inputs that are no numbers (strings, sequences, optionals, types below 8 bits), or none",
         operators,
     )
+    expected = _outputs(case)
     for attempt in _attempts(model, data):
-        last = _judge(case.name, operators, *attempt)
+        last = _judge(case.name, operators, expected, *attempt)
         if last.status != "refused":
             return last
     return last
+
+
+def _outputs(case: Any) -> list[Any]:
+    """The outputs that onnx says the case has."""
+    if case.model is not None:
+        return [_array(value) for value in case.data_sets[0][1]] if case.data_sets else []
+    files = sorted((Path(case.model_dir) / "test_data_set_0").glob("output_*.pb"), key=_number)
+    return [_array(onnx.TensorProto.FromString(f.read_bytes())) for f in files]
+
+
+def _number(file: Path) -> int:
+    return int(file.stem.split("_")[1])
 
 
 def _content(case: Any) -> tuple[onnx.ModelProto, list[np.ndarray]]:
     if case.model is not None:
         return case.model, [_array(value) for value in case.data_sets[0][0]] if case.data_sets else []
     folder = Path(case.model_dir)
-    files = sorted((folder / "test_data_set_0").glob("input_*.pb"), key=lambda p: int(p.stem.split("_")[1]))
+    files = sorted((folder / "test_data_set_0").glob("input_*.pb"), key=_number)
     data = [numpy_helper.to_array(onnx.TensorProto.FromString(f.read_bytes())) for f in files]
     return onnx.load(folder / "model.onnx"), data
 
@@ -121,7 +135,11 @@ def _with_constants(model: onnx.ModelProto, constants: dict[str, np.ndarray]) ->
 
 
 def _judge(
-    name: str, operators: tuple[str, ...], model: onnx.ModelProto, feeds: dict[str, np.ndarray]
+    name: str,
+    operators: tuple[str, ...],
+    expected: list[Any],
+    model: onnx.ModelProto,
+    feeds: dict[str, np.ndarray],
 ) -> Verdict:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.onnx"
@@ -134,6 +152,12 @@ def _judge(
             )
         except ModelError as error:
             return Verdict(name, "refused", str(error).removeprefix(f"{path}: "), operators)
+    off = float_error(conversion.float_model, _as_float32(feeds), expected)
+    # where ONNX Runtime is as far off with the very same model, it is not the conversion
+    if off > _FLOAT_TOLERANCE and off - float_error(model, feeds, expected) > _FLOAT_TOLERANCE:
+        return Verdict(
+            name, "wrong", f"the float model is {off:.2g} of the range off what onnx expects", operators
+        )
     steps = difference(conversion, _as_float32(feeds))
     bound = max(1, len(conversion.graph.layers))
     status: Status = "verified" if steps <= bound + 0.01 else "wrong"
@@ -145,6 +169,35 @@ def _as_float32(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         name: array.astype(np.float32) if array.dtype.kind == "f" or array.dtype.name == "bfloat16" else array
         for name, array in feeds.items()
     }
+
+
+def float_error(model: onnx.ModelProto, feeds: dict[str, np.ndarray], expected: list[Any]) -> float:
+    """How far a model's outputs are from the suite's own, of each output's range.
+
+    0 for an imported quantised model, whose 8-bit inputs and outputs have become float, and for one
+    that ONNX Runtime cannot run.
+    """
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), session_options())
+    except Exception:
+        return 0.0
+    kinds = {value.name: value.type for value in session.get_inputs()}
+    if any(array.dtype.kind != "f" and kinds.get(name) == "tensor(float)" for name, array in feeds.items()):
+        return 0.0
+    found = session.run(None, {name: array for name, array in feeds.items() if name in kinds})
+    worst = 0.0
+    for value, wanted in zip(found, expected, strict=False):
+        if not isinstance(wanted, np.ndarray) or not wanted.size or wanted.dtype.kind not in "fiub":
+            continue
+        if value.dtype.kind == "f" and wanted.dtype.kind in "iu":
+            continue
+        wanted = wanted.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            same = (value == wanted) | (np.isnan(value) & np.isnan(wanted))
+            error = np.where(same, 0, np.abs(value - wanted))
+        span = max(float(np.max(np.abs(wanted), where=np.isfinite(wanted), initial=0.0)), 1e-6)
+        worst = max(worst, float(np.max(error)) / span)
+    return worst
 
 
 def difference(conversion: Conversion, feeds: dict[str, np.ndarray]) -> float:

@@ -38,11 +38,23 @@ def expand_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str
 
 
 def _expanded(model: onnx.ModelProto, op: str) -> onnx.ModelProto:
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     try:
+        for node in model.graph.node:
+            if node.op_type == op:
+                _spell_defaults(node, onnx.defs.get_schema(op, opset))
         typed = _with_types(model)
         return onnx.inliner.inline_selected_functions(typed, [("", op)], inline_schema_functions=True)
     except Exception:  # no body for these types: the operator is refused by name later
         return model
+
+
+def _spell_defaults(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> None:
+    """The inliner does not look at default values of attributes."""
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in schema.attributes.items():
+        if name not in given and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
 
 
 def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from converter.calibrate import Samples, calibration_ranges, load_samples, random_samples
+from converter.decompose import decompose
 from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
 from converter.functions import expand_functions
@@ -107,6 +108,11 @@ def convert(
     progress("normalising")
     float_model = normalise(str(path), model)
     program = program_of(float_model)
+    written = decompose(float_model, program)
+    if written:
+        notes.append(f"written as other operators: {', '.join(written)}")
+        float_model = normalise(str(path), float_model)
+        program = program_of(float_model)
     steps = plan(program, element)
     problems = unsupported(program, steps, element)
     if problems:
@@ -165,6 +171,6 @@ def _samples(
         )
         return random_samples(program, seed)
     if isinstance(calibration, (str, Path)):
-        return load_samples(str(path), program, Path(calibration))
+        return load_samples(program, Path(calibration))
     types = {n: onnx.helper.tensor_dtype_to_np_dtype(program.types[n]) for n in program.inputs}
     return [{n: np.asarray(sample[n]).astype(types[n]) for n in program.inputs} for sample in calibration]

@@ -73,6 +73,10 @@ class Program:
         """Whether a value holds floating-point numbers."""
         return self.types.get(value) in FLOATS
 
+    def numpy_type(self, value: str) -> np.dtype[Any]:
+        """Element type of a value."""
+        return onnx.helper.tensor_dtype_to_np_dtype(self.types[value])
+
     def constant(self, value: str) -> np.ndarray | None:
         """Content of a constant, None for a computed or absent value."""
         return self.constants.get(value) if value else None

@@ -37,6 +37,7 @@ class Lowering:
         self.values: dict[str, Strided] = {}
         self.subgraph = subgraph
         self._constants: dict[str, Strided] = {}
+        self._weights: dict[str, list[str]] = {}
 
     # reading -------------------------------------------------------------------------------
 
@@ -144,6 +145,16 @@ class Lowering:
         dtype: DType = "float32" if self.is_float else "int32"
         return self.graph.tensor(f"{step.name}.bias", (groups, channels), dtype, self.unit(bias), data)
 
+    def weights(self, name: str, data: np.ndarray, content: Quantised) -> str:
+        """The stored weights of a product; products that store a constant alike share one tensor."""
+        data = np.ascontiguousarray(data)
+        for known in self._weights.get(name, ()):
+            if np.array_equal(data, np.asarray(self.graph.tensors[known].data)):
+                return known
+        tensor = self.graph.tensor(name, data.shape, self.element, self.unit(content), data, onnx_name=name)
+        self._weights.setdefault(name, []).append(tensor)
+        return tensor
+
     def unit(self, content: Quantised) -> float | None:
         """Scale of a tensor that holds `content`."""
         return None if self.is_float else content.scale
@@ -162,22 +173,28 @@ class Lowering:
 
     def move(self, source: Strided, target: Strided, name: str = "copy", nodes: tuple[str, ...] = ()) -> None:
         """A host layer that copies elements between two accesses of equal shape and scale."""
+        source, attributes = self.walk(source, target)
+        self.graph.host(
+            f"{target.tensor}.{name}", "copy", (source.tensor,), (target.tensor,), attributes, nodes
+        )
+
+    def walk(self, source: Strided, target: Strided) -> tuple[Strided, dict[str, object]]:
+        """Loops over two accesses of equal shape, as attributes of a host layer that reads and writes them.
+
+        Where their axes split differently the source goes through a plain dense tensor, which is returned.
+        """
         loops = common_loops((source, target))
-        if loops is None:  # their axes split differently: go through a plain dense tensor
-            middle = self.copy(source)
-            loops = common_loops((middle, target))
-            source = middle
+        if loops is None:
+            source = self.copy(source)
+            loops = common_loops((source, target))
         assert loops is not None
-        attributes = {
+        return source, {
             "shape": loops.extents,
             "offset": source.offset,
             "strides": loops.strides[0],
             "out_offset": target.offset,
             "out_strides": loops.strides[1],
         }
-        self.graph.host(
-            f"{target.tensor}.{name}", "copy", (source.tensor,), (target.tensor,), attributes, nodes
-        )
 
     def rename(self, value: Strided, onnx_name: str, row_major: bool) -> None:
         """Record that a whole tensor is the ONNX value `onnx_name`.

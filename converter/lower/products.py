@@ -38,7 +38,7 @@ def lower_conv(lowering: Lowering, step: Step) -> None:
         "depthwise" if depthwise else "conv",
         dims,
         view(source, dims.C, *strides),
-        weight_view(_constant(lowering, node.inputs[1], stored, weight), dims),
+        weight_view(lowering.weights(node.inputs[1], stored, weight), dims),
         view(out, dims.K, *image, out_channels, 1),
         (height, width),
         bias=lowering.bias(step, groups, dims.K),
@@ -93,7 +93,7 @@ def lower_matrix_product(
         op,
         dims,
         view(flat, rows * row_stride, rows * row_stride, row_stride, row_stride, 1),
-        weight_view(_constant(lowering, step.head.inputs[1], matrix.reshape(1, 1, 1, c, k), weight), dims),
+        weight_view(lowering.weights(step.head.inputs[1], matrix.reshape(1, 1, 1, c, k), weight), dims),
         view(out, rows * k, rows * k, k, k, 1),
         (rows, 1),
         scales=(flat.scale or 1.0, weight.scale, out.scale or 1.0),
@@ -117,10 +117,3 @@ def _reduction_order(value: Strided) -> tuple[tuple[int, ...] | None, tuple[int,
     if len(run) > 1 or run[0][1] != 1:
         return None, None
     return (order if len(factors) > 1 else None), run[0]
-
-
-def _constant(lowering: Lowering, name: str, data: np.ndarray, weight: Quantised) -> str:
-    content = np.ascontiguousarray(data)
-    return lowering.graph.tensor(
-        name, content.shape, lowering.element, lowering.unit(weight), content, onnx_name=name
-    )

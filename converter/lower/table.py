@@ -12,6 +12,7 @@ from typing import Literal
 
 import onnx
 
+from converter import decompose
 from converter.errors import Unsupported
 from converter.graph import ElementType
 from converter.lower import constraints as limits
@@ -168,8 +169,9 @@ def find(node: Node) -> Operator | None:
 
 
 def is_known(op: str) -> bool:
-    """Whether a standard operator is in the table or element-wise, in any opset."""
-    return op in UNARY | BINARY or any(entry.op == op and not entry.domain for entry in OPERATORS)
+    """Whether a standard operator is in one of the tables or element-wise, in any opset."""
+    lowered = {entry.op for entry in OPERATORS if not entry.domain}
+    return op in UNARY | BINARY | lowered | {entry.op for entry in decompose.DECOMPOSITIONS}
 
 
 def unknown_operators(model: onnx.ModelProto) -> tuple[Unsupported, ...]:
@@ -216,7 +218,8 @@ def problem(program: Program, step: Step, element: ElementType = "int8") -> Unsu
         return None
     entry = find(node)
     if entry is None:
-        return Unsupported(node.name, node.op, node.domain, "unknown operator", _remedy(node))
+        why = decompose.reason(program, node) or "unknown operator"
+        return Unsupported(node.name, node.op, node.domain, why, _remedy(node))
     for constraint in (*FOR_ALL, *entry.constraints):
         reason = constraint(program, node)
         if reason is not None:

@@ -1,0 +1,40 @@
+"""Operators that are written as other operators before anything is planned.
+
+Unlike the definitions that ONNX ships (converter/functions.py) these need static shapes and
+constants, so they follow constant folding, which then runs again.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from converter.decompose.nodes import Nodes
+from converter.decompose.table import DECOMPOSITIONS, find, reason
+from converter.program import Program
+
+__all__ = ["DECOMPOSITIONS", "decompose", "find", "reason"]
+
+
+def decompose(model: onnx.ModelProto, program: Program) -> tuple[str, ...]:
+    """Rewrite a normalised model in place; the names of the operators that were written as others.
+
+    `program` is what was read from the model.  Nodes that break a constraint stay as they are.
+    """
+    graph = model.graph
+    done: set[str] = set()
+    kept: list[onnx.NodeProto] = []
+    for proto, node in zip(graph.node, program.nodes, strict=True):
+        entry = find(node)
+        if entry is None or not entry.applies(program, node) or reason(program, node) is not None:
+            kept.append(proto)
+            continue
+        nodes = Nodes(node.name, node.version)
+        entry.write(nodes, program, node)
+        kept.extend(nodes.nodes)
+        graph.initializer.extend(nodes.constants)
+        done.add(node.op)
+    if done:
+        del graph.node[:]
+        graph.node.extend(kept)
+        del graph.value_info[:]
+    return tuple(sorted(done))

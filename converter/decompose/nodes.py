@@ -1,0 +1,85 @@
+"""Nodes: the primitive operators that one node is replaced by, as they are written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+_AXES_AS_INPUT = {"ReduceSum": 13}
+_OTHER_REDUCTIONS = 18
+
+
+class Nodes:
+    """New nodes and constants in place of `name`, in the opset of the model.
+
+    Attributes:
+        nodes: in the order of their making, which is topological.
+        constants: new initializers.
+    """
+
+    def __init__(self, name: str, opset: int) -> None:
+        self.name = name
+        self.opset = opset
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
+        self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+
+    def op(self, op: str, *inputs: str, label: str = "", **attributes: Any) -> str:
+        """One node with one output; returns the value's name."""
+        return self.ops(op, 1, *inputs, label=label, **attributes)[0]
+
+    def ops(self, op: str, count: int, *inputs: str, label: str = "", **attributes: Any) -> list[str]:
+        """One node with `count` outputs."""
+        name = f"{self.name}.{label or op}_{len(self.nodes)}"
+        outputs = [f"{name}.out{i}" if i else f"{name}.out" for i in range(count)]
+        self.nodes.append(helper.make_node(op, list(inputs), outputs, name=name, **attributes))
+        return outputs
+
+    def constant(self, array: np.ndarray | np.generic, label: str = "constant") -> str:
+        """A new initializer, the old one where it has the same content."""
+        array = np.asarray(array, order="C")
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = f"{self.name}.{label}_{len(self.constants)}"
+            self.constants.append(numpy_helper.from_array(array, self._known[key]))
+        return self._known[key]
+
+    def ints(self, values: Sequence[int]) -> str:
+        """An int64 vector."""
+        return self.constant(np.asarray(values, np.int64))
+
+    def number(self, value: float) -> str:
+        """A float32 scalar."""
+        return self.constant(np.float32(value))
+
+    def give(self, value: str, output: str) -> None:
+        """`value` is what the replaced node gave as `output`."""
+        if output:
+            self.nodes.append(helper.make_node("Identity", [value], [output], name=f"{self.name}.{output}"))
+
+    # frequent operators --------------------------------------------------------------------
+
+    def reshape(self, value: str, shape: Sequence[int]) -> str:
+        """The same elements under another shape."""
+        return self.op("Reshape", value, self.ints(shape))
+
+    def transpose(self, value: str, order: Sequence[int]) -> str:
+        """Axes permuted; the value itself where the order is the identity."""
+        return value if list(order) == list(range(len(order))) else self.op("Transpose", value, perm=order)
+
+    def slice(self, value: str, axis: int, start: int, end: int) -> str:
+        """Indices start to end of an axis."""
+        return self.op("Slice", value, self.ints([start]), self.ints([end]), self.ints([axis]))
+
+    def pick(self, value: str, axis: int, index: int) -> str:
+        """One index of an axis, which disappears."""
+        return self.op("Gather", value, self.constant(np.int64(index)), axis=axis)
+
+    def reduce(self, op: str, value: str, axes: Sequence[int]) -> str:
+        """A Reduce operator over the axes, which stay with size one."""
+        if self.opset >= _AXES_AS_INPUT.get(op, _OTHER_REDUCTIONS):
+            return self.op(op, value, self.ints(axes), keepdims=1)
+        return self.op(op, value, axes=list(axes), keepdims=1)

@@ -1,0 +1,135 @@
+"""Normalisations and pools made of simpler ones: exact sums inside, few roundings."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from converter.decompose.nodes import Nodes
+from converter.program import Node, Program
+
+_TINY = 1e-24  # keeps a zero vector zero
+
+
+def first_or_second_norm(program: Program, node: Node) -> str | None:
+    """p is 1 or 2."""
+    p = node.attributes.get("p", 2)
+    return None if p in (1, 2) else f"p={p}"
+
+
+def lp_normalization(nodes: Nodes, program: Program, node: Node) -> None:
+    """x / ||x||: for p = 2 an RMS normalisation (sums are exact there) times 1 / sqrt(n)."""
+    x, shape = node.inputs[0], program.shapes[node.inputs[0]]
+    axis = int(node.attributes.get("axis", -1)) % len(shape)
+    if node.attributes.get("p", 2) == 1:
+        total = nodes.reduce("ReduceSum", nodes.op("Abs", x), [axis])
+        nodes.give(nodes.op("Div", x, total), node.outputs[0])
+        return
+    order = [i for i in range(len(shape)) if i != axis] + [axis]
+    x = nodes.transpose(x, order)
+    mean = nodes.reduce("ReduceMean", nodes.op("Mul", x, x), [len(shape) - 1])
+    root = nodes.op("Sqrt", nodes.op("Add", mean, nodes.number(_TINY)))
+    unit = nodes.op("Div", x, root)
+    gamma = np.full(shape[axis], 1 / math.sqrt(shape[axis]), np.float32)
+    y = nodes.op("Mul", unit, nodes.constant(gamma))
+    nodes.give(nodes.transpose(y, [order.index(i) for i in range(len(shape))]), node.outputs[0])
+
+
+def constant_affine(program: Program, node: Node) -> str | None:
+    """Scale and bias are constant."""
+    bad = [v for v in node.inputs[1:] if v and v not in program.constants]
+    return f"{bad[0]} is computed at run time" if bad else None
+
+
+def group_normalization(nodes: Nodes, program: Program, node: Node) -> None:
+    """Instance normalisation of the groups, then scale and bias per channel."""
+    shape = program.shapes[node.inputs[0]]
+    groups = int(node.attributes["num_groups"])
+    ones, zeros = (nodes.constant(np.full(groups, v, np.float32)) for v in (1, 0))
+    grouped = nodes.reshape(node.inputs[0], (shape[0], groups, -1))
+    epsilon = float(node.attributes.get("epsilon", 1e-5))
+    y = nodes.reshape(nodes.op("InstanceNormalization", grouped, ones, zeros, epsilon=epsilon), shape)
+    for op, name in (("Mul", node.inputs[1]), ("Add", node.inputs[2])):
+        vector = program.constants[name].reshape(-1)
+        vector = np.repeat(vector, shape[1] // vector.size)  # before opset 21: one number per group
+        if not np.all(vector == (1 if op == "Mul" else 0)):
+            constant = nodes.constant(vector.reshape(1, -1, *(1,) * (len(shape) - 2)))
+            y = nodes.op(op, y, constant)
+    nodes.give(y, node.outputs[0])
+
+
+def mean_variance(nodes: Nodes, program: Program, node: Node) -> None:
+    """MeanVarianceNormalization: every channel is an instance of its own, with the axes in its row."""
+    shape = program.shapes[node.inputs[0]]
+    axes = sorted(axis % len(shape) for axis in node.attributes.get("axes", (0, 2, 3)))
+    order = [i for i in range(len(shape)) if i not in axes] + axes
+    moved = nodes.transpose(node.inputs[0], order)
+    rows = math.prod(shape[i] for i in order[: -len(axes)])
+    ones, zeros = (nodes.constant(np.full(rows, v, np.float32)) for v in (1, 0))
+    row = nodes.reshape(moved, (1, rows, -1))
+    y = nodes.op("InstanceNormalization", row, ones, zeros, epsilon=_TINY)
+    y = nodes.reshape(y, [shape[i] for i in order])
+    nodes.give(nodes.transpose(y, [order.index(i) for i in range(len(shape))]), node.outputs[0])
+
+
+def two_axes(program: Program, node: Node) -> str | None:
+    """The input is N C H W."""
+    shape = program.shapes[node.inputs[0]]
+    return None if len(shape) == 4 else f"input {node.inputs[0]} has shape {list(shape)}"
+
+
+def local_response(nodes: Nodes, program: Program, node: Node) -> None:
+    """LRN: squares averaged over neighbouring channels, a power of that, a product."""
+    x, (n, c, h, w) = node.inputs[0], program.shapes[node.inputs[0]]
+    size = int(node.attributes["size"])
+    before = (size - 1) // 2
+    squares = nodes.reshape(nodes.op("Mul", x, x), (n, 1, c, h * w))
+    mean = nodes.op(
+        "AveragePool",
+        squares,
+        kernel_shape=[size, 1],
+        pads=[before, 0, size - 1 - before, 0],
+        count_include_pad=1,
+    )
+    alpha, beta = (float(node.attributes.get(k, v)) for k, v in (("alpha", 1e-4), ("beta", 0.75)))
+    base = nodes.op("Mul", nodes.reshape(mean, (n, c, h, w)), nodes.number(alpha))
+    base = nodes.op("Add", base, nodes.number(float(node.attributes.get("bias", 1.0))))
+    nodes.give(nodes.op("Mul", x, nodes.op("Pow", base, nodes.number(-beta))), node.outputs[0])
+
+
+def undilated(program: Program, node: Node) -> str | None:
+    """dilations are 1 and ceil_mode is 0."""
+    dilated = any(d != 1 for d in node.attributes.get("dilations", ()))
+    return "dilations or ceil_mode" if dilated or node.attributes.get("ceil_mode", 0) else None
+
+
+def lp_pool(nodes: Nodes, program: Program, node: Node) -> None:
+    """LpPool, GlobalLpPool: average of |x|^p, times the size of the window, to the power 1 / p."""
+    shape = program.shapes[node.inputs[0]]
+    p = int(node.attributes.get("p", 2))
+    x = node.inputs[0]
+    powers = nodes.op("Mul", x, x) if p == 2 else nodes.op("Pow", nodes.op("Abs", x), nodes.number(p))
+    if node.op == "GlobalLpPool":
+        mean, count = nodes.op("GlobalAveragePool", powers), math.prod(shape[2:])
+    else:
+        kept = {
+            key: value
+            for key, value in node.attributes.items()
+            if key in ("kernel_shape", "strides", "pads", "auto_pad")
+        }
+        mean = nodes.op("AveragePool", powers, count_include_pad=1, **kept)
+        count = math.prod(node.attributes["kernel_shape"])
+    total = nodes.op("Mul", mean, nodes.number(count))
+    nodes.give(nodes.op("Pow", total, nodes.number(1 / p)), node.outputs[0])
+
+
+def several_inputs(program: Program, node: Node) -> bool:
+    """Whether a variadic operator has more than one input."""
+    return len(node.inputs) > 1
+
+
+def mean(nodes: Nodes, program: Program, node: Node) -> None:
+    """Mean of several values: their sum over their number."""
+    total = nodes.op("Sum", *node.inputs)
+    nodes.give(nodes.op("Mul", total, nodes.number(1 / len(node.inputs))), node.outputs[0])

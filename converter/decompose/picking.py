@@ -1,0 +1,147 @@
+"""Operators that pick or overwrite elements at constant positions: one Gather each.
+
+GatherElements, GatherND, ScatterElements, ScatterND (slice assignment of exporters), Compress,
+ReverseSequence: with constant indices, every element of the result is a known element of the
+data (or of the updates behind it).  Trilu keeps what a constant mask says.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from converter.decompose.nodes import Nodes
+from converter.program import Node, Program
+
+
+def constant_indices(program: Program, node: Node) -> str | None:
+    """Indices (second input; the lengths of ReverseSequence) are constant."""
+    return None if node.input(1) in program.constants else f"indices {node.input(1)} are computed at run time"
+
+
+def no_reduction(program: Program, node: Node) -> str | None:
+    """reduction is none."""
+    reduction = node.attributes.get("reduction", "none")
+    return None if reduction == "none" else f"reduction {reduction}"
+
+
+def _numbers(shape: tuple[int, ...]) -> np.ndarray:
+    """The flat number of every element."""
+    return np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
+
+
+def _picked(nodes: Nodes, value: str, numbers: np.ndarray, output: str) -> None:
+    """Elements (or rows, where all of them are runs) of a value by flat number."""
+    flat = nodes.reshape(value, (-1,))
+    picked = nodes.op("Gather", flat, nodes.constant(numbers.reshape(-1), "indices"), axis=0)
+    nodes.give(nodes.reshape(picked, numbers.shape), output)
+
+
+def gather_elements(nodes: Nodes, program: Program, node: Node) -> None:
+    """GatherElements: the element of the same place, another index along one axis."""
+    numbers = _numbers(program.shapes[node.inputs[0]])
+    axis = int(node.attributes.get("axis", 0)) % numbers.ndim
+    indices = program.constants[node.inputs[1]].astype(np.int64)
+    indices = np.where(indices < 0, indices + numbers.shape[axis], indices)
+    trimmed = numbers[
+        tuple(slice(None) if i == axis else slice(0, indices.shape[i]) for i in range(numbers.ndim))
+    ]
+    _picked(nodes, node.inputs[0], np.take_along_axis(trimmed, indices, axis), node.outputs[0])
+
+
+def gather_nd(nodes: Nodes, program: Program, node: Node) -> None:
+    """GatherND: slices by their leading indices."""
+    numbers = _numbers(program.shapes[node.inputs[0]])
+    indices = program.constants[node.inputs[1]]
+    batch = int(node.attributes.get("batch_dims", 0))
+    picked = np.empty((*indices.shape[:-1], *numbers.shape[batch + indices.shape[-1] :]), np.int64)
+    for place in np.ndindex(*indices.shape[:-1]):
+        picked[place] = numbers[(*place[:batch], *indices[place])]
+    _picked(nodes, node.inputs[0], picked, node.outputs[0])
+
+
+def scatter_elements(nodes: Nodes, program: Program, node: Node) -> None:
+    """ScatterElements (Scatter): the data, with updates in some places."""
+    numbers = _numbers(program.shapes[node.inputs[0]])
+    axis = int(node.attributes.get("axis", 0)) % numbers.ndim
+    indices = program.constants[node.inputs[1]].astype(np.int64)
+    for number, place in enumerate(np.ndindex(*indices.shape)):
+        target = list(place)
+        target[axis] = int(indices[place])
+        numbers[tuple(target)] = -1 - number
+    _overwritten(nodes, node, numbers)
+
+
+def scatter_nd(nodes: Nodes, program: Program, node: Node) -> None:
+    """ScatterND: the data, with slices of the updates in some places."""
+    numbers = _numbers(program.shapes[node.inputs[0]])
+    indices = program.constants[node.inputs[1]]
+    updates = -1 - _numbers(program.shapes[node.inputs[2]])
+    for place in np.ndindex(*indices.shape[:-1]):
+        numbers[tuple(indices[place])] = updates[place]
+    _overwritten(nodes, node, numbers)
+
+
+def _overwritten(nodes: Nodes, node: Node, numbers: np.ndarray) -> None:
+    """Data where a number is not negative, else update -1 - number; whole rows where it can be."""
+    run = 1
+    for size in reversed(numbers.shape):
+        wider = numbers.reshape(-1, run * size)
+        steps = np.diff(wider, axis=1)
+        expected = np.where(wider[:, :1] < 0, -1, 1)
+        if not np.all(steps == expected) or np.any(
+            np.where(wider[:, 0] < 0, -1 - wider[:, 0], wider[:, 0]) % (run * size)
+        ):
+            break
+        run *= size
+    first = numbers.reshape(-1, run)[:, 0]
+    rows = math.prod(numbers.shape) // run
+    index = np.where(first < 0, rows + (-1 - first) // run, first // run)
+    data = nodes.reshape(node.inputs[0], (-1, run))
+    updates = nodes.reshape(node.inputs[2], (-1, run))
+    both = nodes.op("Concat", data, updates, axis=0)
+    picked = nodes.op("Gather", both, nodes.constant(index, "indices"), axis=0)
+    nodes.give(nodes.reshape(picked, numbers.shape), node.outputs[0])
+
+
+def compress(nodes: Nodes, program: Program, node: Node) -> None:
+    """Compress: Gather where the condition is true."""
+    kept = np.flatnonzero(program.constants[node.inputs[1]])
+    axis = node.attributes.get("axis")
+    value = nodes.reshape(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
+    picked = nodes.op("Gather", value, nodes.ints(kept.tolist()), axis=0 if axis is None else axis)
+    nodes.give(picked, node.outputs[0])
+
+
+def reverse_sequence(nodes: Nodes, program: Program, node: Node) -> None:
+    """ReverseSequence: the first elements of every sequence backwards."""
+    numbers = _numbers(program.shapes[node.inputs[0]])
+    time = int(node.attributes.get("time_axis", 0))
+    moved = np.moveaxis(numbers, (int(node.attributes.get("batch_axis", 1)), time), (0, 1)).copy()
+    for sequence, length in enumerate(program.constants[node.inputs[1]].tolist()):
+        moved[sequence, :length] = moved[sequence, :length][::-1].copy()
+    back = np.moveaxis(moved, (0, 1), (int(node.attributes.get("batch_axis", 1)), time))
+    _picked(nodes, node.inputs[0], back, node.outputs[0])
+
+
+def constant_diagonal(program: Program, node: Node) -> str | None:
+    """The diagonal (second input) is constant."""
+    return None if not node.input(1) or node.input(1) in program.constants else "k is computed at run time"
+
+
+def triangle(nodes: Nodes, program: Program, node: Node) -> None:
+    """Trilu: zero outside of a triangle, by picking from the data and one zero behind it."""
+    shape = program.shapes[node.inputs[0]]
+    k = int(program.constants[node.input(1)].reshape(-1)[0]) if node.input(1) else 0
+    cut = np.triu if node.attributes.get("upper", 1) else np.tril
+    mask = cut(np.ones(shape[-2:], np.bool_), k)
+    if program.is_float(node.inputs[0]):
+        kept = nodes.op("Where", nodes.constant(mask), node.inputs[0], nodes.number(0))
+        nodes.give(kept, node.outputs[0])
+        return
+    numbers = np.where(mask, _numbers(shape), math.prod(shape))
+    dtype = program.numpy_type(node.inputs[0])
+    flat = nodes.reshape(node.inputs[0], (-1,))
+    both = nodes.op("Concat", flat, nodes.constant(np.zeros(1, dtype)), axis=0)
+    _picked(nodes, both, numbers, node.outputs[0])

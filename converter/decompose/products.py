@@ -1,0 +1,154 @@
+"""Products that the array does not take as they are: computed biases, Einsum, running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from converter.decompose.nodes import Nodes
+from converter.program import Node, Program
+
+
+def has_computed_operands(program: Program, node: Node) -> bool:
+    """Whether a Gemm's weights or bias are computed, or its bias is a matrix."""
+    bias = program.constant(node.input(2))
+    rows = program.shapes[node.outputs[0]][0]
+    matrix = bias is not None and bias.ndim == 2 and bias.shape[0] == rows > 1
+    column = bias is not None and bias.ndim == 2 and bias.shape[1] == 1 < program.shapes[node.outputs[0]][1]
+    computed_bias = bool(node.input(2)) and bias is None
+    return node.inputs[1] not in program.constants or computed_bias or matrix or column
+
+
+def gemm(nodes: Nodes, program: Program, node: Node) -> None:
+    """alpha A B + beta C, one operator after the other."""
+    a, b, c = node.inputs[0], node.inputs[1], node.input(2)
+    a = nodes.transpose(a, (1, 0)) if node.attributes.get("transA", 0) else a
+    b = nodes.transpose(b, (1, 0)) if node.attributes.get("transB", 0) else b
+    y = _times(nodes, nodes.op("MatMul", a, b), float(node.attributes.get("alpha", 1.0)))
+    if c:
+        y = nodes.op("Add", y, _times(nodes, c, float(node.attributes.get("beta", 1.0))))
+    nodes.give(y, node.outputs[0])
+
+
+def _times(nodes: Nodes, value: str, factor: float) -> str:
+    return value if factor == 1.0 else nodes.op("Mul", value, nodes.number(factor))
+
+
+def has_computed_bias(program: Program, node: Node) -> bool:
+    """Whether a convolution's bias is computed."""
+    return bool(node.input(2)) and node.input(2) not in program.constants
+
+
+def convolution(nodes: Nodes, program: Program, node: Node) -> None:
+    """The convolution without its bias, and an Add."""
+    y = nodes.op(node.op, *node.inputs[:2], **node.attributes)
+    rank = len(program.shapes[node.outputs[0]])
+    bias = nodes.reshape(node.inputs[2], (1, -1, *(1,) * (rank - 2)))
+    nodes.give(nodes.op("Add", y, bias), node.outputs[0])
+
+
+def constant_axis(program: Program, node: Node) -> str | None:
+    """The axis is constant, the values are floating point."""
+    if not program.is_float(node.inputs[0]):
+        return f"{node.inputs[0]} is not floating point"
+    return None if node.input(1) in program.constants else "the axis is computed at run time"
+
+
+def running_sum(nodes: Nodes, program: Program, node: Node) -> None:
+    """CumSum: a product with a triangle of ones."""
+    shape = program.shapes[node.inputs[0]]
+    axis = int(program.constants[node.inputs[1]].reshape(-1)[0]) % len(shape)
+    size = shape[axis]
+    diagonal = 1 if node.attributes.get("exclusive", 0) else 0
+    triangle = np.triu(np.ones((size, size), np.float32), diagonal)
+    if node.attributes.get("reverse", 0):
+        triangle = triangle.T.copy()
+    order = [i for i in range(len(shape)) if i != axis] + [axis]
+    moved = nodes.transpose(node.inputs[0], order)
+    if len(shape) == 1:
+        moved = nodes.reshape(moved, (1, size))
+    product = nodes.op("MatMul", moved, nodes.constant(triangle))
+    if len(shape) == 1:
+        product = nodes.reshape(product, (size,))
+    nodes.give(nodes.transpose(product, [order.index(i) for i in range(len(shape))]), node.outputs[0])
+
+
+# Einsum ----------------------------------------------------------------------------------------
+
+
+def _terms(program: Program, node: Node) -> tuple[list[str], str]:
+    """Subscripts of the operands and the result; an ellipsis becomes capital letters."""
+    equation = str(node.attributes["equation"]).replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    ranks = [len(program.shapes[v]) for v in node.inputs]
+    spare = [chr(c) for c in range(ord("A"), ord("Z") + 1) if chr(c) not in equation]
+    longest = max((rank - len(t) + 3 for t, rank in zip(terms, ranks, strict=True) if "..." in t), default=0)
+    rest = spare[:longest]
+    terms = [
+        t.replace("...", "".join(rest[longest - (rank - len(t) + 3) :]) if "..." in t else "")
+        for t, rank in zip(terms, ranks, strict=True)
+    ]
+    if not arrow:
+        letters = "".join(terms).translate({ord(c): None for c in rest})
+        right = "..." * bool(rest) + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    return terms, right.replace("...", "".join(rest))
+
+
+def one_or_two_operands(program: Program, node: Node) -> str | None:
+    """One or two operands of floating point; no subscript twice in one of them, none broadcast."""
+    if len(node.inputs) > 2:
+        return f"{len(node.inputs)} operands"
+    terms, _ = _terms(program, node)
+    if any(len(set(term)) < len(term) for term in terms):
+        return f"equation {node.attributes['equation']} takes a diagonal"
+    sizes: dict[str, int] = {}
+    for value, term in zip(node.inputs, terms, strict=True):
+        for letter, size in zip(term, program.shapes[value], strict=True):
+            if sizes.setdefault(letter, size) != size:
+                return f"equation {node.attributes['equation']} broadcasts {letter}"
+    return None
+
+
+def einsum(nodes: Nodes, program: Program, node: Node) -> None:
+    """Einsum of one or two operands: transposes, sums and one batched matrix product."""
+    terms, result = _terms(program, node)
+    sizes = {
+        letter: size
+        for value, term in zip(node.inputs, terms, strict=True)
+        for letter, size in zip(term, program.shapes[value], strict=True)
+    }
+    values = list(node.inputs)
+    for i, term in enumerate(terms):
+        others = "".join(terms[:i] + terms[i + 1 :]) + result
+        alone = [axis for axis, letter in enumerate(term) if letter not in others]
+        if alone:
+            terms[i] = "".join(letter for letter in term if letter in others)
+            summed = nodes.reduce("ReduceSum", values[i], alone)
+            values[i] = nodes.reshape(summed, [sizes[letter] for letter in terms[i]])
+    if len(values) == 1:
+        order = [terms[0].index(letter) for letter in result]
+        nodes.give(nodes.transpose(values[0], order), node.outputs[0])
+        return
+    a, b = terms
+    batch = [c for c in a if c in b and c in result]
+    summed_over = [c for c in a if c in b and c not in result]
+    rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]
+    left = _matrix(nodes, values[0], a, (batch, rows, summed_over), sizes)
+    right = _matrix(nodes, values[1], b, (batch, summed_over, columns), sizes)
+    product = nodes.op("MatMul", left, right)
+    letters = [*batch, *rows, *columns]
+    product = nodes.reshape(product, [sizes[c] for c in letters])
+    nodes.give(nodes.transpose(product, [letters.index(c) for c in result]), node.outputs[0])
+
+
+def _matrix(
+    nodes: Nodes, value: str, term: str, groups: Sequence[Sequence[str]], sizes: dict[str, int]
+) -> str:
+    """A value as [batch axes..., first group, second group]."""
+    moved = nodes.transpose(value, [term.index(c) for group in groups for c in group])
+    batch, first, second = groups
+    shape = [*(sizes[c] for c in batch), *(math.prod(sizes[c] for c in g) for g in (first, second))]
+    return nodes.reshape(moved, shape)

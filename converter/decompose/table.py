@@ -1,0 +1,77 @@
+"""The table of decompositions: which operators are written as others, and under which conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from converter.decompose import norms, picking, products, recurrent, shapes
+from converter.decompose.nodes import Nodes
+from converter.program import Node, Program
+
+Constraint = Callable[[Program, Node], str | None]
+
+
+def _always(program: Program, node: Node) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """One operator that is written as others where it `applies` and the constraints hold."""
+
+    op: str
+    write: Callable[[Nodes, Program, Node], None]
+    constraints: tuple[Constraint, ...] = ()
+    applies: Callable[[Program, Node], bool] = _always
+
+
+_RECURRENT = (recurrent.constant_weights, recurrent.whole_sequences, recurrent.plain_cell)
+_SCATTER = (picking.constant_indices, picking.no_reduction)
+
+DECOMPOSITIONS: tuple[Decomposition, ...] = (
+    Decomposition("Compress", picking.compress, (picking.constant_indices,)),
+    Decomposition("Conv", products.convolution, applies=products.has_computed_bias),
+    Decomposition("ConvTranspose", products.convolution, applies=products.has_computed_bias),
+    Decomposition("CumSum", products.running_sum, (products.constant_axis,)),
+    Decomposition("Einsum", products.einsum, (products.one_or_two_operands,)),
+    Decomposition("EyeLike", shapes.eye),
+    Decomposition("GRU", recurrent.unroll, _RECURRENT),
+    Decomposition("GatherElements", picking.gather_elements, (picking.constant_indices,)),
+    Decomposition("GatherND", picking.gather_nd, (picking.constant_indices,)),
+    Decomposition("Gemm", products.gemm, applies=products.has_computed_operands),
+    Decomposition("GlobalLpPool", norms.lp_pool, (norms.two_axes,)),
+    Decomposition("GroupNormalization", norms.group_normalization, (norms.constant_affine,)),
+    Decomposition("LRN", norms.local_response, (norms.two_axes,)),
+    Decomposition("LSTM", recurrent.unroll, _RECURRENT),
+    Decomposition("LpNormalization", norms.lp_normalization, (norms.first_or_second_norm,)),
+    Decomposition("LpPool", norms.lp_pool, (norms.undilated,)),
+    Decomposition("Mean", norms.mean, applies=norms.several_inputs),
+    Decomposition("MeanVarianceNormalization", norms.mean_variance),
+    Decomposition("RNN", recurrent.unroll, _RECURRENT),
+    Decomposition("Resize", shapes.resize, applies=shapes.over_some_axes),
+    Decomposition("ReverseSequence", picking.reverse_sequence, (picking.constant_indices,)),
+    Decomposition("Scatter", picking.scatter_elements, _SCATTER),
+    Decomposition("ScatterElements", picking.scatter_elements, _SCATTER),
+    Decomposition("ScatterND", picking.scatter_nd, _SCATTER),
+    Decomposition("Shape", shapes.shape_of),
+    Decomposition("Size", shapes.shape_of),
+    Decomposition("Trilu", picking.triangle, (picking.constant_diagonal,)),
+)
+_BY_OP = {entry.op: entry for entry in DECOMPOSITIONS}
+
+
+def find(node: Node) -> Decomposition | None:
+    """The entry of an operator, None where there is none."""
+    return _BY_OP.get(node.op) if node.domain == "" else None
+
+
+def reason(program: Program, node: Node) -> str | None:
+    """Why a node that has an entry is not written as others; None when it is (or has none)."""
+    entry = find(node)
+    if entry is None:
+        return None
+    unknown = next((v for v in node.inputs if v and v not in program.shapes), None)
+    if unknown is not None:
+        return f"the shape of {unknown} is not static"
+    return next((why for c in entry.constraints if (why := c(program, node)) is not None), None)

@@ -1,0 +1,154 @@
+"""Operators written as others: the float model still computes what ONNX Runtime computes with the file's
+own operators, and its layers what the quantised model says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from converter import UnsupportedError, convert
+from tests.converter.oracle import check, model_of, session, weights
+
+T, B, I, H = 5, 2, 6, 8
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def _recurrent(op: str, directions: int = 1, outputs: str = "yh", constants=(), **attributes):  # type: ignore[no-untyped-def]
+    """x [T, B, I] through one recurrent node; graph outputs as in `outputs` (y, h, c)."""
+    gates = _GATES[op] * H
+    values = {
+        "W": weights(1, directions, gates, I) / 2,
+        "R": weights(2, directions, gates, H) / 3,
+        "B": weights(3, directions, 2 * gates) / 4,
+    }
+    inputs = ["x", "W", "R", "B"]
+    if "h0" in constants:
+        values |= {"h0": weights(4, directions, B, H)}
+        inputs += ["", "h0"]
+    if "c0" in constants:
+        values |= {"c0": weights(5, directions, B, H)}
+        inputs += ["c0"]
+    names = [name if name in outputs else "" for name in ("yhc" if op == "LSTM" else "yh")]
+    node = helper.make_node(op, inputs, names, name="cell", hidden_size=H, **attributes)
+    shapes = {"y": (T, directions, B, H), "h": (directions, B, H), "c": (directions, B, H)}
+    return model_of([node], {"x": (T, B, I)}, {n: shapes[n] for n in outputs}, values, 17)
+
+
+def _one(op: str, shape: tuple[int, ...], constants=None, opset: int = 18, inputs=None, **attributes):  # type: ignore[no-untyped-def]
+    constants = constants or {}
+    names = inputs or ["x", *constants]
+    node = helper.make_node(op, names, ["y"], name="node", **attributes)
+    shapes = {name: shape for name in names if name not in constants and name}
+    return model_of([node], shapes, {"y": None}, constants, opset)
+
+
+def _ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+LINEAR = {"linear_before_reset": 1}
+CASES = {
+    "lstm": _recurrent("LSTM", outputs="yhc"),
+    "lstm backwards": _recurrent("LSTM", direction="reverse"),
+    "lstm both ways": _recurrent("LSTM", 2, outputs="yhc", direction="bidirectional"),
+    "lstm with states": _recurrent("LSTM", outputs="yhc", constants=("h0", "c0")),
+    "lstm of other functions": _recurrent("LSTM", activations=["HardSigmoid", "Softsign", "Tanh"]),
+    "gru": _recurrent("GRU"),
+    "gru both ways": _recurrent("GRU", 2, direction="bidirectional", constants=("h0",)),
+    "gru of pytorch": _recurrent("GRU", **LINEAR),
+    "gru of pytorch with states": _recurrent("GRU", constants=("h0",), **LINEAR),
+    "rnn": _recurrent("RNN"),
+    "rnn of relus": _recurrent("RNN", 2, direction="bidirectional", activations=["Relu", "Relu"]),
+    "einsum product": _one("Einsum", (2, 3, 4, 5), {"w": weights(1, 5, 4, 6)}, equation="bijd,djk->bik"),
+    "einsum heads": _one("Einsum", (2, 3, 4, 5), inputs=["x", "x"], equation="bqhd,bkhd->bhqk"),
+    "einsum transposition": _one("Einsum", (2, 3, 4), equation="...ij->...ji"),
+    "einsum sum": _one("Einsum", (2, 3, 4), equation="bij->i"),
+    "running sum": _one("CumSum", (3, 7), {"a": np.array(1)}),
+    "running sum backwards": _one("CumSum", (3, 7), {"a": np.array(0)}, reverse=1, exclusive=1),
+    "unit vectors": _one("LpNormalization", (3, 4, 7), axis=1),
+    "unit sums": _one("LpNormalization", (3, 7), p=1),
+    "group norm": _one(
+        "GroupNormalization", (2, 6, 4, 5), {"s": weights(1, 6), "b": weights(2, 6)}, opset=21, num_groups=3
+    ),
+    "local response": _one("LRN", (2, 7, 3, 4), size=5, alpha=0.3, beta=0.6, bias=1.5),
+    "lp pool": _one("LpPool", (1, 3, 7, 8), kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0]),
+    "mean variance": _one("MeanVarianceNormalization", (2, 3, 4, 5)),
+    "mean": _one("Mean", (2, 3, 4), inputs=["x", "x2", "x3"]),
+    "gemm of two activations": _one("Gemm", (4, 4), inputs=["x", "w", "c"], transB=1, alpha=0.5, beta=2.0),
+    "gemm with a matrix added": _one("Gemm", (3, 4), {"w": weights(1, 4, 5), "c": weights(2, 3, 5)}),
+    "gather elements": _one("GatherElements", (3, 4), {"i": np.array([[0, -1, 2, 1]])}, axis=0),
+    "gather nd": _one("GatherND", (3, 4, 5), {"i": np.array([[0, 1], [2, -1]])}),
+    "gather nd batched": _one("GatherND", (2, 4, 5), {"i": np.array([[1], [0]])}, batch_dims=1),
+    "scatter elements": _one(
+        "ScatterElements", (3, 4), {"i": np.array([[1, 0], [2, -1]]), "u": weights(1, 2, 2)}, axis=1
+    ),
+    "scatter rows": _one("ScatterND", (5, 4, 3), {"i": np.array([[1], [-2]]), "u": weights(1, 2, 4, 3)}),
+    "scatter of one": _one("ScatterND", (5, 4), {"i": np.array([[1, 2], [4, 0]]), "u": weights(1, 2)}),
+    "compress": _one("Compress", (3, 4), {"c": np.array([True, False, True])}, axis=0),
+    "reversed sequences": _one("ReverseSequence", (4, 3, 2), {"l": _ints(4, 1, 3)}),
+    "triangle": _one("Trilu", (2, 4, 5), {"k": np.array(-1)}, upper=0),
+    "resize of two axes": _one(
+        "Resize",
+        (1, 3, 4, 5),
+        {"s": np.array([2, 1.5], np.float32)},
+        inputs=["x", "", "s"],
+        axes=[3, 2],
+        mode="linear",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_written_as_other_operators(case: str, tmp_path: Path) -> None:
+    model = CASES[case]
+    checked = check(model, tmp_path)
+    # the state of a recurrent cell carries roundings of operands of unlike scales from step to step
+    recurrent = model.graph.node[0].op_type in _GATES
+    assert checked.lsb_to_quantized <= (T + 1.01 if recurrent else 1.01)
+    assert checked.sqnr_db > 15
+    written = checked.conversion.float_model
+    generator = np.random.default_rng(7)
+    feeds = {
+        value.name: generator.standard_normal(value.shape).astype(np.float32)
+        for value in session(written).get_inputs()
+    }
+    for found, wanted in zip(session(written).run(None, feeds), session(model).run(None, feeds), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_all_time_steps_read_one_copy_of_the_weights(tmp_path: Path) -> None:
+    graph = check(_recurrent("LSTM"), tmp_path).conversion.graph
+    recurrent = [layer for layer in graph.tensor_core_layers if layer.dims.C == H]
+    assert len(recurrent) == T - 1  # the first state is zero
+    assert len({layer.weight.tensor for layer in recurrent}) == 1
+    stored = {layer.weight.tensor for layer in graph.tensor_core_layers}
+    assert sum(graph.tensors[name].nbytes for name in stored) == 4 * H * (I + H)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({"clip": 3.0}, "clip"),
+        ({"activations": ["Affine", "Tanh", "Tanh"]}, "activation Affine"),
+        ({"input_forget": 1}, "input_forget"),
+    ],
+)
+def test_cells_that_are_refused_say_why(attributes: dict[str, object], why: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(_recurrent("LSTM", **attributes), path)
+    with pytest.raises(UnsupportedError, match=why):
+        convert(path)
+
+
+def test_shortened_sequences_are_refused(tmp_path: Path) -> None:
+    model = _recurrent("GRU")
+    model.graph.node[0].input.append("lengths")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([5, 3], np.int32), "lengths"))
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    with pytest.raises(UnsupportedError, match="sequence_lens shorten sequences"):
+        convert(path)
