@@ -196,6 +196,11 @@ class Graph:
         return {layer.name: layer for layer in self.layers}
 
     @cached_property
+    def index(self) -> Mapping[str, int]:
+        """Place of every layer in graph order, by name."""
+        return {layer.name: i for i, layer in enumerate(self.layers)}
+
+    @cached_property
     def tensor_core_layers(self) -> tuple[TensorCoreLayer, ...]:
         """The layers that have a mapping, in graph order."""
         return tuple(layer for layer in self.layers if isinstance(layer, TensorCoreLayer))

@@ -49,7 +49,9 @@ def emit(
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         data = content.encode() if isinstance(content, str) else content
-        (folder / name).write_bytes(data)
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
     if plan.memory.weights.nbytes:
         plan.memory.weights.write(folder / f"{plan.model}_weights.bin")
     return folder
@@ -104,6 +106,7 @@ def firmware_files(
         f"{model}.h": render("model.h.j2", **values),
         f"{model}.c": render("model.c.j2", **values),
         "main.c": render("main.c.j2", **values),
+        "runtime/htif.c": render("htif.c.j2"),
         "Makefile": render("Makefile.j2", **values),
         "test_vectors.h": render("test_vectors.h.j2", **{**values, "guard": "TEST_VECTORS_H"}),
         "test_vectors.bin": vectors,

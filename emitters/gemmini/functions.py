@@ -10,7 +10,7 @@ from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal, print_formulas
 from emitters.gemmini.group import GroupPrinter
-from emitters.gemmini.host import host_call
+from emitters.gemmini.host import host_call, print_tables
 from emitters.gemmini.library_calls import print_library_call
 from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer
 from emitters.gemmini.outputs import Destinations, psum_of
@@ -37,6 +37,7 @@ class FunctionPrinter:
     def print(self) -> str:
         """Everything, callees first."""
         print_formulas(self.c, self.graph)
+        print_tables(self.c, self.graph)
         for group in self.plan.groups:
             for name in group.group.layers:
                 layer = self.graph.by_name[name]
@@ -231,7 +232,7 @@ class FunctionPrinter:
             self.c.call("tiled_resadd_auto", *rows, *scales, *operands, relu, "WS")
             return
         self.used.add("add_lines")
-        with self.c.initialiser_argument("add_lines", "sum_t"):
+        with self.c.scope(), self.c.initialiser_argument("add_lines", "sum_t"):  # the scope ends sum_t's life
             self.c.line(f".a = {operands[0]}, .b = {operands[1]}, .c = {operands[2]},")
             self.c.line(f".lines = 1, .length = {size},")
             self.c.line(f".a_scale = {scales[0]}, .b_scale = {scales[1]}, .c_scale = {scales[2]},")

@@ -1,27 +1,40 @@
-"""Calls of the host operator library (docs/host-ops.md): attributes become arguments."""
+"""Calls of the host operator library (docs/host-ops.md): attributes become arguments.
+
+Loop bounds and strides are tables in constant memory: as literals in `run` they would take stack.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from converter.graph import Graph, HostLayer
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.formula import float_literal, formula_name
+from emitters.gemmini.printer import CPrinter
 
 ELEMENT_BYTES = {"int8": 1, "int32": 4, "float32": 4}
 MOST_AXES = 8
 
 
 @dataclass(frozen=True)
+class Table:
+    """`declaration = {lines};`, at file scope."""
+
+    declaration: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class HostCall:
-    """`function(arguments)`; `needs` are the library parts it uses."""
+    """`function(arguments)`; `needs` are the library parts, `tables` the constants that it uses."""
 
     function: str
     arguments: tuple[Expr, ...]
     needs: frozenset[str]
+    tables: tuple[Table, ...] = ()
 
 
 Pointers = Mapping[str, str]
@@ -35,6 +48,14 @@ class _Arguments:
     graph: Graph
     layer: HostLayer
     at: Pointers
+    tables: list[Table] = field(default_factory=list)
+
+    def table(self, kind: str, ctype: str, *lines: str) -> str:
+        """Adds a table; returns its name, which is unique in the firmware."""
+        name = f"{kind}_{self.graph.index[self.layer.name]}"
+        suffix = "[]" if ctype == "int32_t" else ""
+        self.tables.append(Table(f"static const {ctype} {name}{suffix}", lines))
+        return name
 
     def input(self, i: int) -> str:
         return self.at[self.layer.inputs[i]]
@@ -83,14 +104,14 @@ class _Arguments:
                 f"layer {self.layer.name}: {len(shape)} axes; the firmware loops over at most {MOST_AXES}"
             )
         strides = [self.integers(key) or (0,) for key in keys]
-        lists = ", ".join(_ints(s) for s in strides)
-        return f"&(const loops_t){{{len(shape)}, {_ints(shape)}, {{{lists}}}, {len(keys)}}}"
+        lines = [f".rank = {len(shape)}, .operands = {len(keys)}, .shape = {_ints(shape)},"]
+        lines += [f".strides[{i}] = {_ints(s)}," for i, s in enumerate(strides)]
+        return f"&{self.table('loops', 'loops_t', *lines)}"
 
     def rows(self) -> str:
         """The rows_t."""
-        return (
-            f"&(const rows_t){{{self.integer('outer')}, {self.integer('length')}, {self.integer('inner')}}}"
-        )
+        sizes = (self.integer(key) for key in ("outer", "length", "inner"))
+        return f"&{self.table('rows', 'rows_t', ', '.join(map(str, sizes)))}"
 
     def image(self, name: str) -> tuple[int, int, int, int]:
         """A tensor N H W C, or N W C, as N H W C."""
@@ -105,7 +126,11 @@ class _Arguments:
         n, h, w, c = self.image(self.layer.inputs[0])
         _, p, q, _ = self.image(self.layer.outputs[0])
         lists = ", ".join(_list(self.integers(key)) for key in ("kernel", "stride", "dilation", "pads"))
-        return f"&(const window_t){{{n}, {h}, {w}, {c}, {p}, {q}, {lists}}}"
+        return f"&{self.table('window', 'window_t', f'{n}, {h}, {w}, {c}, {p}, {q}, {lists}')}"
+
+    def sizes(self, kind: str, values: tuple[int, ...]) -> str:
+        """A list of integers."""
+        return self.table(kind, "int32_t", ", ".join(map(str, values)))
 
     @property
     def element_bytes(self) -> int:
@@ -183,7 +208,14 @@ def _resize_linear(a: _Arguments) -> HostCall:
     tables = tuple(a.input(i) for i in range(1, 5))
     out = a.image(a.layer.outputs[0])
     size = a.image(a.layer.inputs[0])
-    arguments = (a.input(0), *tables, a.output, _ints(size), _ints(out[1:3]), a.float("scale"))
+    arguments = (
+        a.input(0),
+        *tables,
+        a.output,
+        a.sizes("size", size),
+        a.sizes("out_size", out[1:3]),
+        a.float("scale"),
+    )
     return _call("resize_linear", arguments, "to_elem")
 
 
@@ -263,4 +295,17 @@ def host_call(graph: Graph, layer: HostLayer, at: Pointers) -> HostCall:
     """
     if layer.op not in _CALLS:
         raise EmitError(f"layer {layer.name}: the firmware library has no operator {layer.op!r}")
-    return _CALLS[layer.op](_Arguments(graph, layer, at))
+    arguments = _Arguments(graph, layer, at)
+    call = _CALLS[layer.op](arguments)
+    return replace(call, tables=tuple(arguments.tables))
+
+
+def print_tables(c: CPrinter, graph: Graph) -> None:
+    """The tables of all host layers."""
+    for layer in graph.layers:
+        if isinstance(layer, HostLayer) and layer.op in _CALLS:
+            call = host_call(graph, layer, dict.fromkeys((*layer.inputs, *layer.outputs), ""))
+            for table in call.tables:
+                with c.initialiser(table.declaration):
+                    for line in table.lines:
+                        c.line(line)

@@ -245,8 +245,9 @@ def test_deterministic(firmware: Path, tmp_path: Path) -> None:
     again = emit(
         schedule, model_name="small", out_dir=tmp_path / "again", test_vectors=_vectors(schedule.graph)
     )
-    for file in sorted(again.iterdir()):
-        assert (firmware / file.name).read_bytes() == file.read_bytes(), file.name
+    files = sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file())
+    for file in files:
+        assert (firmware / file).read_bytes() == (again / file).read_bytes(), file
 
 
 def test_golden(firmware: Path, request: pytest.FixtureRequest) -> None:

@@ -724,12 +724,14 @@ int small_run(const int8_t *input0, int8_t *output0)
     observe(3, 1);
     observe(3, 2);
     observe(4, 0);
-    add_lines(&(const sum_t){
-        .a = ARENA(int8_t, 3584), .b = input0, .c = ARENA(int8_t, 0),
-        .lines = 1, .length = 512,
-        .a_scale = 0x1.aa54360000000p-1f, .b_scale = 0x1.0000000000000p+0f, .c_scale = 0x1.8e3b4e0000000p-1f,
-        .activation = NO_ACTIVATION,
-    });
+    {
+        add_lines(&(const sum_t){
+            .a = ARENA(int8_t, 3584), .b = input0, .c = ARENA(int8_t, 0),
+            .lines = 1, .length = 512,
+            .a_scale = 0x1.aa54360000000p-1f, .b_scale = 0x1.0000000000000p+0f, .c_scale = 0x1.8e3b4e0000000p-1f,
+            .activation = NO_ACTIVATION,
+        });
+    }
     observe(4, 1);
     observe(4, 2);
     observe(5, 0);
