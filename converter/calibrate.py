@@ -14,6 +14,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
 from onnxruntime.quantization.calibrate import create_calibrator
 
 from converter.errors import ModelError, one_line
+from converter.inputs import read_inputs
 from converter.program import Program
 
 # Importing onnxruntime.quantization puts onnxruntime/transformers on sys.path, and with it a top-level
@@ -81,35 +82,16 @@ def _random(program: Program, name: str, generator: np.random.Generator) -> np.n
     return generator.integers(0, 2, shape).astype(dtype)
 
 
-def load_samples(file: str, program: Program, path: Path) -> list[dict[str, np.ndarray]]:
-    """Samples of an .npz file: one array per model input, stacked along a new first axis.
-
-    An array of the input's own shape is one sample; where the input's batch is 1 an array
-    [count, ...] without the batch axis is taken too.
+def load_samples(program: Program, path: Path) -> list[dict[str, np.ndarray]]:
+    """Samples of an .npz file (converter/inputs.py).
 
     Raises:
         ModelError: unreadable file, missing input, or a shape that does not fit.
     """
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot read calibration data (.npz): {one_line(error)}") from error
-    stacked: dict[str, np.ndarray] = {}
-    for name in program.inputs:
-        if name not in arrays:
-            raise ModelError(
-                f"{path}: no array named {name!r} for the input of {file}; it has {', '.join(sorted(arrays))}"
-            )
-        array, shape = arrays[name], program.shapes[name]
-        if array.shape == shape:
-            array = array[None]
-        elif array.ndim == len(shape) and shape[0] == 1 and array.shape[1:] == shape[1:]:
-            array = array[:, None]
-        if array.shape[1:] != shape:
-            raise ModelError(f"{path}: {name} has shape {arrays[name].shape}, expected (samples, {shape})")
-        stacked[name] = array.astype(onnx.helper.tensor_dtype_to_np_dtype(program.types[name]))
-    counts = {len(array) for array in stacked.values()}
-    if len(counts) != 1:
-        raise ModelError(f"{path}: the inputs have different numbers of samples {sorted(counts)}")
-    return [{name: array[i] for name, array in stacked.items()} for i in range(counts.pop())]
+    wanted = {
+        name: (program.shapes[name], onnx.helper.tensor_dtype_to_np_dtype(program.types[name]))
+        for name in program.inputs
+    }
+    stacked = read_inputs(path, "calibration data", wanted)
+    count = len(next(iter(stacked.values())))
+    return [{name: array[i] for name, array in stacked.items()} for i in range(count)]

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from converter.reference import MEASURED
 from costmodel.target import Target
-from emulator.errors import ExecutionError
+from emulator.errors import ExecutionError, FirmwareError
 from emulator.run import Firmware, RunResult
 
 
@@ -104,11 +104,32 @@ def _session(path: Path, *, optimise: bool) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
+def _require_same_model(job: Job, firmware: Firmware, reference: onnxruntime.InferenceSession) -> None:
+    """Firmware and reference must be of one compilation: then every tensor has the same size in both.
+
+    Raises:
+        FirmwareError: they are not.
+    """
+    places = firmware.memory_map.tensors
+    ours = {name: places[name].shape for name in firmware.memory_map.inputs if name in places}
+    theirs = {n.name: tuple(n.shape) for n in reference.get_inputs() if not n.name.startswith(MEASURED)}
+    computed = {n.name: tuple(n.shape) for n in reference.get_outputs()}
+    missing = [name for name in firmware.memory_map.outputs if name not in computed]
+    sizes = [n for n in computed if n in places and np.prod(places[n].shape) != np.prod(computed[n])]
+    if ours.keys() != theirs.keys() or missing or sizes:
+        differs = next(iter([*missing, *sizes, *(ours.keys() ^ theirs.keys())]))
+        raise FirmwareError(
+            f"{job.data / 'reference.onnx'}: not of the model in {job.firmware} ({differs} differs): "
+            "the folder mixes two compilations; compile the model again"
+        )
+
+
 def run_job(job: Job) -> list[VectorResult]:
     """All vectors of one worker; stops at the first broken rule."""
     firmware = Firmware(job.firmware, job.built, job.target)
     reference = _session(job.data / "reference.onnx", optimise=False)
     quantized = _session(job.data / "quantized.onnx", optimise=True)
+    _require_same_model(job, firmware, reference)
     names = [output.name for output in reference.get_outputs()]
     onnx_names = [output.name for output in quantized.get_outputs()]
     results = []

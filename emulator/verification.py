@@ -58,6 +58,12 @@ def verify(
         if not needed.is_file():
             raise FirmwareError(f"{needed}: no such file: compile the model again")
     memory_map = read_memory_map(firmware / "memory_map.json")
+    named = [layer.name for layer in document.layers]
+    if sorted(named) != sorted(place.name for place in memory_map.layers):
+        raise FirmwareError(
+            f"{folder / 'schedule.json'}: its layers are not those of {firmware / 'memory_map.json'}: "
+            "the folder mixes two compilations; compile the model again"
+        )
     available = _vector_count(data / "inputs.npz", memory_map.inputs)
     count = available if vectors is None else max(1, min(vectors, available))
     with TemporaryDirectory(prefix="fadiff-verify-") as scratch:

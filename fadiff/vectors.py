@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from fadiff.errors import InputError
-
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
@@ -44,10 +42,12 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
     """Vectors of an .npz file, or seeded standard normal ones.
 
     Raises:
-        InputError: unreadable file, or arrays that do not fit the model's inputs.
+        ModelError: unreadable file, or arrays that do not fit the model's inputs.
     """
+    from converter.inputs import read_inputs
+
     shapes = _input_shapes(conversion.float_model)
-    inputs = _random(shapes, seed) if file is None else _load(file, shapes)
+    inputs = _random(shapes, seed) if file is None else read_inputs(file, "test inputs", shapes)
     return TestVectors(inputs, stored_inputs(conversion.graph, inputs))
 
 
@@ -136,28 +136,3 @@ def _random(shapes: Mapping[str, tuple[tuple[int, ...], np.dtype]], seed: int) -
         else generator.integers(0, 2, (DEFAULT_COUNT, *shape)).astype(dtype)
         for name, (shape, dtype) in shapes.items()
     }
-
-
-def _load(file: Path, shapes: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> dict[str, np.ndarray]:
-    try:
-        with np.load(file, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not an .npz file"
-        raise InputError(f"{file}: cannot read test inputs: {reason}") from error
-    vectors = {}
-    for name, (shape, dtype) in shapes.items():
-        if name not in arrays:
-            raise InputError(f"{file}: no array named {name!r}; it has {', '.join(sorted(arrays)) or 'none'}")
-        array = arrays[name]
-        if array.shape == shape:
-            array = array[None]
-        elif shape[:1] == (1,) and array.shape[1:] == shape[1:]:
-            array = array[:, None]
-        if array.shape[1:] != shape:
-            raise InputError(f"{file}: {name} has shape {arrays[name].shape}, expected (vectors, *{shape})")
-        vectors[name] = array.astype(dtype)
-    counts = {len(array) for array in vectors.values()}
-    if len(counts) != 1:
-        raise InputError(f"{file}: the inputs have different numbers of vectors: {sorted(counts)}")
-    return vectors

@@ -11,7 +11,7 @@ import numpy as np
 from converter.lower.context import Lowering
 from converter.lower.rows import rows_of
 from converter.plan import Step
-from converter.strided import Strided, common_loops, dense
+from converter.strided import Strided, dense
 
 
 def rescaling_table(source: float, target: float) -> np.ndarray:
@@ -27,19 +27,8 @@ def place(lowering: Lowering, step: Step, source: Strided, target: Strided) -> N
         lowering.move(source, target, step.name, step.onnx_nodes)
         return
     table = rescaling_table(source.scale, target.scale)
-    loops = common_loops((source, target))
-    if loops is None:
-        source = lowering.copy(source)
-        loops = common_loops((source, target))
-        assert loops is not None
+    source, attributes = lowering.walk(source, target)
     name = lowering.graph.tensor(f"{step.name}.table", (256,), "int8", target.scale, table)
-    attributes = {
-        "shape": loops.extents,
-        "offset": source.offset,
-        "strides": loops.strides[0],
-        "out_offset": target.offset,
-        "out_strides": loops.strides[1],
-    }
     lowering.graph.host(
         step.name, "lookup", (source.tensor, name), (target.tensor,), attributes, step.onnx_nodes
     )

@@ -35,7 +35,7 @@ def inspect(
     """
     from converter import convert
 
-    with console.stage(f"reading {model.name}"):
+    with console.stage(f"inspecting {model.name}"):
         conversion = convert(model, calibrate=False, dims=bound_dims(dims), progress=console.update)
     summary = describe(conversion.graph)
     if as_json:

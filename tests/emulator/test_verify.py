@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from costmodel.schedule_document import TensorRecord
-from emulator import BuildError, FirmwareError, verify
+from emulator import BuildError, EmulatorError, FirmwareError, verify
 from emulator.compare import VectorResult
 from emulator.verification import _Output
 from fadiff.cli import main
@@ -206,3 +206,27 @@ def test_one_tensor_read_as_both_operands(tmp_path: Path) -> None:
     (layer,) = (layer for layer in report.layers if layer.name == "gram")
     both = layer.traffic["dram I+W"]["read"]
     assert both.measured == both.predicted == 2 * 24 * 40
+
+
+@pytest.fixture(scope="module")
+def another(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same network for two images at once: same names, other sizes."""
+    folder = tmp_path_factory.mktemp("another")
+    model = small_network(folder / "small.onnx", batch=2)
+    out = folder / "out"
+    arguments = ["compile", model, "--target", "gemmini-small", "--out", out, "--method", "layerwise", "-q"]
+    assert main([str(a) for a in arguments]) == 0
+    return out
+
+
+def test_verification_data_of_another_compilation(folder: Path, another: Path) -> None:
+    shutil.rmtree(folder / "verify")
+    shutil.copytree(another / "verify", folder / "verify")
+    with pytest.raises(EmulatorError, match=r"reference\.onnx: .*two compilations; compile the model again"):
+        verify(folder, vectors=1)
+
+
+def test_a_schedule_of_another_model(folder: Path) -> None:
+    rewrite(folder / "schedule.json", '"name": "classifier"', '"name": "head"')
+    with pytest.raises(FirmwareError, match=r"schedule\.json: .*two compilations"):
+        verify(folder, vectors=1)

@@ -108,7 +108,11 @@ def test_data_of_the_wrong_shape(refused, tmp_path, option):
 @pytest.mark.parametrize("option", ["--calibration", "--test-inputs"])
 def test_data_that_is_no_npz_file(refused, tmp_path, option):
     (tmp_path / "data.npz").write_text("not a zip file")
-    assert "data.npz" in refused(small_network(tmp_path / "net.onnx"), option, tmp_path / "data.npz")
+    message = refused(small_network(tmp_path / "net.onnx"), option, tmp_path / "data.npz")
+    assert "data.npz" in message and "numpy.savez" in message and "pickle" not in message
+    np.save(tmp_path / "data.npy", np.zeros((1, 8, 12, 12), np.float32))
+    message = refused(small_network(tmp_path / "net.onnx"), option, tmp_path / "data.npy")
+    assert "data.npy" in message and "numpy.savez" in message
 
 
 def test_an_unknown_target_lists_the_presets(refused, tmp_path):

@@ -1,0 +1,68 @@
+"""Model inputs from .npz files: one array per input, samples along a new first axis."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from converter.errors import ModelError
+
+Wanted = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""Shape and element type of each model input."""
+
+
+def read_inputs(path: Path, what: str, wanted: Wanted) -> dict[str, np.ndarray]:
+    """Arrays [samples, *shape], as many samples of each input.
+
+    An array of the input's own shape is one sample; where the input's batch is 1 an array
+    [samples, ...] without the batch axis is taken too.
+
+    Args:
+        path: the file.
+        what: what it holds, for messages ("calibration data").
+        wanted: the inputs.
+
+    Raises:
+        ModelError: unreadable file, missing input, or a shape that does not fit.
+    """
+    arrays = _arrays(path, what)
+    stacked = {}
+    for name, (shape, dtype) in wanted.items():
+        if name not in arrays:
+            found = ", ".join(sorted(arrays)) or "none"
+            raise ModelError(f"{path}: no array named {name!r}, which the model reads; it has {found}")
+        array = arrays[name]
+        if array.shape == shape:
+            array = array[None]
+        elif array.ndim == len(shape) and shape[:1] == (1,) and array.shape[1:] == shape[1:]:
+            array = array[:, None]
+        if array.shape[1:] != shape:
+            expected = ", ".join(map(str, ("samples", *shape)))
+            raise ModelError(f"{path}: {name} has shape {arrays[name].shape}, expected ({expected})")
+        stacked[name] = array.astype(dtype)
+    counts = {len(array) for array in stacked.values()}
+    if len(counts) != 1:
+        raise ModelError(f"{path}: the inputs have different numbers of samples: {sorted(counts)}")
+    if counts == {0}:
+        raise ModelError(f"{path}: holds no samples; save at least one array per input")
+    return stacked
+
+
+def _arrays(path: Path, what: str) -> dict[str, np.ndarray]:
+    try:
+        content = np.load(path, allow_pickle=False)
+        if not isinstance(content, np.lib.npyio.NpzFile):
+            raise ModelError(
+                f"{path}: a single array (.npy), not an .npz file; "
+                f"save {what} with numpy.savez(file, NAME=array)"
+            )
+        with content:
+            return {name: content[name] for name in content.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        missing = isinstance(error, OSError) and error.strerror
+        reason = missing or "not an .npz file; write it with numpy.savez(file, NAME=array)"
+        raise ModelError(f"{path}: cannot read {what}: {reason}") from error
