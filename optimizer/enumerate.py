@@ -71,7 +71,8 @@ def enumerate_space(space: LayerSpace) -> Points:
     """All undominated canonical mappings of `space`; empty if nothing fits."""
     grid = _pixel_grid(space)
     blocks = [_combine(space, _class_a(grid), True)]
-    if space.accumulator_limit(split=True):  # one row has no room for a second tile
+    if space.accumulator_limit(split=True) and not space.output_is_in_place:
+        # One row has no room for a second tile.
         blocks.append(_combine(space, _class_b(space, grid), False))
     tile = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
     order = np.repeat(np.arange(len(STATIONARY)), len(tile["K"]))
@@ -163,7 +164,7 @@ def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
     lanes = Lanes(rows=row[None, :, None], columns=col[None, None, :])
     fits = scratchpad_fits(space, tile, lanes)
     if covers:  # class B keeps to the limit by construction
-        fits = fits & (accumulator_need(space, tile, lanes) <= space.rules.target.accumulator_rows)
+        fits = fits & (accumulator_need(space, tile, lanes) <= space.accumulator_limit(split=False))
 
     keep = _records(fits, pass_k, axis=2) & _records(fits, pass_c, axis=1)
     j, ic, ik = np.nonzero(keep)

@@ -28,8 +28,7 @@ def scratchpad_fits(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> N
     if space.placement.weights_are_resident:
         weights = np.zeros_like(weights)
     room = space.scratchpad_limit - space.reserved
-    held = space.placement.input_is_fused and not space.placement.is_paper
-    if held and not space.rules.hw:
+    if space.holds_input:
         return np.asarray(weights <= room + 0 * inputs)
     fits = np.asarray(weights + inputs * (1 + twice) <= room)
     # Taps are packed next to all of C only, so that their number depends on S alone.
@@ -70,6 +69,8 @@ def accumulator_need(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> 
     if not space.rules.hw:
         return np.asarray(area)
     covers = (tile["n"] >= b.N) & (tile["p"] >= b.P) & (tile["q"] >= b.Q) & (tile["k"] >= b.K)
+    if space.output_is_in_place:  # the rows are reserved already, for one tile
+        return np.where(covers & (space.groups_at_once >= b.G), 0 * area, space.accumulator_limit(False) + 1)
     return np.asarray(area * np.where(covers & (space.groups_at_once >= b.G), 1, 2))
 
 

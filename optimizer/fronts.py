@@ -67,8 +67,10 @@ def _solve(space: LayerSpace, final: bool) -> Front:
     points = enumerate_space(space)
     costs = price(points)
     allowed = np.arange(len(points))
-    if final:
+    if final or (space.rules.hw and space.holds_output):
         allowed = np.flatnonzero(~costs.spills)
+    if space.rules.hw:
+        allowed = allowed[_whole_rows(space, points)[allowed]]
     if space.placement.weights_are_resident and not space.shape.is_depthwise:
         # Resident weights are laid out in full-width column blocks (see legality.occupancy).
         widest = space.block(space.bounds.K)
@@ -99,3 +101,18 @@ def minkowski(fronts: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, NDAr
         latencies.append(latencies[-1] + float(latency[j + 1] - latency[j]))
         choices.append(at.copy())
     return np.array(energies), np.array(latencies), np.stack(choices)
+
+
+def _whole_rows(space: LayerSpace, points: Points) -> NDArray[np.bool_]:
+    """Points whose blocks fill the rows of operands in local memory (costmodel.local_tensors)."""
+    dims, side = space.shape.dims, space.side
+    fine = np.ones(len(points), dtype=np.bool_)
+    if space.shape.is_depthwise:
+        if space.holds_input or space.holds_output:
+            fine &= space.groups_at_once == min(dims.G, side)
+        return fine
+    if space.holds_input:
+        fine &= space.blocks(points.tile["C"]) == min(dims.C, side)
+    if space.holds_output:
+        fine &= space.blocks(points.tile["k"]) == min(dims.K, side)
+    return fine

@@ -17,6 +17,7 @@ import numpy as np
 from converter.graph import Graph, TensorCoreLayer
 from costmodel.evaluate import group_cost, host_cost, layer_cost
 from costmodel.fusion import Member, ScheduleError, output_size, plan_group
+from costmodel.local_tensors import held_tensors, input_path, obstacle, reserved_rows
 from costmodel.mapping import Mapping
 from costmodel.nest import product
 from costmodel.schedule import FusionGroup, GroupTile
@@ -187,53 +188,84 @@ class GroupSolver:
     ) -> tuple[float, float]:
         """Cost of a group with resident weights and a scratchpad that holds everything."""
         energy, latency = self._host_cost(group, plan)
+        variants = [group] if is_paper else list(self._variants(group, plan))
         for name in group.layers:
             layer = self.graph.by_name[name]
             if isinstance(layer, TensorCoreLayer):
-                space = self._space(layer, plan[name], True)
+                spaces = {self._space(layer, plan[name], variant, True) for variant in variants}
                 if is_paper:
-                    placement = space.placement._replace(weights_are_resident=False, is_paper=True)
-                    space = replace(space, placement=placement)
-                e, lat = self._floor(space)
-                energy += e
-                latency += lat
+                    spaces = {
+                        replace(s, placement=s.placement._replace(weights_are_resident=False, is_paper=True))
+                        for s in spaces
+                    }
+                floors = [self._floor(space) for space in spaces]
+                energy += min(e for e, _ in floors)
+                latency += min(lat for _, lat in floors)
         return energy, latency
 
     def extremes(self, run: FusionGroup, plan: dict[str, Member]) -> list[Option]:
         """All weights resident if they fit, then all streamed."""
-        options = list(self._options(run, plan))
+        options = list(self._residents(run, plan))
         return [max(options, key=lambda o: len(o.group.resident_weights)), options[0]] if options else []
 
     def _options(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[Option]:
+        """Paths of the fused tensors with sets of resident weights that leave room."""
+        for variant in self._variants(run, plan):
+            yield from self._residents(variant, plan)
+
+    def _variants(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[FusionGroup]:
+        """All fused tensors through the tile buffer; then those that can on the target's path, all or one."""
+        yield run
+        path = self.rules.target.fusion_path
+        if not self.rules.hw or path == "tile-buffer":
+            return
+        able = [name for name in run.layers if not obstacle(self.graph, run, plan, name, path)]
+        field = "in_scratchpad" if path == "spad" else "in_accumulator"
+        for held in dict.fromkeys([frozenset(able), *(frozenset({name}) for name in able)]):
+            if held:
+                yield replace(run, **{field: held})
+
+    def _residents(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[Option]:
         """Sets of resident weights that leave room, each with its floor."""
         target = self.rules.target
         limit = target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes
-        live = dict.fromkeys(run.layers, 0)
-        if self.rules.hw:
-            if sum(self._box_bytes(m) for m in plan.values() if m.writes_inside) > target.tile_buffer_bytes:
-                return
-        else:
-            live = self._live_bytes(run, plan)
+        live = dict.fromkeys(run.layers, 0) if self.rules.hw else self._live_bytes(run, plan)
+        through_buffer = [m for m in plan.values() if m.writes_inside and run.path(m.name) == "tile-buffer"]
+        if self.rules.hw and sum(map(self._box_bytes, through_buffer)) > target.tile_buffer_bytes:
+            return
         host = self._host_cost(run, plan)
         members = [
-            _Member(name, layer, self._space(layer, plan[name], False), self._space(layer, plan[name], True))
+            _Member(
+                name,
+                layer,
+                self._space(layer, plan[name], run, False),
+                self._space(layer, plan[name], run, True),
+            )
             for name in run.layers
             if isinstance(layer := self.graph.by_name[name], TensorCoreLayer)
         ]
         floor = {m.name: (self._floor(m.streamed), self._floor(m.resident)) for m in members}
         sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
         for names in resident_sets(sizes):
-            reserved = sum(sizes[name] for name in names)
-            if reserved + max(live.values()) > limit:
-                continue
-            costs = [floor[m.name][m.name in names] for m in members]
+            stay = sum(sizes[name] for name in names)
+            held = held_tensors(self.graph, run, plan, target.side, stay) if self.rules.hw else {}
             spaces = tuple(
                 (
                     m.name,
-                    replace(m.resident if m.name in names else m.streamed, reserved=reserved + live[m.name]),
+                    replace(
+                        m.resident if m.name in names else m.streamed,
+                        reserved=max(stay, reserved_rows(held, at, "spad")) + live[m.name],
+                        reserved_accumulator=reserved_rows(held, at, "acc"),
+                    ),
                 )
-                for m in members
+                for at, m in ((run.layers.index(m.name), m) for m in members)
             )
+            if any(
+                space.reserved > limit or space.reserved_accumulator > target.accumulator_rows
+                for _, space in spaces
+            ):
+                continue
+            costs = [floor[m.name][m.name in names] for m in members]
             yield Option(
                 replace(run, resident_weights=frozenset(names)),
                 plan,
@@ -249,7 +281,9 @@ class GroupSolver:
             return False
         return self.graph.tensors[member.layer.weight.tensor].data is not None and member.streamed.runs() > 1
 
-    def _space(self, layer: TensorCoreLayer, member: Member, resident: bool) -> LayerSpace:
+    def _space(
+        self, layer: TensorCoreLayer, member: Member, group: FusionGroup, resident: bool
+    ) -> LayerSpace:
         return LayerSpace(
             shape_of(layer),
             member.computed,
@@ -259,6 +293,8 @@ class GroupSolver:
                 member.writes_inside,
                 member.writes_outside,
                 resident,
+                input_path=input_path(self.graph, group, layer),
+                output_path=group.path(layer.name),
             ),
         )
 

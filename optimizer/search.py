@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from converter.graph import Graph
-from costmodel.fusion import ScheduleError
 from costmodel.schedule import FusionModel, LatencyModel, Profile, Schedule, singleton_groups
 from costmodel.target import Target
 from optimizer.candidates import Tiling
@@ -14,9 +11,6 @@ from optimizer.partition import Objective, Partition
 from optimizer.problem import MethodName, Problem, Progress
 from optimizer.result import BoundKind, SearchResult
 from optimizer.space import Rules
-
-UNFUSED: Final[tuple[MethodName, ...]] = ("layerwise", "dosa", "gemmini-auto")
-"""Methods that run every layer alone."""
 
 
 def optimize(
@@ -53,8 +47,7 @@ def optimize(
         progress: Called with a line of text now and then.
 
     Raises:
-        ScheduleError: a layer does not fit the target at any tile size, or layers would be fused along a
-            path that is priced only (Target.fusion_path, profile hw).
+        ScheduleError: a layer does not fit the target at any tile size.
         ValueError: an unknown method, or one that cannot search this fusion model.
         ImportError: the method needs an extra that is not installed.
     """
@@ -69,8 +62,6 @@ def optimize(
         time_budget,
         progress,
     )
-    if method not in UNFUSED and fusion_model == "sound" and problem.rules.hw:
-        _check_fusion_path(problem)
     schedule, bound, kind = _search(problem, method)
     cost = problem.cost(schedule)
     return SearchResult(
@@ -84,16 +75,6 @@ def optimize(
         history=tuple(problem.history),
         objective=objective,
     )
-
-
-def _check_fusion_path(problem: Problem) -> None:
-    """Only groups on the tile-buffer path are searched and emitted."""
-    path, name = problem.rules.target.fusion_path, problem.rules.target.name
-    if path != "tile-buffer" and problem.candidates:
-        raise ScheduleError(
-            f"target {name}: layers are fused through the tile buffer only, not through {path}: "
-            "set fusion_path: tile-buffer, or compile with --no-fusion"
-        )
 
 
 def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundKind]:

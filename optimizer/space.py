@@ -56,6 +56,8 @@ class LayerSpace:
     placement: Placement = ALONE
     reserved: int = 0
     """Scratchpad rows (profile dosa: bytes) that the rest of the group occupies."""
+    reserved_accumulator: int = 0
+    """Accumulator rows that fused tensors occupy (profile hw)."""
     lanes: int = 0
     """Channels of a depthwise layer that run at once; 0: as many as the array has columns."""
 
@@ -63,6 +65,23 @@ class LayerSpace:
     def alone(cls, shape: LayerShape, rules: Rules) -> LayerSpace:
         """The space of a layer that is not fused."""
         return cls(shape, whole(shape.dims), rules)
+
+    @property
+    def holds_input(self) -> bool:
+        """Whether the input is in local memory already (profile dosa: every fused input)."""
+        p = self.placement
+        return p.input_is_fused and not p.is_paper and (not self.rules.hw or p.input_path != "tile-buffer")
+
+    @property
+    def holds_output(self) -> bool:
+        """Whether the output stays in local memory, hence must be final when it leaves its tile."""
+        p = self.placement
+        return p.output_is_fused and not p.is_paper and (not self.rules.hw or p.output_path != "tile-buffer")
+
+    @property
+    def output_is_in_place(self) -> bool:
+        """Whether the next layer reads the output where the accumulator tile is: there is one tile only."""
+        return self.rules.hw and self.holds_output and self.placement.output_path == "acc"
 
     @cached_property
     def outlines(self) -> dict[str, Outline]:
@@ -115,6 +134,8 @@ class LayerSpace:
         """Whether kernel taps may share the array rows with channels."""
         if self.rules.hw and self.shape.width.dilation > 1:  # a row holds neighbouring pixels only
             return False
+        if self.rules.hw and self.holds_input:  # loads pack pixels, copies do not
+            return False
         return self.rules.row_packing and self.rules.target.has_row_packing and not self.shape.is_depthwise
 
     @cached_property
@@ -131,6 +152,8 @@ class LayerSpace:
         channels at once take more cycles and fewer bytes.
         """
         if self.lanes or not (self.shape.is_depthwise and self.rules.hw):
+            return (self,)
+        if self.holds_input or self.holds_output:  # rows of local memory hold as many channels as fit
             return (self,)
         lanes = [self.groups_at_once]
         while lanes[-1] > 1 and len(lanes) < MOST_LANES:
@@ -158,7 +181,7 @@ class LayerSpace:
 
     def accumulator_limit(self, split: bool) -> int:
         """Accumulator rows (dosa: words per column) for one output tile; `split`: there are several."""
-        rows = self.rules.target.accumulator_rows
+        rows = max(0, self.rules.target.accumulator_rows - self.reserved_accumulator)
         return rows // 2 if split and self.rules.hw else rows
 
     def outline(self, dim: Dim) -> Outline:

@@ -202,15 +202,22 @@ def test_automatic_products_fit_the_halves_of_the_memories(pixels, inputs, outpu
     assert i * j * target.side <= target.accumulator_rows // 2
 
 
-@pytest.mark.parametrize("path, flag", [("spad", "use_tl_ext_mem"), ("acc", "ex_read_from_acc")])
-def test_fusion_paths_that_are_priced_only_are_refused_before_the_search(path, flag):
-    target = load_target("gemmini-large").model_copy(update={flag: True, "fusion_path": path})
-    said = []
-    with pytest.raises(ScheduleError, match=f"not through {path}: set fusion_path: tile-buffer"):
-        optimize(separable(blocks=1), target, progress=said.append)
-    assert not said
-    unfused = optimize(separable(blocks=1), target, fusion=False).schedule
-    assert all(len(group.layers) == 1 for group in unfused.groups)
+@pytest.mark.parametrize("method", ["exact", "gradient"])
+def test_fused_tensors_stay_in_the_scratchpad_where_that_is_better(method):
+    target = load_target("gemmini-large").model_copy(update={"use_tl_ext_mem": True})
+    held = target.model_copy(update={"fusion_path": "spad"})
+    through_buffer, found = (optimize(separable(blocks=1), t, method=method) for t in (target, held))
+    assert any(group.in_scratchpad for group in found.schedule.groups)
+    assert not any(group.in_scratchpad for group in through_buffer.schedule.groups)
+    assert found.cost.edp_uj_cycles < through_buffer.cost.edp_uj_cycles
+    assert found.lower_bound <= found.cost.edp_uj_cycles * (1 + 1e-9)
+
+
+def test_products_are_read_in_the_accumulator_where_that_is_legal():
+    target = load_target("gemmini-large").model_copy(update={"fusion_path": "acc"})
+    schedule = optimize(separable(blocks=1), target, method="exact").schedule
+    for group in schedule.groups:
+        assert not group.in_scratchpad and group.in_accumulator <= set(group.layers)
 
 
 def test_an_accumulator_of_one_row_is_too_small():
