@@ -52,9 +52,9 @@ def print_verification(console: Console, report: VerifyReport) -> None:
         console.result(f"  verified    FAILED: {report.error}")
         return
     agree = sum(bool(layer.agrees) for layer in report.compared)
-    label = f"within {report.tolerance:g}".ljust(12) if report.tolerance else "bit-exact   "
+    label = "within 1e-5" if report.tolerance else "bit-exact"
     console.result(
-        f"  {label}{agree} of {len(report.compared)} layer outputs on {report.vectors} test vectors"
+        f"  {label:<11} {agree} of {len(report.compared)} layer outputs on {report.vectors} test vectors"
         + (_worst(report) if report.tolerance else "")
         + ("" if report.agrees else ": FAILED")
     )
