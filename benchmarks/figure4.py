@@ -1,34 +1,42 @@
 """Best EDP against wall-clock time of every search method on one network (the paper's Figure 4).
 
-All methods share the exact evaluator; times include everything after the graph is made.  Writes the
-traces as CSV and a PNG.  Last line: for each method its final EDP over the exact optimum, and for
-the gradient search the seconds until it is within 1 % of its final EDP.
+All methods share the exact evaluator; times include everything after the graph is made.  The traces
+are written as CSV and PNG after every search.  Last line: for each method the median over seeds of its
+final EDP over the best found, and for the gradient search the median seconds until it is within 1 % of
+its final EDP.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import statistics
 import sys
 from pathlib import Path
 
+from benchmarks.cells import BUDGETED, METHODS, SEEDED, Trace, seconds_to, trace_of
 from benchmarks.networks import network
-from benchmarks.table1 import BUDGETED, METHODS
+from costmodel.fusion import ScheduleError
 from costmodel.target import load_target
-from optimizer import SearchResult, optimize
+from optimizer import optimize
 
-Trace = list[tuple[float, float]]
+Traces = dict[str, list[Trace]]
+"""By method, one per seed."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run every method once and draw its trace."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks figure4", description=__doc__)
+    """Run every method and draw its traces; 1 if a method failed, 2 on bad input."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks figure4",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--target", default="gemmini-large")
     parser.add_argument("--profile", choices=("dosa", "hw"), default="dosa")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--budget", type=float, default=20.0, help="seconds for each budgeted baseline")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each method that draws numbers")
     parser.add_argument("--out", type=Path, default=Path("benchmark-results"))
     options = parser.parse_args(arguments)
     try:
@@ -36,55 +44,74 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    results: dict[str, SearchResult] = {}
+    title = f"{options.model} on {options.target}"
+    traces: Traces = {}
+    failed = 0
     for method in options.methods.split(","):
-        results[method] = optimize(
-            graph,
-            target,
-            profile=options.profile,
-            method=method,
-            seed=options.seed,
-            time_budget=options.budget if method in BUDGETED else None,
-        )
-        found = results[method]
-        print(f"{method:<14}{found.cost.edp_uj_cycles:12.4g} uJ x cycles {found.seconds:8.1f} s", flush=True)
-    traces = {method: trace_of(result) for method, result in results.items()}
-    options.out.mkdir(parents=True, exist_ok=True)
-    with (options.out / "figure4.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("method", "seconds", "edp_uj_cycles"))
-        writer.writerows((method, *point) for method, trace in traces.items() for point in trace)
-    draw(traces, f"{options.model} on {options.target}", options.out / "figure4.png")
-    best = min(result.cost.edp_uj_cycles for result in results.values())
-    figures = [f"{method}={result.cost.edp_uj_cycles / best:.4f}" for method, result in results.items()]
+        for seed in range(options.seeds if method in SEEDED else 1):
+            try:
+                found = optimize(
+                    graph,
+                    target,
+                    profile=options.profile,
+                    method=method,
+                    seed=seed,
+                    time_budget=options.budget if method in BUDGETED else None,
+                )
+            except (ScheduleError, ValueError, ImportError) as error:
+                print(f"{method}: {error}", file=sys.stderr)
+                failed = 1
+                break
+            edp = found.cost.edp_uj_cycles
+            print(f"{method:<14}{edp:12.4g} uJ x cycles {found.seconds:8.1f} s", flush=True)
+            traces.setdefault(method, []).append(trace_of(found))
+            write(traces, title, options.out)
+    if not traces:
+        return 1
+    best = min(trace[-1][1] for seeds in traces.values() for trace in seeds)
+    figures = [
+        f"{method}={statistics.median(trace[-1][1] for trace in seeds) / best:.4f}"
+        for method, seeds in traces.items()
+    ]
     if "gradient" in traces:
-        figures.append(f"gradient_seconds_to_1pc={seconds_to(traces['gradient'], 1.01):.2f}")
-    print(" ".join(figures))
-    return 0
+        seconds = statistics.median(seconds_to(trace, 1.01) for trace in traces["gradient"])
+        figures.append(f"gradient_seconds_to_1pc={seconds:.2f}")
+    print(f"model={options.model} target={options.target} " + " ".join(figures))
+    return failed
 
 
-def trace_of(result: SearchResult) -> Trace:
-    """(seconds, best EDP so far), ending with the returned schedule."""
-    points = [(point.seconds, point.best_edp) for point in result.history]
-    return [*points, (result.seconds, result.cost.edp_uj_cycles)]
+def write(traces: Traces, title: str, folder: Path) -> None:
+    """figure4.csv and figure4.png of what is there so far."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "figure4.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("method", "seed", "seconds", "edp_uj_cycles"))
+        for method, seeds in traces.items():
+            for seed, trace in enumerate(seeds):
+                writer.writerows((method, seed, *point) for point in trace)
+    draw(traces, title, folder / "figure4.png")
 
 
-def seconds_to(trace: Trace, factor: float) -> float:
-    """When the trace is first within `factor` of its end."""
-    return next(seconds for seconds, edp in trace if edp <= factor * trace[-1][1])
-
-
-def draw(traces: dict[str, Trace], title: str, path: Path) -> None:
-    """One step line per method, logarithmic in both axes."""
+def draw(traces: Traces, title: str, path: Path) -> None:
+    """A step line per seed, a colour per method, logarithmic in both axes."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
-    for method, trace in traces.items():
-        seconds, edp = zip(*trace, strict=True)
-        axes.step([max(s, 1e-2) for s in seconds], edp, where="post", label=method, marker="o", markersize=2)
+    for i, (method, seeds) in enumerate(traces.items()):
+        for trace in seeds:
+            seconds, edp = zip(*trace, strict=True)
+            axes.step(
+                [max(s, 1e-2) for s in seconds],
+                edp,
+                where="post",
+                label=method if trace is seeds[0] else None,
+                color=f"C{i}",
+                linewidth=1,
+            )
+            axes.plot(max(seconds[-1], 1e-2), edp[-1], "o", color=f"C{i}", markersize=3)
     axes.set(xscale="log", yscale="log", xlabel="seconds", ylabel="EDP (uJ x cycles)", title=title)
     axes.legend(fontsize=8)
     figure.tight_layout()

@@ -1,127 +1,141 @@
 """EDP of every search method on the networks of the paper's Table 1, under one evaluator.
 
-Every figure is in uJ x cycles and the median over seeds.  `mapping` is the gain of the exact
-layer-wise schedule over DOSA's, `fusion` the gain of the exact fused one over the layer-wise one;
-`paper` repeats the gradient search under the literature's fusion model (its schedules cannot be
-executed where that model deletes refetches).  Last line per model and target: ratios of the gradient
-search to layer-wise, DOSA, exact and the proven fusion bound, and its seconds.
+Figures are in uJ x cycles, medians over seeds.  Per cell: every method with sound fusion; `_paper`:
+gradient and exact search under the literature's fusion model (its schedules cannot be executed where
+that model deletes refetches); `_unpacked`: without row packing, where a first layer has few channels.
+Last line per model and target: ratios of the gradient search to every other method and to the proven
+fusion bound, its seconds, `mapping` (exact layer-wise over DOSA) and `fusion` (exact over layer-wise).
+
+Every cell is a file of its own in OUT/table1/, written after each search: run subsets with --models
+and --targets as time allows, then `--show` prints and joins all of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import statistics
+import multiprocessing
+import os
 import sys
-from collections.abc import Mapping
+import time
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import fields
 from pathlib import Path
 
-from benchmarks.bounds import fusion_bound
+from benchmarks.cells import METHODS, VARIANTS, Cell, Settings, run_cell, show, table_rows
 from benchmarks.networks import TABLE1, network
-from converter.graph import Graph
-from costmodel.target import Target, load_target
-from optimizer import SearchResult, optimize
-from optimizer.problem import MethodName
-
-METHODS: tuple[MethodName, ...] = (
-    "gradient",
-    "exact",
-    "layerwise",
-    "dosa",
-    "genetic",
-    "bayesian",
-    "random",
-    "gemmini-auto",
-)
-BUDGETED: tuple[MethodName, ...] = ("dosa", "genetic", "bayesian", "random")
-SEEDED: tuple[MethodName, ...] = ("gradient", *BUDGETED)
+from costmodel.target import load_target
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table and write it as CSV; 1 if a cell failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks table1", description=__doc__)
+    """Run cells, print them and write the table as CSV; 1 if a cell or a method failed, 2 on bad input."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks table1",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--models", default=",".join(TABLE1), help="comma-separated (default: all)")
     parser.add_argument("--targets", default="gemmini-large,gemmini-small")
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="paper, unpacked, both or none")
     parser.add_argument("--profile", choices=("dosa", "hw"), default="dosa")
     parser.add_argument("--tiling", choices=("ragged", "divisor"), default="ragged")
-    parser.add_argument(
-        "--no-row-packing", action="store_true", help="one kernel tap at a time on the array rows"
-    )
+    parser.add_argument("--no-row-packing", action="store_true", help="one kernel tap at a time on the rows")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds for each budgeted baseline")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="cells at a time, each with its share of the cores"
+    )
+    parser.add_argument("--show", action="store_true", help="search nothing: print and join what OUT holds")
     parser.add_argument("--out", type=Path, default=Path("benchmark-results"))
     options = parser.parse_args(arguments)
-    methods = options.methods.split(",")
-    failed = 0
-    rows: list[dict[str, object]] = []
-    for target_name in options.targets.split(","):
-        for model in options.models.split(","):
-            try:
-                figures = cell(network(model), load_target(target_name), methods, options)
-            except ValueError as error:
-                print(f"{model} on {target_name}: {error}", file=sys.stderr)
-                failed += 1
-                continue
-            rows.append({"model": model, "target": target_name, **figures})
-            show(rows[-1])
-    if rows:
-        options.out.mkdir(parents=True, exist_ok=True)
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        with (options.out / "table1.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, names)
-            writer.writeheader()
-            writer.writerows(rows)
-    return 1 if failed else 0
-
-
-def cell(
-    graph: Graph, target: Target, methods: list[MethodName], options: argparse.Namespace
-) -> dict[str, float]:
-    """All figures of one model on one target."""
-
-    def search(method: MethodName, seed: int = 0, fusion_model: str = "sound") -> SearchResult:
-        return optimize(
-            graph,
-            target,
-            profile=options.profile,
-            method=method,
-            fusion_model=fusion_model,  # type: ignore[arg-type]
-            tiling=options.tiling,
-            row_packing=not options.no_row_packing,
-            seed=seed,
-            time_budget=options.budget if method in BUDGETED else None,
-        )
-
-    row: dict[str, float] = {}
-    for method in methods:
-        runs = [search(method, seed) for seed in range(options.seeds if method in SEEDED else 1)]
-        row[method] = statistics.median(run.cost.edp_uj_cycles for run in runs)
-        row[f"{method}_seconds"] = statistics.median(run.seconds for run in runs)
-    if "gradient" in row:
-        row["gradient_paper"] = search("gradient", fusion_model="paper").cost.edp_uj_cycles
-        row["ratio_bound"] = row["gradient"] / fusion_bound(graph, target, options.profile)
-        for other in methods:
-            if other != "gradient":
-                row[f"ratio_{other}"] = row["gradient"] / row[other]
-        row["seconds"] = row["gradient_seconds"]
-    if {"layerwise", "dosa", "exact"} <= set(row):
-        row["mapping"] = row["layerwise"] / row["dosa"]
-        row["fusion"] = row["exact"] / row["layerwise"]
-    return row
-
-
-def show(row: Mapping[str, object]) -> None:
-    """One block per cell; the last line is `key=value`."""
-    print(f"\n{row['model']} on {row['target']}")
-    for name, figure in row.items():
-        if f"{name}_seconds" in row:
-            print(f"  {name:<14} {figure:12.4g} uJ x cycles {row[f'{name}_seconds']:8.1f} s")
-    for name, text in (("gradient_paper", "gradient, paper's fusion model"),):
-        if name in row:
-            print(f"  {text:<31} {row[name]:12.4g}")
-    keys = [k for k in row if k.startswith("ratio_") or k in ("seconds", "mapping", "fusion")]
-    print(
-        f"model={row['model']} target={row['target']} " + " ".join(f"{k}={row[k]:.4f}" for k in keys),
-        flush=True,
+    folder = options.out / "table1"
+    settings = Settings(
+        options.profile, options.tiling, not options.no_row_packing, options.budget, options.seeds
     )
+    failed = 0
+    if not options.show:
+        names = [(m, t) for t in _listed(options.targets) for m in _listed(options.models)]
+        methods, variants = _listed(options.methods), _listed(options.variants)
+        try:
+            _check(names, methods, variants)
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 2
+        failed = _run(names, settings, methods, variants, folder, options.jobs)
+    return _join(folder, options.out / "table1.csv", options.show) or failed
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _check(names: list[tuple[str, str]], methods: list[str], variants: list[str]) -> None:
+    """Raise ValueError for anything unknown before hours are spent on the rest."""
+    for chosen, known, what in ((methods, METHODS, "method"), (variants, VARIANTS, "variant")):
+        for name in chosen:
+            if name not in known:
+                raise ValueError(f"unknown {what} {name!r}: choose from {', '.join(known)}")
+    for model in dict.fromkeys(m for m, _ in names):
+        network(model)
+    for target in dict.fromkeys(t for _, t in names):
+        load_target(target)
+
+
+def _run(
+    names: list[tuple[str, str]],
+    settings: Settings,
+    methods: list[str],
+    variants: list[str],
+    folder: Path,
+    jobs: int,
+) -> int:
+    """Run cells in processes of their own (their peak memory is theirs); 1 if one failed."""
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    failed = 0
+    started = time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
+        cells: dict[Future[Cell], tuple[str, str]] = {
+            pool.submit(run_cell, model, target, settings, methods, variants, folder): (model, target)  # type: ignore[arg-type]
+            for model, target in names
+        }
+        for done in as_completed(cells):
+            model, target = cells[done]
+            try:
+                cell = done.result()
+            except (BrokenProcessPool, ValueError, MemoryError) as error:
+                print(f"{model} on {target}: {error}", file=sys.stderr)
+                failed = 1
+                continue
+            print(f"\n{show(cell)}", flush=True)
+            print(f"{model} on {target} done after {time.monotonic() - started:.0f} s", file=sys.stderr)
+            failed |= bool(cell.errors)
+    return failed
+
+
+def _join(folder: Path, table: Path, prints: bool) -> int:
+    """Write all cells of a folder as one CSV, the least comparable settings named; 2 if there is none."""
+    try:
+        cells = [Cell.load(path) for path in sorted(folder.glob("*.json"))]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if not cells:
+        print(f"{folder}: no cells", file=sys.stderr)
+        return 2
+    for name in (f.name for f in fields(Settings)):
+        values = sorted({str(getattr(cell.settings, name)) for cell in cells})
+        if len(values) > 1:
+            print(f"warning: cells in {folder} differ in {name}: {', '.join(values)}", file=sys.stderr)
+    rows = table_rows(cells)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+    if prints:
+        print("\n\n".join(show(cell) for cell in cells))
+    return 0

@@ -4,10 +4,11 @@ import csv
 
 import pytest
 
-from benchmarks import ablation, table1
+from benchmarks import ablation, cells, figure4, table1
 from benchmarks.bounds import fusion_bound
-from benchmarks.figure4 import seconds_to
+from benchmarks.cells import seconds_to
 from benchmarks.networks import TABLE1, network
+from costmodel.fusion import ScheduleError
 from costmodel.target import load_target
 from optimizer import optimize
 
@@ -26,7 +27,7 @@ def test_table1(tmp_path, capsys):
 
 
 def test_unknown_model_fails_the_table(tmp_path, capsys):
-    assert table1.main(["--models", "nothing", "--methods", "layerwise", "--out", str(tmp_path)]) == 1
+    assert table1.main(["--models", "nothing", "--methods", "layerwise", "--out", str(tmp_path)]) == 2
     assert "nothing" in capsys.readouterr().err
 
 
@@ -45,3 +46,30 @@ def test_bound_is_below_every_schedule(model):
 
 def test_seconds_to():
     assert seconds_to([(1.0, 9.0), (2.0, 5.04), (3.0, 5.0)], 1.01) == 2.0
+
+
+def test_a_cell_keeps_what_it_has_and_names_what_failed(tmp_path, monkeypatch):
+    def broken(problem):
+        raise ScheduleError("nothing fits")
+
+    settings = cells.Settings(budget=0.2, seeds=1)
+    cells.run_cell("resnet18", "gemmini-large", settings, ["layerwise"], [], tmp_path)
+    monkeypatch.setattr("optimizer.baselines.dosa.dosa", broken)
+    cell = cells.run_cell("resnet18", "gemmini-large", settings, ["gemmini-auto", "dosa"], [], tmp_path)
+    assert set(cell.runs) == {"layerwise", "gemmini-auto"}
+    assert cell.errors == {"dosa": "nothing fits"}
+    assert cells.Cell.load(cell.path(tmp_path)) == cell
+    assert cell.figures()["mapping"] != cell.figures()["mapping"]
+    assert "nothing fits" in cells.show(cell)
+
+
+def test_figure4(tmp_path, capsys):
+    arguments = ["--methods", "layerwise,gemmini-auto", "--seeds", "1", "--out", str(tmp_path)]
+    assert figure4.main(arguments) == 0
+    last = figures(capsys.readouterr().out.strip().splitlines()[-1])
+    assert float(last["layerwise"]) == 1 < float(last["gemmini-auto"])
+    assert (tmp_path / "figure4.png").stat().st_size > 1000
+    assert {row["method"] for row in csv.DictReader((tmp_path / "figure4.csv").open())} == {
+        "layerwise",
+        "gemmini-auto",
+    }
