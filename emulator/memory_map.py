@@ -91,6 +91,8 @@ class MemoryMap(_Record):
     version: Literal[1]
     model: str
     symbols: Symbols
+    stack_bytes: int = 0
+    """More than one inference takes of the stack, below the frame of the caller."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     tensors: dict[str, TensorPlace]

@@ -13,14 +13,11 @@ from converter.graph import Graph, Tensor
 from costmodel.evaluate import evaluate
 from costmodel.schedule import Schedule
 from emitters.gemmini.arena import align
-from emitters.gemmini.constants import C_TYPES
+from emitters.gemmini.constants import C_TYPES, STACK_BYTES
 from emitters.gemmini.functions import FunctionPrinter
 from emitters.gemmini.memory_map import memory_map
 from emitters.gemmini.plan import FirmwarePlan, plan_firmware
 from emitters.gemmini.skeletons import render
-
-STACK_BYTES = 4096
-"""What `run` and everything below it needs on riscv64 at -O2, rounded up (checked in the tests)."""
 
 
 def emit(

@@ -7,6 +7,7 @@ from typing import Any
 
 from converter.graph import HostLayer, Layer, TensorCoreLayer
 from costmodel.local_tensors import channels_out
+from emitters.gemmini.constants import STACK_BYTES
 from emitters.gemmini.memory import Place
 from emitters.gemmini.operands import box_of
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
@@ -38,6 +39,7 @@ def memory_map(plan: FirmwarePlan) -> dict[str, Any]:
             "weights": {"name": f"{model}_weights", "bytes": memory.weights.nbytes},
             "tile_buffer": {"name": f"{model}_tile_buffer", "bytes": memory.tile_buffer_bytes},
         },
+        "stack_bytes": STACK_BYTES,
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
         "tensors": tensors,

@@ -1,0 +1,158 @@
+"""float32 arrays through the command line: nothing is quantised, ONNX Runtime's float model is the judge."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+TARGET = """\
+name: float
+side: 4
+element_type: float32
+element_bytes: 4
+scratchpad_bytes: 65536
+accumulator_bytes: 16384
+"""
+
+IMAGES = """\
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[1,3,12,12] image) => (float[1,7] scores, float[1,8,3,3] edges)
+<float[8,3,3,3] w1, float[8] b1, float[8,1,3,3] w2, float[16,8,1,1] w3, float[8,8,1,1] w4, float[7,8] w5,
+ float[8] one, float[8] mean, int64[8] pads = {0,0,1,1,0,0,1,1}, float fill = {-0.5},
+ float zero = {0}, float six = {6}, float half = {0.5}, float[0] roi, float[4] up = {1,1,2,2}>
+{
+  c1 = Conv <kernel_shape=[3,3], pads=[1,1,1,1]> (image, w1, b1)
+  r1 = Clip (c1, zero, six)
+  d1 = Conv <kernel_shape=[3,3], group=8, pads=[1,1,1,1], strides=[2,2]> (r1, w2)
+  h1 = HardSwish (d1)
+  c3 = Conv <kernel_shape=[1,1]> (h1, w3)
+  a3, b3 = Split <axis=1, num_outputs=2> (c3)
+  g3 = Sigmoid (b3)
+  m3 = Mul (a3, g3)
+  s3 = Add (m3, h1)
+  x3 = MaxPool <kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]> (s3)
+  v3 = AveragePool <kernel_shape=[2,2], strides=[2,2]> (s3)
+  t3 = ConvTranspose <kernel_shape=[1,1], strides=[2,2], output_padding=[1,1]> (v3, w4)
+  n3 = BatchNormalization (t3, one, mean, mean, one)
+  u3 = Resize <mode="linear"> (x3, roi, up)
+  l3 = LeakyRelu <alpha=0.1> (u3)
+  y3 = Sub (l3, n3)
+  p3 = Pad (y3, pads, fill)
+  edges = MaxPool <kernel_shape=[3,3], strides=[3,3], ceil_mode=1> (p3)
+  pooled = GlobalAveragePool (edges)
+  flat = Flatten (pooled)
+  f2 = Mul (flat, half)
+  scores = Gemm <alpha=0.5, transB=1> (f2, w5)
+}
+"""
+
+ROWS = """\
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[6,8] x, int64[6] ids) => (float[6,8] y, int64[6] best)
+<float[8,8] wq, float[8,8] wk, float[8] bias, float[8] gamma, float[8] beta, float[5,8] table,
+ float half = {0.5}, float one = {1}, float root = {1.41421356}, float zero = {0}, int64[1] last = {1}>
+{
+  e = Gather (table, ids)
+  z = Add (x, e)
+  n = LayerNormalization <axis=-1> (z, gamma, beta)
+  q0 = MatMul (n, wq)
+  q = Add (q0, bias)
+  k = MatMul (n, wk)
+  kt = Transpose <perm=[1,0]> (k)
+  s = MatMul (q, kt)
+  a = Softmax (s)
+  v = MatMul (a, n)
+  d = Div (v, root)
+  e1 = Erf (d)
+  e2 = Add (e1, one)
+  g1 = Mul (v, e2)
+  g2 = Mul (g1, half)
+  is_small = Less (g2, z)
+  w = Where (is_small, g2, z)
+  m = ReduceMean (w, last)
+  y = Sub (w, m)
+  best = ArgMax <axis=1, keepdims=0> (y)
+}
+"""
+
+
+def write(path: Path, text: str) -> Path:
+    """The model; what has a type and no value gets a seeded one."""
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(3)
+    for value in model.graph.value_info:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        array = rng.standard_normal(shape).astype(np.float32)
+        array = np.abs(array) + np.float32(0.5) if value.name in ("one", "gamma") else array
+        model.graph.initializer.append(numpy_helper.from_array(array, value.name))
+    del model.graph.value_info[:]
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "float.yaml"
+    path.write_text(TARGET)
+    return path
+
+
+@pytest.mark.parametrize("text", [IMAGES, ROWS], ids=["images", "rows"])
+def test_every_layer_and_the_outputs_agree(fadiff, target: Path, tmp_path: Path, text: str) -> None:
+    model = write(tmp_path / "net.onnx", text)
+    arguments = ["--target", target, "--out", tmp_path / "out", "--method", "layerwise", "--verify"]
+    ended = fadiff("compile", model, *arguments)
+    assert ended.code == 0, ended.out + ended.err
+    assert "within 1e-5" in ended.out and "bit-exact" not in ended.out
+    result = json.loads((tmp_path / "out" / "verify" / "result.json").read_text())
+    assert result["passed"] and result["traffic_exact"] and result["tolerance"] == 1e-5
+    assert all(layer["max_relative_error"] <= 1e-5 for layer in result["layers"])
+    assert result["sqnr_db"] is None or result["sqnr_db"] > 100
+    document = json.loads((tmp_path / "out" / "schedule.json").read_text())
+    kinds = {tensor["dtype"] for tensor in document["tensors"] if tensor["onnx_name"] != "ids"}
+    assert kinds <= {"float32", "int32"} and all(t["scale"] is None for t in document["tensors"])
+
+
+def test_main_compares_within_the_tolerance(fadiff, target: Path, tmp_path: Path) -> None:
+    model = write(tmp_path / "net.onnx", ROWS)
+    ended = fadiff("compile", model, "--target", target, "--out", tmp_path / "out", "--method", "layerwise")
+    assert ended.code == 0, ended.err
+    firmware = tmp_path / "out" / "firmware"
+    root = str(Path(__file__).parents[2])
+    command = ["make", "-s", "check", f"PYTHON={sys.executable}"]
+    done = subprocess.run(
+        command, cwd=firmware, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}
+    )
+    assert done.returncode == 0 and "all outputs agree" in done.stdout, done.stdout + done.stderr
+    weights = bytearray((firmware / "net_weights.bin").read_bytes())
+    weights[3] ^= 0x40  # an exponent
+    (firmware / "net_weights.bin").write_bytes(weights)
+    done = subprocess.run(
+        command, cwd=firmware, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}
+    )
+    assert done.returncode != 0 and "differs" in done.stdout
+
+
+def test_quantising_for_a_float_array_is_refused(fadiff, target: Path, tmp_path: Path) -> None:
+    model = write(tmp_path / "net.onnx", ROWS)
+    ended = fadiff("compile", model, "--target", target, "--out", tmp_path / "out", "--quantize", "int8")
+    assert ended.code == 2 and "float32: leave out --quantize int8" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_functions_without_a_formula_are_named(fadiff, target: Path, tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[4,4] x) => (float[4,4] y) <float two = {2}> { y = Mod <fmod=1> (x, two) }"""
+    model = write(tmp_path / "net.onnx", text)
+    ended = fadiff("compile", model, "--target", target, "--out", tmp_path / "out")
+    assert ended.code == 2 and "Mod" in ended.err and "use an int8 target" in ended.err
