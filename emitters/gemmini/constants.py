@@ -5,5 +5,7 @@ from __future__ import annotations
 C_TYPES = {"int8": "int8_t", "int32": "int32_t", "float32": "float"}
 ACTIVATIONS = {"none": "NO_ACTIVATION", "relu": "RELU"}
 STACK_BYTES = 4096
-"""More than `run` and everything below it needs on riscv64 at any optimisation, whatever the network: loop
-tables are constants, tensors static, and calls at most five deep.  Checked along the call graph in the tests."""
+"""More than `run` and everything below it needs on riscv64 at any optimisation, whatever the network.
+
+Loop tables are constants, tensors static, calls a few deep.  Checked along the call graph in the tests.
+"""
