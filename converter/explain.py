@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from converter.graph import Graph
 from converter.plan import Step
 from converter.program import Program
+from converter.rewrites import ABSORB_MOVEMENT, FOLD_CHAINS, FOLD_EPILOGUES, FOLD_NORMS
 
 
 def explain(program: Program, steps: Sequence[Step], graph: Graph) -> tuple[str, ...]:
@@ -16,21 +17,33 @@ def explain(program: Program, steps: Sequence[Step], graph: Graph) -> tuple[str,
     fused: Counter[tuple[str, str]] = Counter()
     views: Counter[str] = Counter()
     tables: Counter[int] = Counter()
+    scales: Counter[str] = Counter()
+    norms: Counter[int] = Counter()
     for step in steps:
         if step.kind == "lookup":
             if step.head.name in present:
                 tables[len(step.nodes)] += 1
             else:
-                views[" + ".join(node.op for node in step.nodes) + " by a constant"] += 1
+                scales[" + ".join(node.op for node in step.nodes) + " by a constant"] += 1
+        elif step.norm is not None:
+            norms[len(step.nodes)] += 1
         elif step.head.name not in present:
             views[step.head.op] += 1
         else:
             fused.update((node.op, step.head.op) for node in step.nodes if node is not step.head)
     copies = sum(layer.op == "copy" for layer in graph.layers)
-    lines = [f"epilogue: {count} {op} folded into {into}" for (op, into), count in sorted(fused.items())]
-    lines += [f"access: {count} {op} became strides or a scale" for op, count in sorted(views.items())]
+    lines = [
+        f"{FOLD_EPILOGUES}: {count} {op} folded into {into}" for (op, into), count in sorted(fused.items())
+    ]
+    lines += [f"{ABSORB_MOVEMENT}: {count} {op} became strides" for op, count in sorted(views.items())]
     lines += [
-        f"table: {count} chains of {length} nodes became lookups" for length, count in sorted(tables.items())
+        f"{FOLD_CHAINS}: {count} chains of {length} nodes became tables"
+        for length, count in sorted(tables.items())
+    ]
+    lines += [f"{FOLD_CHAINS}: {count} {ops} became a scale" for ops, count in sorted(scales.items())]
+    lines += [
+        f"{FOLD_NORMS}: {count} normalisations of {length} nodes became layers"
+        for length, count in sorted(norms.items())
     ]
     lines.append(f"copies: {copies} remain; {len(program.nodes)} nodes are {len(graph.layers)} layers")
     return tuple(lines)

@@ -21,12 +21,13 @@ from converter.imported import strip_quantisation
 from converter.load import load_model
 from converter.lower import lower, unknown_operators, unsupported
 from converter.normalise import normalise
-from converter.plan import plan
+from converter.plan import Step, plan
 from converter.precision import to_float32
 from converter.program import Program, program_of
 from converter.qdq import quantised_model
 from converter.quantise import as_float, quantise
-from converter.rewrites import rewrite
+from converter.rewrites import MERGE_SIBLINGS, check_names, rewrite
+from converter.rewrites.siblings import Siblings, balanced, find_siblings, merge_siblings, worsened
 from converter.scales import inherited, unknown_scales
 
 QuantizeMode = Literal["auto", "int8", "none"]
@@ -51,6 +52,33 @@ class Conversion:
     """What became of the model's nodes, line by line (`fadiff inspect --explain`)."""
     samples: Samples = field(default=(), repr=False)
     """The calibration inputs; empty where the file prescribes every scale."""
+    siblings: tuple[Siblings, ...] = field(default=(), repr=False)
+    """Products that became one layer."""
+    _reading: _Reading | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def mergeable(self) -> tuple[Siblings, ...]:
+        """Sibling products that could become one layer."""
+        reading = self._reading
+        if reading is None or self.siblings or MERGE_SIBLINGS in reading.without:
+            return ()
+        return find_siblings(reading.program, reading.steps)
+
+    def with_siblings(self) -> Conversion | None:
+        """The same model with sibling products merged, None where none can be.
+
+        Whether that is better is for the cost of its schedule to say: a merged layer reads its input
+        once, but may fit less well, and its results may fuse less.
+        """
+        reading, wanted = self._reading, self.mergeable
+        while reading is not None and wanted:
+            found = reading.conversion(wanted)
+            worse = worsened(found.graph, self.graph, found.siblings)
+            if not worse:
+                return found if found.siblings else None
+            heads = {step.name for group in worse for step in group.steps}
+            wanted = tuple(g for g in found.siblings if g.steps[0].name not in heads)
+        return None
 
 
 def _silent(_: str) -> None:
@@ -82,13 +110,15 @@ def convert(
         dims: sizes of symbolic dimensions.
         calibrate: False leaves scales that the file does not give at 1: for looking at layers only.
         seed: of the random samples.
-        without: names of rewrites (`converter.rewrites.REWRITES`) to leave out.
+        without: names of rewrites (`converter.rewrites.NAMES`) to leave out.
         progress: told what is going on, one short line at a time.
 
     Raises:
         ModelError: the file, a dimension or the calibration data cannot be used.
         UnsupportedError: operators that cannot be lowered, all in one message.
+        ValueError: an unknown name in `without`.
     """
+    check_names(without)
     path = Path(path)
     notes: list[str] = []
     warnings: list[str] = []
@@ -113,7 +143,7 @@ def convert(
         notes.append(f"written as other operators: {', '.join(written)}")
         float_model = normalise(str(path), float_model)
         program = program_of(float_model)
-    steps = plan(program, element)
+    steps = plan(program, element, without)
     problems = unsupported(program, steps, element)
     if problems:
         raise UnsupportedError(str(path), problems)
@@ -134,23 +164,55 @@ def convert(
         samples = _samples(path, program, calibration, seed, warnings)
         progress(f"calibrating on {len(samples)} samples")
         ranges = calibration_ranges(str(path), float_model, samples, missing)
-    if element == "float32":
-        quantisation, runnable = as_float(program, steps), float_model
-    else:
-        quantisation = quantise(program, steps, ranges, known)
-        runnable = quantised_model(float_model, program, steps, quantisation)
-    progress("lowering")
-    graph = lower(path.stem, float_model, program, steps, quantisation, sha256)
-    graph, done = rewrite(graph, without)
-    return Conversion(
-        graph,
-        float_model,
-        runnable,
-        tuple(notes),
-        tuple(warnings),
-        (*explain(program, steps, graph), *done),
-        tuple(samples),
+    reading = _Reading(
+        path, sha256, element, float_model, program, steps, ranges, known, samples, notes, warnings, without
     )
+    progress("lowering")
+    return reading.conversion()
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A model as far as it is the same whatever products are merged."""
+
+    path: Path
+    sha256: str
+    element: ElementType
+    float_model: onnx.ModelProto
+    program: Program
+    steps: tuple[Step, ...]
+    ranges: Mapping[str, tuple[float, float]]
+    known: Mapping[str, float]
+    samples: Samples
+    notes: Sequence[str]
+    warnings: Sequence[str]
+    without: Collection[str]
+
+    def conversion(self, siblings: Sequence[Siblings] = ()) -> Conversion:
+        """Quantised, lowered and rewritten, with each group of siblings as one layer."""
+        program, steps, float_model = self.program, self.steps, self.float_model
+        ranges = self.ranges
+        if self.element == "float32":
+            quantisation, runnable = as_float(program, steps), float_model
+        else:
+            siblings, ranges = balanced(program, siblings, ranges, self.known)
+            quantisation = quantise(program, steps, ranges, self.known, [group.steps for group in siblings])
+            runnable = quantised_model(float_model, program, steps, quantisation)
+        merged = merge_siblings(program, steps, quantisation, siblings)
+        graph = lower(self.path.stem, float_model, *merged, self.sha256, self.without)
+        graph, done = rewrite(graph, self.without)
+        together = tuple(f"merge-siblings: {group.note}" for group in siblings)
+        return Conversion(
+            graph,
+            float_model,
+            runnable,
+            tuple(self.notes),
+            tuple(self.warnings),
+            (*explain(program, steps, graph), *done, *together),
+            tuple(self.samples),
+            siblings=tuple(siblings),
+            _reading=self,
+        )
 
 
 def _samples(

@@ -12,6 +12,7 @@ Four kinds of grouping, all on the float graph:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,7 @@ from converter.graph import Activation, ElementType
 from converter.norms import Norm, find_norms
 from converter.operators import WEIGHTED, is_elementwise
 from converter.program import Node, Program
+from converter.rewrites import FOLD_CHAINS, FOLD_EPILOGUES, FOLD_NORMS
 
 StepKind = Literal["node", "lookup", "norm"]
 
@@ -43,6 +45,8 @@ class Step:
     source: str = ""
     """The value that feeds the head; for a lookup the one value it is a function of."""
     norm: Norm | None = None
+    parts: tuple[tuple[str, int], ...] = ()
+    """Values that are slices of the output along its channels, with their numbers of channels."""
 
     @property
     def name(self) -> str:
@@ -55,17 +59,19 @@ class Step:
         return tuple(node.name for node in self.nodes)
 
 
-def plan(program: Program, element: ElementType = "int8") -> tuple[Step, ...]:
+def plan(program: Program, element: ElementType = "int8", without: Collection[str] = ()) -> tuple[Step, ...]:
     """Group the nodes of a normalised float program into steps, in topological order.
 
     `element` is what the array computes with: only int8 saturates, as fusing Clip(0, max) needs.
+    `without` names rewrites to leave out (`converter.rewrites.NAMES`).
     """
-    return _Planner(program, element).steps()
+    return _Planner(program, element, without).steps()
 
 
 class _Planner:
-    def __init__(self, program: Program, element: ElementType) -> None:
+    def __init__(self, program: Program, element: ElementType, without: Collection[str]) -> None:
         self.program = program
+        self.without = without
         self.saturates = element == "int8"
         self.taken: set[str] = set()
         self.origin: dict[str, str] = {}
@@ -76,7 +82,7 @@ class _Planner:
     def steps(self) -> tuple[Step, ...]:
         position = {node.name: i for i, node in enumerate(self.program.nodes)}
         found: list[Step] = []
-        for norm in find_norms(self.program):
+        for norm in () if FOLD_NORMS in self.without else find_norms(self.program):
             nodes = tuple(sorted(norm.nodes, key=lambda node: position[node.name]))
             found.append(Step("norm", nodes[-1], nodes, norm.output, source=norm.source, norm=norm))
             self.taken.update(node.name for node in nodes)
@@ -95,7 +101,8 @@ class _Planner:
             return False
         sources = list(dict.fromkeys(self.program.activations(node)))
         constants = [self.program.constants[v] for v in node.inputs if v in self.program.constants]
-        origins = {self.origin.get(value, value) for value in sources}
+        chains = FOLD_CHAINS not in self.without
+        origins = {self.origin.get(value, value) if chains else value for value in sources}
         if len(origins) != 1 or any(array.size != 1 for array in constants):
             return False
         (origin,) = origins
@@ -103,7 +110,7 @@ class _Planner:
         if not self.program.is_float(origin) or shape != self.program.shapes.get(origin):
             return False
         nodes: dict[str, Node] = {}
-        for value in sources:
+        for value in sources if chains else ():
             nodes.update((n.name, n) for n in self.region.get(value, ()))
         self.origin[node.outputs[0]] = origin
         self.region[node.outputs[0]] = (*nodes.values(), node)
@@ -121,7 +128,8 @@ class _Planner:
         bias = ""
         activation: Activation = "none"
         value = node.outputs[0] if node.outputs else ""
-        if node.op in WEIGHTED:
+        folds = FOLD_EPILOGUES not in self.without
+        if node.op in WEIGHTED and folds:
             adder = self._next(value, "Add")
             if adder is not None and not _has_bias(node) and self._is_bias(node, adder):
                 bias = next(v for v in adder.inputs if v in self.program.constants)
@@ -132,7 +140,7 @@ class _Planner:
         if softmax is not None and mask:
             scores = next(self.program.activations(node))
             return Step("node", softmax, (node, softmax), softmax.outputs[0], mask=mask, source=scores)
-        if node.op in WEIGHTED or self._is_residual_add(node):
+        if folds and (node.op in WEIGHTED or self._is_residual_add(node)):
             relu = self._next(value, "Relu") or self._next(value, "Clip")
             if relu is not None and self._is_rectifier(relu):
                 activation = "relu"

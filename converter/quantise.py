@@ -54,6 +54,7 @@ def quantise(
     steps: Sequence[Step],
     ranges: Mapping[str, tuple[float, float]],
     known: Mapping[str, float] | None = None,
+    siblings: Sequence[Sequence[Step]] = (),
 ) -> Quantisation:
     """Scales for every stored value and integers for every constant that layers read.
 
@@ -62,15 +63,24 @@ def quantise(
         steps: its plan.
         ranges: calibrated range per stored value.
         known: scales that an imported quantised model prescribes, by value or constant name.
+        siblings: products that are to have one ratio of weight to output scale, by coarser weights.
     """
     known = known or {}
     scales = assign_scales(program, steps, ranges, known)
     weights: dict[str, Quantised] = {}
     biases: dict[str, Quantised] = {}
+    weight_scales = {
+        name: known.get(name) or _weight_scale(program.constants[name])
+        for step in steps
+        for name in _quantised_constants(program, step)
+    }
+    for group in siblings:
+        ratio = max(weight_scales[s.head.inputs[1]] / scales[s.output] for s in group)
+        for step in group:
+            weight_scales[step.head.inputs[1]] = float(np.float32(ratio * scales[step.output]))
     for step in steps:
         for name in _quantised_constants(program, step):
-            array = program.constants[name]
-            scale = known.get(name, symmetric_scale(float(array.min()), float(array.max())))
+            array, scale = program.constants[name], weight_scales[name]
             lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
             weights[name] = Quantised(to_int8(array, scale, lowest), float(np.float32(scale)))
         bias = _bias(program, step)
@@ -81,6 +91,10 @@ def quantise(
             integers = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
             biases[step.name] = Quantised(integers, float(accumulator))
     return Quantisation(scales, weights, biases)
+
+
+def _weight_scale(array: np.ndarray) -> float:
+    return symmetric_scale(float(array.min()), float(array.max()))
 
 
 def as_float(program: Program, steps: Sequence[Step]) -> Quantisation:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -57,6 +57,8 @@ class ModelOptions:
     calibration: Path | None = None
     test_inputs: Path | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    """Rewrites to leave out (`converter.rewrites.NAMES`)."""
 
 
 @dataclass(frozen=True)
@@ -119,17 +121,20 @@ def compile(
         raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
     hardware = given.target if given else as_target(target)
     conversion = read_model(model, hardware, reading, console)
-    vectors = make_vectors(conversion, reading.test_inputs or _beside(model, ".inputs.npz"), seed=0)
-    if given is not None:
-        from costmodel.serialize import schedule_from_document
-
-        decision = schedule_from_document(given, conversion.graph)
-        record = front_end_record(conversion, vectors, console)
-        document = describe(decision, given.latency_model, conversion=record, search=given.search)
-    else:
-        found = find_schedule(conversion.graph, hardware, search, console)
+    inputs = reading.test_inputs or _beside(model, ".inputs.npz")
+    make_vectors(conversion, inputs, seed=0)  # a file that does not fit is refused before the search
+    found = None
+    if given is None:
+        conversion, found = find_schedule_and_siblings(conversion, hardware, search, console)
         decision = found.schedule
-        document = describe_search(found, search, front_end_record(conversion, vectors, console))
+    else:
+        conversion, decision = _as_given(given, conversion)
+    vectors = make_vectors(conversion, inputs, seed=0)
+    record = front_end_record(conversion, vectors, console)
+    if found is not None:
+        document = describe_search(found, search, record)
+    elif given is not None:
+        document = describe(decision, given.latency_model, conversion=record, search=given.search)
     with replacing_folder(out, force=force) as work:
         folder = OutputFolder(work)
         write_folder(folder, conversion, decision, document, vectors, console, timeloop or TimeloopOptions())
@@ -142,6 +147,15 @@ def _given_schedule(path: str | Path | None) -> ScheduleDocument | None:
     from costmodel.serialize import read_document
 
     return None if path is None else read_document(Path(path))
+
+
+def _as_given(given: ScheduleDocument, conversion: Conversion) -> tuple[Conversion, Schedule]:
+    """The model with sibling products merged as they are in the given schedule, and that schedule."""
+    from costmodel.serialize import schedule_from_document
+
+    if any(layer.name.endswith(".merged") for layer in given.layers):
+        conversion = conversion.with_siblings() or conversion
+    return conversion, schedule_from_document(given, conversion.graph)
 
 
 def _beside(model: Path, suffix: str) -> Path | None:
@@ -170,6 +184,7 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
             quantize=reading.quantize,
             calibration=reading.calibration,
             dims=reading.dims,
+            without=reading.without,
             progress=console.update,
         )
     for warning in conversion.warnings:
@@ -197,6 +212,31 @@ def find_schedule(graph: Graph, target: Target, search: SearchOptions, console: 
             time_budget=search.time_budget,
             progress=console.update,
         )
+
+
+def find_schedule_and_siblings(
+    conversion: Conversion, target: Target, search: SearchOptions, console: Console
+) -> tuple[Conversion, SearchResult]:
+    """Search the model as it is and with sibling products merged, and keep the better schedule.
+
+    A merged layer reads its input once, but may tile or fuse less well; only a schedule tells.  Half
+    of the time budget is for each.
+    """
+    together = conversion.with_siblings()
+    if together is None:
+        return conversion, find_schedule(conversion.graph, target, search, console)
+    if search.time_budget is not None:
+        search = replace(search, time_budget=search.time_budget / 2)
+    apart = find_schedule(conversion.graph, target, search, console)
+    with_merged = find_schedule(together.graph, target, search, console)
+    kept = with_merged.value < apart.value
+    saved = 1 - with_merged.value / apart.value
+    note = (
+        f"merge-siblings: {'kept' if kept else 'not kept'}: {search.objective} {saved:+.2%} saved by merging"
+    )
+    if kept:
+        return replace(together, notes=(*together.notes, note)), with_merged
+    return replace(conversion, notes=(*conversion.notes, note)), apart
 
 
 def front_end_record(conversion: Conversion, vectors: TestVectors, console: Console) -> ConversionRecord:

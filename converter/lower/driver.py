@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import onnx
 
@@ -18,9 +19,25 @@ from converter.operators import is_elementwise
 from converter.plan import Step
 from converter.program import Program
 from converter.quantise import Quantisation
+from converter.rewrites import ABSORB_MOVEMENT
 from converter.strided import dense
 from converter.subgraph import Subgraph
 
+#: Operators that only change the access to a value.
+_MOVEMENT = frozenset(
+    [
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Reshape",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    ]
+)
 _IMAGE_READERS = frozenset(
     [
         "Conv",
@@ -59,8 +76,9 @@ def lower(
     steps: Sequence[Step],
     quantisation: Quantisation,
     sha256: str = "",
+    without: Collection[str] = (),
 ) -> Graph:
-    """The Graph of a program all of whose steps are supported."""
+    """The Graph of a program all of whose steps are supported; `without` as in `converter.convert`."""
     lowering = Lowering(name, program, quantisation, Subgraph(model))
     for value in program.inputs:
         _lower_input(lowering, value)
@@ -73,8 +91,24 @@ def lower(
             operator = find(step.head)
             assert operator is not None
             operator.lower(lowering, step)
+            _split(lowering, step)
+            if ABSORB_MOVEMENT in without and step.head.op in _MOVEMENT:
+                for value in step.head.outputs:
+                    lowering.values[value] = lowering.copy(lowering.values[value], name=step.name)
     outputs = finish_outputs(lowering)
     return lowering.graph.build(outputs, sha256)
+
+
+def _split(lowering: Lowering, step: Step) -> None:
+    """The parts of a merged product: slices of its output, each with a meaning of its own."""
+    start = 0
+    for value, count in step.parts:
+        whole = lowering.values[step.output]
+        axis = 1 if step.head.op == "Conv" else len(whole.axes) - 1
+        part = whole.slice(axis, start, 1, count)
+        assert part is not None
+        lowering.values[value] = replace(part, scale=lowering.scale(value))
+        start += count
 
 
 def _lower_input(lowering: Lowering, value: str) -> None:

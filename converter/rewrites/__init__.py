@@ -1,4 +1,9 @@
-"""Rewrites of a lowered Graph: each keeps every number, says what it did, and can be left out."""
+"""Global rewrites: each has a legality condition, says what it did, and can be left out by its name.
+
+Those of the plan and of the lowering decide what becomes one layer, and what needs no work at all; they
+live where these are made (converter/plan.py, converter/lower).  Those of the lowered Graph are here.
+`merge-siblings` makes another Conversion, which the cost of its schedule has to justify.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +32,37 @@ REWRITES: Mapping[str, Rewrite] = {
 }
 
 
+FOLD_EPILOGUES = "fold-epilogues"
+FOLD_CHAINS = "fold-chains"
+FOLD_NORMS = "fold-norms"
+ABSORB_MOVEMENT = "absorb-movement"
+MERGE_SIBLINGS = "merge-siblings"
+#: Every rewrite that `without` may name, and what it does.
+NAMES: Mapping[str, str] = {
+    FOLD_EPILOGUES: "bias, ReLU, Clip and requantisation join the product before them",
+    FOLD_CHAINS: "element-wise nodes of one value become one table, products with a constant a scale",
+    FOLD_NORMS: "a normalisation spelled out in primitive operators becomes one layer",
+    ABSORB_MOVEMENT: "Reshape, Transpose, Split, Slice... become strides of the access",
+    "merge-duplicates": "layers that compute the same become one",
+    "write-in-place": "a layer writes where Concat or a copy would have moved its output",
+    MERGE_SIBLINGS: "products that read the same value become one, where the schedule gets better",
+}
+
+
+def check_names(without: Collection[str]) -> None:
+    """Raises ValueError for an unknown rewrite in `without`."""
+    unknown = sorted(set(without) - set(NAMES))
+    if unknown:
+        raise ValueError(f"no rewrite called {unknown[0]!r}: choose from {', '.join(NAMES)}")
+
+
 def rewrite(graph: Graph, without: Collection[str] = ()) -> tuple[Graph, tuple[str, ...]]:
-    """Apply all rewrites but those named; returns the graph and what was done, line by line.
+    """Apply all rewrites of the Graph but those named; returns it and what was done, line by line.
 
     Raises:
         ValueError: an unknown name in `without`.
     """
-    unknown = sorted(set(without) - set(REWRITES))
-    if unknown:
-        raise ValueError(f"no rewrite called {unknown[0]!r}: choose from {', '.join(REWRITES)}")
+    check_names(without)
     notes: list[str] = []
     for name, entry in REWRITES.items():
         if name not in without:

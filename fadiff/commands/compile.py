@@ -17,6 +17,7 @@ from fadiff.commands.options import (
     quantize_options,
     search_options,
     target_option,
+    without_option,
 )
 from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK
@@ -47,6 +48,7 @@ SENSITIVE_LAYERS = 5
 @click.option("--method", type=click.Choice(METHODS), default="gradient", show_default=True)
 @search_options
 @dim_option
+@without_option
 @click.option(
     "--schedule",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -76,6 +78,7 @@ def compile_command(
     calibration: Path | None,
     test_inputs: Path | None,
     dims: tuple[tuple[str, int], ...],
+    without: tuple[str, ...],
     schedule: Path | None,
     timeloop_dialect: Any,
     timeloop_hyphens: bool,
@@ -102,7 +105,7 @@ def compile_command(
         model,
         out or Path(model.stem),
         target=target,
-        reading=ModelOptions(quantize, calibration, test_inputs, bound_dims(dims)),
+        reading=ModelOptions(quantize, calibration, test_inputs, bound_dims(dims), without),
         search=SearchOptions(**search),
         schedule=schedule,
         timeloop=TimeloopOptions(timeloop_dialect, timeloop_hyphens),

@@ -8,21 +8,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fadiff.commands.options import bound_dims, console_options, dim_option, model_argument
+from fadiff.commands.options import bound_dims, console_options, dim_option, model_argument, without_option
 from fadiff.console import Console
 
 if TYPE_CHECKING:
-    from converter import Graph
+    from converter import Conversion, Graph
 
 
 @click.command()
 @model_argument
 @dim_option
+@without_option
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @click.option("--explain", is_flag=True, help="Also what the front end rewrote, and why.")
 @console_options
 def inspect(
-    console: Console, model: Path, dims: tuple[tuple[str, int], ...], as_json: bool, explain: bool
+    console: Console,
+    model: Path,
+    dims: tuple[tuple[str, int], ...],
+    without: tuple[str, ...],
+    as_json: bool,
+    explain: bool,
 ) -> None:
     """The layers of MODEL.onnx in N K C P Q R S form, their MACs and bytes.
 
@@ -36,16 +42,25 @@ def inspect(
     from converter import convert
 
     with console.stage(f"inspecting {model.name}"):
-        conversion = convert(model, calibrate=False, dims=bound_dims(dims), progress=console.update)
+        conversion = convert(
+            model, calibrate=False, dims=bound_dims(dims), without=without, progress=console.update
+        )
     summary = describe(conversion.graph)
     if as_json:
-        done = {"notes": list(conversion.notes), "rewrites": list(conversion.rewrites)}
+        done = {"notes": list(conversion.notes), "rewrites": _rewrites(conversion)}
         console.result(json.dumps({**summary, **done}, indent=2))
         return
     _print(console, summary)
     if explain:
-        for line in (*conversion.notes, *conversion.rewrites):
+        for line in (*conversion.notes, *_rewrites(conversion)):
             console.result(line)
+
+
+def _rewrites(conversion: Conversion) -> list[str]:
+    """What the front end rewrote, and the siblings that `compile` will try to merge."""
+    kept = "`compile` keeps it where scales fit and the schedule gets better"
+    candidates = [f"merge-siblings: {group.note}; {kept}" for group in conversion.mergeable]
+    return [*conversion.rewrites, *candidates]
 
 
 def describe(graph: Graph) -> dict[str, object]:

@@ -69,6 +69,19 @@ def _parse_dims(
     return tuple(dims)
 
 
+def _check_rewrites(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    if values:  # (the converter is imported only where it is needed)
+        from converter.rewrites import check_names
+
+        try:
+            check_names(values)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+    return values
+
+
 def model_argument(function: Command) -> Command:
     """MODEL.onnx; whether it can be read is the converter's to say."""
     return click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))(function)
@@ -115,6 +128,18 @@ def quantize_options(function: Command) -> Command:
         default="auto",
         show_default=True,
         help="auto: float models become int8 on an int8 target, quantised models stay as they are.",
+    )(function)
+
+
+def without_option(function: Command) -> Command:
+    """--without REWRITE, repeatable."""
+    return click.option(
+        "--without",
+        metavar="REWRITE",
+        multiple=True,
+        callback=_check_rewrites,
+        help="Leave out a rewrite of the model: fold-epilogues, fold-chains, fold-norms, absorb-movement, "
+        "merge-duplicates, write-in-place or merge-siblings (`fadiff inspect --explain` shows what they do).",
     )(function)
 
 
