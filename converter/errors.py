@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -26,7 +27,7 @@ class Unsupported:
 
 
 class UnsupportedError(ModelError):
-    """Every unsupported node of a model, in one message.
+    """Every unsupported node of a model, in one message; nodes refused alike are listed together.
 
     Attributes:
         problems: one entry per node.
@@ -34,9 +35,29 @@ class UnsupportedError(ModelError):
 
     def __init__(self, file: str, problems: Iterable[Unsupported]) -> None:
         self.problems = tuple(problems)
+        groups: dict[tuple[str, ...], list[Unsupported]] = {}
+        for problem in self.problems:
+            kind = _NAMES.sub("", problem.reason)
+            groups.setdefault((problem.domain, problem.op, kind, problem.remedy), []).append(problem)
         count = len(self.problems)
         what = "operator is" if count == 1 else "operators are"
-        super().__init__(f"{file}: {count} {what} not supported: " + " | ".join(map(str, self.problems)))
+        super().__init__(f"{file}: {count} {what} not supported: " + " | ".join(map(_line, groups.values())))
+
+
+_NAMES = re.compile(r"\S*[/.\d\[\]_]\S*")
+"""What differs between the reasons of like nodes: names of values, shapes, numbers."""
+_MOST_NAMED = 3
+
+
+def _line(alike: Sequence[Unsupported]) -> str:
+    """One refusal, or several of one operator for the same reason."""
+    first, count = alike[0], len(alike)
+    if count == 1:
+        return str(first)
+    named = ", ".join(problem.node for problem in alike[:_MOST_NAMED])
+    more = f" and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
+    domain = first.domain or "ai.onnx"
+    return f"{domain}.{first.op} x {count}: nodes {named}{more}: {first.reason}; {first.remedy}"
 
 
 def one_line(error: BaseException) -> str:

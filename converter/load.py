@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -15,6 +16,7 @@ from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
 from converter.errors import ModelError
 
 _SCOPES = "pkg.torch.onnx.name_scopes"  # written by torch.onnx: module paths, outermost first
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 _IR_VERSION_TAG = 0x08  # first byte of every serialised ModelProto: field 1 (ir_version), varint
 
 
@@ -23,7 +25,8 @@ def load_model(path: Path, dims: Mapping[str, int]) -> onnx.ModelProto:
 
     Args:
         path: the .onnx file.
-        dims: sizes of symbolic dimensions, by dim_param, or by `input.axis` where it has no name.
+        dims: sizes of symbolic dimensions, by dim_param, or by `input.axis` where it has no name; values
+            of integer inputs with one element (a sampling rate that an If asks for), by input.
 
     Raises:
         ModelError: unreadable, truncated or non-ONNX file, missing external data, or a symbolic
@@ -99,9 +102,25 @@ def _load_external_data(path: Path, model: onnx.ModelProto) -> None:
         raise ModelError(f"{path}: cannot read external data: {' '.join(str(error).split())}") from error
 
 
+def _bind_inputs(model: onnx.ModelProto, dims: Mapping[str, int]) -> set[str]:
+    """Integer inputs of one element that `dims` names become constants; their names."""
+    bound = set()
+    for value in list(model.graph.input):
+        tensor_type = value.type.tensor_type
+        sizes = [dim.dim_value for dim in tensor_type.shape.dim]
+        if value.name not in dims or tensor_type.elem_type not in _INTEGERS or any(n != 1 for n in sizes):
+            continue
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
+        number = np.full(sizes, dims[value.name], dtype)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(number, value.name))
+        model.graph.input.remove(value)
+        bound.add(value.name)
+    return bound
+
+
 def _pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
+    used = _bind_inputs(model, dims)
     constants = {tensor.name for tensor in model.graph.initializer}
-    used: set[str] = set()
     unbound: dict[str, str] = {}
     """What to bind, and where it was first seen."""
     for value in model.graph.input:

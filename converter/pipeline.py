@@ -12,23 +12,19 @@ import numpy as np
 import onnx
 
 from converter.calibrate import Samples, calibration_ranges, load_samples, random_samples
-from converter.decompose import decompose
 from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
-from converter.functions import expand_functions
 from converter.graph import ElementType, Graph
-from converter.imported import strip_quantisation
 from converter.load import load_model
-from converter.lower import lower, unknown_operators, unsupported
-from converter.normalise import normalise
+from converter.lower import lower, unsupported
 from converter.plan import Step, plan
-from converter.precision import to_float32
-from converter.program import Program, program_of
+from converter.program import Program
 from converter.qdq import quantised_model
 from converter.quantise import as_float, quantise
 from converter.rewrites import MERGE_SIBLINGS, check_names, rewrite
 from converter.rewrites.siblings import Siblings, balanced, find_siblings, merge_siblings, worsened
 from converter.scales import inherited, unknown_scales
+from converter.simplify import simplify
 
 QuantizeMode = Literal["auto", "int8", "none"]
 Progress = Callable[[str], None]
@@ -125,33 +121,19 @@ def convert(
     progress(f"reading {path.name}")
     model = load_model(path, dims or {})
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    imported = strip_quantisation(str(path), model)
-    notes.extend(imported.notes)
-    model, expanded = expand_functions(model)
-    if expanded:
-        notes.append(f"expanded by their ONNX definition: {', '.join(expanded)}")
-    unknown = unknown_operators(model)
-    if unknown:
-        raise UnsupportedError(str(path), unknown)
-    if to_float32(model):
-        notes.append("half or double precision was read as float32")
     progress("normalising")
-    float_model = normalise(str(path), model)
-    program = program_of(float_model)
-    written = decompose(float_model, program)
-    if written:
-        notes.append(f"written as other operators: {', '.join(written)}")
-        float_model = normalise(str(path), float_model)
-        program = program_of(float_model)
+    simplified = simplify(str(path), model)
+    float_model, program = simplified.model, simplified.program
+    notes.extend(simplified.notes)
     steps = plan(program, element, without)
     problems = unsupported(program, steps, element)
     if problems:
         raise UnsupportedError(str(path), problems)
     if element == "float32" and quantize == "int8":
         raise ModelError(f"{path}: the target computes in float32: leave out --quantize int8")
-    if element == "float32" and imported.scales:
+    if element == "float32" and simplified.scales:
         notes.append("the target computes in float32: the quantisation in the file is left out")
-    known = {} if quantize == "int8" else inherited(program, steps, imported.scales)
+    known = {} if quantize == "int8" else inherited(program, steps, simplified.scales)
     missing = unknown_scales(program, steps, known)
     if quantize == "none" and missing and element == "int8":
         raise ModelError(

@@ -40,6 +40,7 @@ from converter.lower.pool import (
     lower_mean,
 )
 from converter.lower.products import lower_conv, lower_gemm
+from converter.lower.refused import FOLDED, REFUSED
 from converter.lower.resize import lower_resize
 from converter.lower.rows import (
     lower_arg_max,
@@ -175,33 +176,37 @@ def is_known(op: str) -> bool:
 
 
 def unknown_operators(model: onnx.ModelProto) -> tuple[Unsupported, ...]:
-    """Nodes of an imported model that ONNX Runtime could not even load, with all other unknown ones.
-
-    Empty when ONNX Runtime can load the model: it may fold operators that are not in the table.
-    """
-    nodes = [
-        Node(
-            n.name or f"{n.op_type}_{i}",
-            n.op_type,
-            n.domain if n.domain != "ai.onnx" else "",
-            10**6,
-            (),
-            (),
-            {},
-        )
-        for i, n in enumerate(model.graph.node)
-    ]
-    if all(_can_load(node) for node in nodes):
-        return ()
-    return tuple(
-        Unsupported(node.name, node.op, node.domain, "unknown operator", _remedy(node))
-        for node in nodes
-        if not _can_load(node) or (find(node) is None and not is_elementwise(node) and node.op != "Constant")
-    )
+    """Nodes of an imported model that nothing lowers, writes as others, folds or expands."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    constants.update(v for node in model.graph.node if node.op_type == "Constant" for v in node.output)
+    found = []
+    for i, proto in enumerate(model.graph.node):
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        node = Node(proto.name or f"{proto.op_type}_{i}", proto.op_type, domain, 10**6, (), (), {})
+        is_constant = all(value in constants for value in proto.input)  # folded, if it can be
+        if not is_constant and not _is_supported(node):
+            found.append(_unknown(node))
+    return tuple(found)
 
 
-def _can_load(node: Node) -> bool:
-    return node.domain == "com.microsoft" or (node.domain == "" and onnx.defs.has(node.op))
+def cannot_load(problem: Unsupported) -> bool:
+    """Whether ONNX Runtime could not even load a model with this operator, or its shapes would be unknown."""
+    known = onnx.defs.has(problem.op) if not problem.domain else problem.domain == "com.microsoft"
+    return not known or (problem.op in ("If", "Loop", "Scan") and not problem.domain)
+
+
+def _is_supported(node: Node) -> bool:
+    if node.domain == "":
+        return is_known(node.op) or node.op in FOLDED
+    return find(node) is not None or is_elementwise(node)
+
+
+def _unknown(node: Node) -> Unsupported:
+    """The refusal of an operator that no table lists."""
+    reason, remedy = REFUSED.get(node.op if not node.domain else "", ("unknown operator", _remedy(node)))
+    if node.op in FOLDED and not node.domain:
+        reason, remedy = "its inputs are computed at run time", "make them constant, or bind sizes with --dim"
+    return Unsupported(node.name, node.op, node.domain, reason, remedy)
 
 
 def problem(program: Program, step: Step, element: ElementType = "int8") -> Unsupported | None:
@@ -218,8 +223,8 @@ def problem(program: Program, step: Step, element: ElementType = "int8") -> Unsu
         return None
     entry = find(node)
     if entry is None:
-        why = decompose.reason(program, node) or "unknown operator"
-        return Unsupported(node.name, node.op, node.domain, why, _remedy(node))
+        why = decompose.reason(program, node)
+        return Unsupported(node.name, node.op, node.domain, why) if why else _unknown(node)
     for constraint in (*FOR_ALL, *entry.constraints):
         reason = constraint(program, node)
         if reason is not None:

@@ -13,15 +13,15 @@ from onnx import helper
 from converter import UnsupportedError, convert
 from tests.converter.oracle import check, model_of, session, weights
 
-T, B, I, H = 5, 2, 6, 8
+T, B, IN, H = 5, 2, 6, 8
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def _recurrent(op: str, directions: int = 1, outputs: str = "yh", constants=(), **attributes):  # type: ignore[no-untyped-def]
-    """x [T, B, I] through one recurrent node; graph outputs as in `outputs` (y, h, c)."""
+    """x [T, B, IN] through one recurrent node; graph outputs as in `outputs` (y, h, c)."""
     gates = _GATES[op] * H
     values = {
-        "W": weights(1, directions, gates, I) / 2,
+        "W": weights(1, directions, gates, IN) / 2,
         "R": weights(2, directions, gates, H) / 3,
         "B": weights(3, directions, 2 * gates) / 4,
     }
@@ -35,7 +35,7 @@ def _recurrent(op: str, directions: int = 1, outputs: str = "yh", constants=(), 
     names = [name if name in outputs else "" for name in ("yhc" if op == "LSTM" else "yh")]
     node = helper.make_node(op, inputs, names, name="cell", hidden_size=H, **attributes)
     shapes = {"y": (T, directions, B, H), "h": (directions, B, H), "c": (directions, B, H)}
-    return model_of([node], {"x": (T, B, I)}, {n: shapes[n] for n in outputs}, values, 17)
+    return model_of([node], {"x": (T, B, IN)}, {n: shapes[n] for n in outputs}, values, 17)
 
 
 def _one(op: str, shape: tuple[int, ...], constants=None, opset: int = 18, inputs=None, **attributes):  # type: ignore[no-untyped-def]
@@ -126,7 +126,7 @@ def test_all_time_steps_read_one_copy_of_the_weights(tmp_path: Path) -> None:
     assert len(recurrent) == T - 1  # the first state is zero
     assert len({layer.weight.tensor for layer in recurrent}) == 1
     stored = {layer.weight.tensor for layer in graph.tensor_core_layers}
-    assert sum(graph.tensors[name].nbytes for name in stored) == 4 * H * (I + H)
+    assert sum(graph.tensors[name].nbytes for name in stored) == 4 * H * (IN + H)
 
 
 @pytest.mark.parametrize(

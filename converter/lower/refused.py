@@ -1,0 +1,76 @@
+"""Operators that are refused on purpose: why, and what the user can do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_UNSIZED = "the size of its result depends on the data"
+_CUT = "cut the model before its post-processing"
+_SAMPLED = "reads pixels at computed positions"
+_RANDOM = "draws random numbers"
+_TRAINING = "is for training"
+_STRINGS = "works on strings"
+_CONTAINER = "works on sequences or optional values"
+_HOST = "do this step outside of the model"
+_EXPORT = "export the model for inference"
+
+#: By operator: the reason, and the remedy.
+REFUSED: Mapping[str, tuple[str, str]] = {
+    "If": (
+        "its condition is computed at run time",
+        "give the integer input that decides it a value (--dim NAME=VALUE), or export one branch",
+    ),
+    "Loop": ("is a loop whose trip count is not constant", "export the model with its loop unrolled"),
+    "Scan": ("is a loop", "export the model with its loop unrolled, or with LSTM or GRU nodes"),
+    "SequenceMap": (_CONTAINER, _HOST),
+    **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique"), (_UNSIZED, _CUT)),
+    **dict.fromkeys(("RoiAlign", "MaxRoiPool", "DeformConv", "GridSample", "AffineGrid"), (_SAMPLED, _CUT)),
+    **dict.fromkeys(
+        (
+            "RandomNormal",
+            "RandomNormalLike",
+            "RandomUniform",
+            "RandomUniformLike",
+            "Bernoulli",
+            "Multinomial",
+        ),
+        (_RANDOM, "give the random numbers as an input"),
+    ),
+    **dict.fromkeys(
+        ("Adagrad", "Adam", "Gradient", "Momentum"),
+        (_TRAINING, _EXPORT),
+    ),
+    **dict.fromkeys(
+        (
+            "LabelEncoder",
+            "RegexFullMatch",
+            "StringConcat",
+            "StringNormalizer",
+            "StringSplit",
+            "TfIdfVectorizer",
+        ),
+        (_STRINGS, _HOST),
+    ),
+    **dict.fromkeys(
+        (
+            "ConcatFromSequence",
+            "Optional",
+            "OptionalGetElement",
+            "OptionalHasElement",
+            "SequenceAt",
+            "SequenceConstruct",
+            "SequenceEmpty",
+            "SequenceErase",
+            "SequenceInsert",
+            "SequenceLength",
+            "SplitToSequence",
+        ),
+        (_CONTAINER, _HOST),
+    ),
+    **dict.fromkeys(("DFT", "STFT", "MelWeightMatrix"), ("is a spectral transform", _HOST)),
+    **dict.fromkeys(("ImageDecoder",), ("decodes image files", _HOST)),
+    "BitCast": ("reads bits as another type", _HOST),
+}
+
+#: Folded where their inputs are constant or have static shapes: there is no layer for them.
+FOLDED = frozenset(("Constant", "ConstantOfShape", "EyeLike", "Range", "Shape", "Size"))

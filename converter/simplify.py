@@ -1,0 +1,63 @@
+"""From the model in the file to a float model of operators that can be planned, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx
+
+from converter.control_flow import flatten_control_flow
+from converter.decompose import decompose
+from converter.errors import ModelError, UnsupportedError
+from converter.functions import expand_functions
+from converter.imported import strip_quantisation
+from converter.lower import cannot_load, unknown_operators
+from converter.normalise import normalise
+from converter.precision import to_float32
+from converter.program import Program, program_of
+
+
+@dataclass(frozen=True)
+class Simplified:
+    """A normalised float model, what was read from it, and the scales that the file came with."""
+
+    model: onnx.ModelProto
+    program: Program
+    scales: Mapping[str, float]
+    notes: tuple[str, ...]
+
+
+def simplify(file: str, model: onnx.ModelProto) -> Simplified:
+    """Control flow and quantisation taken out, functions expanded, constants folded, the rest decomposed.
+
+    Raises:
+        ModelError: ONNX Runtime rejects the model.
+        UnsupportedError: operators that nothing lowers and ONNX Runtime does not know either.
+    """
+    notes: list[str] = []
+    model = flatten_control_flow(model)
+    imported = strip_quantisation(file, model)
+    notes.extend(imported.notes)
+    model, expanded = expand_functions(model)
+    if expanded:
+        notes.append(f"expanded by their ONNX definition: {', '.join(expanded)}")
+        model = flatten_control_flow(model)
+    unknown = unknown_operators(model)
+    if any(cannot_load(problem) for problem in unknown):
+        raise UnsupportedError(file, unknown)
+    if to_float32(model):
+        notes.append("half or double precision was read as float32")
+    try:
+        model = normalise(file, model)
+    except ModelError as error:
+        if unknown:
+            raise UnsupportedError(file, unknown) from error
+        raise
+    program = program_of(model)
+    written = decompose(model, program)
+    if written:
+        notes.append(f"written as other operators: {', '.join(written)}")
+        model = normalise(file, model)
+        program = program_of(model)
+    return Simplified(model, program, imported.scales, tuple(notes))

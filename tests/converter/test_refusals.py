@@ -1,0 +1,59 @@
+"""One message names every operator that is not supported, like ones together, with what to do."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import helper
+
+from converter import UnsupportedError, convert
+from tests.converter.oracle import model_of
+
+
+def _refusal(nodes: list[onnx.NodeProto], folder: Path, **inputs: tuple[int, ...]) -> UnsupportedError:
+    path = folder / "m.onnx"
+    onnx.save(model_of(nodes, inputs, {nodes[-1].output[0]: None}), path)
+    with pytest.raises(UnsupportedError) as caught:
+        convert(path)
+    return caught.value
+
+
+def test_repeated_refusals_are_one_entry(tmp_path: Path) -> None:
+    values = ["x", *(f"v{i}" for i in range(5))]
+    nodes = [
+        helper.make_node("RequantShift", [a], [b], name=f"block/{i}/shift", domain="my.ops")
+        for i, (a, b) in enumerate(itertools.pairwise(values))
+    ]
+    model = _refusal(nodes, tmp_path, x=(2, 3))
+    assert len(model.problems) == 5
+    assert "\n" not in str(model)
+    assert "my.ops.RequantShift x 5: nodes block/0/shift, block/1/shift, block/2/shift and 2 more" in str(
+        model
+    )
+
+
+def test_what_folds_is_not_called_unknown(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], name="shape"),
+        helper.make_node("Reshape", ["x", "s"], ["r"], name="reshape"),
+        helper.make_node("Mystery", ["r"], ["y"], name="mystery", domain="my.ops"),
+    ]
+    assert [problem.op for problem in _refusal(nodes, tmp_path, x=(2, 3)).problems] == ["Mystery"]
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "why"),
+    [
+        ("NonZero", {"x": (2, 3)}, "size of its result depends on the data; cut the model"),
+        ("RoiAlign", {"x": (1, 2, 8, 8), "r": (1, 4), "b": (1,)}, "computed positions"),
+        ("Conv", {"x": (1, 2, 4, 4, 4), "w": (2, 2, 3, 3, 3)}, "shape"),
+        ("DFT", {"x": (1, 8, 1)}, "spectral transform"),
+    ],
+)
+def test_refused_by_name(op: str, inputs: dict[str, tuple[int, ...]], why: str, tmp_path: Path) -> None:
+    error = _refusal([helper.make_node(op, list(inputs), ["y"], name="it")], tmp_path, **inputs)
+    assert error.problems[0].op == op
+    assert why in str(error)
