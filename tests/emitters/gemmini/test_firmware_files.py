@@ -159,9 +159,7 @@ def _deepest_stack(callgraph: str, root: str) -> int:
 @pytest.mark.parametrize("optimisation", ["-O0", "-O2", "-Os"])
 def test_stack_stays_below_what_is_promised(tmp_path: Path, optimisation: str) -> None:
     """Fused groups and every kind of host layer, dozens of them: the frame of `run` must not add them up."""
-    from tests.emitters.gemmini.test_host_ops import elementwise, rows, windows
-
-    for graph in (elementwise(), windows(), rows(), small_schedule().graph):
+    for graph in (*_host_graphs().values(), small_schedule().graph):
         schedule = (
             small_schedule()
             if graph.tensor_core_layers
@@ -207,8 +205,20 @@ def test_header_needs_no_gemmini(firmware: Path, tmp_path: Path, compiler: str, 
     assert done.returncode == 0, done.stderr
 
 
-def test_main_agrees_under_sanitizers(firmware: Path, tmp_path: Path) -> None:
+def _host_graphs() -> dict[str, Graph]:
+    from tests.emitters.gemmini.test_host_ops import elementwise, rows, windows
+
+    return {"elementwise": elementwise(), "windows": windows(), "rows": rows()}
+
+
+@pytest.mark.parametrize("net", ["small", "elementwise", "windows", "rows"])
+def test_main_agrees_under_sanitizers(firmware: Path, tmp_path: Path, net: str) -> None:
     """main.c on the functional model, with the model firmware under ASan and UBSan."""
+    folder = firmware
+    if net != "small":
+        graph = _host_graphs()[net]
+        schedule = Schedule(graph, load_target("gemmini-default"), {}, singleton_groups(graph))
+        folder = emit(schedule, model_name=net, out_dir=tmp_path / net, test_vectors=_vectors(graph))
     done = _compile(
         need("gcc"),
         "-std=gnu11",
@@ -219,12 +229,12 @@ def test_main_agrees_under_sanitizers(firmware: Path, tmp_path: Path) -> None:
         *_flags(tmp_path),
         "-DFADIFF_HOST",
         "main.c",
-        "small.c",
-        "small_weights.S",
+        f"{net}.c",
+        *(path.name for path in folder.glob("*_weights.S")),
         *link_flags(),
         "-o",
         tmp_path / "main",
-        folder=firmware,
+        folder=folder,
     )
     assert done.returncode == 0, done.stderr
     ran = subprocess.run(
@@ -321,6 +331,58 @@ def test_names_cannot_break_the_code(tmp_path: Path) -> None:
         folder=evil,
     )
     assert done.returncode == 0, done.stderr
+
+
+HOSTILE = (
+    "int",
+    "while",
+    "",
+    "a",
+    "a",
+    "Größe/層 1",
+    '*/ #error "x"',
+    "n" * 300,
+    "n" * 299 + "/",
+    "9",
+    "EOF",
+    "DIM",
+)
+
+
+def test_hostile_node_names(tmp_path: Path) -> None:
+    """C keywords, macros, unicode, nothing, very long names, and names that only C finds equal."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    from converter import convert
+    from optimizer import optimize
+
+    values = ["x", *(f"{name}@{i}" for i, name in enumerate(HOSTILE))]
+    weight = numpy_helper.from_array(np.eye(8, dtype=np.float32)[:, :, None, None] * 0.5, "main")
+    nodes = [
+        helper.make_node("Conv", [values[i], "main"], [values[i + 1]], name) for i, name in enumerate(HOSTILE)
+    ]
+    shape = [1, 8, 4, 4]
+    graph = helper.make_graph(
+        nodes,
+        "signed",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(values[-1], TensorProto.FLOAT, shape)],
+        [weight],
+    )
+    path = tmp_path / "signed.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    converted = convert(path, seed=1).graph
+    assert len(converted.layers) == len(HOSTILE)
+    schedule = optimize(converted, load_target("gemmini-default"), method="layerwise").schedule
+    folder = emit(
+        schedule, model_name="signed", out_dir=tmp_path / "firmware", test_vectors=_vectors(converted)
+    )
+    for compiler in ("gcc", "clang"):
+        command = (need(compiler), "-std=gnu11", *WARNINGS, *_flags(tmp_path), "-c", "signed_.c")
+        done = _compile(*command, "-o", tmp_path / "x.o", folder=folder)
+        assert done.returncode == 0, done.stderr
+    test_make_check(folder)
 
 
 def test_model_that_runs_on_the_core_only(tmp_path: Path) -> None:
