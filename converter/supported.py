@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from converter.lower.formula import has_formula
 from converter.lower.table import FOR_ALL, OPERATORS, Operator
 from converter.operators import BINARY, UNARY
 from converter.qoperators import INTEGER_OPERATORS
@@ -49,6 +50,9 @@ def supported_ops_markdown() -> str:
         "directly after a convolution, matrix product or residual add cost nothing either.",
         "",
         ", ".join(unary) + f"; and with such constants the binary operators, {', '.join(binary)} included.",
+        "",
+        "On float32 arrays nothing is quantised, and such a chain becomes a formula that the core evaluates;",
+        f"these have none and are refused: {', '.join(op for op in (*unary, *binary) if not has_formula(op))}.",
         "",
         "## Quantised models",
         "",

@@ -38,9 +38,9 @@ def lower_formula(lowering: Lowering, step: Step) -> None:
     lowering.graph.host(step.name, "formula", (value.tensor,), (out.tensor,), attributes, step.onnx_nodes)
 
 
-def has_formula(node: Node) -> bool:
-    """Whether `formula_of` knows an element-wise node."""
-    return node.op in _PRIMITIVES or node.op in _EXPANSIONS
+def has_formula(op: str) -> bool:
+    """Whether `formula_of` knows an element-wise operator."""
+    return op in _PRIMITIVES or op in _EXPANSIONS
 
 
 def formula_of(program: Program, step: Step) -> Formula:

@@ -213,7 +213,7 @@ def problem(program: Program, step: Step, element: ElementType = "int8") -> Unsu
     """Why a step cannot be lowered for an array of `element`s, None when it can."""
     node = step.head
     if step.kind == "lookup" and element == "float32":
-        unknown = next((n for n in step.nodes if not has_formula(n)), None)
+        unknown = next((n for n in step.nodes if not has_formula(n.op)), None)
         if unknown is None:
             return None
         return Unsupported(
