@@ -1,29 +1,32 @@
 """From free choices (extents, orders, fused edges) to legal schedules and their exact cost.
 
 Used by every method that proposes whole schedules: descent's restarts, genetic, Bayesian and random
-search.  Illegal tiles are shrunk until they fit (`legalise`); a group that cannot be executed falls
-apart into its layers.  So every point of the search space decodes to a legal schedule.
+search.  Illegal tiles are shrunk until they fit (`legalise`); of layers joined by fused edges the first
+ones are left out until the rest may run as one group, which falls apart into its layers if its tiles
+cannot be executed, or if groups would wait for each other.  So every point decodes to a legal schedule.
 
 Shapes: B points, L nodes, V variables (relaxation.VARIABLES), E fusable edges.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.graph import TensorCoreLayer
-from costmodel.fusion import Member, ScheduleError, plan_group
+from converter.dims import Dim
+from costmodel.fusion import ScheduleError, plan_group
+from costmodel.relaxed import Node
 from costmodel.schedule import FusionGroup, GroupTile
 from optimizer.candidates import divisors
 from optimizer.enumerate import Points
 from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits
 from optimizer.fronts import Front
 from optimizer.network import RelaxedNetwork, relaxed_network
-from optimizer.options import Choice
-from optimizer.partition import Partition
+from optimizer.options import Choice, Option
+from optimizer.partition import Partition, deadlock
 from optimizer.pricing import price
 from optimizer.problem import Problem
 from optimizer.space import Ints, LayerSpace
@@ -32,6 +35,8 @@ VARIABLES: tuple[str, ...] = ("N", "K", "C", "P", "Q", "R", "S", "n", "k", "p", 
 """Scratchpad-tile extents (capitals) and accumulator-tile extents; C R S of the latter follow the former."""
 SHRINK = 0.6
 Tile = dict[str, Ints]
+Priced = tuple[float, float, Choice]
+"""Energy, latency and how to run a group."""
 
 
 def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArray[np.bool_]]:
@@ -125,6 +130,16 @@ def _lays_out_residents(points: Points) -> bool:
     return bool((space.blocks(points.tile["k"]) == space.block(space.bounds.K)).all())
 
 
+def extents_of(node: Node, space: LayerSpace) -> tuple[tuple[int, ...], ...]:
+    """Candidates of every variable, ascending; an add has a choice along N, P and Q only."""
+    found = []
+    for name in VARIABLES:
+        d: Dim = name.upper()  # type: ignore[assignment]
+        free = not node.is_add or name in ("N", "P", "Q")
+        found.append(space.tiles(d) if free else (space.bounds[d],))
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Encoding:
     """The joint search space of a problem as arrays."""
@@ -137,9 +152,9 @@ class Encoding:
     @classmethod
     def of(cls, problem: Problem) -> Encoding:
         """All distinct layers and fusable edges."""
-        network = relaxed_network(problem.graph, problem.fusion)
+        network = relaxed_network(problem.graph, problem.candidates)
         spaces = tuple(LayerSpace.alone(shape, problem.rules) for shape in network.shapes)
-        lists = tuple(tuple(space.tiles(v.upper()) for v in VARIABLES) for space in spaces)  # type: ignore[arg-type]
+        lists = tuple(extents_of(node, space) for node, space in zip(network.nodes, spaces, strict=True))
         return cls(network, spaces, lists)
 
     @property
@@ -170,23 +185,26 @@ class Decoder:
 
     def __init__(self, problem: Problem, encoding: Encoding) -> None:
         self.problem, self.encoding = problem, encoding
-        self._groups: dict[object, tuple[float, float, Choice] | None] = {}
+        self._groups: dict[object, Priced | None] = {}
         self._partings: dict[bytes, list[tuple[str, ...]]] = {}
-        self._edge_of = encoding.network.edge_of()
-        self._position = {layer.name: i for i, layer in enumerate(problem.graph.layers)}
-        host = [
-            problem.alone[(layer.name,)]
-            for layer in problem.graph.layers
-            if not isinstance(layer, TensorCoreLayer)
-        ]
+        node_of = encoding.network.node_of
+        self._repeats = np.array(encoding.network.repeats)
+        self._adds = {
+            i: problem.alone[(name,)] for name, i in node_of.items() if encoding.network.nodes[i].is_add
+        }
+        host = [problem.alone[(layer.name,)] for layer in problem.graph.layers if layer.name not in node_of]
         self._host = sum(float(h.energy[0]) for h in host), sum(float(h.latency[0]) for h in host)
 
-    def alone(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Points]]:
-        """Energy and latency [B, L] of every node unfused, and its legalised points."""
+    def alone(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Points | None]]:
+        """Energy and latency [B, L] of every node unfused, and its legalised points (an add has none)."""
         energy = np.zeros((len(batch), self.encoding.nodes))
         latency = np.zeros_like(energy)
-        points = []
+        points: list[Points | None] = []
         for i, space in enumerate(self.encoding.spaces):
+            if i in self._adds:
+                energy[:, i], latency[:, i] = self._adds[i].energy[0], self._adds[i].latency[0]
+                points.append(None)
+                continue
             tile = {v: batch.extents[:, i, j] for j, v in enumerate(VARIABLES)}
             legal, fits = legalise(space, tile, batch.order[:, i])
             costs = price(legal)
@@ -198,14 +216,10 @@ class Decoder:
     def cost(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Network energy and latency [B]."""
         node_energy, node_latency, _ = self.alone(batch)
-        repeats = np.array(self.encoding.network.repeats)
-        energy = node_energy @ repeats + self._host[0]
-        latency = node_latency @ repeats + self._host[1]
+        energy = node_energy @ self._repeats + self._host[0]
+        latency = node_latency @ self._repeats + self._host[1]
         for b in np.flatnonzero(batch.fused.any(axis=1)):
-            for layers in self._components(batch.fused[b]):
-                found = self._group(layers, batch, int(b))
-                if found is None:
-                    continue
+            for layers, found in self._groups_of(batch, int(b)):
                 nodes = [self.encoding.network.node_of[name] for name in layers]
                 energy[b] += found[0] - node_energy[b, nodes].sum()
                 latency[b] += found[1] - node_latency[b, nodes].sum()
@@ -215,48 +229,39 @@ class Decoder:
         """The schedule of one point."""
         one = Batch(batch.extents[b : b + 1], batch.order[b : b + 1], batch.fused[b : b + 1])
         energy, latency, points = self.alone(one)
-        groups: list[Choice] = []
-        for layers in self._components(one.fused[0]):
-            found = self._group(layers, one, 0)
-            if found is not None:
-                groups.append(found[2])
-        parts = list(groups)
-        fused = {name for choice in groups for name in choice.group.layers}
+        parts = [found[2] for _, found in self._groups_of(one, 0)]
+        fused = {name for choice in parts for name in choice.group.layers}
         for layer in self.problem.graph.layers:
             if layer.name in fused:
                 continue
-            if not isinstance(layer, TensorCoreLayer):
+            i = self.encoding.network.node_of.get(layer.name)
+            found = None if i is None else points[i]
+            if i is None or found is None:
                 parts.append(self.problem.alone[(layer.name,)].choices[0])
                 continue
-            i = self.encoding.network.node_of[layer.name]
-            front = Front(energy[0, i : i + 1], latency[0, i : i + 1], (points[i].mapping(0),))
+            front = Front(energy[0, i : i + 1], latency[0, i : i + 1], (found.mapping(0),))
             parts.append(Choice(FusionGroup((layer.name,)), ((layer.name, front),), (0,)))
         return tuple(parts)
 
-    def _components(self, fused: NDArray[np.bool_]) -> list[tuple[str, ...]]:
-        """Connected layers in graph order."""
+    def _groups_of(self, batch: Batch, b: int) -> list[tuple[tuple[str, ...], Priced]]:
+        """The groups of one point that can be executed."""
+        groups = []
+        for layers in self._joined(batch.fused[b]):
+            found = self._group(layers, batch, b)
+            if found is not None:
+                groups.append((layers, found))
+        while cycle := deadlock(self.problem.graph, [layers for layers, _ in groups]):
+            groups = [group for group in groups if group[0] != cycle]
+        return groups
+
+    def _joined(self, fused: NDArray[np.bool_]) -> list[tuple[str, ...]]:
+        """Candidate groups that the fused edges join."""
         key = fused.tobytes()
-        found = self._partings.get(key)
-        if found is None:
-            root: dict[str, str] = {}
+        if key not in self._partings:
+            self._partings[key] = joined_groups(self.problem, self.encoding.network, fused.tolist())
+        return self._partings[key]
 
-            def top(name: str) -> str:
-                while root.get(name, name) != name:
-                    name = root[name]
-                return name
-
-            for (producer, consumer), edge in self._edge_of.items():
-                if fused[edge]:
-                    root[top(producer)] = top(consumer)
-                    root.setdefault(top(consumer), top(consumer))
-            members: dict[str, list[str]] = {}
-            for name in {n for pair, e in self._edge_of.items() if fused[e] for n in pair}:
-                members.setdefault(top(name), []).append(name)
-            found = [tuple(sorted(m, key=self._position.__getitem__)) for m in members.values()]
-            self._partings[key] = found = sorted(found, key=lambda layers: self._position[layers[0]])
-        return found
-
-    def _group(self, layers: tuple[str, ...], batch: Batch, b: int) -> tuple[float, float, Choice] | None:
+    def _group(self, layers: tuple[str, ...], batch: Batch, b: int) -> Priced | None:
         """Cost of a group at its members' tiles; None if it cannot be executed."""
         nodes = [self.encoding.network.node_of[name] for name in layers]
         key = (layers, batch.extents[b, nodes].tobytes(), batch.order[b, nodes].tobytes())
@@ -264,43 +269,46 @@ class Decoder:
             self._groups[key] = self._price_group(layers, nodes, batch, b)
         return self._groups[key]
 
-    def _price_group(
-        self, layers: tuple[str, ...], nodes: list[int], batch: Batch, b: int
-    ) -> tuple[float, float, Choice] | None:
-        last = self.problem.graph.by_name[layers[-1]]
-        assert isinstance(last, TensorCoreLayer)
+    def _price_group(self, layers: tuple[str, ...], nodes: list[int], batch: Batch, b: int) -> Priced | None:
+        most = self.encoding.network.nodes[nodes[-1]].shape.dims
         wanted = dict(zip(VARIABLES, batch.extents[b, nodes[-1]].tolist(), strict=True))
-        tile = GroupTile(*(min(wanted[d], last.dims[d]) for d in ("N", "P", "Q")))
+        tile = GroupTile(*(min(wanted[d], most[d]) for d in ("N", "P", "Q")))
         group = FusionGroup(layers, tile)
         try:
             plan = plan_group(self.problem.graph, group)
         except ScheduleError:
             return None
         for option in self.problem.groups.extremes(group, plan):
-            found = self._price_option(option.group, option.spaces, plan, nodes, batch, b)
+            found = self._price_option(option, batch, b)
             if found is not None:
                 return found
         return None
 
-    def _price_option(
-        self,
-        group: FusionGroup,
-        spaces: tuple[tuple[str, LayerSpace], ...],
-        plan: dict[str, Member],
-        nodes: list[int],
-        batch: Batch,
-        b: int,
-    ) -> tuple[float, float, Choice] | None:
-        energy = latency = 0.0
+    def _price_option(self, option: Option, batch: Batch, b: int) -> Priced | None:
+        energy, latency = option.host
         fronts = []
-        for (name, space), node in zip(spaces, nodes, strict=True):
+        for name, space in option.spaces:
+            node = self.encoding.network.node_of[name]
             columns = {v: batch.extents[b : b + 1, node, j] for j, v in enumerate(VARIABLES)}
             points, fits = legalise(space, columns, batch.order[b : b + 1, node])
             costs = price(points)
-            final = plan[name].writes_inside and not self.problem.rules.hw
+            final = option.plan[name].writes_inside and not self.problem.rules.hw
             if not fits[0] or (final and costs.spills[0]) or not _lays_out_residents(points):
                 return None
             energy += float(costs.energy[0])
             latency += float(costs.latency[0])
             fronts.append((name, Front.of(points, costs)))
-        return energy, latency, Choice(group, tuple(fronts), (0,) * len(fronts))
+        return energy, latency, Choice(option.group, tuple(fronts), (0,) * len(fronts))
+
+
+def joined_groups(problem: Problem, network: RelaxedNetwork, fused: Sequence[bool]) -> list[tuple[str, ...]]:
+    """Groups that the fused edges join: of layers that may not run as one the first are left out."""
+    found = []
+    waiting = network.components(fused)
+    while waiting:
+        layers = waiting.pop()
+        if layers in problem.candidates:
+            found.append(layers)
+        elif len(layers) > 2:
+            waiting += network.components(fused, among=layers[1:])
+    return sorted(found)

@@ -18,14 +18,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-import networkx as nx
 import torch
 from torch import Tensor
 
 from converter.dims import DIMS
-from costmodel.relaxed import Edge, Node, RelaxedModel
+from costmodel.relaxed import RelaxedModel
 from costmodel.schedule import GroupTile
-from optimizer.decode import VARIABLES
+from optimizer.decode import VARIABLES, joined_groups
 from optimizer.network import RelaxedNetwork, relaxed_network
 from optimizer.problem import Problem
 from optimizer.relaxation import Relaxation, RelaxationForm, Variables
@@ -84,19 +83,17 @@ def descend(problem: Problem, effort: Effort, form: RelaxationForm = "log") -> D
 
 def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
     rules = problem.rules
-    network = relaxed_network(problem.graph, problem.fusion)
+    network = relaxed_network(problem.graph, problem.candidates)
     spaces = [LayerSpace.alone(shape, rules) for shape in network.shapes]
     model = RelaxedModel(
-        [
-            Node(shape, repeat, needed)
-            for shape, repeat, needed in zip(network.shapes, network.repeats, network.needed, strict=True)
-        ],
-        [Edge(*edge) for edge in network.edges],
+        network.nodes,
+        network.edges,
         rules.target,
         rules.profile,
         fusion_model=problem.fusion_model,
     )
-    relaxation = Relaxation(spaces, network.edges, form, one_grid=problem.fusion_model == "sound")
+    sound = problem.fusion_model == "sound"
+    relaxation = Relaxation(network.nodes, spaces, network.edges, form, one_grid=sound)
     generator = torch.Generator().manual_seed(problem.seed)
     variables = relaxation.start(effort.restarts, generator)
     _open_fusion(variables, generator)
@@ -106,7 +103,7 @@ def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
     ]
     optimizer = torch.optim.Adam(groups, lr=RATE)
     rule_names = ["mapping", "array", "memory", "buffer", "grid"]
-    if not rules.hw and problem.fusion_model == "sound":
+    if not rules.hw and sound:
         rule_names.append("final")
 
     best = float("inf")
@@ -181,26 +178,14 @@ def _integers(l2: Tensor, l1: Tensor) -> Tensor:
     return torch.stack(columns, dim=-1).round().long().clamp(min=1)
 
 
-def proposals(problem: Problem, descent: Descent, most: int) -> list[Proposal]:
+def proposals(problem: Problem, descent: Descent) -> list[Proposal]:
     """Groups that restarts agreed on, most frequent (then best restart) first."""
     network = descent.network
-    edge_of = network.edge_of()
     tile_at = {d: VARIABLES.index(d) for d in ("N", "P", "Q")}
     count: Counter[Proposal] = Counter()
     for r in torch.argsort(descent.loss).tolist():
-        fused = descent.fused[r].tolist()
-        joined = [pair for pair, edge in edge_of.items() if fused[edge]]
-        for layers in _components(joined, problem):
-            while len(layers) > most:
-                layers = layers[1:]
+        for layers in joined_groups(problem, network, descent.fused[r].tolist()):
             extents = descent.extents[r, network.node_of[layers[-1]]].tolist()
             tile = GroupTile(*(extents[tile_at[d]] for d in ("N", "P", "Q")))
             count[Proposal(layers, tile)] += 1
     return [proposal for proposal, _ in count.most_common()]
-
-
-def _components(pairs: list[tuple[str, str]], problem: Problem) -> list[tuple[str, ...]]:
-    """Connected layers in graph order."""
-    position = {layer.name: i for i, layer in enumerate(problem.graph.layers)}
-    joined = nx.Graph(pairs)
-    return [tuple(sorted(c, key=position.__getitem__)) for c in nx.connected_components(joined)]

@@ -32,7 +32,7 @@ def gradient(problem: Problem) -> tuple[Partition, float, bool]:
         problem.say(f"decoded {len(batch)} restarts: best EDP {decoded:.4g} uJ x cycles")
         problem.record(decoded, float(descent.feasible.float().mean()))
     polish = Polish(problem)
-    for proposal in proposals(problem, descent, problem.most_members)[:MOST_PROPOSALS]:
+    for proposal in proposals(problem, descent)[:MOST_PROPOSALS]:
         if problem.out_of_time(0.75):
             break
         polish.propose(proposal.layers, [proposal.tile])

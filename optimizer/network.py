@@ -1,108 +1,160 @@
-"""The relaxed network: distinct layers as nodes, fusable pairs as edges.
+"""The relaxed network: distinct layers as nodes, fusable edges between them.
 
-Layers with the same shape and the same surroundings (a few fusable edges around them) get the same
-best schedule, so they are one node with a repeat count: 96 decoder blocks cost what one costs.
+Tensor-core layers are nodes, and so are residual adds where they may join a group.  Layers with the same
+shape and the same surroundings (a few fusable edges around them) get the same best schedule, so they
+are one node with a repeat count: 96 decoder blocks cost what one costs.  Every fusable operand of a
+node is one edge with a strength of its own; the fusable edges of the layers that share the node share it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from converter.graph import Graph, TensorCoreLayer
+import networkx as nx
+
+from converter.graph import Graph, Layer, TensorCoreLayer
 from costmodel.fusion import ScheduleError, plan_group
+from costmodel.relaxed import Edge, Node, add_shape
 from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import LayerShape, shape_of
 from optimizer.groups import fusable_producers
+from optimizer.options import last_output
 
 RADIUS = 2
 """Fusable edges around a layer that must look alike for two layers to share a node."""
+Pair = tuple[str, str]
+Group = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class RelaxedNetwork:
-    """Nodes (shape, repeat, whether the output is needed outside) and edges (producer, consumer)."""
+    """Nodes and edges of the relaxed model, and the layers and fusable pairs that they stand for."""
 
-    shapes: tuple[LayerShape, ...]
-    repeats: tuple[int, ...]
-    needed: tuple[bool, ...]
-    edges: tuple[tuple[int, int], ...]
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
     node_of: dict[str, int]
-    """Node of every tensor-core layer."""
-    pairs: tuple[tuple[str, str], ...]
-    """Fusable (producer, consumer) layers of the graph."""
+    """Node of every tensor-core layer and of every add that may be fused."""
+    edge_of: dict[Pair, int]
+    """Edge of every fusable (producer, consumer) pair of layers."""
 
-    def edge_of(self) -> dict[tuple[str, str], int]:
-        """Relaxed edge of every fusable pair of layers."""
-        index = {edge: i for i, edge in enumerate(self.edges)}
-        found = {}
-        for producer, consumer in self.pairs:
-            edge = (self.node_of[producer], self.node_of[consumer])
-            if edge in index:
-                found[(producer, consumer)] = index[edge]
-        return found
+    @property
+    def shapes(self) -> tuple[LayerShape, ...]:
+        """Shape of every node."""
+        return tuple(node.shape for node in self.nodes)
+
+    @property
+    def repeats(self) -> tuple[int, ...]:
+        """Layers that every node stands for."""
+        return tuple(int(node.repeat) for node in self.nodes)
+
+    def components(
+        self, fused: Sequence[bool], among: tuple[str, ...] | None = None
+    ) -> list[tuple[str, ...]]:
+        """Layers (of `among`) joined by the fused edges, two or more each, in the order of the graph."""
+        joined = nx.Graph([pair for pair, edge in self.edge_of.items() if fused[edge]])
+        if among is not None:
+            joined = nx.Graph(joined.subgraph(among))
+            joined.remove_nodes_from(list(nx.isolates(joined)))
+        position = {name: i for i, name in enumerate(self.node_of)}
+        found = [tuple(sorted(c, key=position.__getitem__)) for c in nx.connected_components(joined)]
+        return sorted(found, key=lambda layers: position[layers[0]])
 
 
-def relaxed_network(graph: Graph, fusion: bool) -> RelaxedNetwork:
-    """Merge identical layers of `graph`; without `fusion` there are no edges."""
-    pairs = tuple(_fusable_pairs(graph)) if fusion else ()
-    producer_of = {consumer: producer for producer, consumer in pairs}
-    consumers_of: dict[str, list[str]] = {}
-    for producer, consumer in pairs:
-        consumers_of.setdefault(producer, []).append(consumer)
+def relaxed_network(graph: Graph, groups: Mapping[Group, Group] | None = None) -> RelaxedNetwork:
+    """Merge identical layers of `graph`.
 
-    colour: dict[str, Hashable] = {}
-    needed: dict[str, bool] = {}
-    for layer in graph.tensor_core_layers:
-        tensor = layer.output.tensor
-        readers = [c.name for c in graph.consumers(tensor)]
-        inside = set(consumers_of.get(layer.name, ()))
-        needed[layer.name] = tensor in graph.outputs or any(r not in inside for r in readers)
-        colour[layer.name] = (shape_of(layer), needed[layer.name])
+    `groups`: layers that may run together, with the first identical group of each (Problem.candidates);
+    whatever is fused in one of them that can be executed is a fusable edge.
+    """
+    pairs, sizes = _fusable(graph, groups or {})
+    joined = {name for pair in pairs for name in pair}
+    layers = [x for x in graph.layers if isinstance(x, TensorCoreLayer) or x.name in joined]
+    producers = {x.name: [p for p in fusable_producers(graph, x) if (p, x.name) in pairs] for x in layers}
+    consumers: dict[str, list[str]] = {layer.name: [] for layer in layers}
+    for consumer, names in producers.items():
+        for producer in names:
+            consumers[producer].append(consumer)
+    needed = {}
+    for layer in layers:
+        tensor = layer.outputs[0]
+        inside = consumers[layer.name]
+        needed[layer.name] = tensor in graph.outputs or any(
+            c.name not in inside for c in graph.consumers(tensor)
+        )
+    shapes = {layer.name: _shape(graph, layer, sizes) for layer in layers}
+    colour: dict[str, Hashable] = {
+        x.name: (shapes[x.name], needed[x.name], isinstance(x, TensorCoreLayer)) for x in layers
+    }
     for _ in range(RADIUS):
-        colour = {
+        around: dict[str, Hashable] = {
             name: (
                 colour[name],
-                colour.get(producer_of.get(name, "")),
-                tuple(colour[c] for c in consumers_of.get(name, ())),
+                tuple(colour[p] for p in producers[name]),
+                tuple(colour[c] for c in consumers[name]),
             )
             for name in colour
         }
-        names: dict[Hashable, int] = {}
-        colour = {name: names.setdefault(c, len(names)) for name, c in colour.items()}
+        numbers: dict[Hashable, int] = {}
+        colour = {name: numbers.setdefault(c, len(numbers)) for name, c in around.items()}
 
-    nodes: dict[Hashable, int] = {}
-    node_of = {name: nodes.setdefault(c, len(nodes)) for name, c in colour.items()}
+    numbers = {}
+    node_of = {name: numbers.setdefault(c, len(numbers)) for name, c in colour.items()}
     first: dict[int, str] = {}
+    repeats = [0] * len(numbers)
     for name, node in node_of.items():
         first.setdefault(node, name)
-    edges = tuple((node_of[producer_of[name]], node) for node, name in first.items() if name in producer_of)
-    return RelaxedNetwork(
-        shapes=tuple(shape_of(_core(graph, first[i])) for i in range(len(nodes))),
-        repeats=tuple(sum(n == i for n in node_of.values()) for i in range(len(nodes))),
-        needed=tuple(needed[first[i]] for i in range(len(nodes))),
-        edges=edges,
-        node_of=node_of,
-        pairs=pairs,
+        repeats[node] += 1
+    nodes = tuple(
+        Node(shapes[name], repeats[i], needed[name], not isinstance(graph.by_name[name], TensorCoreLayer))
+        for i, name in first.items()
     )
+    # One edge per operand of a node, from the node of its first layer's producer.
+    edges = [Edge(node_of[p], i) for i, name in first.items() for p in producers[name]]
+    start: dict[int, int] = {}
+    for index, edge in enumerate(edges):
+        start.setdefault(edge.consumer, index)
+    edge_of = {
+        (producer, name): start[node_of[name]] + operand
+        for name in node_of
+        for operand, producer in enumerate(producers[name])
+    }
+    return RelaxedNetwork(nodes, tuple(edges), node_of, edge_of)
 
 
-def _core(graph: Graph, name: str) -> TensorCoreLayer:
-    layer = graph.by_name[name]
-    assert isinstance(layer, TensorCoreLayer)
-    return layer
+def _fusable(
+    graph: Graph, groups: Mapping[Group, Group]
+) -> tuple[set[Pair], dict[str, tuple[int, int, int]]]:
+    """Pairs inside groups that can be executed, and (N, P, Q) of the adds among them."""
+    pairs: set[Pair] = set()
+    sizes: dict[str, tuple[int, int, int]] = {}
+    runs: dict[Group, bool] = {}
+    for layers, first in groups.items():
+        if first not in runs:
+            runs[first] = _can_run(graph, first)
+        if not runs[first]:
+            continue
+        for at, name in enumerate(layers):
+            inside = set(fusable_producers(graph, graph.by_name[name])) & set(layers)
+            pairs |= {(producer, name) for producer in inside}
+            if inside and name not in sizes:
+                size = last_output(graph, layers[: at + 1])
+                assert size is not None
+                sizes[name] = size
+    return pairs, sizes
 
 
-def _fusable_pairs(graph: Graph) -> list[tuple[str, str]]:
-    """Pairs of tensor-core layers that costmodel accepts as a group."""
-    pairs = []
-    for layer in graph.tensor_core_layers:
-        for producer in fusable_producers(graph, layer, adds=False):
-            d = layer.dims
-            group = FusionGroup((producer, layer.name), GroupTile(d.N, d.P, d.Q))
-            try:
-                plan_group(graph, group)
-            except ScheduleError:
-                continue
-            pairs.append((producer, layer.name))
-    return pairs
+def _can_run(graph: Graph, layers: Group) -> bool:
+    size = last_output(graph, layers)
+    try:
+        return size is not None and bool(plan_group(graph, FusionGroup(layers, GroupTile(*size))))
+    except ScheduleError:
+        return False
+
+
+def _shape(graph: Graph, layer: Layer, sizes: Mapping[str, tuple[int, int, int]]) -> LayerShape:
+    """Shape of a tensor-core layer, or of an add."""
+    if isinstance(layer, TensorCoreLayer):
+        return shape_of(layer)
+    n, p, q = sizes[layer.name]
+    return add_shape(n, graph.tensors[layer.outputs[0]].size // (n * p * q), p, q)

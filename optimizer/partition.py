@@ -6,6 +6,7 @@ is the state, so chains cost one state per layer and a residual block a handful.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,7 +61,7 @@ class Partitioner:
         banned: set[tuple[str, ...]] = set()
         while True:
             solution = self._solve(a, b, banned)
-            cycle = self._deadlock(solution.choice)
+            cycle = deadlock(self.graph, [choice.group.layers for choice in solution.choice])
             if cycle is None:
                 return solution
             banned.add(cycle)
@@ -112,22 +113,27 @@ class Partitioner:
             origin = frontier[i][state][1]
         return Solution(energy, latency, tuple(reversed(chosen)))
 
-    def _deadlock(self, partition: Partition) -> tuple[str, ...] | None:
-        """A group that waits for itself through others, if any (convex groups can deadlock in pairs)."""
-        spans = [[self.position[name] for name in choice.group.layers] for choice in partition]
-        if all(span[-1] - span[0] == len(span) - 1 for span in spans):
-            return None  # runs of consecutive layers keep the topological order
-        group_of = {name: choice.group.layers for choice in partition for name in choice.group.layers}
-        quotient: nx.DiGraph[tuple[str, ...]] = nx.DiGraph()
-        for producer, consumer in self.graph.dag.edges:
-            if group_of[producer] != group_of[consumer]:
-                quotient.add_edge(group_of[producer], group_of[consumer])
-        try:
-            cycle = nx.find_cycle(quotient)
-        except nx.NetworkXNoCycle:
-            return None
-        longest: tuple[str, ...] = max((edge[0] for edge in cycle), key=len)
-        return longest
+
+def deadlock(graph: Graph, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """A group that waits for itself through others, if any (convex groups can deadlock in pairs).
+
+    Layers in none of the groups run alone.
+    """
+    position = {layer.name: i for i, layer in enumerate(graph.layers)}
+    if all(position[layers[-1]] - position[layers[0]] == len(layers) - 1 for layers in groups):
+        return None  # runs of consecutive layers keep the topological order
+    group_of = {name: layers for layers in groups for name in layers}
+    quotient: nx.DiGraph[tuple[str, ...]] = nx.DiGraph()
+    for names in graph.dag.edges:
+        producer, consumer = (group_of.get(name, (name,)) for name in names)
+        if producer != consumer:
+            quotient.add_edge(producer, consumer)
+    try:
+        cycle = nx.find_cycle(quotient)
+    except nx.NetworkXNoCycle:
+        return None
+    longest: tuple[str, ...] = max((edge[0] for edge in cycle), key=len)
+    return longest
 
 
 def ordered(graph: Graph, partition: Partition) -> Partition:

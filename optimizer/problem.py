@@ -16,7 +16,7 @@ from costmodel.schedule import FusionModel, GroupTile, LatencyModel, Schedule
 from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.groups import candidate_groups, signature
 from optimizer.hull import lower_hull
-from optimizer.options import EMPTY, GroupHull, GroupSolver, group_runs
+from optimizer.options import EMPTY, GroupHull, GroupSolver, group_runs, last_output
 from optimizer.paper import MOST_MEMBERS as PAPER_MEMBERS
 from optimizer.paper import paper_hull
 from optimizer.partition import Objective, Partition, Partitioner, ordered
@@ -96,7 +96,8 @@ class Problem:
         first: dict[object, tuple[str, ...]] = {}
         found = {}
         for layers in candidate_groups(self.graph, self.most_members, adds=self.fuses_adds):
-            found[layers] = first.setdefault(signature(self.graph, layers), layers)
+            if last_output(self.graph, layers) is not None:  # an add cannot lead a group
+                found[layers] = first.setdefault(signature(self.graph, layers), layers)
         return found
 
     def unfused(self, layers: tuple[str, ...]) -> tuple[Floats, Floats]:

@@ -7,7 +7,8 @@ seven orders of magnitude and saturates the softmax; `literal` keeps that form f
 
 A fused pair walks one grid: where sigma is one, the producer's tile along N, P and Q *is* the input
 box of the consumer's tile (Eq. 25-26 by construction rather than by penalty), so gradients of every
-member's cost reach the one tile of the group's last layer.
+member's cost reach the one tile of the group's last layer.  A residual add passes its readers' tile on
+to both operands.
 
 Shapes: B restarts, L nodes, V variables per node, J candidates, E fusable edges.
 """
@@ -21,16 +22,16 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from converter.dims import DIMS, Dim
-from costmodel.relaxed import ORDERS, RelaxedPoint
-from optimizer.decode import VARIABLES
+from converter.dims import DIMS
+from costmodel.relaxed import ORDERS, Node, RelaxedPoint
+from optimizer.decode import VARIABLES, extents_of
 from optimizer.space import LayerSpace
 
 RelaxationForm = Literal["log", "paper"]
 
 MOST_CANDIDATES = 48
 ALPHA = 4.0
-CHAIN = 4
+CHAIN = 5
 """Fused edges over which a group tile is handed back within one step."""
 
 
@@ -60,7 +61,8 @@ class Relaxation:
 
     def __init__(
         self,
-        spaces: list[LayerSpace],
+        nodes: Sequence[Node],
+        spaces: Sequence[LayerSpace],
         edges: Sequence[tuple[int, int]],
         form: RelaxationForm = "log",
         *,
@@ -77,7 +79,10 @@ class Relaxation:
             for d, ws in self.windows.items()
         }
         self.size = {d: _column(s.shape.dims[d] for s in spaces)[self.source] for d in ("N", "P", "Q")}
-        self.lists = [[_thinned(space.tiles(_dim(v))) for v in VARIABLES] for space in spaces]
+        self.lists = [
+            [_thinned(extents) for extents in extents_of(node, space)]
+            for node, space in zip(nodes, spaces, strict=True)
+        ]
         width = max(len(c) for row in self.lists for c in row)
         self.candidates = torch.ones(len(spaces), len(VARIABLES), width)
         self.absent = torch.zeros(len(spaces), len(VARIABLES), width)
@@ -187,10 +192,6 @@ def _stack(extents: dict[str, Tensor], one: Tensor) -> Tensor:
 
 def _column(values: Iterable[float]) -> Tensor:
     return torch.tensor([float(v) for v in values])
-
-
-def _dim(variable: str) -> Dim:
-    return variable.upper()  # type: ignore[return-value]
 
 
 def _thinned(extents: tuple[int, ...]) -> tuple[int, ...]:

@@ -88,7 +88,7 @@ def _chosen(costs: NDArray[Any], order: Ints) -> Floats:
 class _Dosa:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.network = relaxed_network(problem.graph, fusion=False)
+        self.network = relaxed_network(problem.graph)
         self.shapes = self.network.shapes
         target = problem.rules.target
         self.limits = [[s.dims[d] for d in TILED] for s in self.shapes]

@@ -1,6 +1,7 @@
 """Small graphs for the optimiser's tests."""
 
 import numpy as np
+from hypothesis import strategies as st
 
 from converter.builder import GraphBuilder, image_view, weight_view
 from converter.dims import Dims
@@ -71,3 +72,31 @@ def residual(size=8, channels=8):
     z = net.conv("b_down", x, 2 * channels, 1, 2)
     x = net.add("b_add", y, z)
     return net.build(x)
+
+
+def bottleneck(size=16, channels=16, expansion=4, kernel=1):
+    """y = a(x); c(b(y) + y) with many channels inside: much to gain by fusing across the add."""
+    net = Net(size, channels)
+    y = net.conv("a", net.x, channels * expansion)
+    z = net.conv("b", y, channels * expansion, kernel)
+    return net.build(net.conv("c", net.add("sum", z, y), channels))
+
+
+@st.composite
+def random_dags(draw):
+    """Strided, depthwise and plain convolutions, adds of whatever fits: up to nine layers, open branches."""
+    net = Net(draw(st.sampled_from([5, 8, 12])), draw(st.sampled_from([4, 8])))
+    tensors = [net.x]
+    for i in range(draw(st.integers(2, 9))):
+        source = draw(st.sampled_from(tensors[-3:]))
+        alike = [t for t in tensors if t != source and net.shape[t] == net.shape[source]]
+        if alike and draw(st.booleans()):
+            tensors.append(net.add(f"add{i}", source, draw(st.sampled_from(alike))))
+            continue
+        kernel, stride = draw(st.sampled_from([(1, 1), (3, 1), (3, 1), (3, 2), (1, 2)]))
+        channels = net.shape[source][3]
+        depthwise = draw(st.booleans())
+        k = channels if depthwise else draw(st.sampled_from([4, channels, 2 * channels]))
+        tensors.append(net.conv(f"conv{i}", source, k, kernel, stride, depthwise))
+    read = {name for layer in net.builder.layers for name in layer.inputs}
+    return net.build(*[t for t in tensors[1:] if t not in read])

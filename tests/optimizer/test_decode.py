@@ -14,7 +14,7 @@ from costmodel.traffic import Placement
 from optimizer.decode import VARIABLES, Batch, Decoder, Encoding, legalise
 from optimizer.problem import Problem
 from optimizer.space import LayerSpace, Rules
-from tests.optimizer.graphs import residual, separable
+from tests.optimizer.graphs import Net, random_dags, residual, separable
 
 GRAPHS = {"separable": separable(), "residual": residual()}
 
@@ -25,8 +25,17 @@ GRAPHS = {"separable": separable(), "residual": residual()}
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6), fused=st.floats(0, 1))
 def test_every_point_decodes_to_a_legal_schedule(profile, name, tiling, seed, fused):
-    graph = GRAPHS[name]
-    problem = Problem(graph, Rules(load_target("gemmini-small"), profile, tiling, True))
+    decodes(Problem(GRAPHS[name], Rules(load_target("gemmini-small"), profile, tiling, True)), seed, fused)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=random_dags(), seed=st.integers(0, 10**6), fused=st.floats(0.3, 1))
+def test_every_point_of_a_random_dag_decodes_to_a_legal_schedule(graph, seed, fused):
+    decodes(Problem(graph, Rules(load_target("gemmini-small"))), seed, fused)
+
+
+def decodes(problem, seed, fused):
+    """Random points are legal schedules that cost what the decoder says."""
     encoding = Encoding.of(problem)
     rng = np.random.default_rng(seed)
     batch = Batch(
@@ -50,6 +59,24 @@ def test_fused_edges_become_groups():
     batch = Batch(full, np.zeros((1, encoding.nodes), dtype=int), np.ones((1, encoding.edges), dtype=bool))
     schedule = problem.schedule(Decoder(problem, encoding).partition(batch, 0))
     assert any(len(group.layers) > 1 for group in schedule.groups)
+
+
+def test_groups_that_would_wait_for_each_other_fall_apart():
+    """Two crossing pairs, each convex: a1 -> a2 needs b1's pair first, and the other way round."""
+    net = Net(8, 8)
+    a1, b1 = net.conv("a1", net.x, 8), net.conv("b1", net.x, 8)
+    a2 = net.add("a2", a1, b1)
+    b2 = net.add("b2", b1, a1)
+    problem = Problem(net.build(a2, b2), Rules(load_target("gemmini-large")))
+    encoding = Encoding.of(problem)
+    edge_of = encoding.network.edge_of
+    for wanted in ({("a1", "a2"), ("b1", "b2")}, set(edge_of)):
+        fused = np.array([[pair in wanted for pair in sorted(edge_of, key=edge_of.__getitem__)]])
+        full = np.full((1, encoding.nodes, len(VARIABLES)), 8)
+        batch = Batch(full, np.zeros((1, encoding.nodes), dtype=int), fused)
+        schedule = problem.schedule(Decoder(problem, encoding).partition(batch, 0))
+        groups = [group.layers for group in schedule.groups if len(group.layers) > 1]
+        assert len(groups) <= 1
 
 
 def test_shrinking_ends_at_whole_blocks_of_resident_weights():
