@@ -60,20 +60,23 @@ class Conversion:
             return ()
         return find_siblings(reading.program, reading.steps)
 
-    def with_siblings(self) -> Conversion | None:
-        """The same model with sibling products merged, None where none can be.
+    def with_siblings(self, kinds: Collection[str] | None = None) -> Conversion | None:
+        """The same model with sibling products (of these kinds) merged, None where none can be.
 
         Whether that is better is for the cost of its schedule to say: a merged layer reads its input
         once, but may fit less well, and its results may fuse less.
         """
-        reading, wanted = self._reading, self.mergeable
+        reading = self._reading
+        wanted = tuple(group for group in self.mergeable if kinds is None or group.kind in kinds)
         while reading is not None and wanted:
             found = reading.conversion(wanted)
             worse = worsened(found.graph, self.graph, found.siblings)
             if not worse:
                 return found if found.siblings else None
-            heads = {step.name for group in worse for step in group.steps}
-            wanted = tuple(g for g in found.siblings if g.steps[0].name not in heads)
+            rest = (
+                group.only([s.name for s in group.steps if s.name not in worse]) for group in found.siblings
+            )
+            wanted = tuple(group for group in rest if group is not None)
         return None
 
 

@@ -219,24 +219,29 @@ def find_schedule_and_siblings(
 ) -> tuple[Conversion, SearchResult]:
     """Search the model as it is and with sibling products merged, and keep the better schedule.
 
-    A merged layer reads its input once, but may tile or fuse less well; only a schedule tells.  Half
-    of the time budget is for each.
+    A merged layer reads its input once, but may tile or fuse less well; only a schedule tells.  Where
+    all kinds of siblings together do not pay, each is tried alone.  The searches share the time budget.
     """
     together = conversion.with_siblings()
     if together is None:
         return conversion, find_schedule(conversion.graph, target, search, console)
+    kinds = sorted({group.kind for group in together.siblings})
     if search.time_budget is not None:
-        search = replace(search, time_budget=search.time_budget / 2)
+        searches = 2 if len(kinds) == 1 else 2 + len(kinds)
+        search = replace(search, time_budget=search.time_budget / searches)
     apart = find_schedule(conversion.graph, target, search, console)
-    with_merged = find_schedule(together.graph, target, search, console)
-    kept = with_merged.value < apart.value
-    saved = 1 - with_merged.value / apart.value
-    note = (
-        f"merge-siblings: {'kept' if kept else 'not kept'}: {search.objective} {saved:+.2%} saved by merging"
-    )
-    if kept:
-        return replace(together, notes=(*together.notes, note)), with_merged
-    return replace(conversion, notes=(*conversion.notes, note)), apart
+    best, chosen = conversion, apart
+    tried = [together]
+    for candidate in tried:
+        found = find_schedule(candidate.graph, target, search, console)
+        if found.value < chosen.value:
+            best, chosen = candidate, found
+        elif candidate is together and len(kinds) > 1:
+            alone = (conversion.with_siblings([kind]) for kind in kinds)
+            tried.extend(one for one in alone if one is not None)
+    saved = f"{search.objective} {1 - chosen.value / apart.value:.2%} lower than apart"
+    kept = saved if best is not conversion else "not kept, schedules are better with them apart"
+    return replace(best, notes=(*best.notes, f"merge-siblings: {kept}")), chosen
 
 
 def front_end_record(conversion: Conversion, vectors: TestVectors, console: Console) -> ConversionRecord:

@@ -13,8 +13,10 @@ the square root of the ratio at most.  Scales of an imported model never change.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,10 +35,30 @@ _MATRIX = ("transA", "transB", "alpha")
 
 @dataclass(frozen=True)
 class Siblings:
-    """Steps that can become one; `spread` is the largest ratio of s_w / s_y among them."""
+    """Steps that can become one.
+
+    `channels` are their output channels, `spread` is the largest ratio of s_w / s_y among them.
+    """
 
     steps: tuple[Step, ...]
+    channels: tuple[int, ...]
     spread: float = 1.0
+
+    @property
+    def kind(self) -> str:
+        """Equal for groups that look alike: those of the repeated blocks of a network."""
+        return " ".join(map(str, (self.steps[0].head.op, *self.channels)))
+
+    def part(self, channel: int) -> int:
+        """Which of the steps computes a channel of the merged result."""
+        return bisect.bisect_right(list(itertools.accumulate(self.channels)), channel)
+
+    def only(self, names: Collection[str]) -> Siblings | None:
+        """Those of the steps that are named, None where less than two are."""
+        kept = [pair for pair in zip(self.steps, self.channels, strict=True) if pair[0].name in names]
+        if len(kept) < 2:
+            return None
+        return replace(self, steps=tuple(s for s, _ in kept), channels=tuple(c for _, c in kept))
 
     @property
     def name(self) -> str:
@@ -57,7 +79,12 @@ def find_siblings(program: Program, steps: Sequence[Step]) -> tuple[Siblings, ..
     for step in steps:
         if _is_candidate(program, step):
             alike.setdefault(_key(program, step), []).append(step)
-    return tuple(Siblings(tuple(group)) for group in alike.values() if len(group) > 1)
+    groups = [group for group in alike.values() if len(group) > 1]
+    return tuple(Siblings(tuple(g), tuple(_channels(program, step) for step in g)) for g in groups)
+
+
+def _channels(program: Program, step: Step) -> int:
+    return program.shapes[step.head.inputs[1]][_channel_axis(step.head)]
 
 
 def _is_candidate(program: Program, step: Step) -> bool:
@@ -99,7 +126,9 @@ def balanced(
         fixed = any(step.output in known or step.head.inputs[1] in known for step in group.steps)
         for run in _runs(group.steps, ratios, 1 + _EQUAL if fixed else TOLERATED_RATIO):
             low, high = min(ratios[s.name] for s in run), max(ratios[s.name] for s in run)
-            kept.append(Siblings(run, high / low))
+            part = group.only([step.name for step in run])
+            assert part is not None
+            kept.append(replace(part, spread=high / low))
             for step in run:
                 factor = ratios[step.name] / math.sqrt(low * high)
                 if factor > 1 and step.output in wider:
@@ -143,10 +172,10 @@ def merge_siblings(
     first: dict[str, Step] = {}
     merged_away: set[str] = set()
     for group in groups:
-        step, channels = _merged_step(program, group)
+        step = _merged_step(group)
         axis = 1 if step.head.op == "Conv" else -1
         shape = list(program.shapes[group.steps[0].output])
-        shape[axis] = sum(channels)
+        shape[axis] = sum(group.channels)
         shapes[step.output] = tuple(shape)
         types[step.output] = program.types[group.steps[0].output]
         if group.steps[0].output in scales:
@@ -155,7 +184,7 @@ def merge_siblings(
         members = [weights[s.head.inputs[1]] for s in group.steps]
         data = np.concatenate([member.data for member in members], weight_axis)
         weights[step.head.inputs[1]] = Quantised(data, members[0].scale)
-        bias = _merged_bias(group, channels, quantisation)
+        bias = _merged_bias(group, quantisation)
         if bias is not None:
             biases[step.name] = bias
         first[group.steps[0].name] = step
@@ -165,9 +194,8 @@ def merge_siblings(
     return replace(program, shapes=shapes, types=types), plan, merged
 
 
-def _merged_step(program: Program, group: Siblings) -> tuple[Step, list[int]]:
+def _merged_step(group: Siblings) -> Step:
     head = group.steps[0].head
-    channels = [program.shapes[s.head.inputs[1]][_channel_axis(s.head)] for s in group.steps]
     output = f"{group.steps[0].output}.merged"
     node = Node(
         group.name,
@@ -178,12 +206,10 @@ def _merged_step(program: Program, group: Siblings) -> tuple[Step, list[int]]:
         (output,),
         head.attributes,
     )
-    parts = tuple((s.output, count) for s, count in zip(group.steps, channels, strict=True))
+    parts = tuple((s.output, count) for s, count in zip(group.steps, group.channels, strict=True))
     nodes = tuple(n for s in group.steps for n in s.nodes)
-    step = Step(
-        "node", node, nodes, output, "", group.steps[0].activation, source=head.inputs[0], parts=parts
-    )
-    return step, channels
+    activation = group.steps[0].activation
+    return Step("node", node, nodes, output, "", activation, source=head.inputs[0], parts=parts)
 
 
 def _channel_axis(head: Node) -> int:
@@ -191,7 +217,7 @@ def _channel_axis(head: Node) -> int:
     return 0 if head.op == "Conv" or head.attributes.get("transB", 0) else 1
 
 
-def _merged_bias(group: Siblings, channels: Sequence[int], quantisation: Quantisation) -> Quantised | None:
+def _merged_bias(group: Siblings, quantisation: Quantisation) -> Quantised | None:
     """Biases one after the other, each in units of its own accumulator; zeros where there is none."""
     found = [quantisation.biases.get(step.name) for step in group.steps]
     present = [bias for bias in found if bias is not None]
@@ -200,23 +226,36 @@ def _merged_bias(group: Siblings, channels: Sequence[int], quantisation: Quantis
     kind = present[0].data.dtype
     vectors = [
         np.zeros(count, kind) if bias is None else np.broadcast_to(bias.data.reshape(-1), (count,))
-        for bias, count in zip(found, channels, strict=True)
+        for bias, count in zip(found, group.channels, strict=True)
     ]
     return Quantised(np.concatenate(vectors), present[0].scale)
 
 
-def worsened(graph: Graph, apart: Graph, groups: Sequence[Siblings]) -> tuple[Siblings, ...]:
-    """Groups whose results something has to copy apart, or that keep an add from Gemmini's own."""
-    found = []
+def worsened(graph: Graph, apart: Graph, groups: Sequence[Siblings]) -> frozenset[str]:
+    """Steps whose results something has to copy apart, or that keep an add from Gemmini's own."""
+    found: set[str] = set()
     for group in groups:
         nodes = {node.name for step in group.steps for node in step.nodes}
-        layers = [layer for layer in graph.tensor_core_layers if nodes <= set(layer.onnx_nodes)]
-        readers = [reader for layer in layers for reader in graph.consumers(layer.output.tensor)]
-        if any(isinstance(r, HostLayer) and _is_worse(r, apart) for r in readers):
-            found.append(group)
-    return tuple(found)
+        for layer in graph.tensor_core_layers:
+            if not nodes <= set(layer.onnx_nodes):
+                continue
+            for reader in graph.consumers(layer.output.tensor):
+                if isinstance(reader, HostLayer) and _is_worse(reader, apart):
+                    channels = _channels_read(reader, layer.output.tensor, layer.dims.K)
+                    found.update(group.steps[group.part(channel)].name for channel in channels)
+    return frozenset(found)
 
 
 def _is_worse(reader: HostLayer, apart: Graph) -> bool:
     before = apart.by_name.get(reader.name)
     return reader.op == "copy" or (before is not None and before.op == "add" != reader.op)
+
+
+def _channels_read(reader: HostLayer, tensor: str, channels: int) -> list[int]:
+    """The first channel of each operand of `reader` that is part of `tensor`."""
+    offsets = ("offset", "b_offset", "c_offset")
+    return [
+        int(str(reader.attributes.get(key, 0))) % channels
+        for name, key in zip(reader.inputs, offsets, strict=False)
+        if name == tensor
+    ]
