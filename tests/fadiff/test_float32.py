@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,9 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import numpy_helper
+
+from costmodel.target import load_target
+from emulator.build import include_flags
 
 TARGET = """\
 name: float
@@ -119,6 +123,16 @@ def test_every_layer_and_the_outputs_agree(fadiff, target: Path, tmp_path: Path,
     assert all(layer["max_relative_error"] <= 1e-5 for layer in result["layers"])
     assert result["sqnr_db"] is None or result["sqnr_db"] > 100
     document = json.loads((tmp_path / "out" / "schedule.json").read_text())
+    for compiler in filter(shutil.which, ("gcc", "clang")):
+        warnings = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
+        include = include_flags(load_target(target), tmp_path / "params")
+        done = subprocess.run(
+            [compiler, "-std=gnu11", "-O1", *warnings, *include, "-c", "net.c", "-o", tmp_path / "net.o"],
+            cwd=tmp_path / "out" / "firmware",
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
     kinds = {tensor["dtype"] for tensor in document["tensors"] if tensor["onnx_name"] != "ids"}
     assert kinds <= {"float32", "int32"} and all(t["scale"] is None for t in document["tensors"])
 

@@ -262,6 +262,22 @@ def test_make_check(firmware: Path) -> None:
     assert "all outputs agree" in done.stdout
 
 
+def test_make_riscv(firmware: Path, tmp_path: Path) -> None:
+    """A complete bare-metal program with a console that Spike understands, from distribution packages."""
+    need("riscv64-unknown-elf-gcc")
+    write_headers = [sys.executable, "-m", "emulator.flags", "--target", "gemmini-default", "--headers"]
+    root = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    subprocess.run([*write_headers, tmp_path / "root"], check=True, capture_output=True, env=root)
+    folder = shutil.copytree(firmware, tmp_path / "firmware")
+    command = ["make", "-s", "riscv", f"GEMMINI_ROOT={tmp_path / 'root'}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if "picolibc" in done.stderr:
+        pytest.skip("picolibc is not installed")
+    assert done.returncode == 0, done.stderr
+    symbols = subprocess.run(["nm", folder / "small.elf"], capture_output=True, text=True, check=True).stdout
+    assert {"tohost", "fromhost", "main", "small_run"} <= {line.split()[-1] for line in symbols.splitlines()}
+
+
 def test_public_symbols_carry_the_prefix(firmware: Path, tmp_path: Path) -> None:
     _compile(
         need("gcc"),
