@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from costmodel.row_operators import obstacle_to_rows, source, stores_channels_together
 from costmodel.schedule import FusionGroup
 from costmodel.shape import Region, whole
 from costmodel.tiling import Interval, Window
@@ -44,12 +45,15 @@ class Member:
     writes_outside: bool
     held_grid: Region
     """Like `needed_grid` with the zero padding that readers see around the image."""
+    in_place: bool = False
+    """A host operator whose output replaces its input in the tile buffer: nobody else reads that, and
+    no rows are retained."""
 
 
 def output_size(
     layer: Layer, graph: Graph, sizes: Mapping[str, tuple[int, int, int]]
 ) -> tuple[int, int, int]:
-    """(N, P, Q) of a layer's output; an `add` has those of the fused operand it follows."""
+    """(N, P, Q) of a layer's output; a host layer has those of the fused operand it follows."""
     if isinstance(layer, TensorCoreLayer):
         return layer.dims.N, layer.dims.P, layer.dims.Q
     for tensor in layer.inputs:
@@ -57,7 +61,7 @@ def output_size(
             if producer.name in sizes:
                 return sizes[producer.name]
     raise ScheduleError(
-        f"{layer.name}: only a convolution, matrix product or add of one can lead a fusion group"
+        f"{layer.name}: only a convolution or matrix product, or an add of one, can lead a fusion group"
     )
 
 
@@ -77,9 +81,9 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
     sizes: dict[str, tuple[int, int, int]] = {}
     for layer in layers:
         if isinstance(layer, HostLayer) and layer.op != "add":
-            raise ScheduleError(
-                f"{layer.name}: host operator {layer.op} cannot be a member of a fusion group"
-            )
+            reason = obstacle_to_rows(graph, layer)
+            if reason:
+                raise ScheduleError(f"{layer.name}: {reason}")
         sizes[layer.name] = output_size(layer, graph, sizes)
     last = layers[-1].name
     inside = {layer.name for layer in layers}
@@ -117,6 +121,9 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         tensor = layer.outputs[0]
         readers = {consumer.name for consumer in graph.consumers(tensor)}
         outside = tensor in graph.outputs or bool(readers - inside) or name == last
+        is_rows = isinstance(layer, HostLayer) and layer.op != "add"
+        if is_rows and outside:
+            raise ScheduleError(f"{name}: a host operator inside a fusion group is read inside it only")
         if outside and name != last:
             for axis, intervals, size in zip("NPQ", axes, sizes[name], strict=True):
                 if not _covers(intervals, size):
@@ -134,6 +141,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
             bool(readers & inside),
             outside,
             held,
+            is_rows and computed[name] == axes and _is_only_reader(graph, layer),
         )
     return {layer.name: members[layer.name] for layer in layers}
 
@@ -165,6 +173,11 @@ def _alone(layer: Layer) -> Member:
     else:
         region, size = Region(((0, 1),), ((0, 1),), ((0, 1),)), (1, 1, 1)
     return Member(layer.name, size, region, region, region, region, frozenset(), False, True, region)
+
+
+def _is_only_reader(graph: Graph, layer: Layer) -> bool:
+    tensor = layer.inputs[0]
+    return tensor not in graph.outputs and len(graph.consumers(tensor)) == 1
 
 
 def _region(axes: list[list[Interval]]) -> Region:
@@ -242,14 +255,22 @@ def _check_layouts(graph: Graph, producer: Layer, consumer: Layer, tensor: str) 
     edge = f"{producer.name} -> {consumer.name}"
     if len(graph.producers(tensor)) > 1:
         raise ScheduleError(f"{edge}: {tensor} is a concatenation and cannot be fused")
-    if isinstance(consumer, HostLayer) or isinstance(producer, HostLayer):
+    first = source(graph, producer)
+    if first is None:  # an add: its output is stored like its operands
+        return
+    d, written = first.dims, first.output
+    together = stores_channels_together(first, written, d.K)
+    if isinstance(consumer, HostLayer):
+        if consumer.op == "add" and not together:
+            raise ScheduleError(f"{edge}: {tensor} is stored group by group and cannot be fused with an add")
         return
     if consumer.weight.tensor == tensor:
         raise ScheduleError(f"{edge}: {tensor} is the stationary operand and cannot be fused")
-    d = producer.dims
-    written, read = producer.output, consumer.input
-    same = written.offset == read.offset
+    c, read = consumer.dims, consumer.input
+    same = written.offset == read.offset and consumer.input_size == (d.P, d.Q)
     for extent, a, b in zip((d.N, d.P, d.Q), written.strides[1:4], read.strides[1:4], strict=True):
         same = same and (extent == 1 or a == b)
-    if not same or consumer.input_size != (d.P, d.Q):
+    if not (together and stores_channels_together(consumer, read, c.C)):
+        same = same and d.G == c.G and d.K == c.C and written.strides[0] == read.strides[0]
+    if not same:
         raise ScheduleError(f"{edge}: the two layers address {tensor} differently and cannot be fused")

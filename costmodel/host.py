@@ -18,20 +18,23 @@ def host_moves(
     """(tensor, move) of one host layer, over all group tiles when it is a member of a fusion group.
 
     `add` streams both operands through the accumulator (two mvins, one mvout).  Any other operator
-    moves its inputs and outputs once through the core: memory `host`.
+    moves its inputs and outputs once through the core: memory `host`; in a group what its tiles
+    compute, and constants still once.
     """
-    if layer.op != "add":
-        moves = [
-            (name, Move("host", "I", "read", graph.tensors[name].nbytes, "host")) for name in layer.inputs
-        ]
-        moves += [
-            (name, Move("host", "O", "write", graph.tensors[name].nbytes, "host")) for name in layer.outputs
-        ]
-        return tuple(moves)
     output = layer.outputs[0]
     size = graph.tensors[output].size
     computed = product([sum(extents(axis)) for axis in member.computed])
     elements = computed * (size // product(member.size))
+    if layer.op != "add":
+
+        def moved(name: str) -> int:
+            tensor = graph.tensors[name]
+            inside = name in member.fused_inputs or (member.writes_inside and name == output)
+            return elements * (tensor.nbytes // tensor.size) if inside else tensor.nbytes
+
+        moves = [(name, Move("host", "I", "read", moved(name), "host")) for name in layer.inputs]
+        moves += [(name, Move("host", "O", "write", moved(name), "host")) for name in layer.outputs]
+        return tuple(moves)
     fused = [int(name in member.fused_inputs) for name in layer.inputs]
     inside, outside = int(member.writes_inside), int(member.writes_outside)
     named = add_moves(elements, size, fused, inside, outside, target)

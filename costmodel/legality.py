@@ -307,7 +307,7 @@ def _check_group(schedule: Schedule, group: FusionGroup) -> None:
         used = occupancy(shape, schedule.mappings[name], target, profile, plan[name].computed)
         residents[name] = used.resident_weights
     stay = sum(residents.values())
-    live = _live_bytes(schedule, plan) if profile == "dosa" and len(group.layers) > 1 else {}
+    live = live_bytes(schedule, plan) if profile == "dosa" and len(group.layers) > 1 else {}
     held = _held(schedule, group, plan, stay) if profile == "hw" else {}
     for at, name in enumerate(group.layers):
         layer = _tensor_core(schedule, name)
@@ -334,7 +334,7 @@ def _check_group(schedule: Schedule, group: FusionGroup) -> None:
         total = sum(
             intermediate_bytes(schedule, member)
             for member in plan.values()
-            if member.writes_inside and member.name not in held
+            if member.writes_inside and member.name not in held and not member.in_place
         )
         if total > target.tile_buffer_bytes:
             raise ScheduleError(
@@ -373,7 +373,7 @@ def _held(schedule: Schedule, group: FusionGroup, plan: dict[str, Member], resid
     return held_tensors(graph, group, plan, target.side, resident)
 
 
-def _live_bytes(schedule: Schedule, plan: dict[str, Member]) -> dict[str, int]:
+def live_bytes(schedule: Schedule, plan: dict[str, Member]) -> dict[str, int]:
     """Bytes of the fused tensors alive while each member runs (profile dosa)."""
     names = list(plan)
     graph = schedule.graph

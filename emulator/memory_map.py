@@ -80,8 +80,10 @@ class LayerPlace(_Record):
     outputs: tuple[str, ...]
     group: int
     regions: tuple[Region, ...]
-    image: tuple[int, int, int, int] = (1, 1, 1, 1)
-    """N, P, Q, K of the output that `tiles` are boxes of."""
+    image: tuple[int, int, int, int, int] = (1, 1, 1, 1, 1)
+    """N, P, Q, groups and channels per group of the output that `tiles` are boxes of."""
+    image_strides: tuple[int, int, int, int, int] = (1, 1, 1, 1, 1)
+    """How the whole output is stored: element strides of the axes of `image`."""
     tiles: tuple[Tile, ...] = ()
 
 

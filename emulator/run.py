@@ -13,7 +13,7 @@ import numpy as np
 from costmodel.target import Target
 from emulator.errors import ExecutionError, FirmwareError
 from emulator.machine import Counts, Machine, Traffic
-from emulator.memory_map import MemoryMap, Region, TensorPlace, Tile, read_memory_map
+from emulator.memory_map import LayerPlace, MemoryMap, Region, TensorPlace, Tile, read_memory_map
 
 BEGIN, END, COMPLETE = 0, 1, 2
 _LOCAL = ("scratchpad", "accumulator")
@@ -200,7 +200,7 @@ class _Observer:
         elif phase == END:
             self.cycles[index] += self.machine.cycles() - self._began
             for tile in self._tiles[index].get(self._visits[index], ()):
-                self._take_tile(layer.outputs[0], layer.image, tile)
+                self._take_tile(layer, tile)
             self._visits[index] += 1
             self.machine.enter_layer(-1, f"(after {layer.name})")
         elif phase == COMPLETE:
@@ -214,16 +214,19 @@ class _Observer:
         flat = np.frombuffer(ctypes.string_at(address, place.bytes), place.dtype)
         return flat[: int(np.prod(place.shape, dtype=np.int64))].reshape(place.shape).copy()
 
-    def _take_tile(self, name: str, image: tuple[int, ...], tile: Tile) -> None:
+    def _take_tile(self, layer: LayerPlace, tile: Tile) -> None:
         """Copy a box of a tensor that never exists in full."""
+        name = layer.outputs[0]
         place = self.firmware.memory_map.tensors[name]
         whole = self.tensors.setdefault(name, np.zeros(place.shape, place.dtype))
         box = self._local_box(tile) if tile.symbol in _LOCAL else self._box(tile, np.dtype(place.dtype))
         (n, p, q), (dn, dp, dq, _) = tile.origin, tile.shape
         at = (slice(n, n + dn), slice(p, p + dp), slice(q, q + dq))
         absent = self.absent.setdefault(name, np.ones(place.shape, bool))
-        whole.reshape(image)[at] = box
-        absent.reshape(image)[at] = False
+        box = box.reshape(*tile.shape[:3], *layer.image[3:])
+        for array, values in ((whole, box), (absent, False)):
+            strides = tuple(array.itemsize * stride for stride in layer.image_strides)
+            np.lib.stride_tricks.as_strided(array, layer.image, strides)[at] = values
 
     def _box(self, tile: Tile, dtype: np.dtype[Any]) -> np.ndarray:
         item = dtype.itemsize

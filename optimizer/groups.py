@@ -5,29 +5,36 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from converter.graph import Graph, Layer, TensorCoreLayer
+from costmodel.row_operators import obstacle_to_rows
 from costmodel.shape import shape_of
 
 
 def fusable_producers(graph: Graph, layer: Layer, adds: bool = True) -> tuple[str, ...]:
     """Layers whose output `layer` could read inside a group: streamed operands of convolutions,
-    matrix products and (with `adds`) residual adds; a stationary operand or a concatenation cannot
-    be fused."""
+    matrix products and (with `adds`) residual adds and host operators on rows; a stationary operand or
+    a concatenation cannot be fused."""
     if isinstance(layer, TensorCoreLayer):
         tensors: tuple[str, ...] = (layer.input.tensor,)
         if layer.weight.tensor == layer.input.tensor:
             return ()
     elif layer.op == "add" and adds:
         tensors = layer.inputs
+    elif adds and not obstacle_to_rows(graph, layer):
+        tensors = layer.inputs[:1]
     else:
         return ()
     names = []
     for tensor in tensors:
         producers = graph.producers(tensor)
-        if len(producers) == 1 and (
-            isinstance(producers[0], TensorCoreLayer) or (adds and producers[0].op == "add")
-        ):
+        if len(producers) == 1 and _can_feed(graph, producers[0], adds):
             names.append(producers[0].name)
     return tuple(dict.fromkeys(names))
+
+
+def _can_feed(graph: Graph, producer: Layer, adds: bool) -> bool:
+    if isinstance(producer, TensorCoreLayer):
+        return True
+    return adds and (producer.op == "add" or not obstacle_to_rows(graph, producer))
 
 
 def candidate_groups(graph: Graph, most: int, adds: bool = True) -> Iterator[tuple[str, ...]]:
@@ -41,6 +48,8 @@ def candidate_groups(graph: Graph, most: int, adds: bool = True) -> Iterator[tup
     producers = {layer.name: fusable_producers(graph, layer, adds) for layer in graph.layers}
     ancestors = _ancestors(graph, position)
     for sink in graph.layers:
+        if not isinstance(sink, TensorCoreLayer) and sink.op != "add":
+            continue
         seen: set[tuple[str, ...]] = set()
         frontier: list[tuple[str, ...]] = [(sink.name,)]
         while frontier:

@@ -230,7 +230,11 @@ class GroupSolver:
         target = self.rules.target
         limit = target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes
         live = dict.fromkeys(run.layers, 0) if self.rules.hw else self._live_bytes(run, plan)
-        through_buffer = [m for m in plan.values() if m.writes_inside and run.path(m.name) == "tile-buffer"]
+        through_buffer = [
+            m
+            for m in plan.values()
+            if m.writes_inside and not m.in_place and run.path(m.name) == "tile-buffer"
+        ]
         if self.rules.hw and sum(map(self._box_bytes, through_buffer)) > target.tile_buffer_bytes:
             return
         host = self._host_cost(run, plan)

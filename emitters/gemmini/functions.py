@@ -37,7 +37,8 @@ class FunctionPrinter:
     def print(self) -> str:
         """Everything, callees first."""
         print_formulas(self.c, self.graph)
-        print_tables(self.c, self.graph)
+        fused = {name for group in self.plan.groups if group.fused for name in group.group.layers}
+        print_tables(self.c, self.graph, fused)
         for group in self.plan.groups:
             for name in group.group.layers:
                 layer = self.graph.by_name[name]
@@ -47,6 +48,7 @@ class FunctionPrinter:
                 printer = GroupPrinter(self.c, self.plan, group, self.index)
                 printer.print()
                 self.used |= printer.used | {"region"}
+                self.used_host |= printer.used_host
         self._run()
         return self.c.text
 
@@ -61,7 +63,9 @@ class FunctionPrinter:
             output=local.held_output is None,
             held=local.held_output is not None and not local.held_output.in_accumulator,
             whole=member.writes_inside and member.writes_outside,
+            boxed=group.in_tile_buffer(layer.name),
         )
+        input_box = self._input_box(layer, group)
         self.used |= self._primitives(plan, destinations)
         c.line()
         c.comment(*self._describe(layer, self.cost.by_name[layer.name]))
@@ -85,13 +89,20 @@ class FunctionPrinter:
                 self.plan.memory,
                 plan,
                 self.plan.schedule.target.element_bytes,
-                self._input_box(layer, group),
+                input_box,
                 box_of(self.graph, group, layer.name) if group.in_tile_buffer(layer.name) else None,
                 destinations.whole,
             ).print()
             self._configure_array(layer, plan)
             LayerPrinter(
-                c, form, plan.nest, local, region, resident=plan.resident, destinations=destinations
+                c,
+                form,
+                plan.nest,
+                local,
+                region,
+                resident=plan.resident,
+                boxed_input=input_box is not None,
+                destinations=destinations,
             ).print()
             c.call("wait_for_gemmini")
 

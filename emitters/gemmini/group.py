@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from converter.dims import Dim
 from converter.graph import Graph, HostLayer, TensorCoreLayer
 from emitters.gemmini.constants import ACTIVATIONS
@@ -11,6 +13,7 @@ from emitters.gemmini.formula import float_literal
 from emitters.gemmini.operands import Box, box_of, held_fields, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from emitters.gemmini.printer import CPrinter
+from emitters.gemmini.row_members import RowPrinter
 
 _COUNTERS = ("i", "j", "k")
 
@@ -22,6 +25,7 @@ class GroupPrinter:
         self.c, self.plan, self.group, self.index = c, plan, group, index
         self.graph: Graph = plan.schedule.graph
         self.used: set[str] = set()
+        self.used_host: set[str] = set()
         last = group.members[group.group.layers[-1]]
         self.tiles = tuple(len(axis) for axis in last.needed_grid)
 
@@ -119,8 +123,10 @@ class GroupPrinter:
             self._region(i, name)
             if isinstance(layer, TensorCoreLayer):
                 self._tensor_core(layer)
-            else:
+            elif layer.op == "add":
                 self._add(layer)
+            else:
+                self._rows(layer)
         if name in self.group.held and member.held_grid != member.needed_grid:
             self._clear_padding(i, name)
         c.call("observe", self.index[name], 1)
@@ -234,10 +240,36 @@ class GroupPrinter:
             c.line(f".a_scale = {scales[0]}, .b_scale = {scales[1]}, .c_scale = {scales[2]},")
             c.line(f".activation = {ACTIVATIONS[str(a['activation'])]},")
 
+    def _rows(self, layer: HostLayer) -> None:
+        """A host operator on every line of its box."""
+        c, member = self.c, self.group.members[layer.name]
+        channels = self.graph.tensors[layer.outputs[0]].size // math.prod(member.size)
+        whole = Box((0, 0, 0), 0)
+        producers = {layer.inputs[0]: self._producer(layer.inputs[0])}
+        producers[layer.outputs[0]] = self.group.group.layers.index(layer.name)
+
+        def pixel(tensor: str, column: str) -> str:
+            return self._pixel(tensor, "p", column, whole, producers[tensor])[0]
+
+        with (
+            c.block("for (int32_t n = region.n.start; n < region.n.end; n++)"),
+            c.block("for (int32_t p = region.p.start; p < region.p.end; p++)"),
+        ):
+            printer = RowPrinter(c, self.graph, self.plan.memory, layer, channels)
+            self.used_host |= printer.print(pixel)
+
     def _line(self, field: str, tensor: str, line: str, whole: Box, producer: int | None) -> None:
         """An operand's first line: in the box of member `producer`, or in memory."""
+        address, stride = self._pixel(tensor, line, "region.q.start", whole, producer)
+        self.c.line(f".{field} = {address},")
+        self.c.line(f".{field}_line = {stride},")
+
+    def _pixel(
+        self, tensor: str, line: str, column: str, whole: Box, producer: int | None
+    ) -> tuple[str, int]:
+        """Address of a pixel of image n in the box of member `producer`, or in memory; line stride."""
         box = whole
-        start = ["n", line, "region.q.start"]
+        start = ["n", line, column]
         if producer is not None:
             box = box_of(self.graph, self.group, self.group.group.layers[producer])
             start = [
@@ -246,8 +278,7 @@ class GroupPrinter:
             if box.ring:
                 start[1] = f"{line} % {box.ring}"
         offset = " + ".join(f"{at} * {stride}" for at, stride in zip(start, box.strides, strict=True))
-        self.c.line(f".{field} = {self._address(tensor, producer is not None)} + {offset},")
-        self.c.line(f".{field}_line = {box.strides[1]},")
+        return f"{self._address(tensor, producer is not None)} + {offset}", box.strides[1]
 
 
 def _fresh(intervals: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:

@@ -6,7 +6,7 @@ Loop bounds and strides are tables in constant memory: as literals in `run` they
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from converter.graph import Graph, HostLayer
@@ -300,10 +300,10 @@ def host_call(graph: Graph, layer: HostLayer, at: Pointers) -> HostCall:
     return replace(call, tables=tuple(arguments.tables))
 
 
-def print_tables(c: CPrinter, graph: Graph) -> None:
-    """The tables of all host layers."""
+def print_tables(c: CPrinter, graph: Graph, fused: Set[str] = frozenset()) -> None:
+    """The tables of all host layers but those in fusion groups."""
     for layer in graph.layers:
-        if isinstance(layer, HostLayer) and layer.op in _CALLS:
+        if isinstance(layer, HostLayer) and layer.op in _CALLS and layer.name not in fused:
             call = host_call(graph, layer, dict.fromkeys((*layer.inputs, *layer.outputs), ""))
             for table in call.tables:
                 with c.initialiser(table.declaration):

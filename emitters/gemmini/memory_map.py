@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import product as combinations
 from typing import Any
 
-from converter.graph import HostLayer, Layer, TensorCoreLayer
+from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from costmodel.fusion import Member
 from costmodel.local_tensors import channels_out
+from costmodel.row_operators import source
 from emitters.gemmini.constants import STACK_BYTES
 from emitters.gemmini.memory import Place
 from emitters.gemmini.operands import box_of
@@ -91,7 +93,7 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
                 }
             )
             p += rows
-    return {"image": [*member.size, channels], "tiles": tiles}
+    return {**_image(graph, layer, member), "tiles": tiles}
 
 
 def _held_tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]:
@@ -120,7 +122,19 @@ def _held_tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str,
                     "activation": layer.activation,
                 }
             )
-    return {"image": [*member.size, channels], "tiles": tiles}
+    return {**_image(plan.schedule.graph, layer, member), "tiles": tiles}
+
+
+def _image(graph: Graph, layer: Layer, member: Member) -> dict[str, list[int]]:
+    """Sizes N, P, Q, groups and channels of the whole output, and how it is stored."""
+    n, p, q = member.size
+    first = source(graph, layer)
+    channels = graph.tensors[layer.outputs[0]].size // (n * p * q)
+    if first is None or first.op == "depthwise" or first.dims.G == 1:
+        strides = [p * q * channels, q * channels, channels, channels, 1]
+        return {"image": [n, p, q, 1, channels], "image_strides": strides}
+    g, *pixel, k = first.output.strides
+    return {"image": [n, p, q, first.dims.G, first.dims.K], "image_strides": [*pixel, g, k]}
 
 
 def _kind(layer: Layer) -> str:

@@ -60,6 +60,8 @@ class Destinations:
     """`held_output`: rows of the scratchpad that later members of the group read."""
     whole: bool = False
     """`whole_output`: to memory as well, each element once."""
+    boxed: bool = False
+    """`output` is in the tile buffer, where the channels of all groups of a pixel are together."""
 
 
 class OutputPrinter:
@@ -106,9 +108,11 @@ class OutputPrinter:
     def _store(self) -> None:
         channels = self.at.extent("L1", self.form.output_channel)
         pixels = self.at.output_pixels()
-        box = [*pixels, self.at.output_channel(self.form.output_strides[0]), channels]
+        group_stride = self.form.output_strides[0]
+        box = [*pixels, self.at.output_channel(group_stride), channels]
         if self.destinations.output:
-            self.c.call("move_outputs", "&output", "false", "output_row", *box)
+            channel = self.at.output_channel(self.form.dims.K if self.destinations.boxed else group_stride)
+            self.c.call("move_outputs", "&output", "false", "output_row", *pixels, channel, channels)
         if self.destinations.held:
             self.c.call(
                 "hold_tile", "&held_output", "output_row", *pixels, self.at.output_channel(0), channels

@@ -211,7 +211,11 @@ def _plan_tile_buffer(schedule: Schedule, groups: tuple[GroupPlan, ...]) -> tupl
         for name, member in plan.members.items():
             if not plan.in_tile_buffer(name):
                 continue
-            tensor = schedule.graph.tensors[schedule.graph.by_name[name].outputs[0]]
+            layer = schedule.graph.by_name[name]
+            tensor = schedule.graph.tensors[layer.outputs[0]]
+            if member.in_place:
+                places[tensor.name] = places[layer.inputs[0]]
+                continue
             n, p, q = plan.box_extents(name)
             nbytes = n * p * q * tensor.nbytes // (member.size[0] * member.size[1] * member.size[2])
             places[tensor.name] = Place("tile_buffer", 0, offset, nbytes)

@@ -29,11 +29,14 @@ class LayerPrinter:
         region: Region,
         *,
         resident: bool = False,
+        boxed_input: bool = False,
         destinations: Destinations,
     ) -> None:
-        """`resident`: the group's first tile loads all weights."""
+        """`resident`: the group's first tile loads all weights; `boxed_input`: it is in the tile buffer,
+        where the channels of all groups of a pixel are together.
+        """
         self.c, self.form, self.nest, self.local, self.region = c, form, nest, local, region
-        self.resident = resident
+        self.resident, self.boxed_input = resident, boxed_input
         self.at = Positions(form, nest, region)
         self.weights = WeightPrinter(c, self.at, resident=resident)
         self.outputs = OutputPrinter(c, self.at, destinations)
@@ -109,7 +112,8 @@ class LayerPrinter:
         y, x = at.input_pixel("L2")
         channel = at.start("L2", form.input_channel)
         if not form.depthwise:
-            channel = add(channel, mul(at.start("L2", "G"), form.input_strides[0]))
+            group_stride = form.dims.C if self.boxed_input else form.input_strides[0]
+            channel = add(channel, mul(at.start("L2", "G"), group_stride))
         self._flip("input", self.local.input)
         if (len(self.local.input) > 1 or self.region.start) and self._may_have_gaps():
             # Pixels that no tap reads: nothing orders the next load of their rows after this one.

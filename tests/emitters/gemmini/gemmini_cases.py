@@ -6,6 +6,7 @@ import random
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -119,6 +120,15 @@ class Net:
             "activation": self.rng.choice(["relu", "none"]),
         }
         self.builder.host(f"l{i}", "add", (a, b), (y,), attributes)
+        self.names.append(f"l{i}")
+        return y
+
+    def lookup(self, x: str, shape: Shape) -> str:
+        i, size = len(self.names), int(np.prod(shape))
+        y = self.builder.tensor(f"y{i}", shape, scale=0.1)
+        table = self.builder.tensor(f"t{i}", (256,), data=self._integers(-128, 128, (256,), np.int8))
+        attributes = {"shape": (size,), "offset": 0, "strides": (1,), "out_strides": (1,)}
+        self.builder.host(f"l{i}", "lookup", (x, table), (y,), attributes)
         self.names.append(f"l{i}")
         return y
 
@@ -304,6 +314,74 @@ def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, targ
         return Case(Schedule(graph, target, mappings, (group,)))
     except (ScheduleError, ValueError):
         return None
+
+
+def rows_case(rng: random.Random) -> Case | None:
+    """Attention over query rows (softmax between two products) or lookups between convolutions, fused."""
+    target = rng.choice(TARGETS)
+    net = Net(rng)
+    if rng.random() < 0.5:
+        graph, shape = attention(rng, net)
+    else:
+        shape = (rng.choice([1, 1, 2]), rng.randint(3, 10), rng.randint(3, 10), rng.randint(1, 20))
+        x = net.input(shape)
+        for _ in range(rng.randint(1, 2)):
+            built = _random_conv(rng, net, x, shape)
+            if built is None:
+                return None
+            x, shape = built
+            x = net.lookup(x, shape)
+        built = _random_conv(rng, net, x, shape)
+        if built is None:
+            return None
+        x, shape = built
+        graph = net.builder.build((x,))
+    for _ in range(60):
+        case = _random_group(rng, net, graph, shape, target)
+        if case is not None:
+            return case
+    return None
+
+
+def attention(rng: random.Random, net: Net, heads: int = 0, p: int = 0, keys: int = 0) -> tuple[Graph, Shape]:
+    """softmax(q k^T) v: heads outermost or beside the channels, masks of one or of all rows.
+
+    Sizes that are 0 are random.
+    """
+    heads, p, keys = heads or rng.randint(1, 3), p or rng.randint(1, 20), keys or rng.randint(1, 20)
+    depth, values = rng.randint(1, 20), rng.randint(1, 20)
+    b = net.builder
+    query = View(b.input("q", (p, heads, depth), scale=0.1), 0, (depth, 0, heads * depth, 0, 1))
+    if rng.random() < 0.5:
+        key = View(b.input("k", (keys, heads, depth), scale=0.1), 0, (depth, 0, 0, 1, heads * depth))
+    else:
+        key = View(b.input("k", (depth, heads, keys), scale=0.1), 0, (keys, 0, 0, heads * keys, 1))
+    value = View(b.input("v", (keys, heads, values), scale=0.1), 0, (values, 0, 0, heads * values, 1))
+    outermost = rng.random() < 0.6
+    stored = (heads, p, keys) if outermost else (p, heads, keys)
+    strides = (p * keys, 0, keys, 0, 1) if outermost else (keys, 0, heads * keys, 0, 1)
+    scores, shares = b.tensor("s", stored, scale=0.1), b.tensor("a", stored, scale=1 / 127)
+    out = b.tensor("y", (p, heads, values), scale=0.1)
+    dims = Dims(G=heads, P=p, C=depth, K=keys)
+    b.tensor_core("l0", "bmm", dims, query, key, View(scores, 0, strides), (p, 1))
+    table = np.rint(2**16 * np.exp(-0.1 * np.arange(256))).astype(np.int32)
+    inputs = (scores, b.tensor("exp", (256,), "int32", data=table))
+    attributes: dict[str, Any] = {"outer": heads * p, "length": keys, "inner": 1, "scale": 127.0}
+    masks = rng.choice([0, 1, p] if outermost else [0, 1])
+    if masks:
+        mask = net._integers(0, 2, (masks, keys), np.int8)
+        mask[:, rng.randrange(keys)] = 0
+        inputs, attributes["mask_rows"] = (*inputs, b.tensor("mask", mask.shape, data=mask)), masks
+    b.host("l1", "softmax", inputs, (shares,), attributes)
+    result = View(out, 0, (values, 0, heads * values, 0, 1))
+    dims = Dims(G=heads, P=p, C=keys, K=values)
+    b.tensor_core("l2", "bmm", dims, View(shares, 0, strides), value, result, (p, 1))
+    for i, depth_of_sum in ((0, depth), (-1, keys)):
+        layer = b.layers[i]
+        assert isinstance(layer, TensorCoreLayer)
+        b.layers[i] = replace(layer, scale=float(np.float32(1 / (60 * np.sqrt(depth_of_sum)))))
+    net.names += ["l0", "l1", "l2"]
+    return b.build((out,)), (1, p, 1, heads * values)
 
 
 def held_case(rng: random.Random) -> Case | None:

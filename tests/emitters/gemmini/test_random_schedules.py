@@ -7,7 +7,20 @@ import random
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.emitters.gemmini.gemmini_cases import bmm_case, check, group_case, held_case, layer_case
+from costmodel.evaluate import evaluate
+from costmodel.target import load_target
+from optimizer.search import optimize
+from tests.emitters.gemmini.gemmini_cases import (
+    Case,
+    Net,
+    attention,
+    bmm_case,
+    check,
+    group_case,
+    held_case,
+    layer_case,
+    rows_case,
+)
 
 SETTINGS = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
@@ -42,7 +55,7 @@ def test_fused_groups(seed: int) -> None:
     check(case)
 
 
-@settings(SETTINGS, max_examples=40)
+@settings(SETTINGS, max_examples=25)
 @given(SEEDS)
 def test_intermediates_in_local_memory(seed: int) -> None:
     case = held_case(random.Random(seed))
@@ -52,3 +65,26 @@ def test_intermediates_in_local_memory(seed: int) -> None:
     group = case.schedule.groups[0]
     copies = result.counts.instructions.get("store_spad", 0)
     assert bool(copies) == bool(group.in_scratchpad)
+
+
+@settings(SETTINGS, max_examples=20)
+@given(SEEDS)
+def test_host_operators_between_fused_layers(seed: int) -> None:
+    case = rows_case(random.Random(seed))
+    assume(case is not None)
+    assert case is not None
+    check(case)
+
+
+def test_attention_is_searched_as_a_group_and_the_scores_stay_out_of_dram() -> None:
+    graph, _ = attention(random.Random(4), Net(random.Random(4)), heads=4, p=64, keys=64)
+    target = load_target("gemmini-default")
+    fused, alone = (
+        optimize(graph, target, method="exact", fusion=fusion).schedule for fusion in (True, False)
+    )
+    assert [group.layers for group in fused.groups] == [("l0", "l1", "l2")]
+    result = check(Case(fused))
+    # Each of the 4 x 64 x 64 scores is written once and read once less.
+    saved = check(Case(alone)).counts.dram_bytes - result.counts.dram_bytes
+    assert saved >= 2 * 4 * 64 * 64
+    assert evaluate(fused).edp_uj_cycles < evaluate(alone).edp_uj_cycles

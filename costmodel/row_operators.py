@@ -1,0 +1,82 @@
+"""Host operators inside fusion groups: those that treat every pixel's channels, or rows of them, alone.
+
+The core runs such an operator on the tile buffer between two members that run on the array: softmax
+between the two products of attention, GELU between those of a feed-forward network.  Its input and
+output are stored alike, so that a group tile of one is a group tile of the other.
+"""
+
+from __future__ import annotations
+
+from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer, View
+
+ELEMENTWISE = ("lookup", "formula")
+
+
+def row_length(layer: HostLayer) -> int | None:
+    """Stored elements that the operator needs together; None if it cannot run on parts of its input.
+
+    Input and output have one shape, are dense and in the same order.
+    """
+    a = layer.attributes
+    if layer.op in ELEMENTWISE:
+        shape, strides = a.get("shape"), a.get("strides")
+        assert isinstance(shape, tuple | list) and isinstance(strides, tuple | list)
+        dense = strides == a.get("out_strides") and _is_dense(tuple(shape), tuple(strides))
+        return 1 if dense and not a.get("offset", 0) and not a.get("out_offset", 0) else None
+    if layer.op == "softmax" and a.get("inner") == 1:
+        return int(str(a["length"]))
+    return None
+
+
+def _is_dense(shape: tuple[object, ...], strides: tuple[object, ...]) -> bool:
+    """Whether the strides walk a tensor of this shape element after element."""
+    step = 1
+    for extent, stride in sorted(zip(shape, strides, strict=True), key=lambda pair: int(str(pair[1]))):
+        if int(str(extent)) > 1:
+            if int(str(stride)) != step:
+                return False
+            step *= int(str(extent))
+    return True
+
+
+def source(graph: Graph, layer: Layer) -> TensorCoreLayer | None:
+    """The array layer whose output a layer's output is stored like: itself, or up through row operators."""
+    while not isinstance(layer, TensorCoreLayer):
+        producers = graph.producers(layer.inputs[0])
+        if row_length(layer) is None or len(producers) != 1:
+            return None
+        layer = producers[0]
+    return layer
+
+
+def stores_channels_together(layer: TensorCoreLayer, view: View, channels: int) -> bool:
+    """Whether the channels of all groups of a pixel are one run of `channels` per group in `view`."""
+    return layer.dims.G == 1 or layer.op == "depthwise" or view.strides[0] == channels
+
+
+def obstacle_to_rows(graph: Graph, layer: HostLayer) -> str:
+    """Why a host operator cannot be a member of a fusion group; empty if it can."""
+    length = row_length(layer)
+    if length is None:
+        return f"host operator {layer.op} cannot be a member of a fusion group"
+    producers = graph.producers(layer.inputs[0])
+    first = source(graph, producers[0]) if len(producers) == 1 else None
+    if first is None:
+        return f"host operator {layer.op} follows no convolution or matrix product"
+    d, view = first.dims, first.output
+    together = stores_channels_together(first, view, d.K)
+    if graph.tensors[view.tensor].size != d.G * d.N * d.K * d.P * d.Q or view.offset:
+        return f"{view.tensor} is part of a larger tensor"
+    if length not in (1, d.K) and not (together and length == d.G * d.K):
+        return f"its rows of {length} elements are not the channels of a pixel"
+    if length > 1 and d.K > 1 and view.strides[4] != 1:
+        return "its rows are not contiguous"
+    rows = mask_rows(layer)
+    if rows > 1 and d.G > 1 and (length != d.K or view.strides[0] // length % rows):
+        return "its mask differs between groups"
+    return ""
+
+
+def mask_rows(layer: HostLayer) -> int:
+    """Rows of a softmax's mask, used in turn; 0 without a mask."""
+    return int(str(layer.attributes.get("mask_rows", 0)))
