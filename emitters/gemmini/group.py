@@ -183,6 +183,8 @@ class GroupPrinter:
     def _address(self, tensor: str, inside: bool) -> str:
         if inside:
             return pointer(self.plan.memory.boxes[tensor], self.graph.tensors[tensor])
+        if self.graph.tensors[tensor].data is not None:
+            return pointer(self.plan.memory.tensors[tensor], self.graph.tensors[tensor])
         return self.parameters()[tensor]
 
     def _tensor_core(self, layer: TensorCoreLayer) -> None:

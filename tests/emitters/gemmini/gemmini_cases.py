@@ -253,7 +253,12 @@ def group_case(rng: random.Random) -> Case | None:
     values = [(x, shape)]
     for i in range(rng.randint(2, 4)):
         peers = [name for name, other in values[:-1] if other == shape]
-        if i and peers and rng.random() < 0.4:
+        if i and rng.random() < 0.2:
+            constant = net.builder.tensor(
+                f"c{i}", shape, scale=0.1, data=net._integers(-99, 99, shape, np.int8)
+            )
+            x = net.add(x, constant, shape)
+        elif i and peers and rng.random() < 0.4:
             operands = [x, rng.choice(peers)]
             rng.shuffle(operands)
             x = net.add(*operands, shape)
