@@ -14,7 +14,8 @@ from converter.graph import TensorCoreLayer
 from costmodel.evaluate import GroupCost, LayerCost, NetworkCost
 from costmodel.fusion import plan_group
 from costmodel.latency import roofline
-from costmodel.legality import occupancy
+from costmodel.legality import live_bytes, occupancy
+from costmodel.local_tensors import held_tensors, input_path, reserved_rows
 from costmodel.schedule import FusionGroup, Schedule
 from costmodel.shape import shape_of
 from costmodel.traffic import Move
@@ -33,7 +34,7 @@ def prefetch_weights(schedule: Schedule, cost: NetworkCost) -> NetworkCost:
             layers[first.name] = _without(layers[first.name], wanted, schedule)
         members = [layers[name] for name in group.layers]
         latency = sum(member.latency_cycles for member in members)
-        moved = sum(m.bytes for member in members for _, m in member.moves if m.memory == "dram")
+        moved = sum(m.bytes for member in members for _, m in member.moves if m.memory in ("dram", "host"))
         slack_bytes = max(0, int(latency * target.bandwidth.dram_bytes) - moved)
         free_bytes = _free_bytes(schedule, group)
         groups.append(GroupCost(group.layers, before.energy_pj, latency))
@@ -71,20 +72,50 @@ def _first_weights(schedule: Schedule, group: FusionGroup, layer: TensorCoreLaye
 
 def _free_bytes(schedule: Schedule, group: FusionGroup) -> int:
     """Scratchpad bytes that no member of the group ever uses."""
-    target, profile = schedule.target, schedule.profile
-    plan = plan_group(schedule.graph, group) if schedule.fusion_model == "sound" else None
-    row = target.side * target.element_bytes if profile == "hw" else 1
-    worst = residents = 0
+    target, hw = schedule.target, schedule.profile == "hw"
+    row = target.side * target.element_bytes if hw else 1
+    used = _paper_use(schedule, group) if schedule.fusion_model == "paper" else _most_used(schedule, group)
+    return max(0, target.scratchpad_bytes - used * row)
+
+
+def _paper_use(schedule: Schedule, group: FusionGroup) -> int:
+    """Eq. 24: the tiles of all members are there together."""
+    used = 0
     for name in group.layers:
         layer = schedule.graph.by_name[name]
+        if isinstance(layer, TensorCoreLayer):
+            tiles = occupancy(shape_of(layer), schedule.mappings[name], schedule.target, schedule.profile)
+            used += tiles.weights + tiles.inputs
+    return used
+
+
+def _most_used(schedule: Schedule, group: FusionGroup) -> int:
+    """Rows (profile dosa: bytes) of the member that needs most, as legality counts them."""
+    graph, target, profile = schedule.graph, schedule.target, schedule.profile
+    plan = plan_group(graph, group)
+    layers = [graph.by_name[name] for name in group.layers]
+    tiles = {
+        layer.name: occupancy(
+            shape_of(layer), schedule.mappings[layer.name], target, profile, plan[layer.name].computed
+        )
+        for layer in layers
+        if isinstance(layer, TensorCoreLayer)
+    }
+    residents = {name: tiles[name].resident_weights for name in group.resident_weights}
+    stay = sum(residents.values())
+    live = live_bytes(schedule, plan) if profile == "dosa" and len(layers) > 1 else {}
+    held = held_tensors(graph, group, plan, target.side, stay) if profile == "hw" else {}
+    most = 0
+    for at, layer in enumerate(layers):
         if not isinstance(layer, TensorCoreLayer):
             continue
-        region = plan[name].computed if plan else None
-        used = occupancy(shape_of(layer), schedule.mappings[name], target, profile, region)
-        resident = name in group.resident_weights
-        residents += used.resident_weights if resident else 0
-        worst = max(worst, used.inputs + (0 if resident else used.weights))
-    return max(0, target.scratchpad_bytes - (worst + residents) * row)
+        fused = layer.input.tensor in plan[layer.name].fused_inputs
+        on_chip = fused and (bool(live) or input_path(graph, group, layer) != "tile-buffer")
+        own = tiles[layer.name]
+        streamed = (0 if on_chip else own.inputs) + (0 if layer.name in residents else own.weights)
+        others = max(reserved_rows(held, at, "spad"), stay) + live.get(layer.name, 0)
+        most = max(most, streamed + others)
+    return most
 
 
 def _without(layer: LayerCost, loaded: int, schedule: Schedule) -> LayerCost:

@@ -13,26 +13,27 @@ positive (l0 = rows * cols * stream); order weights [B, L, O] that sum to one; s
     mapping   tiles nest inside each other and inside the layer (Eq. 20-22)
     array     rows and columns fit the array (Eq. 22, as two limits)
     memory    scratchpad and accumulator capacity, fused residents included (Eq. 23-24)
-    buffer    tile-buffer capacity of fused intermediates (profile hw)
+    buffer    tile-buffer capacity, group by group (fused tensors of one group live side by side)
     grid      fused layers walk the same group tiles, halo included (Eq. 25-26, made satisfiable)
-    final     a fused producer leaves the accumulator finished (a rule of profile dosa only)
+    final     a fused producer leaves the accumulator finished (not needed for the tile buffer)
     reuse     a fused consumer fetches its input once (no hard rule: fused inputs are held whole)
+    shape     strong edges make groups that a program can walk: one last layer, not led by an add, no
+              path that leaves and comes back, all of a tensor that is also read outside
 Penalties are squares of log ratios, so they have one scale for all layers.
 
 Trip counts have exact values of ceil division and the gradient of plain division; so at integer
-extents with one-hot orders and sigma = 0 the values equal costmodel.evaluate's to float precision
-(latency up to its rounding to whole cycles).  So they do with sigma = 1 on aligned pairs, except that
-bias fetches of a fused producer grow with its region, not tile by tile, and that longer chains take
-every member's recomputation from its direct reader.  Weights that fit whole are taken to be resident
-in their group.
+extents with one-hot orders and sigma of 0 or 1 the values equal costmodel.evaluate's to float
+precision (latency up to its rounding to whole cycles), in groups of up to `relaxed_groups.REACH`
+fused edges in a row whose members tile N, P and Q as their groups do.  Weights that fit whole are
+taken to be resident in their group.
 
 A residual add is a node, too (`Node.is_add`): it has no mapping of its own, only a tile along N, P, Q;
 both its operands are fusable edges, and what it needs of them is what its own readers need of it.
-Equal to the exact model in a residual block; that an add cannot lead a group (costmodel.fusion) is
-left to the caller.
 
-`overlap`: the network's latency is that of its busiest resource (costmodel.prefetch.resource_latency,
-a bound that any prefetching stays above) instead of the sum over layers.
+`group_latency`: "sum" runs groups one after the other; "prefetch" loads the first weights of the next
+group under compute (costmodel.prefetch.prefetch_weights; needs `sequence`, the nodes in the order in
+which they run, -1 for anything else); "overlap" is the busiest resource of the whole network
+(costmodel.prefetch.resource_latency, a bound that any prefetching stays above).
 `sliding_window` (profile dosa, as in costmodel.nest.layer_traffic) ignores Timeloop's jump-back
 correction, which needs two split loops of one image axis.
 """
@@ -49,13 +50,14 @@ from torch import Tensor
 from converter.dims import DIMS, RELEVANT, Dims
 from costmodel.fetch_gradient import LoopOrders
 from costmodel.mapping import STREAM_ORDER, Order
-from costmodel.relaxed_groups import Companions, LiveTensors
+from costmodel.relaxed_groups import Companions, GroupShape, LiveTensors
+from costmodel.relaxed_prefetch import Prefetch
+from costmodel.relaxed_regions import GroupGrid
 from costmodel.rtl_relaxed import RtlConstants
-from costmodel.schedule import FusionModel, Halo, LatencyModel, Profile
+from costmodel.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
 from costmodel.shape import LayerShape
-from costmodel.straight_through import exact
 from costmodel.target import Target
-from costmodel.tiling import Window, fetched_rows, touched_rows
+from costmodel.tiling import Window, fetched_rows
 from costmodel.traffic import Memory
 
 G, N, K, C, P, Q, R, S = range(8)
@@ -148,11 +150,14 @@ class RelaxedModel:
         halo: Halo = "recompute",
         latency: LatencyModel = "roofline",
         sliding_window: bool = False,
-        overlap: bool = False,
+        group_latency: GroupLatency = "sum",
+        sequence: Sequence[int] = (),
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.target, self.hw, self.paper = target, profile == "hw", fusion_model == "paper"
-        self.halo, self.sliding_window, self.dtype = halo, sliding_window and profile == "dosa", dtype
+        self.sliding_window, self.dtype = sliding_window and profile == "dosa", dtype
+        if latency == "rtl" and group_latency != "sum":
+            raise ValueError("latency rtl has no resources to overlap: group_latency must be sum")
         self.n_layers, self.n_orders = len(nodes), len(orders)
         shapes = [node.shape for node in nodes]
 
@@ -168,6 +173,7 @@ class RelaxedModel:
         self.transposed = column([shape.has_transposed_weights for shape in shapes])
         self.any_transposed = any(shape.has_transposed_weights for shape in shapes)
         self.any_depthwise = any(shape.is_depthwise for shape in shapes)
+        self.any_batch = any(shape.dims.N > 1 for shape in shapes)
         self.any_bias = any(shape.has_bias for shape in shapes)
         self.adds = column([node.is_add for node in nodes])
         self.any_add = any(node.is_add for node in nodes)
@@ -176,10 +182,17 @@ class RelaxedModel:
             _Axis([s.width for s in shapes], [s.dims.Q for s in shapes], Q, S, self.hw, dtype),
         ]
         self._set_edges(edges, nodes)
-        if self.hw:
-            self._set_chains(edges, nodes)
+        if edges and not self.paper:
+            self.grid = GroupGrid(
+                ([s.height for s in shapes], [s.width for s in shapes]),
+                ([s.dims.P for s in shapes], [s.dims.Q for s in shapes]),
+                self.read_by,
+                halo,
+                dtype,
+            )
         self._set_orders(orders)
-        self.latency, self.overlap = latency, overlap
+        self.latency, self.group_latency = latency, group_latency
+        self.prefetch = Prefetch(sequence, self.companions, [node.repeat for node in nodes])
         self.rtl = RtlConstants(shapes, self.loops[:, 16:] % 8, target.element_bytes, dtype)
 
     def _set_edges(self, edges: Sequence[Edge], nodes: Sequence[Node]) -> None:
@@ -192,46 +205,26 @@ class RelaxedModel:
                 raise ValueError(f"node {edge.consumer} has {len(inner[edge.consumer])} fusable inputs")
             outer[edge.producer].append(index)
         width = max((len(o) for o in outer), default=0) or 1
-        readers = [[edges[e].consumer for e in o] + [0] * (width - len(o)) for o in outer]
+        self.read_by = [[edges[e].consumer for e in o] for o in outer]
         self.edges = tuple(edges)
         operands = 1 + self.any_add
         self.in_edges = torch.tensor([i + [count] * (operands - len(i)) for i in inner])
-        self.companions = Companions(edges, [not node.is_add for node in nodes])
-        self.live = LiveTensors(edges)
+        self.companions = Companions(edges, len(nodes))
+        self.live = LiveTensors(edges, self.companions)
+        self.shape = GroupShape(edges, self.companions, [node.is_add for node in nodes])
         self.out_edges = torch.tensor([o + [count] * (width - len(o)) for o in outer])
-        self.readers = torch.tensor(readers)
         self.source = torch.tensor([edge.producer for edge in edges], dtype=torch.long)
         self.sink = torch.tensor([edge.consumer for edge in edges], dtype=torch.long)
         #: Nobody at all reads the output inside: then it goes to DRAM whatever sigma is.
         self.unread = torch.tensor([not o for o in outer], dtype=self.dtype)
 
-    def _set_chains(self, edges: Sequence[Edge], nodes: Sequence[Node]) -> None:
-        """Input rows of every producer for its reader's tiles, or for those beyond an add between them."""
-        passing = [
-            (first, onward)
-            for first, edge in enumerate(edges)
-            for onward, other in enumerate(edges)
-            if nodes[edge.consumer].is_add and other.producer == edge.consumer
-        ]
-        self.first, self.onward = torch.tensor(passing, dtype=torch.long).reshape(-1, 2).unbind(-1)
-
-        def tables(pairs: Sequence[tuple[int, int]]) -> list[_Table]:
-            windows = ([n.shape.height for n in nodes], [n.shape.width for n in nodes])
-            return [
-                _Table([_chained(w[p], w[c], int(axis.bound[c])) for p, c in pairs], self.dtype)
-                for axis, w in zip(self.axes, windows, strict=True)
-            ]
-
-        self.chained = tables(edges)
-        self.through = tables([(edges[f].producer, edges[o].consumer) for f, o in passing])
-
     def _set_orders(self, orders: Sequence[NestOrder]) -> None:
-        """Append, for every order, the one a fused layer follows: group loops N P Q outermost."""
+        """Append, for every order, the one a fused layer follows: group loops N, P, Q outermost."""
         known = list(orders)
         grouped = []
         for order in orders:
             inner = tuple(d for d in order.l3 if d not in ("G", "N", "P", "Q"))
-            fused = order._replace(l3=("G", "N", "P", "Q", *inner))
+            fused = order._replace(l3=("N", "P", "Q", "G", *inner))
             if fused not in known:
                 known.append(fused)
             grouped.append(known.index(fused))
@@ -278,53 +271,6 @@ class RelaxedModel:
         return Terms(self, point).cost(softness)
 
 
-class _Table:
-    """One function of an integer tile per column, looked up without a gradient."""
-
-    def __init__(self, columns: Sequence[Sequence[int]], dtype: torch.dtype) -> None:
-        """Each column has the values at 1, 2, ...; its last value holds beyond."""
-        self.values = torch.tensor([v for column in columns for v in column], dtype=dtype)
-        lengths = torch.tensor([len(column) for column in columns], dtype=torch.long)
-        self.start = torch.cumsum(lengths, 0) - lengths
-        self.last = lengths.to(dtype)
-
-    def __call__(self, tile: Tensor) -> Tensor:
-        """Values at the nearest integers of `tile` [..., columns]."""
-        with torch.no_grad():
-            index = torch.minimum(tile.round().clamp(min=1), self.last).long() - 1
-            return self.values[self.start + index]
-
-
-def _chained(producer: Window, consumer: Window, bound: int) -> list[int]:
-    """Input rows of a producer that computes what tiles of 1, 2, ... outputs of its consumer need."""
-    span = consumer._replace(kernel=max(2, consumer.kernel))
-
-    def rows(tile: int) -> int:
-        total = 0
-        for p in range(0, bound, tile):
-            first = max(0, p * span.stride - span.pad)
-            last = (min(p + tile, bound) - 1) * span.stride + (consumer.kernel - 1) * span.dilation - span.pad
-            total += touched_rows(producer, (first, min(last + 1, span.size)), (0, producer.kernel))
-        return total
-
-    if bound * producer.kernel > _TABLE_LIMIT:
-        return [rows(bound)]
-    return [rows(tile) for tile in range(1, bound + 1)]
-
-
-def _hulls(window: Window, bound: int) -> list[int]:
-    """Input rows of all tiles, for tiles of 1, 2, ... outputs; one entry when the tile does not matter."""
-    span = window._replace(kernel=max(2, window.kernel))
-    reach = (0, window.kernel)
-
-    def rows(tile: int) -> int:
-        return sum(touched_rows(span, (p, min(p + tile, bound)), reach) for p in range(0, bound, tile))
-
-    if window.kernel == window.stride == 1 or bound * window.kernel > _TABLE_LIMIT:
-        return [rows(bound)]
-    return [rows(tile) for tile in range(1, bound + 1)]
-
-
 class _Axis:
     """Input rows fetched along one image axis, as a function of the scratchpad tile."""
 
@@ -345,7 +291,6 @@ class _Axis:
         # Kernel 1 in profile hw: only touched rows move, so boxes have no gaps.
         self.step = torch.where((self.kernel == 1) & hw, torch.ones_like(self.stride), self.stride)
         self.bound = torch.tensor(list(bounds), dtype=dtype)
-        self.hulls = _Table([_hulls(w, bound) for w, bound in zip(windows, bounds, strict=True)], dtype)
         if not hw:
             return
         flat: list[int] = []
@@ -366,14 +311,6 @@ class _Axis:
         self.table = torch.tensor(flat, dtype=dtype)
         self.start = torch.tensor(start)
         self.pitch = torch.tensor(pitch)
-
-    def hull(self, tile: Tensor, tiles: Tensor) -> Tensor:
-        """Input rows that all tiles of `tile` outputs need, those between two touched ones included.
-
-        Exact at integer tiles (clipped to the image), with the gradient of the unclipped sum.
-        """
-        smooth = self.stride * (self.bound - tiles) + tiles * ((self.kernel - 1) * self.dilation + 1)
-        return exact(self.hulls(tile), smooth)
 
     def box(self, outputs: Tensor, taps: Tensor) -> Tensor:
         """Rows that one tile holds on chip, padding included."""

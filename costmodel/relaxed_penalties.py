@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,31 +29,81 @@ def penalties(terms: Terms) -> dict[str, Tensor]:
     mapping = _over(torch.cat(nesting, dim=-1))
     array = _over(p.rows.prod(dim=-1) / side) + _over(p.cols.prod(dim=-1) / side)
     found = {"mapping": mapping.sum(dim=(-1, -2)), "array": array.sum(dim=-1)}
-    weights, inputs, outputs, spad, acc = _occupancy(terms)
-    carried = _carried(terms, weights, inputs)
-    memory = _over((weights + inputs + carried) / spad) + _over(outputs / acc)
+    occupied = occupancy(terms)
+    used, spad = scratchpad_use(terms, occupied)
+    summed, acc = _accumulator_use(terms, occupied)
+    memory = _over(used / spad) + _over(summed / acc)
     # An add streams through the accumulator piece by piece.
     found["memory"] = (memory * (1 - m.adds)).sum(dim=-1)
     zero = torch.zeros_like(found["memory"])
-    found.update(buffer=zero, grid=zero, final=zero, reuse=zero)
+    found.update(buffer=zero, grid=zero, final=zero, reuse=zero, shape=zero)
     if terms.fused:
         sigma = p.sigma
         assert sigma is not None
-        final = torch.log(terms.fetch_o).square()[:, m.source]
+        path = path_of(m.target, "hw" if m.hw else "dosa")
+        if path != "tile-buffer":
+            final = torch.log(terms.fetch_o).square() * (1 - m.adds)
+            found["final"] = (sigma * final[:, m.source]).sum(dim=-1)
         reuse = (torch.log(terms.fetch_i).square() * (1 - m.adds))[:, m.sink]
-        found["final"] = (sigma * final).sum(dim=-1)
         found["reuse"] = (sigma * reuse).sum(dim=-1)
+        found["shape"] = m.shape.consistent(sigma, terms.strength)
+        if m.paper:
+            found["grid"] = (sigma * _tile_mismatch(terms)).sum(dim=-1)
+            return found
         found["grid"] = (sigma * _misalignment(terms)).sum(dim=-1)
-        if not m.paper and path_of(m.target, "hw" if m.hw else "dosa") == "tile-buffer":
-            space = sigma * _intermediates(terms) * m.target.element_bytes
-            # One place per tensor, however many members read it.
-            space = torch.cat([space, torch.zeros_like(space[:, :1])], dim=1)[:, m.out_edges].amax(dim=-1)
-            found["buffer"] = _over(space.sum(dim=-1) / m.target.tile_buffer_bytes + 1e-9)
+        walkable = m.shape.walkable(terms.strength, terms.operands, terms.unread)
+        found["shape"] = found["shape"] + walkable + _uncomputed(terms)
+        if path == "tile-buffer":
+            found["buffer"] = _buffer(terms)
     return found
 
 
-def _occupancy(terms: Terms) -> tuple[Tensor, Tensor, Tensor, float, float]:
-    """Scratchpad space of the W and I tile, accumulator space of the O tile, both capacities."""
+def _buffer(terms: Terms) -> Tensor:
+    """Fused tensors of a group live side by side, one place each however many members read it, [B]."""
+    m, sigma = terms.model, terms.point.sigma
+    assert sigma is not None
+    space = sigma * _intermediates(terms) * m.target.element_bytes
+    own = torch.cat([space, torch.zeros_like(space[:, :1])], dim=1)[:, m.out_edges].amax(dim=-1)
+    group = own + m.companions.sum(terms.strength, own)
+    # Every tensor answers for its share, so that a group counts once.
+    share = own / group.clamp(min=1e-9)
+    return (_over((group / m.target.tile_buffer_bytes).clamp(min=1e-9)) * share).sum(dim=-1)
+
+
+def _uncomputed(terms: Terms) -> Tensor:
+    """A fused tensor that is also stored has to be computed everywhere, [B]."""
+    m = terms.model
+    missing = torch.log(m.grid.size.squeeze(-1) / terms.regions.covered.clamp(min=1)).sum(dim=0)
+    return (missing * terms.copied * terms.written).sum(dim=-1)
+
+
+def scratchpad_use(terms: Terms, occupied: Occupied) -> tuple[Tensor, float]:
+    """Scratchpad space taken while every node runs, [B, L], and the capacity: rows, in dosa bytes."""
+    m = terms.model
+    used = occupied.weights + occupied.inputs + _carried(terms, occupied)
+    return used, m.target.scratchpad_rows if m.hw else m.target.scratchpad_bytes
+
+
+def _accumulator_use(terms: Terms, occupied: Occupied) -> tuple[Tensor, float]:
+    """Accumulator space taken while every node runs, [B, L], and the capacity: rows, in dosa words."""
+    m, t, outputs = terms.model, terms.model.target, occupied.outputs
+    if not m.hw:
+        return outputs, t.accumulator_bytes // t.accumulator_bytes_per_word // t.side
+    if terms.fused and not m.paper and path_of(t, "hw") == "acc":
+        outputs = outputs + _live(terms)
+    return outputs, t.accumulator_rows
+
+
+class Occupied(NamedTuple):
+    """Space of the tiles of every node, [B, L]: rows, in profile dosa bytes and words per column."""
+
+    weights: Tensor
+    inputs: Tensor
+    outputs: Tensor
+
+
+def occupancy(terms: Terms) -> Occupied:
+    """Scratchpad space of the W and I tile, accumulator space of the O tile; twice if double-buffered."""
     m, p = terms.model, terms.point
     t = m.target
     l2, l1, cols, rows = terms.l2, terms.l1, terms.cols, terms.rows
@@ -63,8 +113,7 @@ def _occupancy(terms: Terms) -> tuple[Tensor, Tensor, Tensor, float, float]:
     o_tile = l1[G] * l1[N] * l1[K] * l1[P] * l1[Q]
     if not m.hw:
         words = o_tile / p.cols.prod(dim=-1)
-        depth = t.accumulator_bytes // t.accumulator_bytes_per_word // t.side
-        return w_tile * t.element_bytes, i_tile * t.element_bytes, words, t.scratchpad_bytes, depth
+        return Occupied(w_tile * t.element_bytes, i_tile * t.element_bytes, words)
 
     def blocks(extent: Tensor, width: Tensor) -> Tensor:
         ratio = extent / width
@@ -83,31 +132,45 @@ def _occupancy(terms: Terms) -> tuple[Tensor, Tensor, Tensor, float, float]:
     weight_loops, input_loops = kernel * once[K], kernel * image
     output_loops = once[G] * once[K] * image
     output_loops = output_loops * within[G] * within[N] * within[K] * within[P] * within[Q]
-    return (
+    return Occupied(
         w_tile * k2 * (2 - weight_loops),
         i_tile * c2 * (2 - input_loops),
         o_tile * k1 * (2 - output_loops),
-        t.scratchpad_rows,
-        t.accumulator_rows,
     )
 
 
-def _carried(terms: Terms, weights: Tensor, inputs: Tensor) -> Tensor:
+def _carried(terms: Terms, occupied: Occupied) -> Tensor:
     """Scratchpad space that the rest of the group occupies while a member runs."""
-    m, p = terms.model, terms.point
+    weights, inputs, _ = occupied
+    m = terms.model
     if not terms.fused:
         return torch.zeros_like(weights)
-    sigma = p.sigma
-    assert sigma is not None
     once = terms.once3
     whole = once[G] * once[K] * once[C] * once[R] * once[S]
-    held = weights + inputs if m.paper else weights * whole
-    carried = m.companions.carried(sigma, held)
-    if not m.paper and path_of(m.target, "hw" if m.hw else "dosa") == "spad":
-        unit = 1 / m.target.side if m.hw else m.target.element_bytes
+    held = (weights + inputs if m.paper else weights * whole) * (1 - m.adds)
+    carried = m.companions.sum(terms.strength, held)
+    if m.paper:
+        return carried
+    path = path_of(m.target, "hw" if m.hw else "dosa")
+    if path == "spad":
+        carried = carried + _live(terms)
+    if path != "tile-buffer":
         # A fused operand is read where it is: its own tile takes no further space.
-        carried = carried + m.live(sigma * _intermediates(terms) * unit, terms.member) - terms.into * inputs
+        carried = carried - terms.into * inputs
     return carried
+
+
+def _live(terms: Terms) -> Tensor:
+    """Rows (dosa: bytes) of the fused tensors alive while every node runs, [B, L]."""
+    m, sigma = terms.model, terms.point.sigma
+    assert sigma is not None
+    space = _intermediates(terms)
+    if m.hw:
+        channels = (m.columns[G] * m.columns[K])[m.source]
+        space = space / channels * torch.ceil(channels / m.target.side)
+    else:
+        space = space * m.target.element_bytes
+    return m.live(sigma * space, terms.strength, m.n_layers)
 
 
 def _intermediates(terms: Terms) -> Tensor:
@@ -116,18 +179,41 @@ def _intermediates(terms: Terms) -> Tensor:
     b = m.columns
     channels = (b[G] * b[K])[m.source]
     size = channels * terms.l2[N][:, m.sink]
-    for axis in m.axes:
-        box = axis.box(terms.l2[axis.outputs], axis.kernel)[:, m.sink]
-        size = size * torch.minimum(box, axis.size[m.sink])
+    for at, box in enumerate(_boxes(terms)):
+        size = size * exact(terms.regions.largest[at][:, m.source], box)
     return size
 
 
+def _boxes(terms: Terms) -> list[Tensor]:
+    """Rows and columns that a tile of each edge's consumer reads, clipped to the image at most, [B, E]."""
+    m = terms.model
+    boxes = []
+    for axis in m.axes:
+        reach = (axis.kernel - 1) * axis.dilation
+        box = (terms.l2[axis.outputs] - 1) * axis.stride + reach + 1
+        boxes.append(torch.minimum(box[:, m.sink], m.columns[axis.outputs][m.source]))
+    return boxes
+
+
 def _misalignment(terms: Terms) -> Tensor:
-    """Producer tile against the consumer's input box along N, P, Q, in logs, [B, E]."""
+    """Producer tile against what the group computes of it along N, P, Q, in logs, [B, E].
+
+    Anything from the largest region (cut at the border) to the whole box is one tile.
+    """
     m = terms.model
     total = torch.log(terms.l2[N][:, m.source] / terms.l2[N][:, m.sink]).square()
-    for axis in m.axes:
-        box = axis.box(terms.l2[axis.outputs], axis.kernel)[:, m.sink]
-        need = torch.minimum(box, axis.size[m.sink])
-        total = total + torch.log(terms.l2[axis.outputs][:, m.source] / need).square()
+    largest = terms.regions.extent.amax(dim=-1)
+    for at, (axis, box) in enumerate(zip(m.axes, _boxes(terms), strict=True)):
+        tile = terms.l2[axis.outputs][:, m.source]
+        need = torch.minimum(exact(largest[at][:, m.source].clamp(min=1), box), box)
+        total = total + _over(tile / box) + _over(need / tile)
+    return total
+
+
+def _tile_mismatch(terms: Terms) -> Tensor:
+    """Producer tile against the consumer's input box along N, P, Q, in logs, [B, E] (Eq. 25-26)."""
+    m = terms.model
+    total = torch.log(terms.l2[N][:, m.source] / terms.l2[N][:, m.sink]).square()
+    for axis, box in zip(m.axes, _boxes(terms), strict=True):
+        total = total + torch.log(terms.l2[axis.outputs][:, m.source] / box).square()
     return total

@@ -6,6 +6,7 @@ Follows costmodel/traffic.py line by line, with tensors [B, L] for integers; see
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -19,15 +20,14 @@ from costmodel.relaxed import (
     RelaxedModel,
     RelaxedPoint,
 )
-from costmodel.relaxed_penalties import penalties
+from costmodel.relaxed_penalties import occupancy, penalties, scratchpad_use
+from costmodel.relaxed_regions import cut_regions, pieces_of
 from costmodel.rtl_relaxed import rtl_cycles
 from costmodel.schedule import Profile
 from costmodel.straight_through import ceil, exact
 from costmodel.traffic import Fusion, Memory, Quantities, count_moves, path_of
 
 G, N, K, C, P, Q, R, S = range(8)
-ADD_CHAIN = 2
-"""Adds in a row (a sum of three) over which a needed region is handed back."""
 
 
 class Terms:
@@ -63,12 +63,12 @@ class Terms:
 
     # -- fusion ----------------------------------------------------------------------------------
     def _fusion(self) -> None:
-        """Strength of incoming and outgoing fusion, and what overlapping regions add to a producer."""
+        """Strength of incoming and outgoing fusion, and what a producer computes for its readers."""
         m, p = self.model, self.point
         batch = p.l2.shape[0]
         zero = p.l2.new_zeros(batch, m.n_layers)
-        self.rho_p = self.rho_q = zero + 1
-        self.tiles_p, self.tiles_q = self.count3[P], self.count3[Q]
+        self.totals = (m.columns[P].expand_as(zero), m.columns[Q].expand_as(zero))
+        self.own3 = self.count3
         self.fused = bool(m.edges) and p.sigma is not None
         if p.sigma is None or not self.fused:
             self.into, self.member, self.copied, self.written = zero, zero, zero, zero + 1
@@ -77,39 +77,39 @@ class Terms:
         sigma = torch.cat([p.sigma, p.sigma.new_zeros(batch, 1)], dim=1)
         self.operands = sigma[:, m.in_edges]
         self.into = self.operands.sum(dim=-1)
-        out = sigma[:, m.out_edges]
-        self.out = out
-        unfused = torch.prod(1 - out, dim=-1)
-        self.copied = 1 - unfused
-        every = torch.prod(torch.where(m.out_edges == len(m.edges), torch.ones_like(out), out), dim=-1)
+        self.out = sigma[:, m.out_edges]
+        self.unread = torch.prod(1 - self.out, dim=-1)
+        self.copied = 1 - self.unread
+        every = torch.prod(torch.where(m.out_edges == len(m.edges), 1.0, self.out), dim=-1)
         self.written = 1 - (1 - m.needed) * (1 - m.unread) * every
-        self.member = 1 - torch.prod(1 - self.operands, dim=-1) * unfused
-        if m.paper:
-            return
-        rho, tiles = [], []
-        for axis, own in zip(m.axes, (self.tiles_p, self.tiles_q), strict=True):
-            n = self.count3[axis.outputs]
-            rows = axis.hull(self.l2[axis.outputs], n)
-            ratio = torch.maximum(rows / axis.size, torch.ones_like(rows))[:, m.readers]
-            grown, count = self._handed_back(ratio, n[:, m.readers], own)
-            for _ in range(ADD_CHAIN if m.any_add else 0):
-                # An add needs of its operands what its own readers need of it.
-                add = m.adds[m.readers] > 0
-                ratio = torch.where(add, grown[:, m.readers], ratio)
-                grown, count = self._handed_back(
-                    ratio, torch.where(add, count[:, m.readers], n[:, m.readers]), own
-                )
-            rho.append(grown)
-            tiles.append(count)
-        self.rho_p, self.rho_q = rho
-        self.tiles_p, self.tiles_q = tiles
+        self.member = 1 - torch.prod(1 - self.operands, dim=-1) * self.unread
+        self.strength = m.companions.strength(p.sigma)
+        if not m.paper:
+            self._in_groups()
 
-    def _handed_back(self, ratio: Tensor, n: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-        """Growth of a producer's region and its tile count, of its readers' [B, L, readers]."""
-        out = self.out
-        grown = 1 + (out * (ratio - 1)).amax(dim=-1) * (self.model.halo == "recompute")
-        theirs = (out * (n - own.unsqueeze(-1))).sum(dim=-1)
-        return grown, own + theirs / out.sum(dim=-1).clamp(min=1)
+    def _in_groups(self) -> None:
+        """Indices and tile counts along P and Q, in between what a layer does alone and in its group."""
+        m = self.model
+        axes = (P, Q)
+        l2, l1, l0 = (torch.stack([tile[P], tile[Q]]) for tile in (self.l2, self.l1, self.l0))
+        with torch.no_grad():
+            self.regions = regions = m.grid(l2, self.out > 0.5)
+            counts = cut_regions(regions, l2, l1, l0)
+        # The members of a group run as often as its last node has tiles.
+        runs = torch.stack([self.count3[d].gather(1, regions.sink) for d in axes])
+        total = exact(regions.total, regions.growth * runs)
+        smooth = (runs, total / l1, total / l0)
+        own = torch.stack([self.n3, self.n2, self.n1])
+        mixed = list(own.unbind(-1))
+        inside = [exact(count, slope) for count, slope in zip(counts, smooth, strict=True)]
+        for at, d in enumerate(axes):
+            group = torch.stack([level[at] for level in inside])
+            mixed[d] = mixed[d] + self.copied * (group - mixed[d])
+        self.n3, self.n2, self.n1 = torch.stack(mixed, dim=-1).unbind(0)
+        self.count3, self.count2, self.count1 = (n.unbind(-1) for n in (self.n3, self.n2, self.n1))
+        alone = torch.stack(self.totals)
+        totals = alone + self.copied * (total - alone)
+        self.totals = (totals[0], totals[1])
 
     # -- how often tiles are fetched -------------------------------------------------------------
     def _fetches(self) -> None:
@@ -118,7 +118,7 @@ class Terms:
         See costmodel.fetch_gradient for the rule.
         """
         m = self.model
-        effective = torch.cat([self.n1 / self.n2, self.n2 / self.n3, self.outer_trips()], dim=-1)
+        effective = torch.cat([self.n1 / self.n2, self.n2 / self.n3, self.n3], dim=-1)
         started = torch.cat([self.full[2], self.full[1], self.full[0]], dim=-1)
         gate = (started - 1).clamp(0, 1)
         trips, gates = (x.permute(2, 0, 1).contiguous() for x in (effective - 1, gate))
@@ -136,14 +136,6 @@ class Terms:
         self.gate3 = gate[..., 16:]
         self.gate2 = gate[..., 8:16]
         self.once3 = (1 - self.gate3).unbind(-1)
-
-    def outer_trips(self) -> Tensor:
-        """DRAM trips, with the group's tile count along the image axes of fused layers."""
-        if not self.fused or self.model.paper:
-            return self.n3
-        n3 = list(self.count3)
-        n3[P], n3[Q] = self.tiles_p, self.tiles_q
-        return torch.stack(n3, dim=-1)
 
     def order_weights(self) -> Tensor:
         """Weight of every loop order, those of fused layers included, [B, L, O]."""
@@ -194,9 +186,11 @@ class Terms:
         else:
             latency = _greatest(self._busy(q.compute_cycles, memory), softness)
         total = (latency * m.repeat).sum(dim=-1)
-        if m.overlap:
+        if m.group_latency == "overlap":
             busy = (self._busy(q.compute_cycles, memory) * m.repeat).sum(dim=-1)
             total = _greatest(busy, softness)
+        elif m.group_latency == "prefetch":
+            total = total - self._prefetched(q.compute_cycles, memory, softness)
         return RelaxedCost(
             energy,
             latency,
@@ -204,6 +198,27 @@ class Terms:
             total,
             penalties(self),
             memory,
+        )
+
+    def _prefetched(self, cycles: Tensor, memory: Mapping[Memory, Tensor], softness: float | None) -> Tensor:
+        """Cycles that loading the next group's first weights under compute saves, [B]."""
+        m = self.model
+        others: dict[Memory, Tensor] = {name: moved for name, moved in memory.items() if name != "dram"}
+        w = self.l2
+        first = w[G] * w[K] * w[C] * w[R] * w[S] * m.target.element_bytes * (1 - m.adds)
+        row = m.target.side * m.target.element_bytes if m.hw else 1
+        used = scratchpad_use(self, occupancy(self))[0] * (1 - m.adds)
+        strength = self.strength if self.fused else None
+        if strength is not None:
+            used = m.companions.largest(strength, used)
+        return m.prefetch.saved(
+            lambda terms: _greatest(torch.stack(list(terms)), softness),
+            _greatest(self._busy(cycles, others), softness),
+            memory["dram"],
+            first,
+            m.target.scratchpad_bytes - used * row,
+            strength,
+            m.target.bandwidth.dram_bytes,
         )
 
     def _with_adds(self, memory: dict[Memory, Tensor], q: Quantities) -> dict[Memory, Tensor]:
@@ -222,13 +237,12 @@ class Terms:
         m = self.model
         b = m.columns
         stored = b[G] * b[K] * b[N] * b[P] * b[Q]
-        recomputed = self.rho_p * self.rho_q
         weights = b[G] * b[K] * b[C] * b[R] * b[S]
-        pixels = b[N] * b[P] * b[Q] * recomputed
+        pixels = b[N] * self.totals[0] * self.totals[1]
         macs = weights * pixels
         if m.hw and m.any_depthwise:
             weights = weights + m.depthwise * (self._diagonal() - weights)
-        outputs = stored * recomputed
+        outputs = b[G] * b[K] * pixels
         steps = self.count1[C] * self.count1[R] * self.count1[S]
         rows, columns = self._input_rows()
         return Quantities(
@@ -261,53 +275,59 @@ class Terms:
     def _input_rows(self) -> tuple[Tensor, Tensor]:
         """Input rows and columns fetched in one pass over all scratchpad tiles."""
         m = self.model
-        result = []
-        recomputed = ((self.rho_p, self.tiles_p), (self.rho_q, self.tiles_q))
-        for index, (axis, (rho, tiles)) in enumerate(zip(m.axes, recomputed, strict=True)):
-            bound, taps = m.columns[axis.outputs], self.count3[axis.taps]
-            rows = axis.rows(bound * rho, tiles, taps)
-            if m.hw:
-                own = axis.rows(bound, self.count3[axis.outputs], taps).detach()
-                clipped = axis.clipping(self.l2[axis.outputs], self.l2[axis.taps], own)
-                if self.fused and not m.paper:
-                    with torch.no_grad():
-                        needed = self._reader_rows(index)
-                        needed = torch.cat([needed, torch.zeros_like(needed[:, :1])], dim=1)[:, m.out_edges]
-                        share = self.out / self.out.amax(dim=-1, keepdim=True).clamp(min=1e-9)
-                        whole = axis.rows(bound * rho, tiles, torch.ones_like(taps))
-                        theirs = (share * needed).amax(dim=-1) - whole
-                    clipped = clipped + self.copied * (theirs - clipped)
-                rows = rows + clipped
-            result.append(rows)
-        return result[0], result[1]
-
-    def _reader_rows(self, index: int) -> Tensor:
-        """Input rows that each edge's producer fetches along an image axis for its reader, [B, E]."""
-        m, sigma = self.model, self.point.sigma
-        assert sigma is not None
-        tile = self.l2[m.axes[index].outputs]
-        rows = m.chained[index](tile[:, m.sink])
-        if not len(m.first):
-            return rows
-        strength = sigma[:, m.onward]
-        beyond = m.through[index](tile[:, m.sink[m.onward]])
-        beyond = strength * beyond + (1 - strength) * rows[:, m.first]
-        return rows.scatter_reduce(1, m.first.expand_as(beyond), beyond, "amax", include_self=False)
+        taps = [self.own3[axis.taps] for axis in m.axes]
+        rows = [
+            axis.rows(total, self.count3[axis.outputs], tap)
+            for axis, total, tap in zip(m.axes, self.totals, taps, strict=True)
+        ]
+        if not m.hw:
+            return rows[0], rows[1]
+        clipped = [
+            axis.clipping(
+                self.l2[axis.outputs],
+                self.l2[axis.taps],
+                axis.rows(m.columns[axis.outputs], self.own3[axis.outputs], tap).detach(),
+            )
+            for axis, tap in zip(m.axes, taps, strict=True)
+        ]
+        if self.fused and not m.paper:
+            with torch.no_grad():
+                touched = m.grid.touched(self.regions, torch.stack([self.l2[R], self.l2[S]]))
+                runs = (self.regions.times * (self.regions.extent > 0)).sum(dim=-1)
+            for at, (axis, tap) in enumerate(zip(m.axes, taps, strict=True)):
+                boxes = axis.rows(self.regions.total[at], runs[at], tap).detach()
+                clipped[at] = clipped[at] + self.copied * (touched[at] - boxes - clipped[at])
+        return rows[0] + clipped[0], rows[1] + clipped[1]
 
     def boxes(self) -> Sequence[Tensor]:
         """Input rows and columns that one scratchpad tile holds, padding included."""
         return [axis.box(self.l2[axis.outputs], self.l2[axis.taps]) for axis in self.model.axes]
 
     def pieces(self, d: int) -> tuple[Tensor, Tensor]:
-        """Extents of the accumulator tiles of one dimension with how often each occurs, [B, L, 4]."""
-        l2, l1, n3 = self.l2[d], self.l1[d], self.count3[d]
+        """Extents of the accumulator tiles of one dimension with how often each occurs, [B, L, pieces].
+
+        Of a layer on its own, or of the regions of one whose output is fused; no gradient.
+        """
+        l2, l1, n3 = self.l2[d].detach(), self.l1[d].detach(), self.own3[d].detach()
         extents: list[Tensor] = []
         times: list[Tensor] = []
         for piece, count in ((l2, n3 - 1), (self.model.columns[d] - (n3 - 1) * l2, torch.ones_like(n3))):
             n = ceil(piece / l1)
             extents += [l1, piece - (n - 1) * l1]
             times += [count * (n - 1), count]
-        return torch.stack(extents, dim=-1), torch.stack(times, dim=-1)
+        own = torch.stack(extents, dim=-1), torch.stack(times, dim=-1)
+        if d not in (P, Q) or not self.fused or self.model.paper:
+            return own
+        at = (P, Q).index(d)
+        fused = (self.copied.detach() > 0.5).to(l2).unsqueeze(-1)
+        theirs = self.region_pieces[0][at], self.region_pieces[1][at] * fused
+        return torch.cat([own[0], theirs[0]], dim=-1), torch.cat([own[1] * (1 - fused), theirs[1]], dim=-1)
+
+    @cached_property
+    def region_pieces(self) -> tuple[Tensor, Tensor]:
+        """Extents and numbers of the accumulator tiles of all regions, [2, B, L, pieces]."""
+        with torch.no_grad():
+            return pieces_of(self.regions, *(torch.stack([t[P], t[Q]]) for t in (self.l2, self.l1)))
 
     def _bias(self, pixels: Tensor) -> Tensor:
         """Words read to initialise accumulator tiles: one per column and `side` rows."""
@@ -316,13 +336,19 @@ class Terms:
         tiles = self.count2[N] * self.count2[P] * self.count2[Q]
         smooth = torch.maximum(tiles, pixels / m.target.side)
         with torch.no_grad():
-            (n, n_t), (p, p_t), (q, q_t) = (self.pieces(d) for d in (N, P, Q))
-            np_ = (n.unsqueeze(-1) * p.unsqueeze(-2)).flatten(-2)
-            np_t = (n_t.unsqueeze(-1) * p_t.unsqueeze(-2)).flatten(-2)
-            rows = np_.unsqueeze(-1) * q.unsqueeze(-2)
-            fills = (ceil(rows / m.target.side) * np_t.unsqueeze(-1) * q_t.unsqueeze(-2)).sum(dim=(-1, -2))
-            fills = fills * self.rho_p * self.rho_q
+            (p, p_t), (q, q_t) = self.pieces(P), self.pieces(Q)
+            p, p_t = p.unsqueeze(-1) / m.target.side, p_t.unsqueeze(-1)
+            fills = torch.zeros_like(pixels)
+            for n, n_t in zip(*(x.unbind(-1) for x in self._images()), strict=True):
+                rows = p * n[..., None, None] * q.unsqueeze(-2)
+                found = ((ceil(rows) * p_t).sum(dim=-2) * q_t).sum(dim=-1)
+                fills += n_t * found
         return channels * exact(fills, smooth)
+
+    def _images(self) -> tuple[Tensor, Tensor]:
+        """`pieces` of N, which is mostly one."""
+        extents, times = self.pieces(N)
+        return (extents, times) if self.model.any_batch else (extents[..., -1:], times[..., -1:])
 
     def _diagonal(self) -> Tensor:
         """Weights of a depthwise layer's block-diagonal tiles, zeros included."""

@@ -90,7 +90,7 @@ def rtl_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
     pixels = q.input_fills / terms.fetch_i / in_channels
     use = _cache_use(terms, pixels)
     into, written = (torch.as_tensor(x, dtype=m.dtype)[..., None] for x in (fusion.into, fusion.written))
-    repeats = terms.n2 / terms.n3 * terms.outer_trips()
+    repeats = terms.n2
     work = Work(
         is_matmul=constants.is_matmul[:, None],
         side=side,
@@ -147,12 +147,12 @@ def _array_cycles(terms: Terms, q: Quantities, side: int) -> Tensor:
 
 def _stretch(terms: Terms, d: int, side: int) -> Tensor:
     """Cycles per pixel along the streamed axis."""
-    bound, tile, short = terms.model.bounds[:, d], terms.point.l1[..., d], short_strip(side)
+    tile, short = terms.point.l1[..., d], short_strip(side)
     with torch.no_grad():
         pixels, times = terms.pieces(d)
         rest = pixels - torch.floor(pixels / side + 1e-4) * side
         missing = torch.where(rest > 1e-3, (short - rest).clamp(min=0), torch.zeros_like(rest))
-        cycles_per_pixel = 1 + (times * missing).sum(dim=-1) / bound
+        cycles_per_pixel = 1 + (times * missing).sum(dim=-1) / (times * pixels).sum(dim=-1)
     return exact(cycles_per_pixel, torch.clamp(short / tile, min=1))
 
 
@@ -160,7 +160,7 @@ def _cache_use(terms: Terms, pixels: Tensor) -> CacheUse:
     """`cache_use` under every loop order, [B, L, O]; `pixels` are those of one pass."""
     m, l2 = terms.model, terms.point.l2
     e, dw = m.target.element_bytes, m.depthwise
-    trips = terms.outer_trips()
+    trips = terms.n3
     boxes = trips[..., [N, P, Q, R, S]].prod(dim=-1)
     groups = dw + (1 - dw) * l2[..., G]
     block = dw * terms.point.l0[..., G]

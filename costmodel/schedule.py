@@ -22,6 +22,8 @@ Profile = Literal["hw", "dosa"]
 FusionModel = Literal["sound", "paper"]
 Halo = Literal["recompute", "retain"]
 LatencyModel = Literal["roofline", "rtl"]
+GroupLatency = Literal["sum", "prefetch", "overlap"]
+"""How groups share time: one after the other, first weights prefetched, or the busiest resource alone."""
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,35 @@ from converter.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
 from costmodel.mapping import Mapping
 
 
-def conv(name, source, out, K, C, P, Q, R=1, stride=1, pad=0, bias=None):
+def conv(name, source, out, K, C, P, Q, R=1, stride=1, pad=0, bias=None, N=1):
     """A convolution with a square kernel, NHWC in and out."""
     height, width = (P - 1) * stride + R - 2 * pad, (Q - 1) * stride + R - 2 * pad
     return TensorCoreLayer(
         name,
         "conv",
-        Dims(K=K, C=C, P=P, Q=Q, R=R, S=R),
+        Dims(N=N, K=K, C=C, P=P, Q=Q, R=R, S=R),
         View(source, 0, (0, height * width * C, width * C, C, 1)),
         View(f"{name}.w", 0, (0, R * C * K, C * K, K, 1)),
         View(out, 0, (0, P * Q * K, Q * K, K, 1)),
         (height, width),
         bias=bias,
         stride=(stride, stride),
+        pads=(pad,) * 4,
+    )
+
+
+def depthwise(name, source, out, G, P, Q, R=3, pad=1, bias=None, N=1):
+    """A depthwise convolution with a square kernel, NHWC in and out."""
+    height, width = P - 1 + R - 2 * pad, Q - 1 + R - 2 * pad
+    return TensorCoreLayer(
+        name,
+        "depthwise",
+        Dims(G=G, N=N, P=P, Q=Q, R=R, S=R),
+        View(source, 0, (1, height * width * G, width * G, G, 1)),
+        View(f"{name}.w", 0, (1, R * G, G, 1, 1)),
+        View(out, 0, (1, P * Q * G, Q * G, G, 1)),
+        (height, width),
+        bias=bias,
         pads=(pad,) * 4,
     )
 
@@ -37,9 +53,9 @@ def graph(layers, inputs, outputs):
         if isinstance(layer, TensorCoreLayer):
             d = layer.dims
             tensors.setdefault(
-                layer.input.tensor, Tensor(layer.input.tensor, (1, *layer.input_size, d.C), "int8")
+                layer.input.tensor, Tensor(layer.input.tensor, (d.N, *layer.input_size, d.G * d.C), "int8")
             )
-            tensors[layer.output.tensor] = Tensor(layer.output.tensor, (1, d.P, d.Q, d.K), "int8")
+            tensors[layer.output.tensor] = Tensor(layer.output.tensor, (d.N, d.P, d.Q, d.G * d.K), "int8")
             tensors[layer.weight.tensor] = Tensor(
                 layer.weight.tensor, (1, d.R, d.S, d.C, d.K), "int8", data=np.zeros(1, np.int8)
             )

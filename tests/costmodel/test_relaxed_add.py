@@ -148,23 +148,34 @@ BRANCH = [(0, 1), (1, 2), (2, 3), (0, 3)]
 
 
 def test_a_skip_tensor_lives_as_long_as_its_branch():
-    live = LiveTensors(BRANCH)
-    space = torch.tensor([[5.0, 2.0, 4.0, 8.0]])
-    assert live(space, torch.ones(1, 4)).tolist() == [[8, 8 + 2, 8 + 2 + 4, 8 + 4]]
-    unfused = torch.tensor([[5.0, 2.0, 4.0, 0.0]])
-    assert live(unfused, torch.ones(1, 4)).tolist() == [[5, 5 + 2, 2 + 4, 4]]
+    companions = Companions(BRANCH, 4)
+    live = LiveTensors(BRANCH, companions)
+
+    def alive(sigma, space):
+        return live(torch.tensor([space]), companions.strength(torch.tensor([sigma])), 4).tolist()
+
+    assert alive([1.0, 1.0, 1.0, 1.0], [5.0, 2.0, 4.0, 8.0]) == [[8, 8 + 2, 8 + 2 + 4, 8 + 4]]
+    assert alive([1.0, 1.0, 1.0, 0.0], [5.0, 2.0, 4.0, 0.0]) == [[5, 5 + 2, 2 + 4, 4]]
+
+
+def test_an_operand_of_an_add_waits_while_the_other_one_is_computed():
+    """Nodes 0 and 1 read the network's input, node 2 adds them: 0's output is alive while 1 runs."""
+    edges = [(0, 2), (1, 2)]
+    companions = Companions(edges, 3)
+    strength = companions.strength(torch.ones(1, 2))
+    assert LiveTensors(edges, companions)(torch.tensor([[3.0, 4.0]]), strength, 3).tolist() == [[3, 7, 7]]
 
 
 def test_weights_of_a_member_count_once_however_many_edges_lead_to_it():
-    companions = Companions(BRANCH, [True, True, True, False])
+    companions = Companions(BRANCH, 4)
     held = torch.tensor([[1.0, 10.0, 100.0, 0.0]])
 
     def carried(*sigma):
-        return companions.carried(torch.tensor([sigma]), held).tolist()
+        return companions.sum(companions.strength(torch.tensor([sigma])), held).tolist()[0][:3]
 
-    assert carried(1.0, 1.0, 1.0, 1.0) == [[110, 101, 11, 0]]
-    assert carried(1.0, 0.0, 1.0, 1.0) == [[110, 101, 11, 0]]
-    assert carried(1.0, 0.0, 1.0, 0.0) == [[10, 1, 0, 0]]
+    assert carried(1.0, 1.0, 1.0, 1.0) == [110, 101, 11]
+    assert carried(1.0, 0.0, 1.0, 1.0) == [110, 101, 11]
+    assert carried(1.0, 0.0, 1.0, 0.0) == [10, 1, 0]
 
 
 @pytest.mark.parametrize("latency", ["roofline", "rtl"])
@@ -192,6 +203,8 @@ def test_ideal_overlap_equals_exact(profile, fused):
     mapped = {name: mapping for name, mapping in mappings.items() if name != "sum"}
     schedule = Schedule(network, LARGE, mapped, tuple(groups), profile)
     expected = resource_latency(schedule, evaluate(schedule))
-    model = RelaxedModel(nodes_of(network, 12), EDGES, LARGE, profile, overlap=True, dtype=torch.float64)
+    model = RelaxedModel(
+        nodes_of(network, 12), EDGES, LARGE, profile, group_latency="overlap", dtype=torch.float64
+    )
     cost = model(point_of([mappings[name] for name in NAMES], sigma=strengths(fused)))
     assert -1e-6 < expected - cost.total_latency_cycles.item() < len(NAMES)
