@@ -1,24 +1,17 @@
-"""Bayesian search by optuna (tree-structured Parzen estimator).
-
-Layers couple only through fusion, so each distinct layer has a study of its own over its extents and
-order (about twelve parameters, where TPE works) for most of the budget; a last study decides the
-fused edges and refines group tiles at the layers' best mappings.
-"""
+"""Bayesian search by optuna: one study per stage, its tree-structured Parzen estimator asked in batches."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from optimizer.baselines.population import Population
-from optimizer.decode import VARIABLES
+from optimizer.baselines.population import Population, Stage
 from optimizer.partition import Partition
 from optimizer.problem import Problem
 
-TRIALS = 60
-"""Per study without a time budget."""
-LAYER_SHARE = 0.75
+BATCH = 8
+"""Trials asked at once; pending ones count as bad (`constant_liar`), so they spread."""
+BATCHES = 8
+"""Per stage without a time budget."""
 
 
 def bayesian(problem: Problem) -> Partition:
@@ -33,42 +26,23 @@ def bayesian(problem: Problem) -> Partition:
         raise ImportError("method bayesian needs optuna: pip install 'fadiff[baselines]'") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
-    population = Population(problem)
-    width = len(VARIABLES) + 1
-    nodes = population.encoding.nodes
-    genome = population.upper.copy()
-    genome[nodes * width :] = 0
-
-    def study_of(seed: int) -> Any:
-        return optuna.create_study(
-            sampler=optuna.samplers.TPESampler(seed=problem.seed * 1000 + seed, multivariate=True)
+    def study(stage: Stage) -> None:
+        sampler = optuna.samplers.TPESampler(
+            seed=stage.seed, multivariate=True, constant_liar=True, n_startup_trials=BATCH
         )
+        trials = optuna.create_study(sampler=sampler)
+        space: dict[str, optuna.distributions.BaseDistribution] = {
+            str(g): optuna.distributions.IntDistribution(0, int(u)) for g, u in enumerate(stage.upper)
+        }
+        first = stage.draw(np.random.default_rng(stage.seed), BATCH - 1)
+        for row in (stage.start, *first):
+            trials.enqueue_trial({str(g): int(v) for g, v in enumerate(row)})
+        done = 0
+        while not stage.is_over() and (stage.is_timed or done < BATCHES):
+            asked = [trials.ask(space) for _ in range(BATCH)]
+            rows = np.array([[t.params[str(g)] for g in range(len(stage.upper))] for t in asked])
+            for trial, found in zip(asked, stage.values(rows), strict=True):
+                trials.tell(trial, float(found))
+            done += 1
 
-    def run(study: Any, genes: list[int], until: float) -> None:
-        """Optimise some genes, the others as in `genome`; the best replace them."""
-        best = np.inf
-        best_genes = genome[genes].copy()
-        trials = 0
-        while trials < TRIALS or problem.time_budget is not None:
-            if problem.out_of_time(until):
-                break
-            trial = study.ask()
-            candidate = genome.copy()
-            candidate[genes] = [trial.suggest_int(str(g), 0, int(population.upper[g])) for g in genes]
-            score = float(population.evaluate(candidate[None])[0])
-            study.tell(trial, score)
-            trials += 1
-            if score < best:
-                best, best_genes = score, candidate[genes]
-        genome[genes] = best_genes
-
-    population.evaluate(genome[None])
-    for i in range(nodes):
-        genes = [g for g in range(i * width, (i + 1) * width) if population.upper[g] > 0]
-        run(study_of(i), genes, LAYER_SHARE * (i + 1) / nodes)
-    edges = list(range(nodes * width, len(genome)))
-    if edges:
-        sinks = sorted({consumer for _, consumer in population.encoding.network.edges})
-        tiles = [s * width + VARIABLES.index(d) for s in sinks for d in ("P", "Q")]
-        run(study_of(nodes), edges + [g for g in tiles if population.upper[g] > 0], 1.0)
-    return population.partition()
+    return Population(problem).run(study)

@@ -1,21 +1,18 @@
-"""Genetic search by pymoo: whole layers are exchanged between parents, extents mutate by rank.
-
-Layers hardly depend on each other, so exchanging all genes of a layer at once keeps what works; a
-gene-wise crossover (simulated binary) needs several times as many generations.
-"""
+"""Genetic search by pymoo: uniform crossover of genes, extents mutate by rank, equal genomes removed."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from optimizer.baselines.population import Genomes, Population
-from optimizer.decode import VARIABLES
+from optimizer.baselines.population import Population, Stage
 from optimizer.partition import Partition
 from optimizer.problem import Problem
 
-POPULATION = 64
-GENERATIONS = 100
-"""Without a time budget."""
+POPULATION = 48
+GENERATIONS = 12
+"""Per stage without a time budget."""
+STALE = 25
+"""Generations without progress after which a stage with a time budget starts afresh."""
 
 
 def genetic(problem: Problem) -> Partition:
@@ -25,52 +22,57 @@ def genetic(problem: Problem) -> Partition:
         ImportError: pymoo is not installed; the message names the extra.
     """
     try:
-        from pymoo.algorithms.soo.nonconvex.ga import GA
-        from pymoo.core.crossover import Crossover
-        from pymoo.core.population import Population as Individuals
-        from pymoo.core.problem import Problem as Model
-        from pymoo.operators.mutation.pm import PM
-        from pymoo.operators.repair.rounding import RoundingRepair
-        from pymoo.operators.sampling.rnd import IntegerRandomSampling
+        import pymoo  # noqa: F401
     except ImportError as error:
         raise ImportError("method genetic needs pymoo: pip install 'fadiff[baselines]'") from error
+    return Population(problem).run(_evolve)
 
-    population = Population(problem)
-    width = len(VARIABLES) + 1
-    genes = len(population.upper)
-    layers = population.encoding.nodes
-    block = np.concatenate(
-        [np.repeat(np.arange(layers), width), np.arange(layers, layers + population.encoding.edges)]
-    )
 
-    class LayerCrossover(Crossover):  # type: ignore[misc]
-        """Swap the genes of each layer, and each fusion bit, with even odds."""
+def _evolve(stage: Stage) -> None:
+    """Populations one after the other, each with the best so far in it."""
+    rng = np.random.default_rng(stage.seed)
+    best, start = np.inf, stage.start
+    while True:
+        found, genome = _population(stage, start, int(rng.integers(1 << 31)))
+        if found < best:
+            best, start = found, genome
+        if stage.is_over() or not stage.is_timed:
+            return
 
-        def _do(self, _: object, parents: Genomes, **options: object) -> Genomes:
-            swap = rng.random((parents.shape[1], block[-1] + 1)) < 0.5
-            mask = swap[:, block]
-            children = parents.copy()
-            children[0][mask], children[1][mask] = parents[1][mask], parents[0][mask]
-            return children
 
-    rng = np.random.default_rng(problem.seed)
-    model = Model(n_var=genes, n_obj=1, xl=0, xu=population.upper, vtype=int)
+def _population(stage: Stage, start: np.ndarray, seed: int) -> tuple[float, np.ndarray]:
+    from pymoo.algorithms.soo.nonconvex.ga import GA
+    from pymoo.core.population import Population as Individuals
+    from pymoo.core.problem import Problem as Model
+    from pymoo.operators.crossover.ux import UX
+    from pymoo.operators.mutation.pm import PM
+    from pymoo.operators.repair.rounding import RoundingRepair
+
+    genes = len(stage.upper)
+    first = stage.draw(np.random.default_rng(seed), POPULATION)
+    first[0] = start
     algorithm = GA(
         pop_size=POPULATION,
-        sampling=IntegerRandomSampling(),
-        crossover=LayerCrossover(2, 2, prob=0.9),
+        sampling=first,
+        crossover=UX(repair=RoundingRepair()),
         # A low distribution index: mutations reach far in rank.
-        mutation=PM(prob=1.0, prob_var=2 / genes, eta=3, vtype=float, repair=RoundingRepair()),
+        mutation=PM(prob=0.9, prob_var=max(0.1, 2 / genes), eta=3, vtype=float, repair=RoundingRepair()),
         eliminate_duplicates=True,
     )
-    algorithm.setup(model, termination=("n_gen", 1 << 30), seed=problem.seed, verbose=False)
-    generation = 0
-    while not problem.out_of_time() and (problem.time_budget is not None or generation < GENERATIONS):
+    model = Model(n_var=genes, n_obj=1, xl=0, xu=stage.upper, vtype=int)
+    algorithm.setup(model, termination=("n_gen", 1 << 30), seed=seed, verbose=False)
+    best, genome = np.inf, start
+    generation = stale = 0
+    while not stage.is_over() and (stale < STALE if stage.is_timed else generation < GENERATIONS):
         asked = algorithm.ask()
         if asked is None or len(asked) == 0:
             break
-        genomes = np.asarray(asked.get("X"), dtype=np.int64)
-        asked.set("F", population.evaluate(genomes)[:, None])
+        rows = np.asarray(asked.get("X"), dtype=np.int64)
+        values = stage.values(rows)
+        asked.set("F", values[:, None])
         algorithm.tell(infills=Individuals.create(*asked))
         generation += 1
-    return population.partition()
+        stale += 1
+        if values.min() < best:
+            best, genome, stale = float(values.min()), rows[values.argmin()], 0
+    return best, genome

@@ -1,16 +1,58 @@
-"""What population-based baselines share: genomes of candidate indices, and the best point so far."""
+"""What genetic, Bayesian and random search share: stages of genes, their value, and the best so far.
+
+Layers couple only through fusion, so every method first searches each distinct layer by itself (extents
+by rank, and the order; about twelve genes, all candidates priced in one batch) for the EDP of the whole
+network, then fused edges together with the image tiles of the layers they lead to.  All methods get the
+same stages, the same shares of the budget and the same start: the largest tiles, shrunk until they fit,
+nothing fused.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.decode import VARIABLES, Batch, Decoder, Encoding
+from optimizer.decode import VARIABLES, Batch, Decoder, Encoding, legalise
 from optimizer.orders import STATIONARY
 from optimizer.partition import Partition
+from optimizer.pricing import price
 from optimizer.problem import Problem, value
 
 Genomes = NDArray[np.int64]
+Floats = NDArray[np.float64]
+LAYER_SHARE = 0.6
+"""Share of the time budget for the layers, when there are edges to fuse."""
+KEEP = 0.8
+"""Of the genes of a fused network: a few changes at a time make groups that can be executed."""
+_WIDTH = len(VARIABLES) + 1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Some genes to search while the rest stays: `values` gives the log of the objective of rows [M, n]."""
+
+    upper: Genomes
+    """Largest value of every gene [n]; the least is 0."""
+    start: Genomes
+    """The best known row [n], always worth evaluating first."""
+    values: Callable[[Genomes], Floats]
+    is_over: Callable[[], bool]
+    """Whether this stage's share of the time budget is used up (never without one)."""
+    is_timed: bool
+    seed: int
+    keep: float = 0.0
+    """Probability that a drawn gene stays as in `start`."""
+
+    def draw(self, rng: np.random.Generator, count: int) -> Genomes:
+        """Random rows [count, n]."""
+        rows = rng.integers(0, self.upper + 1, size=(count, len(self.upper)))
+        return np.where(rng.random(rows.shape) < self.keep, self.start, rows)
+
+
+Method = Callable[[Stage], None]
 
 
 class Population:
@@ -23,36 +65,112 @@ class Population:
         sizes = [[len(c) for c in row] + [len(STATIONARY)] for row in self.encoding.candidates]
         flat = [size for row in sizes for size in row] + [2] * self.encoding.edges
         self.upper = np.array(flat, dtype=np.int64) - 1
-        """Largest value of every gene."""
+        self.best = self.upper.copy()
+        self.bits = np.arange(self.encoding.nodes * _WIDTH, len(flat))
+        self.best[self.bits] = 0
         self.best_value = float("inf")
-        self.best: tuple[Batch, int] | None = None
+        self._evaluate(self.best[None])
+        self.energy, self.latency = (
+            column[0] for column in self.decoder.alone(self._batch(self.best[None]))[:2]
+        )
+        whole = self.decoder.cost(self._batch(self.best[None]))
+        repeats = np.array(self.encoding.network.repeats)
+        self.host = (
+            float(whole[0][0] - self.energy @ repeats),
+            float(whole[1][0] - self.latency @ repeats),
+        )
 
-    def batch(self, genomes: Genomes) -> Batch:
+    def run(self, method: Method) -> Partition:
+        """The best schedule after all stages."""
+        nodes = self.encoding.nodes
+        share = LAYER_SHARE if len(self.bits) else 1.0
+        for i in range(nodes):
+            genes = np.arange(i * _WIDTH, (i + 1) * _WIDTH)
+            genes = genes[self.upper[genes] > 0]
+            if len(genes):
+                method(self._stage(genes, self._layer_values(i, genes), share * (i + 1) / nodes, i))
+        if len(self.bits):
+            sinks = sorted({consumer for _, consumer in self.encoding.network.edges})
+            tiles = np.array([s * _WIDTH + VARIABLES.index(d) for s in sinks for d in ("P", "Q")])
+            genes = np.concatenate([self.bits, tiles[self.upper[tiles] > 0]])
+            method(replace(self._stage(genes, self._fused_values(genes), 1.0, nodes), keep=KEEP))
+        return self.decoder.partition(self._batch(self.best[None]), 0)
+
+    def _stage(self, genes: Genomes, values: Callable[[Genomes], Floats], until: float, index: int) -> Stage:
+        problem = self.problem
+        return Stage(
+            self.upper[genes],
+            self.best[genes],
+            values,
+            lambda: problem.out_of_time(until),
+            problem.time_budget is not None,
+            problem.seed * 1000 + index,
+        )
+
+    def _layer_values(self, node: int, genes: Genomes) -> Callable[[Genomes], Floats]:
+        """Rows of one layer's genes: the rest of the network is as good as it is, and unfused."""
+        space, repeat = self.encoding.spaces[node], self.encoding.network.repeats[node]
+        repeats = np.array(self.encoding.network.repeats)
+
+        def values(rows: Genomes) -> Floats:
+            genomes = np.repeat(self.best[None], len(rows), axis=0)
+            genomes[:, genes] = rows
+            batch = self._batch(genomes)
+            tile = {v: batch.extents[:, node, j] for j, v in enumerate(VARIABLES)}
+            points, fits = legalise(space, tile, batch.order[:, node])
+            costs = price(points)
+            energy, latency = np.where(fits, costs.energy, np.inf), np.where(fits, costs.latency, np.inf)
+            rest = [
+                float(column @ repeats + host - column[node] * repeat)
+                for column, host in zip((self.energy, self.latency), self.host, strict=True)
+            ]
+            found = self._objective(rest[0] + energy * repeat, rest[1] + latency * repeat)
+            best = int(np.argmin(found))
+            if self._record(genomes, found, fits):
+                self.energy[node], self.latency[node] = energy[best], latency[best]
+            return _log(found)
+
+        return values
+
+    def _fused_values(self, genes: Genomes) -> Callable[[Genomes], Floats]:
+        def values(rows: Genomes) -> Floats:
+            genomes = np.repeat(self.best[None], len(rows), axis=0)
+            genomes[:, genes] = rows
+            return self._evaluate(genomes)
+
+        return values
+
+    def _evaluate(self, genomes: Genomes) -> Floats:
+        energy, latency = self.decoder.cost(self._batch(genomes))
+        found = self._objective(energy, latency)
+        self._record(genomes, found, np.isfinite(found))
+        return _log(found)
+
+    def _record(self, genomes: Genomes, values: Floats, legal: NDArray[np.bool_]) -> bool:
+        """Remember the best genome; whether it is new."""
+        at = int(np.argmin(values))
+        is_better = bool(values[at] < self.best_value)
+        if is_better:
+            self.best_value, self.best = float(values[at]), genomes[at].copy()
+        self.problem.steps += len(genomes)
+        if self.problem.objective == "edp":
+            self.problem.record(self.best_value, float(legal.mean()))
+        return is_better
+
+    def _objective(self, energy: Floats, latency: Floats) -> Floats:
+        objective = self.problem.objective
+        return np.array([value(objective, e, t) for e, t in zip(energy, latency, strict=True)])
+
+    def _batch(self, genomes: Genomes) -> Batch:
         """Extents, orders and fused edges."""
-        nodes, width = self.encoding.nodes, len(VARIABLES) + 1
-        genes = genomes[:, : nodes * width].reshape(len(genomes), nodes, width)
+        nodes = self.encoding.nodes
+        genes = genomes[:, : nodes * _WIDTH].reshape(len(genomes), nodes, _WIDTH)
         extents = np.empty((len(genomes), nodes, len(VARIABLES)), dtype=np.int64)
         for i, row in enumerate(self.encoding.candidates):
             for j, options in enumerate(row):
                 extents[:, i, j] = np.asarray(options)[genes[:, i, j]]
-        return Batch(extents, genes[:, :, -1], genomes[:, nodes * width :].astype(bool))
+        return Batch(extents, genes[:, :, -1], genomes[:, nodes * _WIDTH :].astype(bool))
 
-    def evaluate(self, genomes: Genomes) -> NDArray[np.float64]:
-        """Log of the objective per genome; remembers the best."""
-        batch = self.batch(genomes)
-        energy, latency = self.decoder.cost(batch)
-        objective = self.problem.objective
-        values = np.array([value(objective, e, lat) for e, lat in zip(energy, latency, strict=True)])
-        b = int(np.argmin(values))
-        if values[b] < self.best_value:
-            self.best_value = float(values[b])
-            self.best = (batch, b)
-        self.problem.steps += len(genomes)
-        best_edp = energy[b] * latency[b] * 1e-6
-        self.problem.record(float(best_edp), float(np.isfinite(values).mean()))
-        return np.log(np.where(np.isfinite(values), values, 1e300))
 
-    def partition(self) -> Partition:
-        """The best schedule seen."""
-        assert self.best is not None
-        return self.decoder.partition(*self.best)
+def _log(values: Floats) -> Floats:
+    return np.asarray(np.log(np.where(np.isfinite(values), values, 1e300)))
