@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from optimizer.problem import MethodName
 
 Quantize = Literal["auto", "int8", "none"]
+DramLimit = int | Literal["gemmini-auto"] | None
+"""Most bytes a schedule may move, what gemmini.h's automatic tiles would move, or no limit."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def compile(
     reading: ModelOptions | None = None,
     search: SearchOptions | None = None,
     schedule: str | Path | None = None,
+    max_dram_bytes: DramLimit = "gemmini-auto",
     timeloop: TimeloopOptions | None = None,
     verify: bool = False,
     force: bool = False,
@@ -100,6 +103,7 @@ def compile(
         reading: Quantisation, calibration, symbolic dimensions.
         search: Method, objective, profile, budget.
         schedule: A schedule.json to execute instead of searching; it brings its own target.
+        max_dram_bytes: What a searched schedule may move; baselines and profile dosa have no limit.
         timeloop: Dialect of the Timeloop files.
         verify: Also build the C for the host and run it on the functional model.
         force: Replace `out` if it is an output folder.
@@ -126,6 +130,7 @@ def compile(
     found = None
     if given is None:
         conversion, found = find_schedule_and_siblings(conversion, hardware, search, console)
+        conversion, found = limit_traffic(conversion, found, max_dram_bytes, search, console)
         decision = found.schedule
     else:
         conversion, decision = _as_given(given, conversion)
@@ -242,6 +247,36 @@ def find_schedule_and_siblings(
     saved = f"{search.objective} {1 - chosen.value / apart.value:.2%} lower than apart"
     kept = saved if best is not conversion else "not kept, schedules are better with them apart"
     return replace(best, notes=(*best.notes, f"merge-siblings: {kept}")), chosen
+
+
+def limit_traffic(
+    conversion: Conversion, found: SearchResult, limit: DramLimit, search: SearchOptions, console: Console
+) -> tuple[Conversion, SearchResult]:
+    """Keep the schedule of a search of ours within `limit`, with a note of what that costs."""
+    from optimizer.traffic_limit import automatic_bytes, dram_bytes, within
+
+    rules = (search.profile, search.fusion_model)
+    if limit is None or rules != ("hw", "sound") or search.method not in ("gradient", "exact", "layerwise"):
+        return conversion, found
+    if limit == "gemmini-auto":
+        limit = automatic_bytes(found.schedule, row_packing=search.row_packing)
+    if dram_bytes(found.cost) <= limit:
+        return conversion, found
+    with console.stage("limiting DRAM bytes"):
+        limited = within(
+            found,
+            limit,
+            objective=search.objective,
+            latency=search.latency,
+            tiling=search.tiling,
+            row_packing=search.row_packing,
+        )
+    note = (
+        f"DRAM bytes limited to {limit:,}: {dram_bytes(found.cost):,} became {dram_bytes(limited.cost):,}, "
+        f"{search.objective} {limited.value / found.value - 1:+.2%} (--max-dram-bytes none: no limit)"
+    )
+    console.note(note)
+    return replace(conversion, notes=(*conversion.notes, note)), limited
 
 
 def front_end_record(conversion: Conversion, vectors: TestVectors, console: Console) -> ConversionRecord:

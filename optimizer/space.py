@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from converter.dims import Dim, Dims
 from costmodel.row_layout import splits_block
-from costmodel.schedule import Profile
+from costmodel.schedule import LatencyModel, Profile
 from costmodel.shape import LayerShape, Region, extents, whole
 from costmodel.target import Target
 from costmodel.tiling import box_rows, fetched_rows, unclipped_rows
@@ -39,6 +39,9 @@ class Rules:
     row_packing: bool = True
     keep_weights: bool = True
     """Whether a group may keep weights in the scratchpad over all its tiles."""
+    latency: LatencyModel = "roofline"
+    all_lanes: bool = False
+    """Whether depthwise layers try every number of channels at once, however slow."""
 
     @property
     def hw(self) -> bool:
@@ -161,7 +164,9 @@ class LayerSpace:
         target, d = self.rules.target, self.shape.dims
         cycles_per_lane = target.element_bytes / target.bandwidth.dram_bytes
         while lanes[-1] > 1 and (
-            len(lanes) < FEWEST_TRIED or 2 * lanes[-1] ** 2 * cycles_per_lane > d.N * d.P * d.Q
+            self.rules.all_lanes
+            or len(lanes) < FEWEST_TRIED
+            or 2 * lanes[-1] ** 2 * cycles_per_lane > d.N * d.P * d.Q
         ):
             lanes.append(self.block(d.G, lanes[-1] // 2))
         return tuple(replace(self, lanes=g) for g in lanes)

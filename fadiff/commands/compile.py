@@ -32,6 +32,16 @@ POOR_SQNR_DB = 15.0
 SENSITIVE_LAYERS = 5
 
 
+def _parse_limit(context: click.Context, parameter: click.Parameter, given: str) -> int | str | None:
+    if given == "none":
+        return None
+    if given == "gemmini-auto":
+        return given
+    if not given.isascii() or not given.isdigit() or int(given) < 1:
+        raise click.BadParameter(f"{given!r}: give a number of bytes, gemmini-auto or none")
+    return int(given)
+
+
 @click.command("compile")
 @model_argument
 @target_option()
@@ -47,6 +57,15 @@ SENSITIVE_LAYERS = 5
 )
 @click.option("--method", type=click.Choice(METHODS), default="gradient", show_default=True)
 @search_options
+@click.option(
+    "--max-dram-bytes",
+    metavar="BYTES|gemmini-auto|none",
+    callback=_parse_limit,
+    default="gemmini-auto",
+    show_default=True,
+    help="Most DRAM bytes the schedule may move, at whatever it costs; gemmini-auto: what gemmini.h's "
+    "automatically tiled calls would move.",
+)
 @dim_option
 @without_option
 @click.option(
@@ -79,6 +98,7 @@ def compile_command(
     test_inputs: Path | None,
     dims: tuple[tuple[str, int], ...],
     without: tuple[str, ...],
+    max_dram_bytes: Any,
     schedule: Path | None,
     timeloop_dialect: Any,
     timeloop_hyphens: bool,
@@ -108,6 +128,7 @@ def compile_command(
         reading=ModelOptions(quantize, calibration, test_inputs, bound_dims(dims), without),
         search=SearchOptions(**search),
         schedule=schedule,
+        max_dram_bytes=max_dram_bytes,
         timeloop=TimeloopOptions(timeloop_dialect, timeloop_hyphens),
         verify=verify,
         force=force,

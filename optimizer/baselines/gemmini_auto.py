@@ -12,11 +12,26 @@ from __future__ import annotations
 import math
 
 from converter.dims import Dims
-from converter.graph import TensorCoreLayer
+from converter.graph import Graph, TensorCoreLayer
 from costmodel.legality import ScheduleError, check_mapping
 from costmodel.mapping import Mapping, ceil_div
+from costmodel.schedule import FusionModel, Profile, Schedule, singleton_groups
 from costmodel.target import Target
 from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS
+
+
+def automatic_schedule(
+    graph: Graph,
+    target: Target,
+    row_packing: bool,
+    profile: Profile = "hw",
+    fusion_model: FusionModel = "sound",
+) -> Schedule:
+    """What gemmini.h's automatic functions would run: every layer alone."""
+    mappings = {
+        layer.name: automatic_mapping(layer, target, row_packing) for layer in graph.tensor_core_layers
+    }
+    return Schedule(graph, target, mappings, singleton_groups(graph), profile, fusion_model)
 
 
 def automatic_mapping(layer: TensorCoreLayer, target: Target, row_packing: bool) -> Mapping:

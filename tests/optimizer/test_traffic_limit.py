@@ -1,0 +1,54 @@
+"""A limit on DRAM bytes: kept, executed as scored, and no dearer than it has to be."""
+
+from __future__ import annotations
+
+import pytest
+
+from costmodel.evaluate import evaluate
+from costmodel.fusion import ScheduleError
+from costmodel.target import load_target
+from optimizer import SearchResult, optimize
+from optimizer.traffic_limit import automatic_bytes, dram_bytes, within
+from tests.optimizer.graphs import Net
+
+
+@pytest.fixture(scope="module")
+def found() -> SearchResult:
+    """Depthwise layers on an image of four pixels: weights are nearly all that moves."""
+    net = Net(size=2, channels=16)
+    x = net.x
+    for i in range(3):
+        x = net.conv(f"expand{i}", x, 96)
+        x = net.conv(f"depthwise{i}", x, 96, 3, depthwise=True)
+        x = net.conv(f"project{i}", x, 16)
+    return optimize(net.build(x), load_target("gemmini-large"), method="exact")
+
+
+def test_a_schedule_within_the_limit_stays_as_it_is(found: SearchResult) -> None:
+    assert within(found, dram_bytes(found.cost)) is found
+
+
+@pytest.mark.parametrize("share", [0.99, 0.9])
+def test_the_limit_is_kept_and_the_cost_is_that_of_the_schedule(found: SearchResult, share: float) -> None:
+    limit = int(share * dram_bytes(found.cost))
+    limited = within(found, limit)
+    assert dram_bytes(limited.cost) <= limit
+    assert limited.cost == evaluate(limited.schedule)
+    assert limited.schedule.target == found.schedule.target
+    # fewer bytes cost something, or the search would have taken them
+    assert found.value <= limited.value < 2 * found.value
+
+
+def test_a_tighter_limit_costs_more(found: SearchResult) -> None:
+    some, more = (within(found, int(share * dram_bytes(found.cost))) for share in (0.98, 0.9))
+    assert some.value < more.value
+
+
+def test_what_automatic_tiles_move_can_always_be_reached(found: SearchResult) -> None:
+    limit = automatic_bytes(found.schedule)
+    assert dram_bytes(within(found, limit).cost) <= limit
+
+
+def test_an_impossible_limit_says_what_is_possible(found: SearchResult) -> None:
+    with pytest.raises(ScheduleError, match="at most 10 bytes; the fewest are"):
+        within(found, 10)
