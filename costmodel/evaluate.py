@@ -22,7 +22,7 @@ from costmodel.local_tensors import input_path
 from costmodel.mapping import Mapping
 from costmodel.nest import Nest, layer_traffic
 from costmodel.rtl_work import layer_work
-from costmodel.schedule import FusionGroup, LatencyModel, Profile, Schedule
+from costmodel.schedule import FusionGroup, FusionModel, LatencyModel, Profile, Schedule
 from costmodel.shape import LayerShape, Region, shape_of, whole
 from costmodel.target import Target
 from costmodel.traffic import ALONE, Move, Placement
@@ -124,15 +124,23 @@ class NetworkCost:
 
 
 def evaluate(
-    schedule: Schedule, latency: LatencyModel = "roofline", *, sliding_window: bool = False
+    schedule: Schedule,
+    latency: LatencyModel = "roofline",
+    *,
+    sliding_window: bool = False,
+    fusion_model: FusionModel | None = None,
 ) -> NetworkCost:
     """Exact cost of `schedule` under its own profile and fusion model.
 
     `sliding_window` counts input halos as Timeloop does (see costmodel.nest.layer_traffic).
+    `fusion_model` counts by another model than the schedule's, whether or not it is legal there.
+
+    Raises:
+        ScheduleError: `fusion_model` is sound, and a group has no executable plan.
     """
     layers: dict[str, LayerCost] = {}
     groups = []
-    paper = schedule.fusion_model == "paper"
+    paper = (fusion_model or schedule.fusion_model) == "paper"
     for group in schedule.groups:
         costs = group_cost(
             schedule.graph,

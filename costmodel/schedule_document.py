@@ -232,6 +232,28 @@ class TotalsRecord(_Record):
     gap: float | None = Field(None, description="edp / lower bound - 1")
 
 
+class ReadingRecord(_Record):
+    """Cost of the same schedule under one set of assumptions."""
+
+    fusion_model: Literal["sound", "paper"]
+    latency_model: Literal["roofline", "rtl"]
+    group_latency: Literal["sum", "prefetch", "overlap"] = Field(
+        description="groups one after the other; the next group's first weights loaded under compute; "
+        "the busiest resource alone (a bound)"
+    )
+    energy_pj: float
+    latency_cycles: float
+    edp_uj_cycles: float
+    latency_error: str = Field(description="how far the latency model was from RTL cycles")
+
+
+class ReadingsRecord(_Record):
+    """What the schedule costs if it is counted otherwise."""
+
+    rows: tuple[ReadingRecord, ...] = ()
+    obstacle: str | None = Field(None, description="why it is not legal under the other fusion model")
+
+
 class QuantizationRecord(_Record):
     """Signal to noise of one tensor, quantised model against float model."""
 
@@ -256,10 +278,12 @@ class ScheduleDocument(_Record):
     profile: Literal["hw", "dosa"]
     fusion_model: Literal["sound", "paper"]
     latency_model: Literal["roofline", "rtl"]
+    latency_error: str = Field("", description="how far this latency model was from RTL cycles")
     totals: TotalsRecord
     tensors: tuple[TensorRecord, ...]
     layers: tuple[LayerRecord, ...]
     fusion: FusionRecord
+    readings: ReadingsRecord = ReadingsRecord()
     search: SearchRecord | None = None
     conversion: ConversionRecord = ConversionRecord()
 
