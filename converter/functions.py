@@ -14,9 +14,9 @@ from converter.lower import is_known
 
 _DEEPEST = 4  # definitions made of operators that have definitions
 #: Folded by ONNX Runtime where their inputs are constant: their definitions are loops.
-_FOLDED = frozenset(("Range", "CastLike"))
-#: Element-wise, but unknown to ONNX Runtime under their own names.
-_NOT_IN_RUNTIME = frozenset(("Swish",))
+_FOLDED = frozenset(("Range",))
+#: Element-wise, but unknown to ONNX Runtime, or with a type that only another value tells.
+_ALWAYS = frozenset(("CastLike", "Swish"))
 
 
 def expand_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
@@ -74,7 +74,7 @@ def _is_expandable(node: onnx.NodeProto, opset: int) -> bool:
         return False
     # statistics of a LayerNormalization beside its result: only the definition computes them
     statistics = node.op_type == "LayerNormalization" and len([v for v in node.output if v]) > 1
-    if is_known(node.op_type) and not statistics and node.op_type not in _NOT_IN_RUNTIME:
+    if is_known(node.op_type) and not statistics and node.op_type not in _ALWAYS:
         return False
     schema = onnx.defs.get_schema(node.op_type, opset)
     return bool(schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 
-from converter.program import Node, Program
+from converter.program import FLOATS, INTEGERS, Node, Program
 
 #: Operators whose output element depends on the same element of each input only.
 UNARY = frozenset(
@@ -128,6 +129,15 @@ def is_elementwise(node: Node) -> bool:
     return node.domain in ("", "com.microsoft") and node.op in UNARY | BINARY
 
 
+def is_tabulated(program: Program, node: Node) -> bool:
+    """Whether an element-wise node can be part of a table of one value: numbers in and out, no randomness."""
+    if node.op == "Dropout":
+        training = program.constant(node.input(2))
+        return not node.input(2) or (training is not None and not training.any())
+    kinds = (*FLOATS, *INTEGERS, onnx.TensorProto.BOOL)
+    return is_elementwise(node) and all(program.types.get(v) in kinds for v in node.outputs if v)
+
+
 def linear_factor(program: Program, nodes: Sequence[Node]) -> float | None:
     """c when a chain of element-wise nodes computes x -> c x with c > 0, else None.
 
@@ -137,7 +147,7 @@ def linear_factor(program: Program, nodes: Sequence[Node]) -> float | None:
     for node in nodes:
         if node.op not in _LINEAR or len(list(program.activations(node))) != 1:
             return None
-        if node.op == "Cast" and not program.is_float(node.outputs[0]):
+        if node.op == "Cast" and not (program.is_float(node.inputs[0]) and program.is_float(node.outputs[0])):
             return None
         if node.op in ("Mul", "Div"):
             constant = next(program.constants[v] for v in node.inputs if v in program.constants)

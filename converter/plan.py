@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import onnx
 
 from converter.graph import Activation, ElementType
 from converter.norms import Norm, find_norms
-from converter.operators import WEIGHTED, is_elementwise
+from converter.operators import WEIGHTED, is_tabulated
 from converter.program import Node, Program
 from converter.rewrites import FOLD_CHAINS, FOLD_EPILOGUES, FOLD_NORMS
 
@@ -97,7 +98,7 @@ class _Planner:
         return tuple(sorted(found, key=lambda step: position[step.nodes[-1].name]))
 
     def _joins_region(self, node: Node) -> bool:
-        if not is_elementwise(node) or len(node.outputs) != 1:
+        if not is_tabulated(self.program, node) or len(node.outputs) != 1:
             return False
         sources = list(dict.fromkeys(self.program.activations(node)))
         constants = [self.program.constants[v] for v in node.inputs if v in self.program.constants]
@@ -107,7 +108,8 @@ class _Planner:
             return False
         (origin,) = origins
         shape = self.program.shapes.get(node.outputs[0])
-        if not self.program.is_float(origin) or shape != self.program.shapes.get(origin):
+        elements = self.program.is_float(origin) or self.program.types.get(origin) == onnx.TensorProto.BOOL
+        if not elements or shape != self.program.shapes.get(origin):
             return False
         nodes: dict[str, Node] = {}
         for value in sources if chains else ():

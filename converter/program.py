@@ -18,6 +18,20 @@ FLOATS = (
     onnx.TensorProto.DOUBLE,
 )
 
+NARROW_INTEGERS = (
+    onnx.TensorProto.INT8,
+    onnx.TensorProto.UINT8,
+    onnx.TensorProto.INT16,
+    onnx.TensorProto.UINT16,
+)
+INTEGERS = (
+    *NARROW_INTEGERS,
+    onnx.TensorProto.INT32,
+    onnx.TensorProto.UINT32,
+    onnx.TensorProto.INT64,
+    onnx.TensorProto.UINT64,
+)
+
 
 @dataclass(frozen=True)
 class Node:
@@ -72,6 +86,10 @@ class Program:
     def is_float(self, value: str) -> bool:
         """Whether a value holds floating-point numbers."""
         return self.types.get(value) in FLOATS
+
+    def is_integer(self, value: str) -> bool:
+        """Whether a value holds integers of 8 bits or more."""
+        return self.types.get(value) in INTEGERS
 
     def numpy_type(self, value: str) -> np.dtype[Any]:
         """Element type of a value."""

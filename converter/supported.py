@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sys
 
+from converter.decompose import DECOMPOSITIONS
 from converter.lower.formula import has_formula
+from converter.lower.refused import REFUSED
 from converter.lower.table import FOR_ALL, OPERATORS, Operator
 from converter.operators import BINARY, UNARY
 from converter.qoperators import INTEGER_OPERATORS
@@ -40,7 +42,27 @@ def supported_ops_markdown() -> str:
         lines.append(f"| {_name(entry)} | {_WHERE[entry.where]} | {rules} |")
     unary = sorted(UNARY)
     binary = sorted(BINARY - {entry.op for entry in OPERATORS})
+    without_formula = [op for op in (*unary, *binary) if not has_formula(op)]
     lines += [
+        "",
+        "## Written as other operators",
+        "",
+        "Before planning; `inspect --explain` and the notes of the conversion say so.",
+        "",
+        "| operator | when | conditions |",
+        "|---|---|---|",
+        *(
+            f"| {entry.op} | {_rule(entry.applies)} | {' '.join(map(_rule, entry.constraints))} |"
+            for entry in sorted(DECOMPOSITIONS, key=lambda entry: entry.op)
+        ),
+        "",
+        "Operators that ONNX defines by a function (Attention, RotaryEmbedding, ReduceL2 and their like)",
+        "are expanded where neither table has them; `If`, `Loop` and `Scan` are inlined where their course",
+        "is constant. ConstantOfShape and Range are folded.",
+        "",
+        "## Refused by name",
+        "",
+        *(f"* {', '.join(ops)}: {why}; {remedy}." for (why, remedy), ops in _refusals().items()),
         "",
         "## Functions of one value",
         "",
@@ -52,7 +74,7 @@ def supported_ops_markdown() -> str:
         ", ".join(unary) + f"; and with such constants the binary operators, {', '.join(binary)} included.",
         "",
         "On float32 arrays nothing is quantised, and such a chain becomes a formula that the core evaluates;",
-        f"these have none and are refused: {', '.join(op for op in (*unary, *binary) if not has_formula(op))}.",
+        f"these have none and are refused: {', '.join(without_formula)}.",
         "",
         "## Quantised models",
         "",
@@ -64,6 +86,14 @@ def supported_ops_markdown() -> str:
         "the conversion say so. Dynamically quantised products are calibrated like float ones.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _refusals() -> dict[tuple[str, str], list[str]]:
+    """Operators by why they are refused and what to do."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for op, entry in sorted(REFUSED.items()):
+        found.setdefault(entry, []).append(op)
+    return found
 
 
 def _rule(constraint: object) -> str:

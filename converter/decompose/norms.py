@@ -125,7 +125,7 @@ def lp_pool(nodes: Nodes, program: Program, node: Node) -> None:
 
 
 def several_inputs(program: Program, node: Node) -> bool:
-    """Whether a variadic operator has more than one input."""
+    """Of several values."""
     return len(node.inputs) > 1
 
 

@@ -16,7 +16,7 @@ from converter.program import Node, Program
 
 
 def constant_indices(program: Program, node: Node) -> str | None:
-    """Indices (second input; the lengths of ReverseSequence) are constant."""
+    """The second input (indices, condition, lengths) is constant."""
     return None if node.input(1) in program.constants else f"indices {node.input(1)} are computed at run time"
 
 

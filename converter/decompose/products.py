@@ -12,7 +12,7 @@ from converter.program import Node, Program
 
 
 def has_computed_operands(program: Program, node: Node) -> bool:
-    """Whether a Gemm's weights or bias are computed, or its bias is a matrix."""
+    """With computed weights, a computed bias, or a bias that is no vector."""
     bias = program.constant(node.input(2))
     rows = program.shapes[node.outputs[0]][0]
     matrix = bias is not None and bias.ndim == 2 and bias.shape[0] == rows > 1
@@ -37,7 +37,7 @@ def _times(nodes: Nodes, value: str, factor: float) -> str:
 
 
 def has_computed_bias(program: Program, node: Node) -> bool:
-    """Whether a convolution's bias is computed."""
+    """With a computed bias."""
     return bool(node.input(2)) and node.input(2) not in program.constants
 
 

@@ -30,7 +30,7 @@ def eye(nodes: Nodes, program: Program, node: Node) -> None:
 
 
 def over_some_axes(program: Program, node: Node) -> bool:
-    """Whether a Resize lists its axes."""
+    """With axes, without keep_aspect_ratio_policy."""
     return "axes" in node.attributes and "keep_aspect_ratio_policy" not in node.attributes
 
 

@@ -5,31 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from converter.decompose import norms, picking, products, recurrent, shapes
+from converter.decompose import integers, norms, picking, products, recurrent, shapes
 from converter.decompose.nodes import Nodes
 from converter.program import Node, Program
 
 Constraint = Callable[[Program, Node], str | None]
 
 
-def _always(program: Program, node: Node) -> bool:
+def always(program: Program, node: Node) -> bool:
+    """Always."""
     return True
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """One operator that is written as others where it `applies` and the constraints hold."""
+    """One operator that is written as others where it `applies` and the constraints hold.
+
+    The docstrings of both are the rules in docs/SUPPORTED_OPS.md.
+    """
 
     op: str
     write: Callable[[Nodes, Program, Node], None]
     constraints: tuple[Constraint, ...] = ()
-    applies: Callable[[Program, Node], bool] = _always
+    applies: Callable[[Program, Node], bool] = always
 
 
 _RECURRENT = (recurrent.constant_weights, recurrent.whole_sequences, recurrent.plain_cell)
 _SCATTER = (picking.constant_indices, picking.no_reduction)
 
 DECOMPOSITIONS: tuple[Decomposition, ...] = (
+    Decomposition("Abs", integers.magnitude, applies=integers.on_integers),
+    Decomposition(
+        "BitwiseNot", integers.inverted, (integers.signed_or_16_bits,), applies=integers.on_integers
+    ),
+    Decomposition("Clip", integers.clipped, applies=integers.on_integers),
     Decomposition("Compress", picking.compress, (picking.constant_indices,)),
     Decomposition("Conv", products.convolution, applies=products.has_computed_bias),
     Decomposition("ConvTranspose", products.convolution, applies=products.has_computed_bias),
@@ -48,6 +57,8 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
     Decomposition("LpPool", norms.lp_pool, (norms.undilated,)),
     Decomposition("Mean", norms.mean, applies=norms.several_inputs),
     Decomposition("MeanVarianceNormalization", norms.mean_variance),
+    Decomposition("Neg", integers.negated, applies=integers.on_integers),
+    Decomposition("OneHot", integers.one_hot, (integers.constant_depth,)),
     Decomposition("RNN", recurrent.unroll, _RECURRENT),
     Decomposition("Resize", shapes.resize, applies=shapes.over_some_axes),
     Decomposition("ReverseSequence", picking.reverse_sequence, (picking.constant_indices,)),

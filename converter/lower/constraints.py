@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import onnx
 
-from converter.program import Node, Program
+from converter.program import NARROW_INTEGERS, Node, Program
 
 Constraint = Callable[[Program, Node], str | None]
 
@@ -143,11 +144,64 @@ def rows_of_gemm(program: Program, node: Node) -> str | None:
     return None if len(program.shapes[node.inputs[0]]) == 2 else "input is not a matrix"
 
 
-def float_or_bool(program: Program, node: Node) -> str | None:
-    """Operands are floating point or boolean; the condition of Where is boolean."""
-    for value in (*node.inputs, *node.outputs):
-        if value and not program.is_float(value) and program.types.get(value) != onnx.TensorProto.BOOL:
-            return f"{value} is neither floating point nor boolean"
+_MAY_OVERFLOW = frozenset(("Add", "Sub", "Mul", "Sum", "BitShift"))
+
+
+def numbers(program: Program, node: Node) -> str | None:
+    """All floating point (they become int8), or all integers: of 32 or 64 bits, kept in 32, or where no
+    result can overflow also of 8 or 16; a divisor is constant and not zero, a shift constant."""
+    values = [v for v in (*node.inputs, *node.outputs) if v]
+    if all(program.is_float(v) for v in values):
+        return None
+    return integers(program, node)
+
+
+def integers(program: Program, node: Node) -> str | None:
+    """Integers of 32 or 64 bits, kept in 32, or where no result can overflow also of 8 or 16; a divisor is
+    constant and not zero, a shift constant."""
+    for value in (*node.inputs, node.outputs[0]):
+        if not program.is_integer(value) and not (value == node.outputs[0] and _is_bool(program, value)):
+            return f"{value} is no integer"
+    narrow = node.op in _MAY_OVERFLOW and program.types[node.outputs[0]] in NARROW_INTEGERS
+    if narrow and node.attributes.get("direction") != "RIGHT":
+        return f"{node.outputs[0]} has 8 or 16 bits and may overflow"
+    if node.op in ("Div", "Mod", "BitShift"):
+        second = program.constant(node.inputs[1])
+        if second is None:
+            return f"{node.inputs[1]} is computed at run time"
+        if node.op == "BitShift" and np.any((second < 0) | (second > 31)):
+            return f"{node.inputs[1]} shifts by more than 31"
+        if node.op != "BitShift" and np.any(second == 0):
+            return f"{node.inputs[1]} has a zero"
+    return None
+
+
+def _is_bool(program: Program, value: str) -> bool:
+    return program.types.get(value) == onnx.TensorProto.BOOL
+
+
+def booleans(program: Program, node: Node) -> str | None:
+    """Operands are boolean."""
+    bad = next((v for v in node.inputs if v and not _is_bool(program, v)), None)
+    return None if bad is None else f"{bad} is not boolean"
+
+
+def comparable(program: Program, node: Node) -> str | None:
+    """Operands (of Where: the second and third) are floating point, boolean, or integers kept in 32 bits."""
+    operands = [v for v in (node.inputs[1:] if node.op == "Where" else node.inputs) if v]
+    for alike in (program.is_float, program.is_integer, lambda value: _is_bool(program, value)):
+        if all(alike(value) for value in operands):
+            return None
+    return f"{operands[0]} and {operands[1]} are not of one kind"
+
+
+def of_integers(program: Program, node: Node) -> str | None:
+    """From integers, booleans or floating point to any of these."""
+    for value in (node.inputs[0], node.outputs[0]):
+        if not (program.is_integer(value) or program.is_float(value) or _is_bool(program, value)):
+            return f"{value} has an element type of less than 8 bits, or no numbers"
+    if not program.is_integer(node.inputs[0]):
+        return f"{node.outputs[0]} is not a function of one value alone"
     return None
 
 

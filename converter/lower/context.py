@@ -49,7 +49,7 @@ class Lowering:
             quantised = self.quantisation.weights.get(name)
             data = self.program.constants[name] if quantised is None else quantised.data
             if quantised is None:
-                data = data.astype(self.element if data.dtype == np.bool_ else np.int32)
+                data = data.astype(self.element) if data.dtype == np.bool_ else _to_int32(data)
             scale = None if quantised is None or self.is_float else quantised.scale
             dtype: DType = "int32" if data.dtype == np.int32 else self.element
             tensor = self.graph.tensor(name, data.shape, dtype, scale, data, onnx_name=name)
@@ -125,7 +125,7 @@ class Lowering:
             model = self.graph.tensors[like.tensor]
             axes = model.onnx_axes if model.shape == self._stored_shape(value, model.onnx_axes) else None
             tensor = self.graph.tensor(
-                value, model.shape, self.element, scale, onnx_name=value, onnx_axes=axes
+                value, model.shape, self.dtype(value), scale, onnx_name=value, onnx_axes=axes
             )
             self.values[value] = Strided(tensor, 0, like.axes, scale)
             return self.values[value]
@@ -218,6 +218,12 @@ class Lowering:
             strides = _image_strides(value)
             assert strides is not None
         return value, strides
+
+
+def _to_int32(data: np.ndarray) -> np.ndarray:
+    """Integers in 32 bits; what does not fit (the "to the end" of a Slice) becomes the nearest that does."""
+    limits = np.iinfo(np.int32)
+    return np.asarray(np.clip(data, limits.min, limits.max), np.int32)
 
 
 def _image_strides(value: Strided) -> tuple[int, int, int, int] | None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from converter.graph import Activation
 from converter.lower.context import Lowering
+from converter.lower.integers import lower_integers, select
 from converter.plan import Step
 from converter.strided import Strided, common_loops, dense
 
@@ -39,6 +40,9 @@ def residual_scales(a: float, b: float, out: float) -> tuple[float, float, float
 
 def lower_binary(lowering: Lowering, step: Step) -> None:
     """Add, Sub, Mul, ... with broadcasting; variadic ones as a chain."""
+    if lowering.program.is_integer(step.head.inputs[0]):
+        lower_integers(lowering, step)
+        return
     first, *others = (lowering.value(v) for v in step.head.inputs)
     if not others:
         lowering.values[step.output] = first
@@ -73,6 +77,8 @@ def _binary(
     shape = out.shape
     a, b = a.expand(shape), b.expand(shape)
     function = _FUNCTIONS[step.head.op]
+    if function in ("add", "sub"):  # an operand of zeros has no scale of its own
+        a, b = (v.with_scale(o.scale or 1.0) if _is_zero(lowering, v) else v for v, o in ((a, b), (b, a)))
     loops = common_loops((a, b, out))
     if loops is None:
         a, b = (v if common_loops((v, out)) is not None else lowering.copy(v) for v in (a, b))
@@ -105,6 +111,11 @@ def _binary(
     lowering.graph.host(step.name, "binary", (a.tensor, b.tensor), (out.tensor,), attributes, step.onnx_nodes)
 
 
+def _is_zero(lowering: Lowering, value: Strided) -> bool:
+    data = lowering.graph.tensors[value.tensor].data
+    return data is not None and not data.any()
+
+
 def binary_scales(function: str, a: float, b: float, out: float) -> dict[str, float]:
     """`a_scale`, `b_scale` and `scale` of docs/host-ops.md, in float32."""
     x, y, z = np.float32(a), np.float32(b), np.float32(out)
@@ -124,6 +135,9 @@ def binary_scales(function: str, a: float, b: float, out: float) -> dict[str, fl
 
 def lower_where(lowering: Lowering, step: Step) -> None:
     """Where: both branches are brought to the result's scale."""
+    if lowering.program.is_integer(step.output):
+        select(lowering, step)
+        return
     shape = lowering.program.shapes[step.output]
     condition, a, b = (lowering.value(v).expand(shape) for v in step.head.inputs)
     out = _output(lowering, step, a, b)

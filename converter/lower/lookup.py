@@ -14,21 +14,25 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
     """A chain of element-wise nodes over one value: op `lookup`, or nothing when it only scales.
 
     table[q + 128] = sat8(round_half_even(f(q * input scale) / output scale)) for q in -128..127;
-    NaN becomes 0; a boolean result is 0 or 1.
+    NaN becomes 0; a boolean result is 0 or 1, an integer result is not clipped (int32 table).
     """
     value = lowering.value(step.source)
     scale = lowering.quantisation.scales.get(step.output)
     if scale is not None and linear_factor(lowering.program, step.nodes) is not None:
         lowering.values[step.output] = value.with_scale(scale)
         return
-    inputs = np.arange(-128, 128).astype(np.float32) * np.float32(value.scale or 1.0)
-    outputs = lowering.subgraph.run(step, inputs).astype(np.float32)
+    steps = np.arange(-128, 128)
+    is_float = lowering.program.is_float(step.source)
+    inputs = steps.astype(np.float32) * np.float32(value.scale or 1.0) if is_float else steps != 0
+    outputs = lowering.subgraph.run(step, inputs)
+    dtype = lowering.dtype(step.output)
     with np.errstate(invalid="ignore", over="ignore"):
-        table = np.clip(
-            np.nan_to_num(np.rint(outputs / np.float32(scale or 1.0)), nan=0.0), -128, 127
-        ).astype(np.int8)
+        if dtype == "int8":
+            outputs = outputs.astype(np.float32) / np.float32(scale or 1.0)
+        limits = np.iinfo(dtype)
+        table = np.clip(np.nan_to_num(np.rint(outputs), nan=0.0), limits.min, limits.max).astype(dtype)
     out = lowering.output_like(step, value)
-    name = lowering.graph.tensor(f"{step.name}.table", (256,), "int8", scale, table)
+    name = lowering.graph.tensor(f"{step.name}.table", (256,), dtype, scale, table)
     loops = common_loops((value, out))
     assert loops is not None
     attributes = {

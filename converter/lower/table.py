@@ -20,6 +20,7 @@ from converter.lower.constraints import Constraint
 from converter.lower.context import Lowering
 from converter.lower.elementwise import lower_batch_norm, lower_binary, lower_where
 from converter.lower.formula import has_formula
+from converter.lower.integers import lower_cast, lower_integers
 from converter.lower.layout import lower_reshape, lower_transpose
 from converter.lower.matmul import lower_matmul
 from converter.lower.movement import (
@@ -79,8 +80,8 @@ def _binary(op: str, *constraints: Constraint) -> Operator:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    _binary("Add"),
-    _binary("And", limits.float_or_bool),
+    _binary("Add", limits.numbers),
+    _binary("And", limits.booleans),
     Operator("ArgMax", "core", lower_arg_max),
     Operator("ArgMin", "core", lower_arg_max),
     Operator("AveragePool", "core", lower_average_pool, (_FLOAT, limits.image)),
@@ -90,6 +91,11 @@ OPERATORS: tuple[Operator, ...] = (
         lower_batch_norm,
         (_FLOAT, limits.inference_mode, limits.constant_inputs),
     ),
+    *(
+        Operator(op, "core", lower_integers, (limits.integers,))
+        for op in ("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Mod")
+    ),
+    Operator("Cast", "core", lower_cast, (limits.of_integers,)),
     Operator("Concat", "gone", lower_concat, (_FLOAT,)),
     Operator(
         "Conv", "array", lower_conv, (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias)
@@ -101,8 +107,8 @@ OPERATORS: tuple[Operator, ...] = (
         (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias),
     ),
     Operator("DepthToSpace", "gone", lower_depth_to_space),
-    _binary("Div"),
-    _binary("Equal", limits.float_or_bool),
+    _binary("Div", limits.numbers),
+    _binary("Equal", limits.comparable),
     Operator("Expand", "gone", lower_expand),
     Operator("Flatten", "gone", lower_reshape),
     Operator("Gather", "core", lower_gather, (limits.int32_indices,)),
@@ -114,8 +120,8 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     Operator("GlobalAveragePool", "core", lower_global_average_pool, (_FLOAT, limits.image)),
     Operator("GlobalMaxPool", "core", lower_global_max_pool, (_FLOAT, limits.image)),
-    _binary("Greater", limits.float_or_bool),
-    _binary("GreaterOrEqual", limits.float_or_bool),
+    _binary("Greater", limits.comparable),
+    _binary("GreaterOrEqual", limits.comparable),
     Operator("Identity", "gone", lower_reshape),
     Operator("InstanceNormalization", "core", lower_instance_norm, (_FLOAT, limits.constant_inputs)),
     Operator(
@@ -124,16 +130,16 @@ OPERATORS: tuple[Operator, ...] = (
         lower_layer_norm,
         (_FLOAT, limits.one_output, limits.constant_inputs),
     ),
-    _binary("Less", limits.float_or_bool),
-    _binary("LessOrEqual", limits.float_or_bool),
+    _binary("Less", limits.comparable),
+    _binary("LessOrEqual", limits.comparable),
     Operator("MatMul", "array", lower_matmul, (_FLOAT, limits.bare_matrices)),
-    _binary("Max"),
+    _binary("Max", limits.numbers),
     Operator(
         "MaxPool", "core", lower_max_pool, (_FLOAT, limits.image, limits.one_output, limits.row_major_indices)
     ),
-    _binary("Min"),
-    _binary("Mul"),
-    _binary("Or", limits.float_or_bool),
+    _binary("Min", limits.numbers),
+    _binary("Mul", limits.numbers),
+    _binary("Or", limits.booleans),
     Operator("PRelu", "core", lower_binary, (_FLOAT,)),
     Operator("Pad", "core", lower_pad, (_FLOAT, limits.constant_inputs)),
     Operator("RMSNormalization", "core", lower_layer_norm, (_FLOAT, limits.constant_inputs)),
@@ -148,14 +154,14 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("SpaceToDepth", "gone", lower_depth_to_space),
     Operator("Split", "gone", lower_split),
     Operator("Squeeze", "gone", lower_reshape),
-    _binary("Sub"),
-    _binary("Sum"),
+    _binary("Sub", limits.numbers),
+    _binary("Sum", limits.numbers),
     Operator("Tile", "gone", lower_tile, (limits.constant_inputs,)),
     Operator("Transpose", "gone", lower_transpose),
     Operator("Unsqueeze", "gone", lower_reshape),
     Operator("Upsample", "core", lower_resize, (_FLOAT, limits.constant_inputs, limits.known_resize)),
-    Operator("Where", "core", lower_where, (limits.float_or_bool,)),
-    _binary("Xor", limits.float_or_bool),
+    Operator("Where", "core", lower_where, (limits.comparable,)),
+    _binary("Xor", limits.booleans),
 )
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from converter.graph import HostLayer
-from converter.reference import rows
+from converter.reference import integers, rows
 from converter.reference.emit import Emit
+from converter.reference.strided import operand, store
 
 
 def _attributes(layer: HostLayer) -> Any:
@@ -38,31 +39,30 @@ def copy(emit: Emit, layer: HostLayer) -> None:
 
 def lookup(emit: Emit, layer: HostLayer) -> None:
     """table[q + 128]."""
-    attributes = _attributes(layer)
-    index = emit.op("Add", emit.cast(_operand(emit, layer, 0), "int32"), emit.constant(np.int32(128)))
-    _store(emit, layer, emit.op("Gather", emit.flat(layer.inputs[1]), index), attributes["shape"])
+    index = emit.op("Add", emit.cast(operand(emit, layer, 0), "int32"), emit.constant(np.int32(128)))
+    store(emit, layer, emit.op("Gather", emit.flat(layer.inputs[1]), index))
 
 
 def formula(emit: Emit, layer: HostLayer) -> None:
     """Primitives of one float32 value, one after the other."""
     attributes = _attributes(layer)
-    x, results = _operand(emit, layer, 0), list[str]()
+    x, results = operand(emit, layer, 0), list[str]()
 
-    def operand(given: str) -> str:
+    def primitive_operand(given: str) -> str:
         if given == "x":
             return x
         return results[int(given[1:])] if given[0] == "v" else emit.constant(np.float32(given))
 
     for step in attributes["formula"]:
         primitive, *values = step.split()
-        values = [operand(given) for given in values]
+        values = [primitive_operand(given) for given in values]
         if primitive in _COMPARISONS:
             results.append(emit.cast(emit.op(_COMPARISONS[primitive], *values), "float32"))
         elif primitive == "where":
             results.append(emit.op("Where", _truth(emit, values[0]), *values[1:]))
         else:
             results.append(emit.op(primitive.capitalize(), *values))
-    _store(emit, layer, results[-1], attributes["shape"])
+    store(emit, layer, results[-1])
 
 
 def fill(emit: Emit, layer: HostLayer) -> None:
@@ -73,30 +73,11 @@ def fill(emit: Emit, layer: HostLayer) -> None:
     )
 
 
-_OPERANDS = ("", "b_", "c_")
-
-
-def _operand(emit: Emit, layer: HostLayer, index: int) -> str:
-    """An input through its strided access, shaped like the loops."""
-    attributes, prefix = _attributes(layer), _OPERANDS[index]
-    return emit.read(
-        layer.inputs[index],
-        attributes.get(f"{prefix}offset", 0),
-        attributes["shape"],
-        attributes[f"{prefix}strides"],
-    )
-
-
-def _store(emit: Emit, layer: HostLayer, value: str, shape: Any) -> None:
-    attributes = _attributes(layer)
-    emit.write(layer.outputs[0], value, attributes.get("out_offset", 0), shape, attributes["out_strides"])
-
-
 def scale_shift(emit: Emit, layer: HostLayer) -> None:
     """sat8(rne(relu(f32(x) * multiplier + addend)))."""
-    x = emit.cast(_operand(emit, layer, 0), "float32")
-    y = emit.op("Add", emit.op("Mul", x, _operand(emit, layer, 1)), _operand(emit, layer, 2))
-    _store(emit, layer, emit.element(_rectified(emit, layer, y)), _attributes(layer)["shape"])
+    x = emit.cast(operand(emit, layer, 0), "float32")
+    y = emit.op("Add", emit.op("Mul", x, operand(emit, layer, 1)), operand(emit, layer, 2))
+    store(emit, layer, emit.element(_rectified(emit, layer, y)))
 
 
 def _rectified(emit: Emit, layer: HostLayer, value: str) -> str:
@@ -108,10 +89,10 @@ def _rectified(emit: Emit, layer: HostLayer, value: str) -> str:
 def where(emit: Emit, layer: HostLayer) -> None:
     """condition != 0 ? sat8(rne(a * A)) : sat8(rne(b * B))."""
     attributes = _attributes(layer)
-    condition = _truth(emit, _operand(emit, layer, 0))
-    a = emit.element(emit.scaled(_operand(emit, layer, 1), attributes["a_scale"]))
-    b = emit.element(emit.scaled(_operand(emit, layer, 2), attributes["b_scale"]))
-    _store(emit, layer, emit.op("Where", condition, a, b), attributes["shape"])
+    condition = _truth(emit, operand(emit, layer, 0))
+    a = emit.element(emit.scaled(operand(emit, layer, 1), attributes["a_scale"]))
+    b = emit.element(emit.scaled(operand(emit, layer, 2), attributes["b_scale"]))
+    store(emit, layer, emit.op("Where", condition, a, b))
 
 
 def _truth(emit: Emit, value: str) -> str:
@@ -132,7 +113,7 @@ def binary(emit: Emit, layer: HostLayer) -> None:
     """The functions of two values of docs/host-ops.md."""
     attributes = _attributes(layer)
     function = attributes["function"]
-    a, b = _operand(emit, layer, 0), _operand(emit, layer, 1)
+    a, b = operand(emit, layer, 0), operand(emit, layer, 1)
     a_scale, b_scale, scale = attributes["a_scale"], attributes["b_scale"], attributes["scale"]
     factor = emit.constant(np.float32(scale))
     if function in ("add", "sub"):
@@ -157,7 +138,7 @@ def binary(emit: Emit, layer: HostLayer) -> None:
         result = emit.cast(emit.op(_COMPARISONS[function], *pair), emit.element_type)
     else:
         result = emit.cast(emit.op(_LOGIC[function], _truth(emit, a), _truth(emit, b)), emit.element_type)
-    _store(emit, layer, result, attributes["shape"])
+    store(emit, layer, result)
 
 
 def _quotient(emit: Emit, a: str, b: str) -> str:
@@ -269,12 +250,15 @@ HOST_OPS: Mapping[str, Callable[[Emit, HostLayer], None]] = {
     "formula": formula,
     "gather": rows.gather,
     "global_average_pool": global_average_pool,
+    "integer": integers.integer,
     "layer_norm": rows.layer_norm,
     "lookup": lookup,
     "max_pool": max_pool,
+    "quantise": integers.quantise,
     "reduce": rows.reduce,
     "resize_linear": rows.resize_linear,
     "scale_shift": scale_shift,
+    "select": integers.select,
     "softmax": rows.softmax,
     "where": where,
 }

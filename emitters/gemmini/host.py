@@ -156,7 +156,10 @@ def _copy(a: _Arguments) -> HostCall:
 
 def _lookup(a: _Arguments) -> HostCall:
     operands = (a.shifted(a.input(0), "offset"), a.input(1), a.shifted(a.output, "out_offset"))
-    return _call("lookup", (a.loops("strides", "out_strides"), *operands), "loops")
+    is_integer = a.graph.tensors[a.layer.outputs[0]].dtype == "int32"
+    return _call(
+        "lookup_integer" if is_integer else "lookup", (a.loops("strides", "out_strides"), *operands), "loops"
+    )
 
 
 def _binary(a: _Arguments) -> HostCall:
@@ -169,6 +172,28 @@ def _binary(a: _Arguments) -> HostCall:
     function = f"BINARY_{a.word('function').upper()}"
     loops = a.loops("strides", "b_strides", "out_strides")
     return _call("binary", (loops, *operands, function, *scales, a.relu), "loops", "to_elem")
+
+
+def _integer(a: _Arguments) -> HostCall:
+    operands = (
+        a.loops("strides", "b_strides", "out_strides"),
+        a.shifted(a.input(0), "offset"),
+        a.shifted(a.input(1), "b_offset"),
+        a.shifted(a.output, "out_offset"),
+    )
+    is_integer = a.graph.tensors[a.layer.outputs[0]].dtype == "int32"
+    name = "integer_arithmetic" if is_integer else "integer_comparison"
+    return _call(name, (*operands, f"INTEGER_{a.word('function').upper()}"), "loops", "integer_value")
+
+
+def _select(a: _Arguments) -> HostCall:
+    return _call("select_integer", _three_operands(a), "loops")
+
+
+def _quantise(a: _Arguments) -> HostCall:
+    operands = (a.shifted(a.input(0), "offset"), a.shifted(a.output, "out_offset"))
+    loops = a.loops("strides", "out_strides")
+    return _call("quantise", (loops, *operands, a.float("scale")), "loops", "to_elem")
 
 
 def _three_operands(a: _Arguments) -> tuple[Expr, ...]:
@@ -276,12 +301,15 @@ _CALLS: dict[str, Callable[[_Arguments], HostCall]] = {
     "formula": _formula,
     "gather": _gather,
     "global_average_pool": _global_average_pool,
+    "integer": _integer,
     "layer_norm": _layer_norm,
     "lookup": _lookup,
     "max_pool": _max_pool,
+    "quantise": _quantise,
     "reduce": _reduce,
     "resize_linear": _resize_linear,
     "scale_shift": _scale_shift,
+    "select": _select,
     "softmax": _softmax,
     "where": _where,
 }

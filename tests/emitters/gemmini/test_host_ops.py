@@ -163,7 +163,35 @@ def rows() -> Graph:
     return net.build()
 
 
-@pytest.mark.parametrize("build", [elementwise, windows, rows])
+def integers() -> Graph:
+    """Every function of two integers, with results that wrap around; choices; integers from and to int8."""
+    net = HostNet()
+    flat = {"shape": UNITS, "strides": (1,), "b_strides": (1,), "out_strides": (1,)}
+    wild, small = (
+        net.constant(net.numbers.integers(-limit, limit, SHAPE).astype(np.int32)) for limit in (2**31 - 1, 9)
+    )
+    divisor = net.constant(
+        (net.numbers.integers(1, 9, SHAPE) * net.numbers.choice([-1, 1], SHAPE)).astype(np.int32)
+    )
+    shift = net.constant(net.numbers.integers(0, 31, SHAPE).astype(np.int32))
+    for function in ("add", "sub", "mul", "max", "min", "and", "or", "xor"):
+        net.layer("integer", (wild, small), SHAPE, "int32", function=function, **flat)
+    for function in ("div", "modulo", "remainder"):
+        net.layer("integer", (wild, divisor), SHAPE, "int32", function=function, **flat)
+    for function in ("shift_left", "shift_right"):
+        net.layer("integer", (wild, shift), SHAPE, "int32", function=function, **flat)
+    for function in ("equal", "not_equal", "greater", "greater_or_equal", "less", "less_or_equal"):
+        net.layer("integer", (small, divisor), SHAPE, function=function, **flat)
+    condition = net.constant((net.numbers.random(C) < 0.5).astype(np.int8))
+    box = {"shape": (N * H * W, C), "strides": (0, 1), "b_strides": (C, 1), "c_strides": (C, 1)}
+    net.layer("select", (condition, wild, small), SHAPE, "int32", out_strides=(C, 1), **box)
+    net.layer("quantise", (small,), SHAPE, shape=UNITS, strides=(1,), out_strides=(1,), scale=5.5)
+    table = net.constant(net.numbers.integers(-(2**31), 2**31 - 1, 256).astype(np.int32))
+    net.layer("lookup", (net.x, table), SHAPE, "int32", shape=UNITS, strides=(1,), out_strides=(1,))
+    return net.build()
+
+
+@pytest.mark.parametrize("build", [elementwise, windows, rows, integers])
 def test_host_library(build: object) -> None:
     graph = build()  # type: ignore[operator]
     check(Case(Schedule(graph, load_target("gemmini-default"), {}, singleton_groups(graph))))

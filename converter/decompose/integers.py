@@ -1,0 +1,75 @@
+"""Operators of one integer as operators of two, and OneHot as a comparison."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from converter.decompose.nodes import Nodes
+from converter.program import Node, Program
+
+
+def on_integers(program: Program, node: Node) -> bool:
+    """Of integers."""
+    return program.is_integer(node.inputs[0])
+
+
+def signed_or_16_bits(program: Program, node: Node) -> str | None:
+    """Signed integers, or unsigned ones of 8 or 16 bits."""
+    wide = (onnx.TensorProto.UINT32, onnx.TensorProto.UINT64)
+    return "unsigned integers of more than 16 bits" if program.types.get(node.inputs[0]) in wide else None
+
+
+def negated(nodes: Nodes, program: Program, node: Node) -> None:
+    """Neg: 0 - x."""
+    zero = nodes.constant(np.zeros((), program.numpy_type(node.inputs[0])))
+    nodes.give(nodes.op("Sub", zero, node.inputs[0]), node.outputs[0])
+
+
+def magnitude(nodes: Nodes, program: Program, node: Node) -> None:
+    """Abs: max(x, 0 - x)."""
+    zero = nodes.constant(np.zeros((), program.numpy_type(node.inputs[0])))
+    opposite = nodes.op("Sub", zero, node.inputs[0])
+    nodes.give(nodes.op("Max", node.inputs[0], opposite), node.outputs[0])
+
+
+def clipped(nodes: Nodes, program: Program, node: Node) -> None:
+    """Clip: min(max(x, low), high)."""
+    value = node.inputs[0]
+    for op, bound in (("Max", node.input(1)), ("Min", node.input(2))):
+        value = nodes.op(op, value, bound) if bound else value
+    nodes.give(value, node.outputs[0])
+
+
+def inverted(nodes: Nodes, program: Program, node: Node) -> None:
+    """BitwiseNot: all bits flipped."""
+    dtype = program.numpy_type(node.inputs[0])
+    limits = np.iinfo(dtype)
+    ones = -1 if limits.min < 0 else limits.max
+    nodes.give(
+        nodes.op("BitwiseXor", node.inputs[0], nodes.constant(np.asarray(ones, dtype))), node.outputs[0]
+    )
+
+
+def constant_depth(program: Program, node: Node) -> str | None:
+    """Depth and values are constant, indices are integers."""
+    if not program.is_integer(node.inputs[0]):
+        return f"{node.inputs[0]} is no integer"
+    bad = [v for v in node.inputs[1:] if v not in program.constants]
+    return f"{bad[0]} is computed at run time" if bad else None
+
+
+def one_hot(nodes: Nodes, program: Program, node: Node) -> None:
+    """OneHot: index (counted from the end where negative) equal to the position, else the other value."""
+    depth = int(program.constants[node.inputs[1]].reshape(-1)[0])
+    off, on = program.constants[node.inputs[2]].reshape(-1)
+    rank = len(program.shapes[node.inputs[0]]) + 1
+    axis = int(node.attributes.get("axis", -1)) % rank
+    dtype = program.numpy_type(node.inputs[0])
+    shape = list(program.shapes[node.inputs[0]])
+    indices = nodes.reshape(node.inputs[0], [*shape[:axis], 1, *shape[axis:]])
+    positions = np.arange(depth, dtype=dtype).reshape(-1, *(1,) * (rank - 1 - axis))
+    hit = nodes.op("Equal", indices, nodes.constant(positions))
+    if np.iinfo(dtype).min < 0:
+        hit = nodes.op("Or", hit, nodes.op("Equal", indices, nodes.constant(positions - dtype.type(depth))))
+    nodes.give(nodes.op("Where", hit, nodes.constant(on), nodes.constant(off)), node.outputs[0])

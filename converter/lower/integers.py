@@ -1,0 +1,102 @@
+"""Integers on the core, kept in 32 bits: arithmetic, comparisons, choices, and ways to and from floats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from converter.lower.context import Lowering
+from converter.plan import Step
+from converter.program import Node
+from converter.strided import Strided, common_loops, dense
+
+_FUNCTIONS = {
+    "Add": "add",
+    "Sum": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "Max": "max",
+    "Min": "min",
+    "Equal": "equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_or_equal",
+    "Less": "less",
+    "LessOrEqual": "less_or_equal",
+    "BitwiseAnd": "and",
+    "BitwiseOr": "or",
+    "BitwiseXor": "xor",
+}
+
+
+def lower_integers(lowering: Lowering, step: Step) -> None:
+    """Operators of two integers with broadcasting (op `integer`); variadic ones as a chain."""
+    first, *others = (lowering.value(v) for v in step.head.inputs)
+    if not others:
+        lowering.values[step.output] = first
+        return
+    for other in others[:-1]:
+        shape = np.broadcast_shapes(first.shape, other.shape)
+        partial = dense(lowering.graph.tensor(f"{step.output}.partial", shape, "int32"), shape, None)
+        _integer(lowering, step, (first, other), partial)
+        first = partial
+    _integer(lowering, step, (first, others[-1]), lowering.output(step))
+
+
+def _integer(lowering: Lowering, step: Step, operands: tuple[Strided, Strided], out: Strided) -> None:
+    _strided(lowering, step, "integer", operands, out, {"function": _function(step.head)})
+
+
+def _function(node: Node) -> str:
+    if node.op == "Mod":
+        return "remainder" if node.attributes.get("fmod", 0) else "modulo"
+    if node.op == "BitShift":
+        return f"shift_{str(node.attributes['direction']).lower()}"
+    return _FUNCTIONS[node.op]
+
+
+def lower_cast(lowering: Lowering, step: Step) -> None:
+    """Cast of an integer: to a float (op `quantise`), to a boolean (is it 0?), or between sizes (nothing)."""
+    name, program = step.head.inputs[0], lowering.program
+    value = lowering.value(name)
+    if program.is_float(step.output):
+        out = lowering.output(step)
+        scale = 1.0 / np.float32(out.scale or 1.0)
+        _strided(lowering, step, "quantise", (value,), out, {"scale": float(np.float32(scale))})
+    elif program.types[step.output] == onnx.TensorProto.BOOL:
+        zero = lowering.graph.tensor(f"{step.name}.zero", (1,), "int32", None, np.zeros(1, np.int32))
+        nothing = replace(dense(zero, (1,), None), axes=tuple(() for _ in value.axes))
+        out = lowering.output(step)
+        _strided(lowering, step, "integer", (value, nothing), out, {"function": "not_equal"})
+    else:
+        lowering.values[step.output] = value
+
+
+def select(lowering: Lowering, step: Step) -> None:
+    """Where on integers: op `select`."""
+    condition, a, b = (lowering.value(v) for v in step.head.inputs)
+    _strided(lowering, step, "select", (condition, a, b), lowering.output(step), {})
+
+
+def _strided(
+    lowering: Lowering,
+    step: Step,
+    op: str,
+    operands: tuple[Strided, ...],
+    out: Strided,
+    attributes: dict[str, object],
+) -> None:
+    """A host layer that walks all operands together, copied where their strides do not fit."""
+    operands = tuple(value.expand(out.shape) for value in operands)
+    loops = common_loops((*operands, out))
+    if loops is None:
+        operands = tuple(lowering.copy(value) for value in operands)
+        loops = common_loops((*operands, out))
+        assert loops is not None
+    attributes |= {"shape": loops.extents, "out_offset": out.offset, "out_strides": loops.strides[-1]}
+    for prefix, value, strides in zip(("", "b_", "c_"), operands, loops.strides, strict=False):
+        attributes |= {f"{prefix}offset": value.offset, f"{prefix}strides": strides}
+    names = tuple(value.tensor for value in operands)
+    lowering.graph.host(step.name, op, names, (out.tensor,), attributes, step.onnx_nodes)
