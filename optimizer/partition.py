@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
 import networkx as nx
@@ -27,6 +28,8 @@ class _Candidate:
     rest: int
     """Bit mask of the members after the first."""
     hull: GroupHull
+    distinct: int
+    """Index of the hull's costs among the distinct ones: identical groups share them."""
 
 
 _Origin = tuple[int, int, int, _Candidate | None]
@@ -42,10 +45,15 @@ class Partitioner:
         self.graph = graph
         self.position = {layer.name: i for i, layer in enumerate(graph.layers)}
         self.starting: list[list[_Candidate]] = [[] for _ in graph.layers]
+        self.distinct: list[GroupHull] = []
+        index: dict[int, int] = {}
         for layers, hull in hulls.items():
             if len(hull):
                 mask = sum(1 << self.position[name] for name in layers[1:])
-                self.starting[self.position[layers[0]]].append(_Candidate(layers, mask, hull))
+                known = index.setdefault(id(hull.energy), len(self.distinct))
+                if known == len(self.distinct):
+                    self.distinct.append(hull)
+                self.starting[self.position[layers[0]]].append(_Candidate(layers, mask, hull, known))
 
     def best(self, objective: Objective) -> HullResult[Partition]:
         """The best partition and a bound that holds for every partition into the candidates."""
@@ -67,16 +75,15 @@ class Partitioner:
             banned.add(cycle)
 
     def _solve(self, a: float, b: float, banned: set[tuple[str, ...]]) -> Solution[Partition]:
-        priced: list[list[tuple[float, int, _Candidate]]] = []
-        for candidates in self.starting:
-            row = []
-            for candidate in candidates:
-                if candidate.layers in banned:
-                    continue
-                weighted = a * candidate.hull.energy + b * candidate.hull.latency
-                vertex = int(np.argmin(weighted))
-                row.append((float(weighted[vertex]), vertex, candidate))
-            priced.append(row)
+        best: list[tuple[float, int]] = []
+        for hull in self.distinct:
+            weighted = a * hull.energy + b * hull.latency
+            vertex = int(np.argmin(weighted))
+            best.append((float(weighted[vertex]), vertex))
+        priced = [
+            [(*best[c.distinct], c) for c in candidates if c.layers not in banned]
+            for candidates in self.starting
+        ]
         count = len(self.graph.layers)
         frontier: _Frontier = [{} for _ in range(count + 1)]
         frontier[0][0] = (0.0, None)
@@ -123,17 +130,17 @@ def deadlock(graph: Graph, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]
     if all(position[layers[-1]] - position[layers[0]] == len(layers) - 1 for layers in groups):
         return None  # runs of consecutive layers keep the topological order
     group_of = {name: layers for layers in groups for name in layers}
-    quotient: nx.DiGraph[tuple[str, ...]] = nx.DiGraph()
+    waits: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     for names in graph.dag.edges:
         producer, consumer = (group_of.get(name, (name,)) for name in names)
         if producer != consumer:
-            quotient.add_edge(producer, consumer)
+            waits.setdefault(consumer, set()).add(producer)
     try:
-        cycle = nx.find_cycle(quotient)
-    except nx.NetworkXNoCycle:
-        return None
-    longest: tuple[str, ...] = max((edge[0] for edge in cycle), key=len)
-    return longest
+        TopologicalSorter(waits).prepare()
+    except CycleError as error:
+        cycle: list[tuple[str, ...]] = error.args[1]
+        return max(cycle, key=len)
+    return None
 
 
 def ordered(graph: Graph, partition: Partition) -> Partition:

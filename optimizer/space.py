@@ -6,6 +6,7 @@ tensors), so that layers with equal spaces are solved once.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -91,8 +92,7 @@ class LayerSpace:
         """Extents of N, P and Q over all regions."""
         result = {}
         for dim, intervals in zip(("N", "P", "Q"), self.region, strict=True):
-            values, times = np.unique(extents(intervals), return_counts=True)
-            result[dim] = tuple((int(v), int(t)) for v, t in zip(values, times, strict=True))
+            result[dim] = tuple(sorted(Counter(extents(intervals)).items()))
         return result
 
     @cached_property
