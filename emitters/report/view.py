@@ -68,6 +68,19 @@ class GroupRow:
 
 
 @dataclass(frozen=True)
+class ReadingRow:
+    """The schedule's cost under one set of assumptions."""
+
+    fusion_model: str
+    latency_model: str
+    group_latency: str
+    energy: str
+    cycles: str
+    edp: str
+    latency_error: str
+
+
+@dataclass(frozen=True)
 class LayerRow:
     """One line of the layer table."""
 
@@ -211,6 +224,22 @@ def group_rows(document: ScheduleDocument) -> list[GroupRow]:
             resident=", ".join(str(index[name]) for name in run.resident_weights) or "none",
         )
         for number, (names, run) in enumerate(fused, 1)
+    ]
+
+
+def reading_rows(document: ScheduleDocument) -> list[ReadingRow]:
+    """The same schedule, counted otherwise."""
+    return [
+        ReadingRow(
+            row.fusion_model,
+            row.latency_model,
+            row.group_latency,
+            picojoules(row.energy_pj),
+            si(row.latency_cycles),
+            edp(row.edp_uj_cycles),
+            row.latency_error,
+        )
+        for row in document.readings.rows
     ]
 
 

@@ -23,6 +23,7 @@ from fadiff.console import Console
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
+    from costmodel.schedule import LatencyModel
     from costmodel.target import Target
     from optimizer import SearchResult
 
@@ -83,14 +84,17 @@ def compare(
         }
         plot.write_text(method_curves(curves), encoding="utf-8")
         console.note(f"wrote {plot}")
-    rows = _rows(found)
+    rows = _rows(found, options.latency)
     if as_json:
         console.result(json.dumps(rows, indent=2))
     else:
         _print(console, rows)
+        console.result(f"latency by the {options.latency} model: {rows[0]['latency_error']}")
 
 
-def _rows(found: dict[str, SearchResult]) -> list[dict[str, Any]]:
+def _rows(found: dict[str, SearchResult], latency: LatencyModel) -> list[dict[str, Any]]:
+    from costmodel.rtl import error_against_rtl
+
     best = min(result.cost.edp_uj_cycles for result in found.values())
     return [
         {
@@ -99,6 +103,7 @@ def _rows(found: dict[str, SearchResult]) -> list[dict[str, Any]]:
             "ratio_to_best": result.cost.edp_uj_cycles / best,
             "energy_uj": result.cost.energy_pj * 1e-6,
             "latency_cycles": result.cost.latency_cycles,
+            "latency_error": error_against_rtl(latency),
             "fused_groups": sum(len(group.layers) > 1 for group in result.schedule.groups),
             "seconds": result.seconds,
         }

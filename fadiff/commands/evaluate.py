@@ -13,7 +13,8 @@ from fadiff.console import Console
 
 if TYPE_CHECKING:
     from costmodel.evaluate import NetworkCost
-    from costmodel.schedule import LatencyModel, Profile, Schedule
+    from costmodel.readings import Reading, Readings
+    from costmodel.schedule import FusionModel, GroupLatency, LatencyModel, Profile, Schedule
     from costmodel.target import Target
 
 
@@ -39,6 +40,20 @@ if TYPE_CHECKING:
 )
 @click.option("--latency", type=click.Choice(["roofline", "rtl"]), help="[default: the schedule's own]")
 @click.option(
+    "--fusion-model",
+    type=click.Choice(["sound", "paper"]),
+    help="Count by the other fusion model, where the schedule is legal there (the table below the layers has "
+    "both).  [default: the schedule's own]",
+)
+@click.option(
+    "--group-latency",
+    type=click.Choice(["sum", "prefetch", "overlap"]),
+    default="sum",
+    show_default=True,
+    help="sum: one group after the other.  prefetch: the next group's first weights load under compute.  "
+    "overlap: the busiest resource of the network, a bound.  The last two need the roofline.",
+)
+@click.option(
     "--sliding-window/--no-sliding-window",
     default=None,
     help="Keep what consecutive input tiles share, as Timeloop does; Gemmini reloads them. "
@@ -54,20 +69,28 @@ def evaluate(
     timeloop_mapping: Path | None,
     timeloop_problem: Path | None,
     latency: str | None,
+    fusion_model: str | None,
+    group_latency: str,
     sliding_window: bool | None,
     as_json: bool,
 ) -> None:
     """Exact energy, latency and DRAM bytes of SCHEDULE.json, on its target or another.
 
     A schedule that does not fit the other target is refused with the constraint that breaks (exit code 2).
+    Below the layers the same schedule is counted otherwise: by the literature's fusion model (paper), by the
+    other latency model, and with groups that share time.
 
     \b
     Examples:
       fadiff evaluate build/resnet18/schedule.json
+      fadiff evaluate schedule.json --fusion-model paper --json
       fadiff evaluate schedule.json --target gemmini-small --json
       fadiff evaluate --timeloop-mapping MAP.yaml --timeloop-problem PROB.yaml --target gemmini-large
     """
+    from dataclasses import replace
+
     from costmodel.evaluate import evaluate as exact_cost
+    from costmodel.readings import readings
 
     if schedule is not None and not (timeloop_mapping or timeloop_problem):
         decision, model = _from_json(schedule, target, profile)
@@ -87,11 +110,32 @@ def evaluate(
         model = cast("LatencyModel", latency)
     if sliding_window is None:
         sliding_window = timeloop_mapping is not None and decision.profile == "dosa"
+    if fusion_model is not None:
+        decision = replace(decision, fusion_model=cast("FusionModel", fusion_model))
+    if group_latency != "sum" and model == "rtl":
+        raise click.UsageError("--group-latency needs --latency roofline: rtl has no resources to overlap")
     cost = exact_cost(decision, latency=model, sliding_window=sliding_window)
+    cycles = _network_cycles(decision, cost, cast("GroupLatency", group_latency))
+    found = None if sliding_window else readings(decision)
     if as_json:
-        console.result(json.dumps(_summary(decision, cost), indent=2))
+        summary = _summary(decision, cost, cycles, model)
+        summary["group_latency"] = group_latency
+        if found:
+            summary["readings"] = [_reading(row) for row in found.readings]
+            summary["obstacle"] = found.obstacle
+        console.result(json.dumps(summary, indent=2))
     else:
-        _print(console, decision, cost, model)
+        _print(console, decision, cost, cycles, model)
+        if found:
+            _print_readings(console, decision, found)
+
+
+def _network_cycles(schedule: Schedule, cost: NetworkCost, group_latency: GroupLatency) -> int:
+    from costmodel.prefetch import prefetch_weights, resource_latency
+
+    if group_latency == "prefetch":
+        return prefetch_weights(schedule, cost).latency_cycles
+    return resource_latency(schedule, cost) if group_latency == "overlap" else cost.latency_cycles
 
 
 def _from_json(path: Path, target: Target | None, profile: str | None) -> tuple[Schedule, LatencyModel]:
@@ -114,15 +158,25 @@ def _dram_bytes(cost: NetworkCost, layer: str) -> int:
     return sum(read + write for read, write in cost.dram_traffic(layer).values())
 
 
-def _summary(schedule: Schedule, cost: NetworkCost) -> dict[str, object]:
+def _reading(row: Reading) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {**asdict(row), "edp_uj_cycles": row.edp_uj_cycles, "latency_error": row.latency_error}
+
+
+def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> dict[str, object]:
+    from costmodel.rtl import error_against_rtl
+
     return {
         "model": schedule.graph.name,
         "target": schedule.target.name,
         "profile": schedule.profile,
         "fusion_model": schedule.fusion_model,
         "energy_pj": cost.energy_pj,
-        "latency_cycles": cost.latency_cycles,
-        "edp_uj_cycles": cost.edp_uj_cycles,
+        "latency_model": model,
+        "latency_error": error_against_rtl(model),
+        "latency_cycles": cycles,
+        "edp_uj_cycles": cost.energy_pj * cycles * 1e-6,
         "layers": [
             {
                 "name": layer.name,
@@ -136,7 +190,7 @@ def _summary(schedule: Schedule, cost: NetworkCost) -> dict[str, object]:
     }
 
 
-def _print(console: Console, schedule: Schedule, cost: NetworkCost, model: LatencyModel) -> None:
+def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> None:
     from rich.table import Table
 
     from costmodel.rtl import error_against_rtl
@@ -154,8 +208,31 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, model: Laten
         )
     console.table(table)
     console.result(
-        f"{schedule.graph.name} on {schedule.target.name}, profile {schedule.profile}: "
-        f"{cost.energy_pj * 1e-6:,.1f} uJ x {cost.latency_cycles:,} cycles "
-        f"= {cost.edp_uj_cycles:.4e} uJ x cycles\n"
+        f"{schedule.graph.name} on {schedule.target.name}, profile {schedule.profile}, "
+        f"{schedule.fusion_model} fusion: {cost.energy_pj * 1e-6:,.1f} uJ x {cycles:,} cycles "
+        f"= {cost.energy_pj * cycles * 1e-6:.4e} uJ x cycles\n"
         f"latency by the {model} model: {error_against_rtl(model)}"
     )
+
+
+def _print_readings(console: Console, schedule: Schedule, found: Readings) -> None:
+    """The same schedule, counted otherwise."""
+    from rich.table import Table
+
+    table = Table("fusion", "latency", "groups", box=None, title="the same schedule, counted otherwise")
+    for heading in ("energy uJ", "cycles", "EDP uJ x cycles", "latency model"):
+        table.add_column(heading, justify="right")
+    for row in found.readings:
+        table.add_row(
+            row.fusion_model,
+            row.latency_model,
+            row.group_latency,
+            f"{row.energy_pj * 1e-6:,.1f}",
+            f"{row.latency_cycles:,}",
+            f"{row.edp_uj_cycles:.4e}",
+            row.latency_error,
+        )
+    console.table(table)
+    if found.obstacle:
+        other = "paper" if schedule.fusion_model == "sound" else "sound"
+        console.result(f"not legal under {other} fusion: {found.obstacle}")

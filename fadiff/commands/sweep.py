@@ -17,6 +17,7 @@ from fadiff.console import Console
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
+    from costmodel.schedule import LatencyModel
     from fadiff.design_space import Outcome
     from fadiff.pipeline import SearchOptions
 
@@ -85,7 +86,7 @@ def sweep(
         for index, outcome in submit(explore, work):
             results[index] = outcome
             console.update(f"{len(results)} of {len(work)}: {outcome.model} {outcome.design.changes}")
-    rows = [_row(results[index]) for index in range(len(work))]
+    rows = [_row(results[index], search.latency) for index in range(len(work))]
     if out is not None:
         _write_csv(out, rows)
         console.note(f"wrote {out}")
@@ -93,6 +94,7 @@ def sweep(
         console.result(json.dumps(rows, indent=2))
     else:
         _print(console, rows)
+        console.result(f"latency by the {search.latency} model: {rows[0]['latency_error']}")
 
 
 def _search_options(options: dict[str, Any], path: Path) -> SearchOptions:
@@ -144,13 +146,16 @@ def _as_they_come(futures: list[Future[Any]], completed: Callable[..., Any]) -> 
         yield index[future], future.result()
 
 
-def _row(outcome: Outcome) -> dict[str, Any]:
+def _row(outcome: Outcome, latency: LatencyModel) -> dict[str, Any]:
+    from costmodel.rtl import error_against_rtl
+
     return {
         "model": outcome.model,
         **outcome.design.changes,
         "edp_uj_cycles": outcome.edp_uj_cycles,
         "energy_uj": None if outcome.energy_pj is None else outcome.energy_pj * 1e-6,
         "latency_cycles": outcome.latency_cycles,
+        "latency_error": error_against_rtl(latency),
         "problem": outcome.problem,
     }
 
@@ -165,12 +170,13 @@ def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
 def _print(console: Console, rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
-    table = Table(*rows[0], box=None)
+    shown = [key for key in rows[0] if key != "latency_error"]
+    table = Table(*shown, box=None)
     for row in sorted(rows, key=lambda r: (r["model"], r["edp_uj_cycles"] or float("inf"))):
         table.add_row(
             *(
                 f"{value:.6g}" if isinstance(value, float) else str(value if value is not None else "")
-                for value in row.values()
+                for value in (row[key] for key in shown)
             )
         )
     console.table(table)

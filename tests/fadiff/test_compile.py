@@ -204,6 +204,25 @@ def test_inspect(fadiff, model):
     assert table.code == 0 and f"{expected:,} MACs" in table.out
 
 
+def test_evaluate_counts_the_same_schedule_otherwise(fadiff, compiled):
+    """Both fusion models and both latencies side by side, each with its error; groups may share time."""
+    schedule = compiled / "schedule.json"
+    plain = json.loads(fadiff("evaluate", schedule, "--json").out)
+    rows = {(r["fusion_model"], r["latency_model"], r["group_latency"]): r for r in plain["readings"]}
+    assert {("sound", "roofline", "sum"), ("sound", "rtl", "sum"), ("paper", "roofline", "sum")} <= set(rows)
+    assert rows["sound", "roofline", "sum"]["latency_cycles"] == plain["latency_cycles"]
+    assert all("% against RTL" in row["latency_error"] for row in plain["readings"])
+    ended = fadiff("evaluate", schedule, "--json", "--group-latency", "prefetch")
+    assert json.loads(ended.out)["latency_cycles"] == rows["sound", "roofline", "prefetch"]["latency_cycles"]
+    refused = fadiff("evaluate", schedule, "--latency", "rtl", "--group-latency", "overlap")
+    assert refused.code == 2 and "roofline" in refused.err
+    written = json.loads(schedule.read_text())
+    assert "% against RTL" in written["latency_error"]
+    assert len(written["readings"]["rows"]) == len(rows)
+    page = (compiled / "report.html").read_text()
+    assert page.count("% against RTL") >= 1 + len(rows)
+
+
 def test_compare_lists_methods_by_what_they_reach(fadiff, model, tmp_path):
     plot = tmp_path / "curves.svg"
     ended = fadiff(

@@ -1,0 +1,75 @@
+"""One schedule under every assumption: fusion models, latency models, groups that share time."""
+
+from dataclasses import replace
+
+from converter.dims import Dims
+from costmodel.evaluate import evaluate
+from costmodel.mapping import Mapping
+from costmodel.prefetch import prefetch_weights, resource_latency
+from costmodel.readings import readings
+from costmodel.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target import load_target
+from tests.costmodel.networks import conv, graph
+
+TARGET = load_target("gemmini-default")
+
+
+def fused_pair(target=TARGET, fusion_model="sound"):
+    """Two 3x3 convolutions in tiles of four rows: the halo is computed again."""
+    network = graph(
+        [conv(name, a, b, 16, 16, 12, 12, 3, 1, 1) for name, a, b in (("a", "t0", "t1"), ("b", "t1", "t2"))],
+        ("t0",),
+        ("t2",),
+    )
+
+    def tile(rows):
+        dims = Dims(K=16, C=16, P=rows, Q=12, R=3, S=3)
+        return Mapping(dims, dims, Dims(K=16, C=16, P=rows, Q=12), Dims(C=16), Dims(K=16))
+
+    group = FusionGroup(("a", "b"), GroupTile(1, 4, 12), "recompute", frozenset(("a", "b")))
+    mappings = {"a": tile(6 if fusion_model == "sound" else 4), "b": tile(4)}
+    return Schedule(network, target, mappings, (group,), "hw", fusion_model)
+
+
+def test_every_reading_is_what_the_evaluator_says():
+    schedule = fused_pair()
+    found = readings(schedule)
+    assert found.obstacle is None
+    paper = replace(schedule, fusion_model="paper")
+    assert [(r.fusion_model, r.latency_model, r.group_latency) for r in found.readings] == [
+        (model, *how)
+        for model in ("sound", "paper")
+        for how in (("roofline", "sum"), ("roofline", "prefetch"), ("roofline", "overlap"), ("rtl", "sum"))
+    ]
+    for one in (schedule, paper):
+        cost, rtl = evaluate(one), evaluate(one, "rtl")
+        assert [row.latency_cycles for row in found.of(one.fusion_model)] == [
+            cost.latency_cycles,
+            prefetch_weights(one, cost).latency_cycles,
+            resource_latency(one, cost),
+            rtl.latency_cycles,
+        ]
+        assert {row.energy_pj for row in found.of(one.fusion_model)} == {cost.energy_pj}
+    # Only a program computes the halo again.
+    assert found.of("sound")[0].energy_pj > found.of("paper")[0].energy_pj
+
+
+def test_counted_by_the_paper_even_where_its_capacity_rule_is_broken():
+    """The scratchpad holds the tiles of one layer at a time, not of both together (Eq. 24)."""
+    rows = 2 * 9 * 16 + 2 * 8 * 14 + 16
+    schedule = fused_pair(TARGET.model_copy(update={"scratchpad_bytes": 16 * rows}))
+    found = readings(schedule)
+    assert found.obstacle is not None and "Eq. 24" in found.obstacle
+    assert [(r.latency_model, r.group_latency) for r in found.of("paper")] == [
+        ("roofline", "sum"),
+        ("rtl", "sum"),
+    ]
+
+
+def test_what_no_program_does_has_no_sound_reading():
+    """In the paper's model the producer's tile has no halo, and no group tile is needed."""
+    claimed = fused_pair(fusion_model="paper")
+    claimed = replace(claimed, groups=(replace(claimed.groups[0], tile=None),))
+    found = readings(claimed)
+    assert found.of("sound") == ()
+    assert found.obstacle is not None and "group tile" in found.obstacle
