@@ -1,0 +1,83 @@
+"""Random schedules on float32 arrays: every layer within 1e-5 of ONNX Runtime, every byte as predicted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+
+from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
+from converter.reference import MEASURED, integer_reference, reference_session
+from costmodel.schedule import Schedule
+from emulator.compare import difference
+from tests.emitters.gemmini.gemmini_cases import (
+    Case,
+    bmm_case,
+    group_case,
+    held_case,
+    layer_case,
+    measured,
+    predicted,
+    run_firmware,
+)
+from tests.emitters.gemmini.test_random_schedules import SEEDS, SETTINGS
+
+
+def as_float(case: Case, numbers: np.random.Generator) -> Schedule:
+    """The same schedule with float32 tensors and random constants, on the target with 4-byte elements."""
+
+    def tensor(t: Tensor) -> Tensor:
+        data = None if t.data is None else numbers.normal(size=t.shape).astype(np.float32)
+        return replace(t, dtype="float32", scale=None, data=data)
+
+    def layer(x: Layer) -> Layer:
+        if isinstance(x, TensorCoreLayer):
+            return replace(x, scale=1.0)
+        assert isinstance(x, HostLayer) and x.op == "add"
+        return replace(x, attributes={**x.attributes, "a_scale": 1.0, "b_scale": 1.0, "scale": 1.0})
+
+    graph, target = case.graph, case.schedule.target
+    wide = {
+        "element_type": "float32",
+        "element_bytes": 4,
+        "scratchpad_bytes": 4 * target.scratchpad_bytes,
+        "tile_buffer_bytes": 4 * target.tile_buffer_bytes,
+    }
+    return replace(
+        case.schedule,
+        graph=Graph(
+            graph.name,
+            {name: tensor(t) for name, t in graph.tensors.items()},
+            tuple(map(layer, graph.layers)),
+            graph.inputs,
+            graph.outputs,
+        ),
+        target=target.model_copy(update=wide),
+    )
+
+
+@pytest.mark.parametrize("make", [layer_case, bmm_case, group_case, held_case])
+@settings(SETTINGS, max_examples=8)
+@given(seed=SEEDS)
+def test_float_schedules(make: Callable[[random.Random], Case | None], seed: int) -> None:
+    case = make(random.Random(seed))
+    assume(case is not None)
+    assert case is not None
+    numbers = np.random.default_rng(seed)
+    schedule = as_float(case, numbers)
+    graph = schedule.graph
+    inputs = {
+        name: numbers.normal(size=graph.tensors[name].shape).astype(np.float32) for name in graph.inputs
+    }
+    result = run_firmware(schedule, inputs)
+    session = reference_session(integer_reference(graph, by_layer=True))
+    names = [output.name for output in session.get_outputs()]
+    feeds = {**inputs, **{MEASURED + name: result.tensors[name] for name in names}}
+    for name, expected in zip(names, session.run(names, feeds), strict=True):
+        found = difference(name, 0, expected, result.tensors[name], result.absent.get(name))
+        assert found.mismatch is None, (found.relative, schedule)
+    assert measured(result) == predicted(schedule)
