@@ -24,8 +24,8 @@ Examples:
 @click.option("--seed", default=0, show_default=True, help="Of weights and data.")
 @click.option("--exporter", type=click.Choice(["dynamo", "torchscript"]), default="dynamo", show_default=True)
 @click.option("--image-size", type=click.IntRange(1), help="Height and width of image inputs.")
-@click.option("--seq", type=click.IntRange(1), help="Sequence length of transformers.")
-@click.option("--layers", type=click.IntRange(1), help="Number of blocks of transformers.")
+@click.option("--seq", type=click.IntRange(1), help="Length of the sequences.")
+@click.option("--layers", type=click.IntRange(1), help="Number of transformer blocks or LSTM layers.")
 @click.option("--width", type=click.IntRange(1), help="Width of gpt3-block, a multiple of 128.")
 def main(
     name: str | None, output: Path | None, listing: bool, seed: int, exporter: str, **options: int | None

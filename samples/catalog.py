@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from samples import branches, mobile, resnet, swin, transformers, vgg
+from samples import branches, mobile, recurrent, resnet, swin, transformers, vgg
 from samples.images import images
 
 Options = Mapping[str, int]
@@ -67,6 +67,11 @@ def _tokens(width: int) -> Callable[[Options, int, torch.Generator], tuple[Tenso
     return make
 
 
+def _token_numbers(options: Options, batch: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Token numbers [batch, seq]."""
+    return (torch.randint(recurrent.TOKENS, (batch, options["seq"]), generator=generator),)
+
+
 def _blocks(name: str, description: str, network: Callable[[int], nn.Module], width: int) -> Sample:
     defaults = {"seq": 128, "layers": 1}
     return Sample(name, description, lambda o: network(o["layers"]), _tokens(width), defaults)
@@ -78,12 +83,8 @@ SAMPLES: Mapping[str, Sample] = {
         _classifier("resnet18", "ResNet-18, 11.7 M weights, 1.81 GMAC", resnet.resnet18, norm_bias=0.5),
         _classifier("resnet50", "ResNet-50, 25.6 M weights", resnet.resnet50, norm_bias=0.5),
         _classifier("resnet152", "ResNet-152, 60.2 M weights", resnet.resnet152, norm_bias=0.5),
-        _sized_classifier(
-            "vgg16", "VGG-16, 138 M weights, 15.5 GMAC", lambda o: vgg.vgg16(o["image_size"])
-        ),
-        _sized_classifier(
-            "vgg19", "VGG-19, 144 M weights, 19.6 GMAC", lambda o: vgg.vgg19(o["image_size"])
-        ),
+        _sized_classifier("vgg16", "VGG-16, 138 M weights, 15.5 GMAC", lambda o: vgg.vgg16(o["image_size"])),
+        _sized_classifier("vgg19", "VGG-19, 144 M weights, 19.6 GMAC", lambda o: vgg.vgg19(o["image_size"])),
         _classifier("mobilenetv1", "MobileNet v1, 4.2 M weights", mobile.mobilenetv1),
         _classifier("mobilenetv2", "MobileNet v2, 3.5 M weights", mobile.mobilenetv2),
         _classifier("mobilenetv3", "MobileNet v3 small: squeeze-excite, hard-swish", mobile.mobilenetv3),
@@ -122,6 +123,13 @@ SAMPLES: Mapping[str, Sample] = {
             "LLaMA-style block: RMS norm, rotary, grouped queries, SwiGLU",
             transformers.llama,
             512,
+        ),
+        Sample(
+            "lstm-tagger",
+            "Embedding, bidirectional LSTM and tag scores of a token sequence",
+            lambda o: recurrent.LstmTagger(o["layers"]),
+            _token_numbers,
+            {"seq": 8, "layers": 1},
         ),
     )
 }
