@@ -72,15 +72,18 @@ def sweep(
     points = list(designs(described, space))
     if out is not None and out.exists() and not force:
         raise InputError(f"{out}: already exists: choose another name, or replace it with --force")
-    graphs = []
+    elements = [design.target.element_type if design.target else "int8" for design in points]
+    work = []
     for model in models:
-        with console.stage(f"converting {model.name}"):
-            conversion = convert(model, dims=bound_dims(dims), progress=console.update)
-            graphs.append(without_weights(conversion.graph))
-    work = [(graph, design, search) for graph in graphs for design in points]
+        graphs = {}
+        for element in dict.fromkeys(elements):
+            with console.stage(f"converting {model.name} ({element})"):
+                conversion = convert(model, element=element, dims=bound_dims(dims), progress=console.update)
+                graphs[element] = without_weights(conversion.graph)
+        work += [(graphs[element], design, search) for element, design in zip(elements, points, strict=True)]
     results: dict[int, Outcome] = {}
     with (
-        console.stage(f"searching {len(points)} designs x {len(graphs)} models"),
+        console.stage(f"searching {len(points)} designs x {len(models)} models"),
         _workers(jobs, cluster) as submit,
     ):
         for index, outcome in submit(explore, work):
