@@ -81,6 +81,8 @@ class Target(_Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Target:
+        if self.element_type == "float32" and {self.element_bytes, self.accumulator_bytes_per_word} != {4}:
+            raise ValueError("element_type float32 needs element_bytes 4 and accumulator_bytes_per_word 4")
         if self.side & (self.side - 1):
             raise ValueError(f"side={self.side}: Gemmini arrays are a power of two")
         for memory, rows in (("scratchpad", self.scratchpad_rows), ("accumulator", self.accumulator_rows)):
