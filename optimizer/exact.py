@@ -94,7 +94,13 @@ def floors(problem: Problem, candidates: dict[Layers, Layers]) -> dict[Layers, G
 
 
 def relaxed_bound(problem: Problem) -> float:
-    """A lower bound in pJ and cycles without pricing any group: floors instead of fused costs."""
+    """A lower bound in pJ and cycles without pricing any group: floors instead of fused costs.
+
+    Under a latency model other than roofline floors stand for single layers, too: mappings that it would
+    prefer may be missing among those enumerated.
+    """
     candidates = problem.candidates
     hulls = spread(candidates, floors(problem, candidates))
+    if problem.rules.latency != "roofline":
+        hulls |= {layers: problem.groups.floor_alone(layers[0]) for layers in problem.alone}
     return partitioner(problem, hulls).best(problem.objective).lower_bound

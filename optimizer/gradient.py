@@ -91,6 +91,7 @@ def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
         rules.target,
         rules.profile,
         fusion_model=problem.fusion_model,
+        latency=rules.latency,
     )
     sound = problem.fusion_model == "sound"
     relaxation = Relaxation(network.nodes, spaces, network.edges, form, one_grid=sound)

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.evaluate import group_cost, host_cost, layer_cost
+from costmodel.evaluate import group_cost, host_cost
 from costmodel.fusion import Member, ScheduleError, output_size, plan_group
 from costmodel.local_tensors import held_tensors, input_path, obstacle, reserved_rows
 from costmodel.mapping import Mapping
@@ -24,10 +24,11 @@ from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import extents, shape_of
 from costmodel.traffic import Placement
 from optimizer import candidates
-from optimizer.enumerate import best_inner, canonical_mapping
+from optimizer.enumerate import Points, best_inner
 from optimizer.fronts import Floats, Front, FrontCache, minkowski
 from optimizer.hull import lower_hull
-from optimizer.orders import L3_ORDERS
+from optimizer.pricing import price, quantities
+from optimizer.rtl_pricing import rtl_floor
 from optimizer.space import LayerSpace, Rules
 
 MOST_SUBSETS = 4
@@ -149,6 +150,15 @@ class GroupSolver:
             )
         choices = tuple(Choice(group, ((name, front),), (i,)) for i in range(len(front)))
         return GroupHull(front.energy, front.latency, choices)
+
+    def floor_alone(self, name: str) -> GroupHull:
+        """Cost of an unfused layer with a scratchpad that holds everything."""
+        layer = self.graph.by_name[name]
+        if not isinstance(layer, TensorCoreLayer):
+            return self.alone(name)
+        energy, latency = self._floor(LayerSpace.alone(shape_of(layer), self.rules))
+        choice = Choice(FusionGroup((name,)), (), ())
+        return GroupHull(np.array([energy]), np.array([latency]), (choice,))
 
     def solve(
         self,
@@ -368,15 +378,12 @@ class GroupSolver:
         n, p, q = best_inner(space, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
         tile = {"K": b.K, "C": b.C, "R": b.R, "S": b.S, "N": b.N, "P": b.P, "Q": b.Q}
         tile.update(k=space.block(b.K), n=n, p=p, q=q)
-        cost = layer_cost(
-            space.shape,
-            canonical_mapping(space, tile, L3_ORDERS["WS"]),
-            self.rules.target,
-            self.rules.profile,
-            region=space.region,
-            placement=space.placement,
-        )
-        return cost.energy_pj, float(cost.latency_cycles)
+        points = Points(space, {name: np.array([x]) for name, x in tile.items()}, np.array([0]))
+        work = quantities(points)
+        costs = price(points, work._replace(input_fills=np.minimum(work.input_fills, space.touched_inputs)))
+        if self.rules.latency == "rtl":
+            return float(costs.energy[0]), rtl_floor(points)
+        return float(costs.energy[0]), float(costs.latency[0])
 
 
 def resident_sets(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:

@@ -19,6 +19,7 @@ from costmodel.tiling import tile_extents
 from costmodel.traffic import Memory, Quantities, count_moves, fusion_of
 from optimizer.enumerate import Points
 from optimizer.orders import STATIONARY
+from optimizer.rtl_pricing import rtl_latency
 from optimizer.space import Ints, LayerSpace, Outline, tile_count
 
 Floats = NDArray[np.float64]
@@ -27,18 +28,18 @@ WS, IS, OS = (STATIONARY.index(name) for name in ("WS", "IS", "OS"))
 
 @dataclass(frozen=True)
 class Costs:
-    """Columns: picojoules, cycles (roofline), and whether partial sums leave the accumulator."""
+    """Columns: picojoules, cycles, and whether partial sums leave the accumulator."""
 
     energy: Floats
     latency: Floats
     spills: NDArray[np.bool_]
 
 
-def price(points: Points) -> Costs:
-    """Cost of every point over all runs of its space's region."""
+def price(points: Points, q: Quantities | None = None) -> Costs:
+    """Cost of every point over all runs of its space's region, at its `quantities` or at `q`."""
     space = points.space
     target, placement = space.rules.target, space.placement
-    q = quantities(points)
+    q = quantities(points) if q is None else q
     memory: dict[Memory, Floats] = {}
     moves = count_moves(q, fusion_of(placement), target, space.rules.profile, paper=placement.is_paper)
     for move in moves:
@@ -48,6 +49,8 @@ def price(points: Points) -> Costs:
     for name, moved in memory.items():
         energy = energy + moved * per_byte[name]
     lanes = space.groups_at_once if space.shape.is_depthwise else space.blocks(points.tile["k"])
+    if space.rules.latency == "rtl":
+        return Costs(energy, rtl_latency(points, q, _input_pixels(points)), np.asarray(q.spills > 0))
     latency = np.asarray(q.compute_cycles, dtype=np.float64)
     for name, bandwidth in bandwidths(target, 1).items():
         per_cycle = bandwidth * lanes if name == "accumulator" else bandwidth
@@ -94,8 +97,6 @@ def quantities(points: Points) -> Quantities:
         weights = (full * g * g + tail * tail) * d.R * d.S
     pass_k = tile_count(((d.K, 1),), t["K"], col)
     passes = tile_count(((d.C, 1),), t["C"], row_c) * d.R * tile_count(((d.S, 1),), t["S"], row_s)
-    rows = _each_pair(t["P"], t["R"], lambda out, taps: space.input_positions("P", out, taps))
-    columns = _each_pair(t["Q"], t["S"], lambda out, taps: space.input_positions("Q", out, taps))
     return Quantities(
         macs=macs * ones,
         compute_cycles=(-(-d.G // g) if depthwise else d.G) * pixels * pass_k * passes,
@@ -105,10 +106,23 @@ def quantities(points: Points) -> Quantities:
         spills=outputs * (visits - 1),
         weight_fills=weights * (ones if space.placement.weights_are_resident else fetch_w),
         weight_loads=weights * loads,
-        input_fills=d.G * space.total("N") * d.C * rows * columns * fetch_i,
+        input_fills=d.G * d.C * space.total("N") * _input_box(points) * fetch_i,
         input_reads=macs // d.K * pass_k,
         bias_words=d.G * d.K * _bias_fills(space, t) if hw and shape.has_bias else 0 * ones,
     )
+
+
+def _input_box(points: Points) -> Ints:
+    """Positions of one image that one pass over all tiles fetches."""
+    space, t = points.space, points.tile
+    rows = _each_pair(t["P"], t["R"], lambda out, taps: space.input_positions("P", out, taps))
+    return rows * _each_pair(t["Q"], t["S"], lambda out, taps: space.input_positions("Q", out, taps))
+
+
+def _input_pixels(points: Points) -> Ints:
+    """Input elements of one pass per channel (of a grouped product: of all groups)."""
+    space, d = points.space, points.space.shape.dims
+    return (d.C if space.shape.is_depthwise else d.G) * space.total("N") * _input_box(points)
 
 
 def _bias_fills(space: LayerSpace, t: dict[str, Ints]) -> Ints:

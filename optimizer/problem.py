@@ -12,7 +12,7 @@ import numpy as np
 
 from converter.graph import Graph
 from costmodel.evaluate import NetworkCost, evaluate
-from costmodel.schedule import FusionModel, GroupTile, LatencyModel, Schedule
+from costmodel.schedule import FusionModel, GroupTile, Schedule
 from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.groups import candidate_groups, signature
 from optimizer.hull import lower_hull
@@ -38,7 +38,6 @@ class Problem:
     objective: Objective = "edp"
     fusion: bool = True
     fusion_model: FusionModel = "sound"
-    latency: LatencyModel = "roofline"
     seed: int = 0
     time_budget: float | None = None
     progress: Progress | None = None
@@ -73,6 +72,11 @@ class Problem:
             ScheduleError: a layer of which not even the smallest tile fits.
         """
         return {(layer.name,): self.groups.alone(layer.name) for layer in self.graph.layers}
+
+    @property
+    def unit(self) -> float:
+        """Of SearchResult.lower_bound, in pJ and cycles."""
+        return 1e-6 if self.objective == "edp" else 1.0
 
     @property
     def seconds(self) -> float:
@@ -136,7 +140,7 @@ class Problem:
 
     def cost(self, schedule: Schedule) -> NetworkCost:
         """Exact cost under this search's latency model."""
-        return evaluate(schedule, self.latency)
+        return evaluate(schedule, self.rules.latency)
 
     def record(self, edp: float, feasible: float = float("nan")) -> None:
         """Note the best EDP (uJ x cycles) known now, and show it."""

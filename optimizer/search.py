@@ -39,7 +39,8 @@ def optimize(
         objective: What to minimise.
         fusion: Whether layers may be fused.
         fusion_model: `sound`, or the literature's (`paper`).
-        latency: Latency model of the returned cost; the search itself uses `roofline`.
+        latency: Latency model to search and score with.  Under `rtl` nothing is proven: the bound is that
+            of floors.
         tiling: `divisor` restricts tiles to divisors.
         row_packing: Whether kernel taps may share the array rows of a layer with few channels.
         seed: Equal seeds give equal schedules (unless `time_budget` cuts the search short).
@@ -53,16 +54,18 @@ def optimize(
     """
     problem = Problem(
         graph,
-        Rules(target, profile, tiling, row_packing),
+        Rules(target, profile, tiling, row_packing, latency=latency),
         objective,
         fusion,
         fusion_model,
-        latency,
         seed,
         time_budget,
         progress,
     )
     schedule, bound, kind = _search(problem, method)
+    if latency != "roofline":
+        # What is enumerated is undominated under roofline latency only.
+        bound, kind = relaxed_bound(problem) * problem.unit, "relaxed"
     cost = problem.cost(schedule)
     return SearchResult(
         schedule=schedule,
@@ -78,7 +81,7 @@ def optimize(
 
 
 def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundKind]:
-    scale = 1e-6 if problem.objective == "edp" else 1.0
+    scale = problem.unit
     if method == "layerwise" or (method == "exact" and not problem.fusion):
         alone = layerwise(problem)
         return problem.schedule(alone.best.choice), alone.lower_bound * scale, "proven"

@@ -215,6 +215,22 @@ class LayerSpace:
             return fetched_rows(window, intervals, out, taps)
         return unclipped_rows(window, extents(intervals), out, taps)
 
+    @cached_property
+    def touched_inputs(self) -> int:
+        """Input elements that some tap of some output needs, of every run: no tiles fetch fewer.
+
+        With gaps between taps (dilation) or windows (stride), small tiles fetch less than one whole tile.
+        """
+        positions = 1
+        for window, intervals in ((self.shape.height, self.region.P), (self.shape.width, self.region.Q)):
+            taps = [k * window.dilation - window.pad for k in range(window.kernel)]
+            positions *= sum(
+                len({r for i in range(a, b) for t in taps if 0 <= (r := i * window.stride + t) < window.size})
+                for a, b in intervals
+            )
+        d = self.shape.dims
+        return d.G * d.C * self.total("N") * positions
+
     def box(self, dim: Dim, out: int, taps: int) -> int:
         """Rows (dim P) or columns (dim Q) that a tile's input occupies on chip."""
         window = self.shape.height if dim == "P" else self.shape.width
