@@ -229,7 +229,7 @@ class Decoder:
         """The schedule of one point."""
         one = Batch(batch.extents[b : b + 1], batch.order[b : b + 1], batch.fused[b : b + 1])
         energy, latency, points = self.alone(one)
-        parts = [found[2] for _, found in self._groups_of(one, 0)]
+        parts = [found[2].renamed(layers) for layers, found in self._groups_of(one, 0)]
         fused = {name for choice in parts for name in choice.group.layers}
         for layer in self.problem.graph.layers:
             if layer.name in fused:
@@ -262,9 +262,11 @@ class Decoder:
         return self._partings[key]
 
     def _group(self, layers: tuple[str, ...], batch: Batch, b: int) -> Priced | None:
-        """Cost of a group at its members' tiles; None if it cannot be executed."""
+        """Cost of a group at its members' tiles, its layers named as in the first identical group; None if it
+        cannot be executed."""
         nodes = [self.encoding.network.node_of[name] for name in layers]
-        key = (layers, batch.extents[b, nodes].tobytes(), batch.order[b, nodes].tobytes())
+        first = self.problem.candidates.get(layers, layers)
+        key = (first, tuple(nodes), batch.extents[b, nodes].tobytes(), batch.order[b, nodes].tobytes())
         if key not in self._groups:
             self._groups[key] = self._price_group(layers, nodes, batch, b)
         return self._groups[key]
