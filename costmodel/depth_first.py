@@ -82,10 +82,12 @@ class DepthFirstPlan:
 
 
 class DepthFirstCost(NamedTuple):
-    """Cost of all tiles of the chain."""
+    """Cost of all tiles of the chain; bytes are those read and written."""
 
     energy_pj: float
     latency_cycles: float
+    dram_bytes: int
+    scratchpad_bytes: int
 
 
 def trace(shapes: Sequence[LayerShape], tile: tuple[int, int], overlap: Overlap) -> tuple[TensorTile, ...]:
@@ -214,11 +216,14 @@ def depth_first_cost(plan: DepthFirstPlan, mappings: Sequence[Mapping]) -> Depth
     energy = copied * (target.energy.dram_byte + price) + plan.through_scratchpad * 2 * price
     energy += plan.from_accumulator * word / target.accumulator_bytes_per_word
     cycles = copied / dram + plan.from_accumulator / scratchpad
+    in_dram, in_scratchpad = copied, copied + 2 * plan.through_scratchpad
     for stage, mapping in zip(plan.stages, mappings, strict=True):
         cost = layer_cost(
             stage.shape, mapping, target, "dosa", region=stage.region, placement=stage.placement
         )
         energy += cost.energy_pj
+        in_dram += sum(move.bytes for move in cost.moves if move.memory == "dram")
+        in_scratchpad += sum(move.bytes for move in cost.moves if move.memory == "scratchpad")
         nest = Nest(stage.shape, mapping, stage.region)
         resident = stage.placement.weights_are_resident
         q = nest.quantities(target, "dosa", resident=resident)
@@ -230,4 +235,4 @@ def depth_first_cost(plan: DepthFirstPlan, mappings: Sequence[Mapping]) -> Depth
         )
         once = q.weight_fills * target.element_bytes / dram if resident else 0.0
         cycles += max(busy, streamed / dram - once) + once
-    return DepthFirstCost(energy, cycles)
+    return DepthFirstCost(energy, cycles, in_dram, in_scratchpad)
