@@ -57,6 +57,8 @@ class Choice:
             self.group,
             layers=layers,
             resident_weights=frozenset(names[n] for n in self.group.resident_weights),
+            in_scratchpad=frozenset(names[n] for n in self.group.in_scratchpad),
+            in_accumulator=frozenset(names[n] for n in self.group.in_accumulator),
         )
         return Choice(group, tuple((names[n], f) for n, f in self.fronts), self.vertices)
 
@@ -230,10 +232,10 @@ class GroupSolver:
         if not self.rules.hw or path == "tile-buffer":
             return
         able = [name for name in run.layers if not obstacle(self.graph, run, plan, name, path)]
-        field = "in_scratchpad" if path == "spad" else "in_accumulator"
         for held in dict.fromkeys([frozenset(able), *(frozenset({name}) for name in able)]):
             if held:
-                yield replace(run, **{field: held})
+                in_scratchpad = path == "spad"
+                yield replace(run, in_scratchpad=held) if in_scratchpad else replace(run, in_accumulator=held)
 
     def _residents(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[Option]:
         """Sets of resident weights that leave room, each with its floor."""

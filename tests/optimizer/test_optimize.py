@@ -235,3 +235,23 @@ def test_weights_are_kept_only_where_the_rules_allow():
         kept.append({name for group in schedule.groups for name in group.resident_weights})
     assert kept[0] and not kept[1]
     assert edp[0] < edp[1]
+
+
+@pytest.mark.parametrize("method", ["gradient", "exact", "layerwise"])
+def test_rtl_latency_is_what_is_searched(method, monkeypatch):
+    """Scored with rtl, the schedule searched for it beats the one searched for roofline latency."""
+    monkeypatch.setattr("optimizer.gradient.Effort", lambda: Effort(8, 60))
+    graph = residual(size=20, channels=24)
+    searched = optimize(graph, LARGE, method=method, latency="rtl")
+    other = optimize(graph, LARGE, method=method)
+    assert searched.cost == evaluate(searched.schedule, "rtl")
+    assert searched.bound == "relaxed" and 0 < searched.lower_bound <= searched.value
+    assert searched.value < 0.99 * evaluate(other.schedule, "rtl").edp_uj_cycles
+
+
+def test_identical_groups_keep_their_own_tensors_in_the_scratchpad():
+    """The second of two equal pairs is priced once with the first, and names its own layers."""
+    target = LARGE.model_copy(update={"fusion_path": "spad", "use_tl_ext_mem": True, "tile_buffer_bytes": 1})
+    problem = Problem(separable(), Rules(target), most_members=2)
+    groups = problem.schedule(exact(problem)[0]).groups
+    assert [group.in_scratchpad for group in groups] == [{"dw0"}, {"dw1"}]
