@@ -64,9 +64,10 @@ class Point(NamedTuple):
     @property
     def same_traffic(self) -> bool:
         """Whether both searches ended at mappings that move the same bytes (DRAM 0.1 %, scratchpad 1 %)."""
-        dram = self.ours.dram_bytes / self.reference.dram_bytes
-        scratchpad = self.ours.scratchpad_bytes / self.reference.scratchpad_bytes
-        return abs(dram - 1) < 1e-3 and abs(scratchpad - 1) < 1e-2
+        ours, reference = self.ours, self.reference
+        dram = abs(ours.dram_bytes - reference.dram_bytes) / ours.dram_bytes
+        scratchpad = abs(ours.scratchpad_bytes - reference.scratchpad_bytes) / ours.scratchpad_bytes
+        return dram < 1e-3 and scratchpad < 1e-2
 
 
 def main(arguments: list[str]) -> int:
@@ -117,7 +118,10 @@ def evaluate_row(row: MappingABC[str, str]) -> Point:
     columns, rows = int(row["tile_x"]), int(row["tile_y"])
     plan = plan_depth_first(shapes, (rows, columns), OVERLAP[row["mode"]], target)
     ours = depth_first_cost(plan, [best_mapping(stage, target) for stage in plan.stages])
-    dram, scratchpad = (int(row[f"{m}_rd_B"]) + int(row[f"{m}_wr_B"]) for m in ("dram", "l2"))
+    # Without columns for traffic no row counts as one of same traffic.
+    dram, scratchpad = (
+        sum(int(row.get(f"{m}_{way}_B") or 0) for way in ("rd", "wr")) for m in ("dram", "l2")
+    )
     reference = DepthFirstCost(float(row["energy_pJ"]), float(row["latency_cycles"]), dram, scratchpad)
     return Point(row["mode"], (columns, rows), reference, ours)
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks import defines
-from benchmarks.defines import parse_layer, z_rmse
+from benchmarks.defines import Point, parse_layer, z_rmse
 from converter.dims import Dims
+from costmodel.depth_first import DepthFirstCost
 
 DATA = Path(__file__).parent / "data/defines.csv"
 
@@ -49,3 +50,13 @@ def test_z_rmse_ignores_scale_and_offset():
     values = np.array([1.0, 4.0, 2.0])
     assert z_rmse(values, 3 * values + 7) == pytest.approx(0)
     assert z_rmse(values, -values) == pytest.approx(2)
+
+
+def test_rows_of_same_traffic_are_told_apart():
+    ours = DepthFirstCost(1.0, 1.0, 100_000, 10_000)
+    point = Point("fused_recompute", (1, 1), ours, ours)
+    assert point.same_traffic
+    assert not point._replace(reference=ours._replace(dram_bytes=100_200)).same_traffic
+    assert not point._replace(reference=ours._replace(scratchpad_bytes=9_800)).same_traffic
+    unknown = ours._replace(dram_bytes=0, scratchpad_bytes=0)
+    assert not point._replace(reference=unknown).same_traffic
