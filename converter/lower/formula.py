@@ -50,12 +50,10 @@ def formula_of(program: Program, step: Step) -> Formula:
         operands = [writer.operand(name) for name in node.inputs if name]
         if node.op in _EXPANSIONS:
             result = _EXPANSIONS[node.op](writer, node, operands)
-        elif len(operands) > 2:  # variadic Sum, Max, Min
+        elif node.op in _VARIADIC:
             result = operands[0]
             for operand in operands[1:]:
                 result = writer.op(_PRIMITIVES[node.op], result, operand)
-        elif len(operands) == 1 and node.op in _VARIADIC:
-            result = operands[0]
         else:
             result = writer.op(_PRIMITIVES[node.op], *operands)
         writer.values[node.outputs[0]] = result
