@@ -15,8 +15,8 @@ Schedules over the run (f goes from 0 to 1):
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,6 +65,28 @@ class Descent:
     relaxation: Relaxation
 
 
+class Adam:
+    """Kingma and Ba's rule.  torch.optim has it, too, but loads a compiler for a second before it starts."""
+
+    def __init__(self, variables: Sequence[Tensor]) -> None:
+        self.variables = tuple(variables)
+        self.mean = [torch.zeros_like(v) for v in self.variables]
+        self.square = [torch.zeros_like(v) for v in self.variables]
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], rates: Sequence[float]) -> None:
+        """Move every variable at its rate."""
+        self.steps += 1
+        for variable, gradient, mean, square, rate in zip(
+            self.variables, gradients, self.mean, self.square, rates, strict=True
+        ):
+            mean.lerp_(gradient, 0.1)
+            square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+            unbiased = (square / (1 - 0.999**self.steps)).sqrt_().add_(1e-8)
+            variable.addcdiv_(mean, unbiased, value=-rate / (1 - 0.9**self.steps))
+
+
 def schedule_at(f: float) -> tuple[float, float, float]:
     """(tau, beta, lambda) at progress f."""
     return float(0.1**f), float(5 * 10**f), float(10**f)
@@ -98,11 +120,7 @@ def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
     generator = torch.Generator().manual_seed(problem.seed)
     variables = relaxation.start(effort.restarts, generator)
     _open_fusion(variables, generator)
-    groups: list[dict[str, Any]] = [
-        {"params": [variables.x, variables.order]},
-        {"params": [variables.sigma], "lr": 0.0},
-    ]
-    optimizer = torch.optim.Adam(groups, lr=RATE)
+    optimizer = Adam(variables.parameters())
     rule_names = ["mapping", "array", "memory", "buffer", "grid"]
     if not rules.hw and sound:
         rule_names.append("final")
@@ -115,13 +133,13 @@ def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
         if f >= 1:
             break
         tau, beta, weight = schedule_at(f)
-        optimizer.param_groups[1]["lr"] = 0.0 if f < HELD else RATE / 2
         cost = model(relaxation.point(relaxation.sample(variables, tau, generator)), beta)
         penalty = sum((cost.penalties[name] for name in rule_names), torch.zeros(()))
         loss = _objective(problem, cost.total_energy_pj, cost.total_latency_cycles) + weight * penalty
-        optimizer.zero_grad()
-        loss.sum().backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        gradients = torch.autograd.grad(
+            loss.sum(), optimizer.variables, allow_unused=True, materialize_grads=True
+        )
+        optimizer.step(gradients, (RATE, RATE, 0.0 if f < HELD else RATE / 2))
         problem.steps += 1
         if step % 10 == 9:
             feasible = float((penalty.detach() < 1e-6).float().mean())

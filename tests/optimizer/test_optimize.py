@@ -241,12 +241,13 @@ def test_weights_are_kept_only_where_the_rules_allow():
 def test_rtl_latency_is_what_is_searched(method, monkeypatch):
     """Scored with rtl, the schedule searched for it beats the one searched for roofline latency."""
     monkeypatch.setattr("optimizer.gradient.Effort", lambda: Effort(8, 60))
-    graph = residual(size=20, channels=24)
-    searched = optimize(graph, LARGE, method=method, latency="rtl")
-    other = optimize(graph, LARGE, method=method)
+    net = Net(28, 16)
+    graph = net.build(net.conv("b", net.conv("a", net.x, 64, 3), 64))
+    searched = optimize(graph, SMALL, method=method, latency="rtl")
+    other = optimize(graph, SMALL, method=method)
     assert searched.cost == evaluate(searched.schedule, "rtl")
     assert searched.bound == "relaxed" and 0 < searched.lower_bound <= searched.value
-    assert searched.value < 0.99 * evaluate(other.schedule, "rtl").edp_uj_cycles
+    assert searched.value < 0.9 * evaluate(other.schedule, "rtl").edp_uj_cycles
 
 
 def test_identical_groups_keep_their_own_tensors_in_the_scratchpad():
