@@ -1,9 +1,14 @@
 """What each degree of freedom of a schedule is worth: exact search with one of them taken away.
 
-Rows: everything; no fusion; pairs only; no residual adds in groups (profile hw); weights streamed for
-every group tile instead of kept; divisor tiles only; no row packing.  Every row is optimal for its
-space, so ratios are the value of the freedom and not of the search.  Last line: EDP of each row over
-that of the full space.
+Rows: everything; no fusion; pairs only; no residual adds and host operators in groups (profile hw);
+fused tensors through the tile buffer only (targets with another fusion path); weights streamed for every
+group tile instead of kept; divisor tiles only; no row packing.  Every row is optimal for its space, so
+ratios are the value of the freedom and not of the search.
+
+Two rows add a freedom that no emitted program has, priced on the best schedule: `weight_prefetch`
+(every group's first weights load under the compute of the group before, as far as slack and scratchpad
+allow) and `ideal_overlap` (the busiest resource alone: a bound).  Nothing stays in the scratchpad from one
+group to the next, so that is not priced.  Last line: EDP of each row over that of the full space.
 """
 
 from __future__ import annotations
@@ -11,8 +16,12 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from benchmarks.networks import network
+from costmodel.fusion import ScheduleError
+from costmodel.prefetch import prefetch_weights, resource_latency
+from costmodel.schedule import Schedule
 from costmodel.target import load_target
 from optimizer.exact import exact
 from optimizer.problem import Problem
@@ -20,19 +29,49 @@ from optimizer.space import Rules
 
 
 def main(arguments: list[str]) -> int:
-    """Print the ablation of one network on one target."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks ablation", description=__doc__)
+    """Print the ablation of one network on one target and write it as CSV; 1 if a row failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks ablation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--target", default="gemmini-large")
     parser.add_argument("--profile", choices=("dosa", "hw"), default="hw")
+    parser.add_argument("--out", type=Path, default=Path("benchmark-results"))
     options = parser.parse_args(arguments)
     try:
         graph, target = network(options.model), load_target(options.target)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    rules = Rules(target, options.profile)
-    full = Problem(graph, rules)
+    full = Problem(graph, Rules(target, options.profile))
+    edp: dict[str, float] = {}
+    failed = 0
+    for name, problem in without_one(full).items():
+        try:
+            schedule = problem.schedule(exact(problem)[0])
+        except ScheduleError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            failed = 1
+            continue
+        found = {name: problem.cost(schedule).edp_uj_cycles}
+        if problem is full:
+            found |= priced_only(problem, schedule)
+        for row, value in found.items():
+            edp[row] = value
+            print(f"{row:<18}{value:12.4g} uJ x cycles  x {value / edp['full']:.4f}", flush=True)
+        options.out.mkdir(parents=True, exist_ok=True)
+        lines = [f"{row},{value:.6g}" for row, value in edp.items()]
+        table = options.out / f"ablation-{options.model}-{options.target}.csv"
+        table.write_text("\n".join(["row,edp_uj_cycles", *lines]) + "\n", encoding="utf-8")
+    print(" ".join(f"{name}={value / edp['full']:.4f}" for name, value in edp.items()))
+    return failed
+
+
+def without_one(full: Problem) -> dict[str, Problem]:
+    """The full problem, and it with one freedom less."""
+    rules = full.rules
     cases = {
         "full": full,
         "no_fusion": replace_problem(full, fusion=False),
@@ -42,13 +81,19 @@ def main(arguments: list[str]) -> int:
         "divisor_tiles": replace_problem(full, rules=replace(rules, tiling="divisor")),
         "no_row_packing": replace_problem(full, rules=replace(rules, row_packing=False)),
     }
-    edp = {}
-    for name, problem in cases.items():
-        partition, _, _ = exact(problem)
-        edp[name] = problem.cost(problem.schedule(partition)).edp_uj_cycles
-        print(f"{name:<18}{edp[name]:12.4g} uJ x cycles  x {edp[name] / edp['full']:.4f}", flush=True)
-    print(" ".join(f"{name}={value / edp['full']:.4f}" for name, value in edp.items()))
-    return 0
+    if rules.hw and rules.target.fusion_path != "tile-buffer":
+        buffered = rules.target.model_copy(update={"fusion_path": "tile-buffer"})
+        cases["tile_buffer_only"] = replace_problem(full, rules=replace(rules, target=buffered))
+    return cases
+
+
+def priced_only(problem: Problem, schedule: Schedule) -> dict[str, float]:
+    """EDP of a schedule if groups overlapped."""
+    cost = problem.cost(schedule)
+    return {
+        "weight_prefetch": prefetch_weights(schedule, cost).edp_uj_cycles,
+        "ideal_overlap": cost.energy_pj * resource_latency(schedule, cost) * 1e-6,
+    }
 
 
 def replace_problem(problem: Problem, **changes: object) -> Problem:

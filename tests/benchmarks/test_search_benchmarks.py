@@ -11,6 +11,7 @@ from benchmarks.networks import TABLE1, network
 from costmodel.fusion import ScheduleError
 from costmodel.target import load_target
 from optimizer import optimize
+from tests.optimizer.graphs import separable
 
 
 def figures(line):
@@ -73,3 +74,11 @@ def test_figure4(tmp_path, capsys):
         "layerwise",
         "gemmini-auto",
     }
+
+
+def test_ablation_takes_freedoms_away_and_prices_overlap_apart(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ablation, "network", lambda name: separable())
+    assert ablation.main(["--out", str(tmp_path)]) == 0
+    rows = {name: float(value) for name, value in figures(capsys.readouterr().out.splitlines()[-1]).items()}
+    assert rows.pop("ideal_overlap") <= rows.pop("weight_prefetch") <= rows["full"] == 1
+    assert min(rows.values()) == 1 < rows["no_fusion"]
