@@ -206,7 +206,7 @@ def test_automatic_products_fit_the_halves_of_the_memories(pixels, inputs, outpu
 def test_fused_tensors_stay_in_the_scratchpad_where_that_is_better(method):
     target = load_target("gemmini-large").model_copy(update={"use_tl_ext_mem": True})
     held = target.model_copy(update={"fusion_path": "spad"})
-    through_buffer, found = (optimize(separable(blocks=1), t, method=method) for t in (target, held))
+    through_buffer, found = (optimize(separable(blocks=2), t, method=method) for t in (target, held))
     assert any(group.in_scratchpad for group in found.schedule.groups)
     assert not any(group.in_scratchpad for group in through_buffer.schedule.groups)
     assert found.cost.edp_uj_cycles < through_buffer.cost.edp_uj_cycles
