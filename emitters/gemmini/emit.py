@@ -14,6 +14,7 @@ from costmodel.evaluate import evaluate
 from costmodel.schedule import Schedule
 from emitters.gemmini.arena import align
 from emitters.gemmini.constants import C_TYPES, STACK_BYTES
+from emitters.gemmini.errors import EmitError
 from emitters.gemmini.functions import FunctionPrinter
 from emitters.gemmini.memory_map import memory_map
 from emitters.gemmini.plan import FirmwarePlan, plan_firmware
@@ -40,6 +41,7 @@ def emit(
     Raises:
         EmitError: a schedule that this backend cannot express, naming the layer.
     """
+    _require_elements(schedule)
     plan = plan_firmware(schedule, model_name, library_calls)
     files = firmware_files(plan, test_vectors or {}, target_option or schedule.target.name)
     folder = Path(out_dir)
@@ -52,6 +54,16 @@ def emit(
     if plan.memory.weights.nbytes:
         plan.memory.weights.write(folder / f"{plan.model}_weights.bin")
     return folder
+
+
+def _require_elements(schedule: Schedule) -> None:
+    graph, target = schedule.graph, schedule.target
+    elements = {tensor.dtype for tensor in graph.tensors.values() if tensor.data is None} - {"int32"}
+    if not elements <= {target.element_type}:
+        raise EmitError(
+            f"{graph.name}: its tensors are {', '.join(sorted(elements))}, but target {target.name} "
+            f"computes in {target.element_type}: convert the model for this target"
+        )
 
 
 def firmware_files(
@@ -71,7 +83,7 @@ def firmware_files(
         "memory": memory,
         "used": printer.used,
         "used_host": printer.used_host,
-        "is_float": graph.element_type == "float32",
+        "is_float": schedule.target.element_type == "float32",
         "used_gemmini": bool(printer.used or plan.library),
         "functions": functions,
         "needs_row_packing": any(layer.form.repeats > 1 for layer in plan.layers.values()),

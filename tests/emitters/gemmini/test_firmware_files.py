@@ -427,6 +427,15 @@ def test_model_that_runs_on_the_core_only(tmp_path: Path) -> None:
     test_make_check(folder)
 
 
+def test_elements_of_another_type_are_refused(tmp_path: Path) -> None:
+    target = load_target("gemmini-default").model_copy(
+        update={"element_type": "float32", "element_bytes": 4, "scratchpad_bytes": 4 * 262144}
+    )
+    with pytest.raises(EmitError, match="int8, but target gemmini-default computes in float32"):
+        emit(small_schedule(target), model_name="x", out_dir=tmp_path / "firmware")
+    assert not (tmp_path / "firmware").exists()
+
+
 def test_dosa_profile_is_refused(tmp_path: Path) -> None:
     from dataclasses import replace
 
