@@ -190,9 +190,11 @@ class Decoder:
         node_of = encoding.network.node_of
         self._repeats = np.array(encoding.network.repeats)
         self._adds = {
-            i: problem.alone[(name,)] for name, i in node_of.items() if encoding.network.nodes[i].is_add
+            i: problem.groups.alone(name) for name, i in node_of.items() if encoding.network.nodes[i].is_add
         }
-        host = [problem.alone[(layer.name,)] for layer in problem.graph.layers if layer.name not in node_of]
+        host = [
+            problem.groups.alone(layer.name) for layer in problem.graph.layers if layer.name not in node_of
+        ]
         self._host = sum(float(h.energy[0]) for h in host), sum(float(h.latency[0]) for h in host)
 
     def alone(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Points | None]]:
@@ -220,9 +222,13 @@ class Decoder:
         latency = node_latency @ self._repeats + self._host[1]
         for b in np.flatnonzero(batch.fused.any(axis=1)):
             for layers, found in self._groups_of(batch, int(b)):
-                nodes = [self.encoding.network.node_of[name] for name in layers]
+                nodes = self._nodes(layers)
                 energy[b] += found[0] - node_energy[b, nodes].sum()
                 latency[b] += found[1] - node_latency[b, nodes].sum()
+                for name in layers:
+                    if name not in self.encoding.network.node_of:
+                        energy[b] -= self.problem.groups.alone(name).energy[0]
+                        latency[b] -= self.problem.groups.alone(name).latency[0]
         return energy, latency
 
     def partition(self, batch: Batch, b: int) -> Partition:
@@ -237,7 +243,7 @@ class Decoder:
             i = self.encoding.network.node_of.get(layer.name)
             found = None if i is None else points[i]
             if i is None or found is None:
-                parts.append(self.problem.alone[(layer.name,)].choices[0])
+                parts.append(self.problem.groups.alone(layer.name).choices[0])
                 continue
             front = Front(energy[0, i : i + 1], latency[0, i : i + 1], (found.mapping(0),))
             parts.append(Choice(FusionGroup((layer.name,)), ((layer.name, front),), (0,)))
@@ -261,10 +267,15 @@ class Decoder:
             self._partings[key] = joined_groups(self.problem, self.encoding.network, fused.tolist())
         return self._partings[key]
 
+    def _nodes(self, layers: tuple[str, ...]) -> list[int]:
+        """Nodes of the members that are nodes; the last one always is."""
+        node_of = self.encoding.network.node_of
+        return [node_of[name] for name in layers if name in node_of]
+
     def _group(self, layers: tuple[str, ...], batch: Batch, b: int) -> Priced | None:
         """Cost of a group at its members' tiles, its layers named as in the first identical group; None if it
         cannot be executed."""
-        nodes = [self.encoding.network.node_of[name] for name in layers]
+        nodes = self._nodes(layers)
         first = self.problem.candidates.get(layers, layers)
         key = (first, tuple(nodes), batch.extents[b, nodes].tobytes(), batch.order[b, nodes].tobytes())
         if key not in self._groups:

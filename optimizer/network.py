@@ -4,6 +4,7 @@ Tensor-core layers are nodes, and so are residual adds where they may join a gro
 shape and the same surroundings (a few fusable edges around them) get the same best schedule, so they
 are one node with a repeat count: 96 decoder blocks cost what one costs.  Every fusable operand of a
 node is one edge with a strength of its own; the fusable edges of the layers that share the node share it.
+Host operators on rows (softmax, GELU) are no nodes: an edge across them takes them into the group.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class RelaxedNetwork:
     """Node of every tensor-core layer and of every add that may be fused."""
     edge_of: dict[Pair, int]
     """Edge of every fusable (producer, consumer) pair of layers."""
+    between: dict[Pair, Group]
+    """Host operators that a fusable pair takes into its group."""
+    position: dict[str, int]
+    """Of every layer in the graph."""
 
     @property
     def shapes(self) -> tuple[LayerShape, ...]:
@@ -52,11 +57,14 @@ class RelaxedNetwork:
         self, fused: Sequence[bool], among: tuple[str, ...] | None = None
     ) -> list[tuple[str, ...]]:
         """Layers (of `among`) joined by the fused edges, two or more each, in the order of the graph."""
-        joined = nx.Graph([pair for pair, edge in self.edge_of.items() if fused[edge]])
+        joined: nx.Graph[str] = nx.Graph()
+        for pair, edge in self.edge_of.items():
+            if fused[edge]:
+                nx.add_path(joined, (pair[0], *self.between[pair], pair[1]))
         if among is not None:
             joined = nx.Graph(joined.subgraph(among))
             joined.remove_nodes_from(list(nx.isolates(joined)))
-        position = {name: i for i, name in enumerate(self.node_of)}
+        position = self.position
         found = [tuple(sorted(c, key=position.__getitem__)) for c in nx.connected_components(joined)]
         return sorted(found, key=lambda layers: position[layers[0]])
 
@@ -70,17 +78,19 @@ def relaxed_network(graph: Graph, groups: Mapping[Group, Group] | None = None) -
     pairs, sizes = _fusable(graph, groups or {})
     joined = {name for pair in pairs for name in pair}
     layers = [x for x in graph.layers if isinstance(x, TensorCoreLayer) or x.name in joined]
-    producers = {x.name: [p for p in fusable_producers(graph, x) if (p, x.name) in pairs] for x in layers}
+    producers = {x.name: [p for p, _ in sources(graph, x) if (p, x.name) in pairs] for x in layers}
     consumers: dict[str, list[str]] = {layer.name: [] for layer in layers}
     for consumer, names in producers.items():
         for producer in names:
             consumers[producer].append(consumer)
     needed = {}
     for layer in layers:
-        tensor = layer.outputs[0]
-        inside = consumers[layer.name]
-        needed[layer.name] = tensor in graph.outputs or any(
-            c.name not in inside for c in graph.consumers(tensor)
+        inside = set(consumers[layer.name])
+        inside |= {name for reader in consumers[layer.name] for name in pairs[layer.name, reader]}
+        written = {graph.by_name[name].outputs[0] for name in (inside - set(joined)) | {layer.name}}
+        needed[layer.name] = any(
+            tensor in graph.outputs or any(c.name not in inside for c in graph.consumers(tensor))
+            for tensor in written
         )
     shapes = {layer.name: _shape(graph, layer, sizes) for layer in layers}
     colour: dict[str, Hashable] = {
@@ -119,14 +129,32 @@ def relaxed_network(graph: Graph, groups: Mapping[Group, Group] | None = None) -
         for name in node_of
         for operand, producer in enumerate(producers[name])
     }
-    return RelaxedNetwork(nodes, tuple(edges), node_of, edge_of)
+    position = {layer.name: i for i, layer in enumerate(graph.layers)}
+    return RelaxedNetwork(nodes, tuple(edges), node_of, edge_of, pairs, position)
+
+
+def sources(graph: Graph, layer: Layer, adds: bool = True) -> list[tuple[str, Group]]:
+    """Array layers and adds whose output a layer could read inside a group, and host operators in between."""
+    found = []
+    for name in fusable_producers(graph, layer, adds):
+        between: Group = ()
+        while not is_node(graph.by_name[name]):
+            between = (name, *between)
+            (name,) = fusable_producers(graph, graph.by_name[name], adds)
+        found.append((name, between))
+    return found
+
+
+def is_node(layer: Layer) -> bool:
+    """Whether tiles of a layer are chosen: it runs on the array or through the accumulator."""
+    return isinstance(layer, TensorCoreLayer) or layer.op == "add"
 
 
 def _fusable(
     graph: Graph, groups: Mapping[Group, Group]
-) -> tuple[set[Pair], dict[str, tuple[int, int, int]]]:
-    """Pairs inside groups that can be executed, and (N, P, Q) of the adds among them."""
-    pairs: set[Pair] = set()
+) -> tuple[dict[Pair, Group], dict[str, tuple[int, int, int]]]:
+    """Pairs inside groups that can be executed with what is between, and (N, P, Q) of the layers."""
+    pairs: dict[Pair, Group] = {}
     sizes: dict[str, tuple[int, int, int]] = {}
     runs: dict[Group, bool] = {}
     for layers, first in groups.items():
@@ -135,8 +163,10 @@ def _fusable(
         if not runs[first]:
             continue
         for at, name in enumerate(layers):
-            inside = set(fusable_producers(graph, graph.by_name[name])) & set(layers)
-            pairs |= {(producer, name) for producer in inside}
+            if not is_node(graph.by_name[name]):
+                continue
+            inside = [x for x in sources(graph, graph.by_name[name]) if {x[0], *x[1]} <= set(layers)]
+            pairs |= {(producer, name): between for producer, between in inside}
             if inside and name not in sizes:
                 size = last_output(graph, layers[: at + 1])
                 assert size is not None

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from costmodel.schedule import GroupTile
 from optimizer import candidates
-from optimizer.groups import fusable_producers
 from optimizer.hull import HullResult
+from optimizer.network import is_node, sources
 from optimizer.options import EMPTY, GroupHull, last_output, merge
 from optimizer.partition import Partition
 from optimizer.problem import Problem, partitioner, spread, value
@@ -30,9 +30,10 @@ class Polish:
         self.hulls: dict[Layers, GroupHull] = {}
         self.tried: set[tuple[Layers, GroupTile]] = set()
         self.joins = {
-            (producer, layer.name)
+            (producer, between, layer.name)
             for layer in problem.graph.layers
-            for producer in fusable_producers(problem.graph, layer, adds=problem.fuses_adds)
+            if is_node(layer)
+            for producer, between in sources(problem.graph, layer, adds=problem.fuses_adds)
         }
 
     def propose(self, layers: Layers, tiles: Iterable[GroupTile]) -> bool:
@@ -100,12 +101,12 @@ class Polish:
             for shorter in [layers[i:] for i in cuts] + [layers[:i] for i in cuts]:
                 if len(shorter) > 1 and shorter in self.candidates:
                     moves.setdefault(self.candidates[shorter], []).extend(self._coarse(shorter))
-        for producer, consumer in sorted(self.joins):
+        for producer, between, consumer in sorted(self.joins):
             a, b = group_of[producer], group_of[consumer]
             if a == b:
                 continue
             for joined in dict.fromkeys((a + b, (*a, consumer), (producer, *b))):
-                members = tuple(sorted(joined, key=position.__getitem__))
+                members = tuple(sorted({*joined, *between}, key=position.__getitem__))
                 if members in self.candidates:
                     moves.setdefault(self.candidates[members], []).extend(self._coarse(members))
         return list(moves.items())

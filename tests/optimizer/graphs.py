@@ -46,6 +46,23 @@ class Net:
         self.shape[out] = self.shape[a]
         return out
 
+    def lookup(self, name, source):
+        """A table applied by the core: a host operator on rows."""
+        shape = self.shape[source]
+        out = self.builder.tensor(f"{name}.out", shape, scale=0.5)
+        table = self.builder.tensor(f"{name}.table", (256,), "int8", 1.0, np.zeros(256, dtype=np.int8))
+        strides = tuple(int(np.prod(shape[i + 1 :])) for i in range(4))
+        attributes = {
+            "shape": shape,
+            "strides": strides,
+            "out_strides": strides,
+            "offset": 0,
+            "out_offset": 0,
+        }
+        self.builder.host(name, "lookup", (source, table), (out,), attributes)
+        self.shape[out] = shape
+        return out
+
     def build(self, *outputs):
         return self.builder.build(outputs)
 
@@ -84,7 +101,7 @@ def bottleneck(size=16, channels=16, expansion=4, kernel=1):
 
 @st.composite
 def random_dags(draw):
-    """Strided, depthwise and plain convolutions, adds of whatever fits: up to nine layers, open branches."""
+    """Strided, depthwise and plain convolutions, adds and lookups: up to nine layers, open branches."""
     net = Net(draw(st.sampled_from([5, 8, 12])), draw(st.sampled_from([4, 8])))
     tensors = [net.x]
     for i in range(draw(st.integers(2, 9))):
@@ -92,6 +109,9 @@ def random_dags(draw):
         alike = [t for t in tensors if t != source and net.shape[t] == net.shape[source]]
         if alike and draw(st.booleans()):
             tensors.append(net.add(f"add{i}", source, draw(st.sampled_from(alike))))
+            continue
+        if draw(st.integers(0, 4)) == 0:
+            tensors.append(net.lookup(f"lookup{i}", source))
             continue
         kernel, stride = draw(st.sampled_from([(1, 1), (3, 1), (3, 1), (3, 2), (1, 2)]))
         channels = net.shape[source][3]

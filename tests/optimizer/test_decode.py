@@ -61,6 +61,18 @@ def test_fused_edges_become_groups():
     assert any(len(group.layers) > 1 for group in schedule.groups)
 
 
+def test_a_fused_edge_takes_the_host_operator_in_between_along():
+    net = Net(16, 8)
+    graph = net.build(net.conv("b", net.lookup("table", net.conv("a", net.x, 32)), 8))
+    problem = Problem(graph, Rules(load_target("gemmini-large")))
+    encoding = Encoding.of(problem)
+    assert set(encoding.network.edge_of) == {("a", "b")}
+    full = np.full((1, encoding.nodes, len(VARIABLES)), 16)
+    batch = Batch(full, np.zeros((1, encoding.nodes), dtype=int), np.ones((1, 1), dtype=bool))
+    schedule = problem.schedule(Decoder(problem, encoding).partition(batch, 0))
+    assert [group.layers for group in schedule.groups] == [("a", "table", "b")]
+
+
 def test_groups_that_would_wait_for_each_other_fall_apart():
     """Two crossing pairs, each convex: a1 -> a2 needs b1's pair first, and the other way round."""
     net = Net(8, 8)
