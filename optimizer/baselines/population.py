@@ -87,7 +87,7 @@ class Population:
         for i in range(nodes):
             genes = np.arange(i * _WIDTH, (i + 1) * _WIDTH)
             genes = genes[self.upper[genes] > 0]
-            if len(genes):
+            if len(genes) and not self.encoding.network.nodes[i].is_add:  # an add alone has no choice
                 method(self._stage(genes, self._layer_values(i, genes), share * (i + 1) / nodes, i))
         if len(self.bits):
             sinks = sorted({consumer for _, consumer in self.encoding.network.edges})

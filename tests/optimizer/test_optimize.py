@@ -256,3 +256,13 @@ def test_identical_groups_keep_their_own_tensors_in_the_scratchpad():
     problem = Problem(separable(), Rules(target), most_members=2)
     groups = problem.schedule(exact(problem)[0]).groups
     assert [group.in_scratchpad for group in groups] == [{"dw0"}, {"dw1"}]
+
+
+@pytest.mark.parametrize("method", ["genetic", "random", "dosa"])
+def test_history_ends_with_the_cost_of_the_schedule(method, monkeypatch):
+    """With residual adds, which are nodes without a mapping."""
+    monkeypatch.setattr("optimizer.baselines.genetic.GENERATIONS", 2)
+    monkeypatch.setattr("optimizer.baselines.random_search.BATCHES", 2)
+    monkeypatch.setattr("optimizer.baselines.dosa.STEPS", 20)
+    found = optimize(residual(size=16, channels=16), LARGE, method=method)
+    assert found.history[-1].best_edp == pytest.approx(found.cost.edp_uj_cycles)
