@@ -24,8 +24,8 @@ from optimizer import candidates
 from optimizer.candidates import Tiling
 
 Ints = NDArray[np.int64]
-FEWEST_TRIED = 3
-"""Numbers of depthwise channels at once that are always tried: all columns, half, a quarter."""
+MOST_LANES = 3
+"""Numbers of depthwise channels at once to try: all columns, half, a quarter."""
 Outline = tuple[tuple[int, int], ...]
 """Distinct extents of a dimension's regions with how often each occurs."""
 
@@ -152,23 +152,16 @@ class LayerSpace:
         """This space for every number of depthwise channels at once worth trying.
 
         In profile hw a block of g channels moves g * g weights per tap (zeros included): fewer
-        channels at once take more cycles and fewer bytes.  Beyond the first few, fewer are tried as
-        long as weights take over half as long as the array: per channel and tap, g elements of DRAM
-        against pixels / g steps.
+        channels at once take more cycles and fewer bytes.  Below a quarter of the columns loading the
+        array takes longer than using it, which roofline latency does not see.
         """
         if self.lanes or not (self.shape.is_depthwise and self.rules.hw):
             return (self,)
         if self.holds_input or self.holds_output:  # rows of local memory hold as many channels as fit
             return (self,)
         lanes = [self.groups_at_once]
-        target, d = self.rules.target, self.shape.dims
-        cycles_per_lane = target.element_bytes / target.bandwidth.dram_bytes
-        while lanes[-1] > 1 and (
-            self.rules.all_lanes
-            or len(lanes) < FEWEST_TRIED
-            or 2 * lanes[-1] ** 2 * cycles_per_lane > d.N * d.P * d.Q
-        ):
-            lanes.append(self.block(d.G, lanes[-1] // 2))
+        while lanes[-1] > 1 and (len(lanes) < MOST_LANES or self.rules.all_lanes):
+            lanes.append(self.block(self.shape.dims.G, lanes[-1] // 2))
         return tuple(replace(self, lanes=g) for g in lanes)
 
     def tiles(self, dim: Dim) -> tuple[int, ...]:

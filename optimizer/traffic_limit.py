@@ -64,7 +64,7 @@ def within(
     schedule = result.schedule
     rules = Rules(_dearer(schedule.target), tiling=tiling, row_packing=row_packing, all_lanes=True)
     frugal = Problem(schedule.graph, rules, objective)
-    units = [list(_ways(group, schedule, frugal, latency)) for group in schedule.groups]
+    units = [list(_ways(group, schedule, frugal)) for group in schedule.groups]
     chosen = _choose(units, limit, objective)
     changed = replace(
         schedule,
@@ -94,14 +94,18 @@ def _dearer(target: Target) -> Target:
     return target.model_copy(update={"energy": energy})
 
 
-def _ways(group: FusionGroup, schedule: Schedule, frugal: Problem, latency: LatencyModel) -> Iterator[_Way]:
-    """The group as it is, then what may move fewer bytes."""
+def _ways(group: FusionGroup, schedule: Schedule, frugal: Problem) -> Iterator[_Way]:
+    """The group as it is, then what may move fewer bytes.
+
+    Weighed by `rtl` latency: what moves fewest bytes leaves most of the array idle, and roofline latency
+    does not see how long that array takes to load.
+    """
 
     def way(groups: Sequence[FusionGroup], mappings: Mapping[str, LayerMapping]) -> _Way:
         costs = [
             cost
             for part in groups
-            for cost in group_cost(schedule.graph, part, mappings, schedule.target, schedule.profile, latency)
+            for cost in group_cost(schedule.graph, part, mappings, schedule.target, schedule.profile, "rtl")
         ]
         return _Way(
             tuple(groups),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from converter.graph import Graph
 from converter.rewrites.destinations import write_in_place
 from converter.rewrites.duplicates import merge_duplicates
+from converter.rewrites.padding_taps import drop_padding_taps
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ REWRITES: Mapping[str, Rewrite] = {
     for rewrite in (
         Rewrite("merge-duplicates", merge_duplicates),
         Rewrite("write-in-place", write_in_place),
+        Rewrite("drop-padding-taps", drop_padding_taps),
     )
 }
 
@@ -45,6 +47,7 @@ NAMES: Mapping[str, str] = {
     ABSORB_MOVEMENT: "Reshape, Transpose, Split, Slice... become strides of the access",
     "merge-duplicates": "layers that compute the same become one",
     "write-in-place": "a layer writes where Concat or a copy would have moved its output",
+    "drop-padding-taps": "rows and columns of a kernel that only meet padding are cut off",
     MERGE_SIBLINGS: "products that read the same value become one, where the schedule gets better",
 }
 
