@@ -57,16 +57,35 @@ def read_points(path: Path) -> Iterator[DosaPoint]:
     Raises:
         DosaFormatError: unreadable file, missing column, or a row that is no mapping of its layer.
     """
+    for line, row in read_rows(path):
+        try:
+            yield read_point(row, line)
+        except KeyError as error:
+            raise DosaFormatError(f"{path}:{line}: no column {error.args[0]}") from None
+        except ValueError as error:
+            raise DosaFormatError(f"{path}:{line}: {error}") from None
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, MappingABC[str, str]]]:
+    """Line number and cells of every row; header cells without the spaces around them.
+
+    Raises:
+        DosaFormatError: unreadable file.
+    """
     try:
-        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
-            for line, row in enumerate(csv.DictReader(file), start=2):
-                try:
-                    yield read_point(row, line)
-                except KeyError as error:
-                    raise DosaFormatError(f"{path}:{line}: no column {error.args[0]}") from None
-                except ValueError as error:
-                    raise DosaFormatError(f"{path}:{line}: {error}") from None
-    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        packed = path.suffix == ".gz"
+        # A byte-order mark would become part of the first column's name.
+        with (
+            gzip.open(path, "rt", newline="", encoding="utf-8-sig")
+            if packed
+            else path.open(newline="", encoding="utf-8-sig")
+        ) as file:
+            lines = csv.reader(file)
+            header = [cell.strip() for cell in next(lines, [])]
+            for cells in lines:
+                if cells:
+                    yield lines.line_num, dict(zip(header, cells, strict=False))
+    except (OSError, csv.Error, UnicodeDecodeError, EOFError) as error:
         raise DosaFormatError(f"{path}: cannot read it: {error}") from None
 
 

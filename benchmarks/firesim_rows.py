@@ -13,6 +13,7 @@ Read off the training rows (each makes cycles per tile constant where they were 
 
 from __future__ import annotations
 
+from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.dosa_format import DosaFormatError, DosaPoint, read_points
+from benchmarks.dosa_format import DosaFormatError, DosaPoint, read_point, read_rows
 from converter.dims import DIMS, Dim
 from costmodel.mapping import STREAM_ORDER, Mapping
 from costmodel.nest import Nest
@@ -32,6 +33,18 @@ from costmodel.tiling import Window
 
 MEASURED = "target.gemmini_cycle"
 DUMMY_SIDE = 128
+#: What a file may leave out: the array is then inferred as in the training file, memories do not matter.
+OPTIONAL = {
+    "arch.pe": str(DUMMY_SIDE**2),
+    **{
+        f"arch.{memory}_{what}": "0"
+        for memory in ("mem1", "mem2")
+        for what in ("depth", "width", "instances")
+    },
+    "prob.N": "1",
+    "prob.Hdilation": "1",
+    "prob.Wdilation": "1",
+}
 BLOCK = 16
 Floats = NDArray[np.float64]
 
@@ -43,7 +56,8 @@ class Measurements(NamedTuple):
     cycles: Floats
     """Measured."""
     timeloop_cycles: Floats
-    """DOSA's analytical latency of the same rows (target.edp / target.energy)."""
+    """DOSA's analytical latency of the same rows (target.edp / target.energy, else target.cycle); not a
+    number where the file does not say."""
     side: NDArray[np.int64]
     is_matmul: NDArray[np.bool_]
     shapes: tuple[LayerShape, ...]
@@ -67,47 +81,85 @@ def _take(part: Number, rows: NDArray[np.bool_]) -> Number:
     return [values[rows] for values in part] if isinstance(part, list) else part[rows]
 
 
-def read_measurements(path: Path) -> Measurements:
-    """Every row of a FireSim CSV.
+class Unread(NamedTuple):
+    """A row that cannot be scored, and why."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}"
+
+
+def read_measurements(
+    paths: Sequence[Path], side: int | None = None
+) -> tuple[Measurements, tuple[Unread, ...]]:
+    """Every row of the FireSim CSVs, and those that cannot be scored.
+
+    `side` is the array of rows whose file does not name it (default: inferred row by row).
 
     Raises:
-        DosaFormatError: an unreadable row, or one without measured cycles.
+        DosaFormatError: an unreadable file, one without a column that is needed, or no row to score.
     """
-    works, measured, timeloop, sides, shapes = [], [], [], [], []
-    for point in read_points(path):
-        try:
-            measured.append(float(point.row[MEASURED]))
-            timeloop.append(float(point.row["target.edp"]) * 1e6 / float(point.row["target.energy"]))
-        except (KeyError, ValueError, ZeroDivisionError) as error:
-            raise DosaFormatError(
-                f"{path}:{point.line}: no {MEASURED}, target.edp or target.energy ({error})"
-            ) from None
-        if measured[-1] <= 0:
-            raise DosaFormatError(f"{path}:{point.line}: {MEASURED} is not positive")
-        side = array_side(point)
-        shape, mapping = as_executed(point.shape, point.mapping, side)
-        nest = Nest(shape, mapping, whole(shape.dims))
-        works.append(layer_work(nest, _target(side), "dosa", reload=True))
-        sides.append(side)
-        shapes.append(point.shape)
+    works, measured, analytical, sides, shapes = [], [], [], [], []
+    unread = []
+    for path in paths:
+        for line, cells in read_rows(path):
+            row = {**OPTIONAL, **{name: cell for name, cell in cells.items() if cell.strip()}}
+            try:
+                point = read_point(row, line)
+                cycles = _number(row[MEASURED])
+                if not cycles > 0:
+                    raise ValueError(f"{MEASURED}={row[MEASURED]!r} is no positive number")
+            except KeyError as error:
+                raise DosaFormatError(f"{path}:{line}: no column {error.args[0]}") from None
+            except ValueError as error:
+                unread.append(Unread(f"{path}:{line}", str(error)))
+                continue
+            array = array_side(point, side)
+            shape, mapping = as_executed(point.shape, point.mapping, array)
+            works.append(
+                layer_work(Nest(shape, mapping, whole(shape.dims)), _target(array), "dosa", reload=True)
+            )
+            measured.append(cycles)
+            analytical.append(_analytical(row))
+            sides.append(array)
+            shapes.append(point.shape)
     if not works:
-        raise DosaFormatError(f"{path}: no rows")
-    return Measurements(
+        because = f" that can be scored; the first: {unread[0]}" if unread else ""
+        raise DosaFormatError(f"{', '.join(map(str, paths))}: no rows{because}")
+    data = Measurements(
         stack(works),
         np.array(measured),
-        np.array(timeloop),
+        np.array(analytical),
         np.array(sides),
         np.array([work.is_matmul == 1 for work in works]),
         tuple(shapes),
     )
+    return data, tuple(unread)
 
 
-def array_side(point: DosaPoint) -> int:
-    """Side of the array a row was measured on; inferred where the file has the dummy."""
-    if point.side != DUMMY_SIDE:
-        return point.side
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _analytical(row: MappingABC[str, str]) -> float:
+    """DOSA's analytical cycles; the training file has RTL cycles under target.cycle."""
+    edp, energy = (_number(row.get(f"target.{name}", "")) for name in ("edp", "energy"))
+    if edp > 0 and energy > 0:
+        return edp * 1e6 / energy
+    cycles = _number(row.get("target.cycle", ""))
+    return cycles if cycles > 0 and cycles != _number(row[MEASURED]) else float("nan")
+
+
+def array_side(point: DosaPoint, side: int | None = None) -> int:
+    """Side of the array a row was measured on: the file's, else `side`, else the least that fits."""
     used = max(4, point.mapping.rows.product, point.mapping.cols.product)
-    return 1 << (used - 1).bit_length()
+    named = side if point.side in (DUMMY_SIDE, 0) else point.side
+    return named if named is not None and named >= used else 1 << (used - 1).bit_length()
 
 
 def as_executed(shape: LayerShape, mapping: Mapping, side: int) -> tuple[LayerShape, Mapping]:

@@ -106,10 +106,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=COEFFICIENTS, help="JSON to write")
     options = parser.parse_args(arguments)
     try:
-        data = read_measurements(options.train)
+        data, unread = read_measurements([options.train])
     except DosaFormatError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    for row in unread:
+        print(f"left out: {row}", file=sys.stderr)
     coefficients = fit(data)
     left_out = scores(cross_validate(data), data.cycles)
     analytical = scores(data.timeloop_cycles, data.cycles)

@@ -17,7 +17,7 @@ DATA = Path(__file__).parent / "data/firesim.csv"
 
 @pytest.fixture(scope="module")
 def rows():
-    return read_measurements(DATA)
+    return read_measurements([DATA])[0]
 
 
 def test_committed_coefficients_predict_the_rows(rows):
@@ -97,8 +97,56 @@ def test_without_test_file_and_with_a_bad_one(tmp_path, capsys):
     bad = tmp_path / "bad.csv"
     bad.write_text(DATA.read_text().replace("target.gemmini_cycle", "target.other"))
     assert firesim.main(["--train", str(DATA), "--test", str(bad)]) == 2
-    assert "bad.csv:2: no target.gemmini_cycle" in capsys.readouterr().err
+    assert "bad.csv:2: no column target.gemmini_cycle" in capsys.readouterr().err
     with pytest.raises(DosaFormatError, match="no rows"):
         empty = tmp_path / "empty.csv"
         empty.write_text(DATA.read_text().splitlines()[0] + "\n")
-        read_measurements(empty)
+        read_measurements([empty])
+
+
+def without(columns, lines):
+    """The CSV without some of its columns."""
+    header = lines[0].split(",")
+    kept = [i for i, name in enumerate(header) if not name.startswith(columns)]
+    return [",".join(line.split(",")[i] for i in kept) for line in lines]
+
+
+def test_columns_that_do_not_matter_may_be_missing(rows, tmp_path):
+    """Neither the array nor energies; a byte-order mark and spaces in the header."""
+    lines = without(
+        ("arch.", "target.e", "target.cycle", "prob.N", "prob.Hd", "prob.Wd"), DATA.read_text().splitlines()
+    )
+    lines[0] = "\ufeff" + lines[0].replace(",", " , ")
+    bare = tmp_path / "bare.csv"
+    bare.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    found, unread = read_measurements([bare])
+    assert unread == ()
+    assert found.side.tolist() == rows.side.tolist()
+    assert np.isnan(found.timeloop_cycles).all()
+    c, _ = calibration()
+    assert cycles(found.work, c) == pytest.approx(cycles(rows.work, c))
+    # Said once for rows whose file does not name it, unless a mapping needs more.
+    assert set(read_measurements([bare], 64)[0].side.tolist()) == {64}
+    assert (read_measurements([bare], 4)[0].side >= rows.side).all()
+
+
+def test_rows_that_cannot_be_scored_are_named_and_the_others_scored(tmp_path, capsys):
+    lines = DATA.read_text().splitlines()
+    lines[3] = lines[3].rsplit(",", 1)[0] + ",-1"
+    lines[5] = lines[5].replace("L3[WIO]", "L7[WIO]")
+    broken = tmp_path / "broken.csv"
+    broken.write_text("\n".join(lines) + "\n")
+    assert firesim.main(["--train", str(DATA), "--test", str(broken), str(DATA), "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert "broken.csv:4: target.gemmini_cycle='-1' is no positive number" in said.err
+    assert "broken.csv:6: mapping" in said.err
+    assert "test, fitted on train (78 rows" in said.out
+
+
+def test_best_mappings_are_the_fastest_of_their_layer(rows):
+    best = firesim._best_mappings(rows)
+    for shape, side in {(s, d) for s, d in zip(rows.shapes, rows.side.tolist(), strict=True)}:
+        same = np.array([s == shape and d == side for s, d in zip(rows.shapes, rows.side, strict=True)])
+        chosen, others = rows.cycles[same & best], rows.cycles[same & ~best]
+        assert len(chosen) == max(1, same.sum() // 4)
+        assert not len(others) or chosen.max() <= others.min()
