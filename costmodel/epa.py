@@ -60,12 +60,14 @@ def fit_table(path: Path) -> Epa:
     """
     points: dict[str, list[tuple[float, float]]] = {}
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             for line, row in enumerate(csv.DictReader(file), start=2):
                 try:
                     memory, kb, pj = row["memory"].strip(), float(row["capacity_kb"]), float(row["pj"])
                 except KeyError as error:
-                    raise EpaError(f"{path}: no column {error.args[0]}") from None
+                    raise EpaError(
+                        f"{path}: no column {error.args[0]}: the columns are memory, capacity_kb and pj"
+                    ) from None
                 except (TypeError, ValueError, AttributeError):
                     raise EpaError(f"{path}:{line}: capacity_kb and pj must be numbers") from None
                 if memory not in MEMORIES:
@@ -73,7 +75,9 @@ def fit_table(path: Path) -> Epa:
                 if not (kb > 0 and pj > 0 and math.isfinite(kb) and math.isfinite(pj)):
                     raise EpaError(f"{path}:{line}: capacity_kb and pj must be positive")
                 points.setdefault(memory, []).append((kb, pj))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise EpaError(f"{path}: cannot read the table: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
         raise EpaError(f"{path}: cannot read the table: {error}") from None
     if not points:
         raise EpaError(f"{path}: the table has no rows")

@@ -150,6 +150,19 @@ def target_yaml(target: Target) -> str:
     return yaml.safe_dump(target.model_dump(exclude_none=True), sort_keys=False)
 
 
+def _epa(content: object, folder: Path) -> object:
+    """What stands under `epa`: a table to fit, or curves that were fitted before.
+
+    Raises:
+        EpaError: neither of them.
+    """
+    if isinstance(content, dict) and set(content) <= set(Epa.model_fields):
+        return content
+    if isinstance(content, dict) and set(content) == {"table"} and isinstance(content["table"], str):
+        return fit_table(folder / content["table"])
+    raise EpaError("give {table: FILE.csv}, with the columns memory, capacity_kb and pj")
+
+
 def load_target(name_or_path: str | Path) -> Target:
     """A preset by name, or a target YAML file by path.
 
@@ -167,8 +180,8 @@ def load_target(name_or_path: str | Path) -> Target:
         path = preset
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if isinstance(content, dict) and isinstance(content.get("epa"), dict) and "table" in content["epa"]:
-            content = {**content, "epa": fit_table(path.parent / str(content["epa"]["table"]))}
+        if isinstance(content, dict) and content.get("epa") is not None:
+            content = {**content, "epa": _epa(content["epa"], path.parent)}
         return Target.model_validate(content)
     except EpaError as error:
         raise TargetError(f"{path}: epa: {error}") from error

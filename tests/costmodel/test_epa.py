@@ -2,7 +2,11 @@
 
 import pytest
 
+from costmodel.evaluate import evaluate
+from costmodel.schedule import Schedule, singleton_groups
+from costmodel.serialize import read_document, schedule_from_document, to_document, write_document
 from costmodel.target import Target, TargetError, load_target
+from tests.costmodel.networks import conv, graph, whole_tile
 
 TARGET = "name: mine\nside: 16\nscratchpad_bytes: 98304\naccumulator_bytes: 65536\nepa: {table: sram.csv}\n"
 
@@ -56,3 +60,35 @@ def test_missing_table(tmp_path):
     target.write_text(TARGET)
     with pytest.raises(TargetError, match=r"epa: .*cannot read the table"):
         load_target(target)
+
+
+@pytest.mark.parametrize(
+    "epa", ["sram.csv", "{tabel: sram.csv}", "{table: [sram.csv]}", "{table: sram.csv, more: 1}"]
+)
+def test_anything_but_a_table_is_refused_with_what_to_write(tmp_path, epa):
+    write(tmp_path, "memory,capacity_kb,pj\nscratchpad,8,1\nscratchpad,16,2\nscratchpad,32,3\n")
+    target = tmp_path / "other.yaml"
+    target.write_text(
+        "\n".join(line for line in TARGET.splitlines() if "epa" not in line) + f"\nepa: {epa}\n"
+    )
+    with pytest.raises(TargetError, match=r"epa: give \{table: FILE.csv\}"):
+        load_target(target)
+
+
+def test_prices_of_a_table_reach_energy_and_schedule_file(tmp_path):
+    """The same layer costs what the table says; the fitted curve travels with schedule.json."""
+    table = "memory,capacity_kb,pj\n" + "".join(
+        f"scratchpad,{kb},{price}\n" for kb, price in ((64, 5), (128, 10), (256, 20), (512, 40))
+    )
+    target = load_target(write(tmp_path, table))
+    plain = target.model_copy(update={"epa": None})
+    network = graph([conv("a", "t0", "t1", 16, 16, 8, 8)], ("t0",), ("t1",))
+    mappings = {"a": whole_tile(network.by_name["a"].dims, 16)}
+    schedule, default = (Schedule(network, t, mappings, singleton_groups(network)) for t in (target, plain))
+    cost, usual = evaluate(schedule), evaluate(default)
+    moved = sum(m.bytes for _, m in cost.layers[0].moves if m.memory == "scratchpad")
+    rise = target.scratchpad_byte_pj - plain.scratchpad_byte_pj
+    assert cost.energy_pj - usual.energy_pj == pytest.approx(moved * rise)
+    write_document(to_document(schedule, cost, generator="test"), tmp_path / "schedule.json")
+    again = schedule_from_document(read_document(tmp_path / "schedule.json"))
+    assert evaluate(again).energy_pj == cost.energy_pj
