@@ -249,7 +249,7 @@ def _softmax(a: _Arguments) -> HostCall:
     operands = [a.input(i) for i in range(len(a.layer.inputs))]  # x, the table of exponentials for int8, mask
     if not masked:
         operands.append("NULL")
-    arguments = (a.rows(), *operands, a.integer("mask_rows", 1), a.output, a.float("scale"))
+    arguments: tuple[Expr, ...] = (a.rows(), *operands, a.integer("mask_rows", 1), a.output, a.float("scale"))
     return _call("softmax", arguments, "rows", "to_elem")
 
 
