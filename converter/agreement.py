@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ from converter.boundary import from_storage
 from converter.graph import Graph
 from converter.pipeline import Conversion
 from converter.reference import reference_session
+from converter.weight_file import WeightFile
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,10 @@ class Agreement:
 
 
 def agreement(
-    conversion: Conversion, inputs: Mapping[str, np.ndarray], integers: Mapping[str, np.ndarray]
+    conversion: Conversion,
+    inputs: Mapping[str, np.ndarray],
+    integers: Mapping[str, np.ndarray],
+    folder: Path | None = None,
 ) -> Agreement:
     """Compare every int8 tensor that both models store, on one sample.
 
@@ -69,12 +74,18 @@ def agreement(
         conversion: the model.
         inputs: the sample, by ONNX input name.
         integers: what the integer reference computes for it, by tensor name in storage order.
+        folder: for the weights of a large model, while it runs.
     """
-    values = _common_values(conversion, integers)
+    if folder is None:
+        quantized = conversion.quantized_model
+    else:
+        with WeightFile(folder / "quantized.bin") as file:
+            quantized = conversion.quantized(file)
+    values = _common_values(conversion.graph, quantized, integers)
     if not values:
         return Agreement(())
-    model = _with_outputs(conversion.quantized_model, [f"{value}.q" for value in values])
-    free = _run(model, inputs, values)
+    model = _with_outputs(quantized, [f"{value}.q" for value in values])
+    free = _run(model, inputs, values, folder)
     stored = {
         value: _onnx_order(conversion.graph, tensor, integers[tensor], free[value].shape)
         for value, tensor in values.items()
@@ -85,7 +96,7 @@ def agreement(
     model.graph.input.extend(
         helper.make_tensor_value_info(f"{v}.forced", TensorProto.INT8, None) for v in values
     )
-    forced = _run(model, {**inputs, **{f"{v}.forced": array for v, array in stored.items()}}, values)
+    forced = _run(model, {**inputs, **{f"{v}.forced": array for v, array in stored.items()}}, values, folder)
     return Agreement(
         tuple(
             Difference(
@@ -100,12 +111,12 @@ def agreement(
     )
 
 
-def _common_values(conversion: Conversion, integers: Mapping[str, np.ndarray]) -> dict[str, str]:
+def _common_values(
+    graph: Graph, quantized: onnx.ModelProto, integers: Mapping[str, np.ndarray]
+) -> dict[str, str]:
     """Tensor by ONNX value, for every value that the quantised model computes and the graph stores."""
-    quantised = {
-        node.output[0] for node in conversion.quantized_model.graph.node if node.op_type == "QuantizeLinear"
-    }
-    tensors = conversion.graph.tensors
+    quantised = {node.output[0] for node in quantized.graph.node if node.op_type == "QuantizeLinear"}
+    tensors = graph.tensors
     return {
         str(tensors[name].onnx_name): name
         for name in integers
@@ -127,9 +138,9 @@ def _with_outputs(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
 
 
 def _run(
-    model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], values: Mapping[str, str]
+    model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], values: Mapping[str, str], folder: Path | None
 ) -> dict[str, np.ndarray]:
-    session = reference_session(model)
+    session = reference_session(model, folder)
     return dict(zip(values, session.run([f"{value}.q" for value in values], dict(feeds)), strict=True))
 
 

@@ -15,7 +15,9 @@ from onnxruntime.quantization.calibrate import create_calibrator
 
 from converter.errors import ModelError, one_line
 from converter.inputs import read_inputs
+from converter.piecewise import run_model
 from converter.program import Program
+from converter.stored import StoredWeights
 
 # Importing onnxruntime.quantization puts onnxruntime/transformers on sys.path, and with it a top-level
 # module `optimizer` that hides our package in an editable install.
@@ -39,13 +41,21 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
 
 def calibration_ranges(
-    file: str, model: onnx.ModelProto, samples: Samples, values: Sequence[str]
+    file: str, model: onnx.ModelProto, weights: StoredWeights, samples: Samples, values: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
     """Smallest and largest value that each activation took (MinMax calibration).
+
+    A model with weights on disk is run a piece at a time.
 
     Raises:
         ModelError: the samples do not fit the model.
     """
+    if weights:
+        found = run_model(model, weights, samples, frozenset(values))
+        return {
+            name: (float(min(a.min() for a in arrays)), float(max(a.max() for a in arrays)))
+            for name, arrays in found
+        }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "float.onnx"
         onnx.save(model, path)

@@ -14,14 +14,17 @@ from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_m
 from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
 
 from converter.errors import ModelError
+from converter.stored import StoredWeights, store_weights
 
 _SCOPES = "pkg.torch.onnx.name_scopes"  # written by torch.onnx: module paths, outermost first
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 _IR_VERSION_TAG = 0x08  # first byte of every serialised ModelProto: field 1 (ir_version), varint
 
 
-def load_model(path: Path, dims: Mapping[str, int]) -> onnx.ModelProto:
+def load_model(path: Path, dims: Mapping[str, int]) -> tuple[onnx.ModelProto, StoredWeights]:
     """The model with its external data inlined and every input dimension a number.
+
+    Large weights of a large model stay where they are: these are inputs of the graph, and come second.
 
     Args:
         path: the .onnx file.
@@ -34,9 +37,11 @@ def load_model(path: Path, dims: Mapping[str, int]) -> onnx.ModelProto:
     """
     model = _parse(path)
     _name_by_module(model)
+    _check_external_data(path, model)
+    weights = store_weights(path, model)
     _load_external_data(path, model)
     _pin_dimensions(path, model, dims)
-    return onnx.inliner.inline_local_functions(model) if model.functions else model
+    return (onnx.inliner.inline_local_functions(model) if model.functions else model), weights
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -79,7 +84,7 @@ def _name_by_module(model: onnx.ModelProto) -> None:
         node.name = name
 
 
-def _load_external_data(path: Path, model: onnx.ModelProto) -> None:
+def _check_external_data(path: Path, model: onnx.ModelProto) -> None:
     for tensor in model.graph.initializer:
         if not uses_external_data(tensor):
             continue
@@ -96,6 +101,9 @@ def _load_external_data(path: Path, model: onnx.ModelProto) -> None:
                 f"{path}: initializer {tensor.name}: external data file {info.location} has "
                 f"{file.stat().st_size} bytes, needs {needed}; copy it again"
             )
+
+
+def _load_external_data(path: Path, model: onnx.ModelProto) -> None:
     try:
         load_external_data_for_model(model, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -20,11 +21,13 @@ from converter.lower import lower, unsupported
 from converter.plan import Step, plan
 from converter.program import Program
 from converter.qdq import quantised_model
-from converter.quantise import as_float, quantise
+from converter.quantise import Quantisation, as_float, quantise
 from converter.rewrites import MERGE_SIBLINGS, check_names, rewrite
 from converter.rewrites.siblings import Siblings, balanced, find_siblings, merge_siblings, worsened
 from converter.scales import inherited, unknown_scales
 from converter.simplify import simplify
+from converter.stored import StoredWeights
+from converter.weight_file import WeightFile, with_weights
 
 QuantizeMode = Literal["auto", "int8", "none"]
 Progress = Callable[[str], None]
@@ -41,7 +44,8 @@ class Conversion:
 
     graph: Graph
     float_model: onnx.ModelProto = field(repr=False)
-    quantized_model: onnx.ModelProto = field(repr=False)
+    float_weights: StoredWeights = field(repr=False)
+    """Inputs of `float_model` that are weights, left on disk: a large model's."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     rewrites: tuple[str, ...] = ()
@@ -50,7 +54,21 @@ class Conversion:
     """The calibration inputs; empty where the file prescribes every scale."""
     siblings: tuple[Siblings, ...] = field(default=(), repr=False)
     """Products that became one layer."""
+    _quantisation: Quantisation = field(default=Quantisation({}, {}, {}), repr=False, compare=False)
     _reading: _Reading | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def quantized_model(self) -> onnx.ModelProto:
+        """The QDQ model, written when it is asked for."""
+        return self.quantized(None)
+
+    def quantized(self, file: WeightFile | None) -> onnx.ModelProto:
+        """The QDQ model with its large constants in `file`, if there is one."""
+        assert self._reading is not None
+        if self._reading.element == "float32":
+            return with_weights(self.float_model, self.float_weights, file)
+        reading = self._reading
+        return quantised_model(self.float_model, reading.program, reading.steps, self._quantisation, file)
 
     @property
     def mergeable(self) -> tuple[Siblings, ...]:
@@ -122,10 +140,10 @@ def convert(
     notes: list[str] = []
     warnings: list[str] = []
     progress(f"reading {path.name}")
-    model = load_model(path, dims or {})
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    model, weights = load_model(path, dims or {})
+    sha256 = _sha256(path)
     progress("normalising")
-    simplified = simplify(str(path), model)
+    simplified = simplify(str(path), model, weights)
     float_model, program = simplified.model, simplified.program
     notes.extend(simplified.notes)
     steps = plan(program, element, without)
@@ -148,9 +166,22 @@ def convert(
     if missing and calibrate and element == "int8":
         samples = _samples(path, program, calibration, seed, warnings)
         progress(f"calibrating on {len(samples)} samples")
-        ranges = calibration_ranges(str(path), float_model, samples, missing)
+        ranges = calibration_ranges(str(path), float_model, weights, samples, missing)
     reading = _Reading(
-        path, sha256, element, float_model, program, steps, ranges, known, samples, notes, warnings, without
+        path=path,
+        sha256=sha256,
+        element=element,
+        float_model=float_model,
+        weights=weights,
+        program=program,
+        steps=steps,
+        ranges=ranges,
+        known=known,
+        samples=samples,
+        notes=notes,
+        warnings=warnings,
+        without=without,
+        look=not calibrate,
     )
     progress("lowering")
     return reading.conversion()
@@ -164,6 +195,7 @@ class _Reading:
     sha256: str
     element: ElementType
     float_model: onnx.ModelProto
+    weights: StoredWeights
     program: Program
     steps: tuple[Step, ...]
     ranges: Mapping[str, tuple[float, float]]
@@ -172,32 +204,39 @@ class _Reading:
     notes: Sequence[str]
     warnings: Sequence[str]
     without: Collection[str]
+    look: bool
 
     def conversion(self, siblings: Sequence[Siblings] = ()) -> Conversion:
         """Quantised, lowered and rewritten, with each group of siblings as one layer."""
         program, steps, float_model = self.program, self.steps, self.float_model
         ranges = self.ranges
         if self.element == "float32":
-            quantisation, runnable = as_float(program, steps), float_model
+            quantisation = as_float(program, steps)
         else:
             siblings, ranges = balanced(program, siblings, ranges, self.known)
-            quantisation = quantise(program, steps, ranges, self.known, [group.steps for group in siblings])
-            runnable = quantised_model(float_model, program, steps, quantisation)
+            together = [group.steps for group in siblings]
+            quantisation = quantise(program, steps, ranges, self.known, together, look=self.look)
         merged = merge_siblings(program, steps, quantisation, siblings)
         graph = lower(self.path.stem, float_model, *merged, self.sha256, self.without)
         graph, done = rewrite(graph, self.without)
-        together = tuple(f"merge-siblings: {group.note}" for group in siblings)
+        lines = tuple(f"merge-siblings: {group.note}" for group in siblings)
         return Conversion(
             graph,
             float_model,
-            runnable,
+            self.weights,
             tuple(self.notes),
             tuple(self.warnings),
-            (*explain(program, steps, graph), *done, *together),
+            (*explain(program, steps, graph), *done, *lines),
             tuple(self.samples),
             siblings=tuple(siblings),
+            _quantisation=quantisation,
             _reading=self,
         )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _samples(

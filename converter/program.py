@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from converter.stored import Constants, StoredWeights
+
 FLOATS = (
     onnx.TensorProto.FLOAT,
     onnx.TensorProto.FLOAT16,
@@ -61,6 +63,11 @@ class Program:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
+    @property
+    def stored(self) -> frozenset[str]:
+        """Names of the constants that are on disk."""
+        return frozenset(self.constants.stored if isinstance(self.constants, Constants) else ())
+
     @cached_property
     def producer(self) -> Mapping[str, Node]:
         """The node that computes a value."""
@@ -104,8 +111,12 @@ class Program:
         return (value for value in node.inputs if value and value not in self.constants)
 
 
-def program_of(model: onnx.ModelProto) -> Program:
-    """Read a normalised model (subgraphs already folded away or left as attributes)."""
+def program_of(model: onnx.ModelProto, weights: StoredWeights | None = None) -> Program:
+    """Read a normalised model (subgraphs already folded away or left as attributes).
+
+    `weights` are inputs of the graph that are constants, stored on disk.
+    """
+    weights = weights or StoredWeights()
     graph = model.graph
     opsets = {o.domain or "": o.version for o in model.opset_import}
     opsets.setdefault("", opsets.get("ai.onnx", 0))
@@ -133,10 +144,10 @@ def program_of(model: onnx.ModelProto) -> Program:
         )
     return Program(
         nodes=tuple(nodes),
-        constants=constants,
+        constants=Constants(constants, weights) if weights else constants,
         shapes=shapes,
         types=types,
-        inputs=tuple(v.name for v in graph.input if v.name not in constants),
+        inputs=tuple(v.name for v in graph.input if v.name not in constants and v.name not in weights),
         outputs=tuple(v.name for v in graph.output),
     )
 

@@ -6,25 +6,31 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from converter.plan import Step
 from converter.program import Program
 from converter.quantise import Quantisation, Quantised
+from converter.weight_file import WeightFile, initializer
 
 
 def quantised_model(
-    model: onnx.ModelProto, program: Program, steps: Sequence[Step], quantisation: Quantisation
+    model: onnx.ModelProto,
+    program: Program,
+    steps: Sequence[Step],
+    quantisation: Quantisation,
+    file: WeightFile | None = None,
 ) -> onnx.ModelProto:
     """`model` with a QuantizeLinear / DequantizeLinear pair on every stored value.
 
     Weights become int8, biases int32 initializers behind a DequantizeLinear, so the file holds
-    the very integers that are lowered.  Graph input and output names stay.
+    the very integers that are lowered.  Graph input and output names stay.  Large constants go to
+    `file`, if there is one; the model then belongs beside it.
     """
     out = onnx.ModelProto()
     out.CopyFrom(model)
     graph = out.graph
-    pairs = _Pairs(graph)
+    pairs = _Pairs(graph, file)
     replaced: dict[tuple[str, str], str] = {}
     for step in steps:
         bias = quantisation.biases.get(step.name)
@@ -60,6 +66,9 @@ def quantised_model(
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     del graph.initializer[:]
     graph.initializer.extend(kept)
+    inputs = [value for value in graph.input if value.name in program.inputs]  # not weights on disk
+    del graph.input[:]
+    graph.input.extend(inputs)
     return _sorted(out)
 
 
@@ -71,13 +80,14 @@ def _reads_quantised(steps: Sequence[Step], node: str, value: str) -> bool:
 class _Pairs:
     """Nodes and initializers of Q/DQ pairs, each made once."""
 
-    def __init__(self, graph: onnx.GraphProto) -> None:
+    def __init__(self, graph: onnx.GraphProto, file: WeightFile | None) -> None:
+        self._file = file
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
         self._done: set[str] = set()
 
     def _initializer(self, name: str, array: np.ndarray) -> str:
-        self.initializers.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
+        self.initializers.append(initializer(name, np.asarray(array, order="C"), self._file))
         return name
 
     def constant(self, name: str, content: Quantised) -> str:

@@ -20,6 +20,8 @@ from converter.plan import Step
 from converter.program import Node, Program
 from converter.scales import INT8_MAX, assign_scales, symmetric_scale
 
+_BLOCK = 2**20
+
 
 @dataclass(frozen=True)
 class Quantised:
@@ -45,8 +47,14 @@ class Quantisation:
 
 def to_int8(array: np.ndarray, scale: float, lowest: int = -INT8_MAX) -> np.ndarray:
     """Round half to even, clipped to [`lowest`, 127]."""
-    steps = np.rint(array.astype(np.float64) / scale)
-    return np.clip(steps, lowest, INT8_MAX).astype(np.int8)
+    out = np.empty(array.shape, np.int8)
+    if array.ndim == 0:
+        return np.asarray(np.clip(np.rint(float(array) / scale), lowest, INT8_MAX), np.int8)
+    rows = max(1, _BLOCK * len(array) // max(array.size, 1))  # (a large weight may be mapped from its file)
+    for start in range(0, len(array), rows):
+        steps = np.rint(array[start : start + rows].astype(np.float64) / scale)
+        out[start : start + rows] = np.clip(steps, lowest, INT8_MAX)
+    return out
 
 
 def quantise(
@@ -55,6 +63,8 @@ def quantise(
     ranges: Mapping[str, tuple[float, float]],
     known: Mapping[str, float] | None = None,
     siblings: Sequence[Sequence[Step]] = (),
+    *,
+    look: bool = False,
 ) -> Quantisation:
     """Scales for every stored value and integers for every constant that layers read.
 
@@ -64,13 +74,15 @@ def quantise(
         ranges: calibrated range per stored value.
         known: scales that an imported quantised model prescribes, by value or constant name.
         siblings: products that are to have one ratio of weight to output scale, by coarser weights.
+        look: leave weights on disk unread (they become zero): for looking at layers only.
     """
     known = known or {}
     scales = assign_scales(program, steps, ranges, known)
     weights: dict[str, Quantised] = {}
     biases: dict[str, Quantised] = {}
+    unread = program.stored if look else frozenset()
     weight_scales = {
-        name: known.get(name) or _weight_scale(program.constants[name])
+        name: known.get(name) or (1.0 if name in unread else _weight_scale(program.constants[name]))
         for step in steps
         for name in _quantised_constants(program, step)
     }
@@ -82,7 +94,8 @@ def quantise(
         for name in _quantised_constants(program, step):
             array, scale = program.constants[name], weight_scales[name]
             lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
-            weights[name] = Quantised(to_int8(array, scale, lowest), float(np.float32(scale)))
+            integers = np.zeros(array.shape, np.int8) if name in unread else to_int8(array, scale, lowest)
+            weights[name] = Quantised(integers, float(np.float32(scale)))
         bias = _bias(program, step)
         if bias is not None:
             accumulator = np.float32(scales[step.source]) * _product_scale(weights, step.head)
@@ -100,7 +113,7 @@ def _weight_scale(array: np.ndarray) -> float:
 def as_float(program: Program, steps: Sequence[Step]) -> Quantisation:
     """What `quantise` gives, for a float32 array: no scales, and every constant in float32."""
     weights = {
-        name: Quantised(program.constants[name].astype(np.float32), 1.0)
+        name: Quantised(program.constants[name].astype(np.float32, copy=False), 1.0)
         for step in steps
         for name in _quantised_constants(program, step)
     }

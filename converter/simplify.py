@@ -16,6 +16,7 @@ from converter.lower import cannot_load, unknown_operators
 from converter.normalise import normalise
 from converter.precision import to_float32
 from converter.program import Program, program_of
+from converter.stored import StoredWeights
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,10 @@ class Simplified:
     notes: tuple[str, ...]
 
 
-def simplify(file: str, model: onnx.ModelProto) -> Simplified:
+def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights) -> Simplified:
     """Control flow and quantisation taken out, functions expanded, constants folded, the rest decomposed.
+
+    `weights` are inputs of the graph that are constants, stored on disk.
 
     Raises:
         ModelError: ONNX Runtime rejects the model.
@@ -54,10 +57,10 @@ def simplify(file: str, model: onnx.ModelProto) -> Simplified:
         if unknown:
             raise UnsupportedError(file, unknown) from error
         raise
-    program = program_of(model)
+    program = program_of(model, weights)
     written = decompose(model, program)
     if written:
         notes.append(f"written as other operators: {', '.join(written)}")
         model = normalise(file, model)
-        program = program_of(model)
+        program = program_of(model, weights)
     return Simplified(model, program, imported.scales, tuple(notes))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 
-from fadiff.vectors import Arrays, TestVectors, run_vectors, session, stored_inputs
+from fadiff.vectors import Arrays, TestVectors, run_floats, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
     from converter import Conversion
@@ -37,11 +39,19 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
     """
     from converter.agreement import agreement
     from converter.reference import integer_reference, reference_session
+    from converter.weight_file import WeightFile, is_large
 
     inputs, stored = _inputs(conversion, vectors, count)
     graph = conversion.graph
-    floats = run_vectors(session(_with_all_outputs(conversion)), inputs)
-    integers = run_vectors(reference_session(integer_reference(graph)), stored)
+    names = [t.onnx_name for t in graph.tensors.values() if t.onnx_name is not None and t.data is None]
+    floats = run_floats(conversion, inputs, names)
+    with TemporaryDirectory(prefix="fadiff-") as scratch:
+        folder = Path(scratch) if is_large(graph) else None
+        with WeightFile(folder / "weights.bin") if folder else nullcontext() as file:
+            reference = integer_reference(graph, file=file)
+        integers = run_vectors(reference_session(reference, folder), stored)
+        first = [{name: array[0] for name, array in arrays.items()} for arrays in (inputs, integers)]
+        note = agreement(conversion, first[0], first[1], folder).note
     ratios = {}
     for name, found in integers.items():
         tensor = graph.tensors[name]
@@ -49,8 +59,7 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
             ratio = _sqnr(tensor, found, floats)
             if ratio is not None:
                 ratios[name] = ratio
-    first = [{name: array[0] for name, array in arrays.items()} for arrays in (inputs, integers)]
-    return Sensitivity(ratios, agreement(conversion, first[0], first[1]).note)
+    return Sensitivity(ratios, note)
 
 
 def _inputs(conversion: Conversion, vectors: TestVectors, count: int) -> tuple[Arrays, Arrays]:
@@ -75,17 +84,3 @@ def _sqnr(tensor: Tensor, stored: np.ndarray, floats: Arrays) -> float | None:
     noise = expected.reshape(stored.shape) - stored * tensor.scale
     signal_power, noise_power = float(np.sum(expected**2)), float(np.sum(noise**2))
     return 10 * float(np.log10(signal_power / noise_power)) if signal_power and noise_power else None
-
-
-def _with_all_outputs(conversion: Conversion) -> onnx.ModelProto:
-    """The float model with every activation that the graph stores as an output."""
-    model = onnx.ModelProto()
-    model.CopyFrom(conversion.float_model)
-    computed = {name for node in model.graph.node for name in node.output}
-    known = {output.name for output in model.graph.output}
-    for tensor in conversion.graph.tensors.values():
-        name = tensor.onnx_name
-        if name is not None and tensor.data is None and name in computed - known:
-            known.add(name)
-            model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
-    return model

@@ -6,7 +6,8 @@ nothing but the folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
     """
     from converter.inputs import read_inputs
 
-    shapes = _input_shapes(conversion.float_model)
+    shapes = _input_shapes(conversion)
     inputs = _random(shapes, seed) if file is None else read_inputs(file, "test inputs", shapes)
     return TestVectors(inputs, stored_inputs(conversion.graph, inputs))
 
@@ -71,17 +72,17 @@ def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) ->
     Returns:
         The first vector as the device sees it: stored inputs and expected outputs by tensor name.
     """
-    from converter.reference import integer_reference, reference_session
+    from converter.reference import reference_session
 
     folder.mkdir()
     graph = conversion.graph
     is_float = graph.element_type == "float32"
-    reference = integer_reference(graph, by_layer=is_float)
-    onnx.save(reference, folder / "reference.onnx")
-    onnx.save(conversion.quantized_model, folder / "quantized.onnx")
+    reference, apart = write_models(folder, conversion)
     floats = {f"float:{name}": array for name, array in vectors.onnx_inputs.items()}
     np.savez(folder / "inputs.npz", allow_pickle=False, **vectors.stored_inputs, **floats)
-    outputs = run_vectors(session(conversion.float_model), vectors.onnx_inputs)
+    outputs = run_floats(
+        conversion, vectors.onnx_inputs, [v.name for v in conversion.float_model.graph.output]
+    )
     np.savez(folder / "float_outputs.npz", allow_pickle=False, **outputs)
     first = {name: array[:1] for name, array in vectors.stored_inputs.items()}
     if is_float:
@@ -89,11 +90,40 @@ def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) ->
             name: store(graph.tensors[name], outputs[_onnx_name(graph, name)][:1]) for name in graph.outputs
         }
     else:
-        expected = run_vectors(reference_session(reference), first)
+        expected = run_vectors(reference_session(reference, folder if apart else None), first)
     return {
         **{name: array[0] for name, array in first.items()},
         **{name: expected[name][0] for name in graph.outputs},
     }
+
+
+def write_models(folder: Path, conversion: Conversion) -> tuple[onnx.ModelProto, bool]:
+    """Write reference.onnx and quantized.onnx, with weights.bin beside them where there are many weights.
+
+    Returns:
+        The reference, and whether weights.bin is part of it.
+    """
+    from converter.reference import integer_reference
+    from converter.weight_file import WeightFile, is_large
+
+    by_layer = conversion.graph.element_type == "float32"
+    apart = is_large(conversion.graph)
+    with WeightFile(folder / "weights.bin") if apart else nullcontext() as file:
+        reference = integer_reference(conversion.graph, by_layer=by_layer, file=file)
+        onnx.save(reference, folder / "reference.onnx")
+        quantized = conversion.quantized(file) if apart else conversion.quantized_model
+        onnx.save(quantized, folder / "quantized.onnx")
+    return reference, apart
+
+
+def run_floats(conversion: Conversion, inputs: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The float model in ONNX Runtime once per vector: `names` stacked along a new first axis."""
+    from converter.piecewise import run_model
+
+    count = len(next(iter(inputs.values())))
+    samples = [{name: array[i] for name, array in inputs.items()} for i in range(count)]
+    found = run_model(conversion.float_model, conversion.float_weights, samples, frozenset(names))
+    return {name: np.stack(arrays) for name, arrays in found}
 
 
 def run_vectors(runtime: InferenceSession, inputs: Arrays) -> dict[str, np.ndarray]:
@@ -104,19 +134,13 @@ def run_vectors(runtime: InferenceSession, inputs: Arrays) -> dict[str, np.ndarr
     return {name: np.stack([run[k] for run in runs]) for k, name in enumerate(names)}
 
 
-def session(model: onnx.ModelProto) -> InferenceSession:
-    """ONNX Runtime on the CPU, with its own optimisations."""
-    from onnxruntime import InferenceSession
-
-    return InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-
-
 def _onnx_name(graph: Graph, tensor: str) -> str:
     return graph.tensors[tensor].onnx_name or tensor
 
 
-def _input_shapes(model: onnx.ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    constants = {tensor.name for tensor in model.graph.initializer}
+def _input_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    model = conversion.float_model
+    constants = {tensor.name for tensor in model.graph.initializer} | set(conversion.float_weights)
     return {
         value.name: (
             tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim),

@@ -30,6 +30,8 @@ class Sample:
     norm_bias: float = 1.0
     """Of batch norms.  Random deep ReLU networks amplify small differences, quantisation noise too, like
     chaos; with mostly positive inputs to each ReLU they do not.  Residual shortcuts need less of it."""
+    repeats: bool = False
+    """A chain of equal blocks, too large to build as a whole: one is exported and repeated in the file."""
 
     def build(self, options: Options) -> nn.Module:
         """The module; options that are not given take their defaults."""
@@ -116,6 +118,7 @@ SAMPLES: Mapping[str, Sample] = {
             lambda o: transformers.gpt3(o["layers"], o["width"]),
             _tokens(4096),
             {"seq": 128, "layers": 1, "width": 4096},
+            repeats=True,
         ),
         _blocks("gpt2-block", "GPT-2 small decoder blocks (768, 12 heads)", transformers.gpt2, 768),
         _blocks(

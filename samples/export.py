@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 from samples.catalog import Sample
 from samples.images import fit_classifier
+from samples.repeat import repeat_block
 
 Exporter = Literal["dynamo", "torchscript"]
 CALIBRATION_COUNT = 8
 TEST_COUNT = 16
 _WARM_UP_BATCH = 8
+_EXTERNAL = 2**28
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ def export(
     """Write FILE.onnx, FILE.calibration.npz (8 samples) and FILE.inputs.npz (16 samples).
 
     Weights are random but seeded; batch-norm statistics come from seeded batches, so that
-    activations keep about unit variance and different inputs give different outputs.
+    activations keep about unit variance and different inputs give different outputs.  Over 256 MB the
+    weights are external data, in FILE.onnx.data.
 
     Args:
         sample: the network.
@@ -51,6 +54,9 @@ def export(
         exporter: torch.onnx's dynamo or TorchScript exporter.
     """
     torch.manual_seed(seed)
+    layers = {**sample.defaults, **options}.get("layers", 1) if sample.repeats and exporter == "dynamo" else 1
+    if layers > 1:
+        options = {**options, "layers": 1}
     module = sample.build(options)
     _settle_batch_norms(module, sample.inputs(options, _WARM_UP_BATCH, _generator(seed, 1)), sample.norm_bias)
     module.eval()
@@ -71,13 +77,15 @@ def export(
                 dynamo=True,
                 input_names=names,
                 output_names=["output"],
-                external_data=_bytes(module) > 2**30,
+                external_data=_bytes(module) > _EXTERNAL or layers > 1,
                 verbose=False,
             )
         else:
             torch.onnx.export(
                 module, example, str(path), dynamo=False, input_names=names, output_names=["output"]
             )
+    if layers > 1:
+        repeat_block(path, layers, seed)
     calibration, inputs = path.with_suffix(".calibration.npz"), path.with_suffix(".inputs.npz")
     for file, count, stream in ((calibration, CALIBRATION_COUNT, 3), (inputs, TEST_COUNT, 4)):
         generator = _generator(seed, stream)

@@ -6,6 +6,8 @@ docs/execution-contract.md section 5 and docs/host-ops.md.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper
@@ -15,6 +17,7 @@ from converter.normalise import session_options
 from converter.reference.emit import OPSET, Emit
 from converter.reference.host import HOST_OPS
 from converter.reference.products import product
+from converter.weight_file import WeightFile
 
 __all__ = ["MEASURED", "integer_reference", "reference_session"]
 
@@ -24,7 +27,9 @@ MEASURED = "measured:"
 _ELEM_TYPES = {"int8": TensorProto.INT8, "int32": TensorProto.INT32, "float32": TensorProto.FLOAT}
 
 
-def integer_reference(graph: Graph, *, by_layer: bool = False) -> onnx.ModelProto:
+def integer_reference(
+    graph: Graph, *, by_layer: bool = False, file: WeightFile | None = None
+) -> onnx.ModelProto:
     """The graph as an ONNX model: inputs and outputs are tensors in storage order, by tensor name.
 
     There is one output per tensor that a layer writes, in the order of first writing, so that a
@@ -32,8 +37,10 @@ def integer_reference(graph: Graph, *, by_layer: bool = False) -> onnx.ModelProt
 
     With `by_layer` every layer reads what a run measured (inputs MEASURED + tensor name) instead of what
     the reference computed: float32 differences then do not add up from layer to layer.
+
+    Large constants go to `file`, if there is one; the model then belongs beside it.
     """
-    emit = Emit(dict(graph.tensors), graph.element_type)
+    emit = Emit(dict(graph.tensors), graph.element_type, file)
     for name in graph.inputs:
         emit.current[name] = emit.reshape(name, [graph.tensors[name].size])
     computed = list(dict.fromkeys(name for layer in graph.layers for name in layer.outputs))
@@ -72,9 +79,15 @@ def integer_reference(graph: Graph, *, by_layer: bool = False) -> onnx.ModelProt
     )
 
 
-def reference_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """A session without graph optimisations: every rounding happens where it is written."""
+def reference_session(model: onnx.ModelProto, folder: Path | None = None) -> onnxruntime.InferenceSession:
+    """A session without graph optimisations: every rounding happens where it is written.
+
+    `folder` has the file with the model's large constants.
+    """
     options = session_options()
+    if folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+        options.enable_cpu_mem_arena = False  # the float32 copy of a large weight goes when it was used
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]

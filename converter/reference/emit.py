@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from converter.graph import ElementType, Tensor
+from converter.weight_file import WeightFile, initializer
 
 OPSET = 20
 NUMPY_TYPES = {"int8": np.int8, "int32": np.int32, "float32": np.float32}
@@ -20,8 +21,14 @@ NUMPY_TYPES = {"int8": np.int8, "int32": np.int32, "float32": np.float32}
 class Emit:
     """Nodes and constants of the reference model; every method returns the name of a value."""
 
-    def __init__(self, tensors: dict[str, Tensor], element_type: ElementType = "int8") -> None:
+    def __init__(
+        self,
+        tensors: dict[str, Tensor],
+        element_type: ElementType = "int8",
+        file: WeightFile | None = None,
+    ) -> None:
         self.tensors = tensors
+        self._file = file
         self.element_type: ElementType = element_type
         self.is_float = element_type == "float32"
         self.lowest = np.finfo(np.float32).min if self.is_float else np.int8(-128)
@@ -50,7 +57,7 @@ class Emit:
         if array.nbytes <= 4096 and key in self._constants:
             return self._constants[key]
         name = self._fresh("c")
-        self.initializers.append(numpy_helper.from_array(array, name))
+        self.initializers.append(initializer(name, array, self._file))
         self._constants[key] = name
         return name
 

@@ -50,7 +50,7 @@ def _convolution(emit: Emit, layer: TensorCoreLayer) -> str:
         part = emit.op(
             "Conv",
             piece,
-            emit.constant(kernel.astype(np.float32)),
+            emit.cast(emit.constant(kernel), "float32"),
             group=dims.G,
             kernel_shape=[dims.R, dims.S],
             strides=layer.stride,
@@ -78,13 +78,16 @@ def _matrix(emit: Emit, layer: TensorCoreLayer) -> str:
         pieces = [(i, min(i + length, dims.C)) for i in range(0, dims.C, length)]
     else:
         matrix = _constant_weight(emit, layer).reshape(dims.G, dims.C, dims.K)
-        right = emit.constant(matrix.astype(np.float32))
+        right = ""
         pieces = [(0, dims.C)] if emit.is_float else _pieces(matrix, 1)
     out: str | None = None
     for begin, end in pieces:
         a, b = left, right
         if end - begin < dims.C:
             a = emit.op("Slice", left, emit.ints([begin]), emit.ints([end]), emit.ints([2]))
+        if data is not None:  # constants stay int8 until they are used: a quarter of the bytes
+            b = emit.cast(emit.constant(matrix[:, begin:end]), "float32")
+        elif end - begin < dims.C:
             b = emit.op("Slice", right, emit.ints([begin]), emit.ints([end]), emit.ints([1]))
         part = emit.word(emit.op("MatMul", a, b))
         out = part if out is None else emit.op("Add", out, part)
@@ -109,13 +112,11 @@ def _pieces(weight: np.ndarray, axis: int) -> list[tuple[int, int]]:
 
     `weight` is [G, K, C, R, S] with axis 2, or [G, C, K] with axis 1.
     """
-    magnitude = np.abs(weight.astype(np.int32))
-    other = (3, 4) if axis == 2 else ()
-    per_channel = magnitude.sum(axis=other) if other else magnitude
-    per_channel = np.moveaxis(per_channel, axis, 0).reshape(weight.shape[axis], -1)
     pieces, begin = [], 0
-    running = np.zeros(per_channel.shape[1], np.int64)
-    for i, row in enumerate(per_channel):
+    slices = np.moveaxis(weight, axis, 0)
+    running = np.zeros(slices.shape[1] * slices.shape[2], np.int64)
+    for i, part in enumerate(slices):
+        row = np.abs(part.astype(np.int32)).reshape(len(running), -1).sum(axis=1)
         if i > begin and int((running + row).max()) * _LARGEST_INPUT > _EXACT:
             pieces.append((begin, i))
             begin, running = i, np.zeros_like(running)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import numpy as np
 
 from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+
+_LARGE = 2**22
 
 
 def merge_duplicates(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
@@ -72,7 +75,8 @@ def _key(graph: Graph, layer: Layer) -> object:
 
 
 def _content(tensor: Tensor) -> object:
-    """A constant by its bytes, an activation by its name."""
-    if tensor.data is None:
+    """A constant by its bytes (a large one by its name: it has no copy), an activation by its name."""
+    if tensor.data is None or tensor.nbytes > _LARGE:
         return tensor.name
-    return tensor.shape, tensor.dtype, tensor.scale, np.asarray(tensor.data).tobytes()
+    digest = hashlib.sha256(np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8).data).digest()
+    return tensor.shape, tensor.dtype, tensor.scale, digest
