@@ -1,24 +1,38 @@
-"""Emitted schedules against gemmini.h's automatically tiled calls, both run on the functional model.
+"""Our schedules against gemmini.h's automatically tiled calls: what a user would write by hand.
 
-python -m benchmarks gemmini_auto build/resnet18.onnx build/mobilenetv1.onnx --target gemmini-default
+Both programs run on the functional model.  MODEL is an ONNX file or the name of a sample network, which
+is then exported at test size.  Per model and target: DRAM bytes, executed instructions, estimated cycles
+and EDP (energy of the measured DRAM and tile-buffer bytes and of the multiply-accumulates times the
+estimated cycles), ours / gemmini.h's.  Exits 1 when an output differs from the integer reference or ours
+moves more bytes than the library's calls.
+
+python -m benchmarks gemmini_auto resnet18 mobilenetv1 model.onnx --targets gemmini-default
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import numpy as np
 
-from converter.graph import Graph
+from benchmarks.test_size import exported
+from converter import Conversion, Graph
+from converter.reference import integer_reference, reference_session
 from costmodel.schedule import Schedule
 from costmodel.target import Target, load_target
 from emitters.gemmini import emit
 from emulator.build import build_firmware
 from emulator.run import Firmware
-from optimizer import optimize
+from fadiff.console import Console
+from fadiff.pipeline import ModelOptions, SearchOptions, find_schedule_and_siblings, limit_traffic, read_model
+from optimizer.baselines.gemmini_auto import automatic_schedule
+from samples.catalog import SAMPLES
+
+TARGETS = ("gemmini-default", "gemmini-large", "gemmini-small")
 
 
 @dataclass(frozen=True)
@@ -28,20 +42,19 @@ class Measured:
     dram_bytes: int
     instructions: int
     cycles: float
-    dram_energy_uj: float
+    energy_uj: float
+    """Of DRAM, tile buffer and multiply-accumulates, which both programs are measured by."""
     exact: bool
-    """Every tensor equal to the integer reference in ONNX Runtime."""
+    """Every graph output equal to the integer reference in ONNX Runtime."""
 
     @property
     def edp(self) -> float:
-        """DRAM energy times estimated cycles, uJ x cycles: what the two programs differ in."""
-        return self.dram_energy_uj * self.cycles
+        """uJ x estimated cycles."""
+        return self.energy_uj * self.cycles
 
 
 def run(schedule: Schedule, *, library_calls: bool) -> Measured:
     """Emit, build, run, compare."""
-    from converter.reference import integer_reference, reference_session
-
     graph, target = schedule.graph, schedule.target
     inputs = _inputs(graph)
     session = reference_session(integer_reference(graph))
@@ -53,14 +66,17 @@ def run(schedule: Schedule, *, library_calls: bool) -> Measured:
         )
         built = build_firmware(folder, target, Path(scratch))
         result = Firmware(folder, built, target).run(inputs)
-    counts = result.counts
-    moved = counts.dram_read + counts.dram_written
-    executed = sum(counts.instructions.values())
+    counts, energy = result.counts, target.energy
+    picojoules = (
+        counts.dram_bytes * energy.dram_byte
+        + counts.tile_buffer_bytes * target.tile_buffer_byte_pj
+        + counts.macs * energy.mac
+    )
     return Measured(
-        moved,
-        executed,
+        counts.dram_bytes,
+        sum(counts.instructions.values()),
         counts.cycles,
-        moved * target.energy.dram_byte * 1e-6,
+        picojoules * 1e-6,
         all(np.array_equal(result.tensors[name], expected[name]) for name in graph.outputs),
     )
 
@@ -73,45 +89,62 @@ def _inputs(graph: Graph) -> dict[str, np.ndarray]:
     }
 
 
-def compare(graph: Graph, target: Target, method: str, seconds: float) -> tuple[Measured, Measured]:
+def compare(conversion: Conversion, target: Target, search: SearchOptions) -> tuple[Measured, Measured]:
     """(ours, gemmini.h's)."""
-    ours = optimize(graph, target, method=method, time_budget=seconds).schedule  # type: ignore[arg-type]
-    # The library tiles its calls itself: any legal schedule will do to emit them.
-    auto = optimize(graph, target, method="layerwise").schedule
-    return run(ours, library_calls=False), run(auto, library_calls=True)
-
-
-@click.command(help=__doc__)
-@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--target", "target_name", default="gemmini-default", show_default=True)
-@click.option("--method", default="gradient", show_default=True, help="How our schedule is searched.")
-@click.option("--time-budget", "seconds", default=60.0, show_default=True)
-def command(models: tuple[Path, ...], target_name: str, method: str, seconds: float) -> None:
-    """One line per model."""
-    from converter.pipeline import convert
-
-    target = load_target(target_name)
-    columns = ("DRAM bytes", "instructions", "cycles", "DRAM EDP")
-    click.echo(f"{'model':<16}" + "".join(f"{c + ' ours / auto':>38}" for c in columns) + "  exact")
-    for path in models:
-        samples = path.with_suffix(".calibration.npz")
-        graph = convert(path, calibration=samples if samples.exists() else None).graph
-        ours, auto = compare(graph, target, method, seconds)
-        pairs = (
-            (ours.dram_bytes, auto.dram_bytes),
-            (ours.instructions, auto.instructions),
-            (ours.cycles, auto.cycles),
-            (ours.edp, auto.edp),
-        )
-        cells = "".join(f"{f'{a:.4g} / {b:.4g} = {a / b:.3f}':>38}" for a, b in pairs)
-        click.echo(f"{graph.name:<16}{cells}  {ours.exact}/{auto.exact}")
+    quiet = Console(verbosity=-1)
+    merged, found = find_schedule_and_siblings(conversion, target, search, quiet)
+    _, found = limit_traffic(merged, found, "gemmini-auto", search, quiet)
+    # The library tiles its calls itself: these tiles only have to be legal.
+    automatic = automatic_schedule(conversion.graph, target, row_packing=search.row_packing)
+    return run(found.schedule, library_calls=False), run(automatic, library_calls=True)
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; returns the exit code."""
-    try:
-        command.main(arguments, standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return 2
-    return 0
+    """Print the table; 1 when a program is wrong or ours moves more bytes."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks gemmini_auto",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: every sample network")
+    parser.add_argument("--targets", default=",".join(TARGETS), help="comma-separated presets or files")
+    parser.add_argument("--method", default="gradient", help="how our schedule is searched")
+    parser.add_argument("--time-budget", type=float, default=60.0, help="seconds of search per line")
+    parser.add_argument("--exports", type=Path, help="folder that keeps the exported sample networks")
+    options = parser.parse_args(arguments)
+    targets = [load_target(name) for name in options.targets.split(",")]
+    search = SearchOptions(method=options.method, time_budget=options.time_budget)
+    columns = ("DRAM bytes", "instructions", "cycles", "EDP")
+    print(f"{'model':<18} {'target':<15}" + "".join(f"{c:>32}" for c in columns) + "  exact", flush=True)
+    start, ratios, wrong = time.perf_counter(), [], 0
+    with tempfile.TemporaryDirectory() as scratch:
+        for model in options.models or SAMPLES:
+            path = _file(model, options.exports or Path(scratch))
+            conversion = read_model(path, targets[0], ModelOptions(), Console(verbosity=-1))
+            for target in targets:
+                ours, auto = compare(conversion, target, search)
+                _print_line(conversion.graph, target, ours, auto)
+                ratios.append(ours.dram_bytes / auto.dram_bytes)
+                wrong += not (ours.exact and auto.exact)
+    more = sum(ratio > 1 for ratio in ratios)
+    mean = float(np.exp(np.mean(np.log(ratios))))
+    print(
+        f"lines={len(ratios)} wrong={wrong} more_bytes={more} largest_ratio={max(ratios):.3f} "
+        f"geometric_mean={mean:.3f} seconds={time.perf_counter() - start:.0f}"
+    )
+    return 1 if wrong or more else 0
+
+
+def _file(model: str, exports: Path) -> Path:
+    return exported(model, "torchscript", exports) if model in SAMPLES else Path(model)
+
+
+def _print_line(graph: Graph, target: Target, ours: Measured, auto: Measured) -> None:
+    pairs = (
+        (ours.dram_bytes, auto.dram_bytes),
+        (ours.instructions, auto.instructions),
+        (ours.cycles, auto.cycles),
+        (ours.edp, auto.edp),
+    )
+    cells = "".join(f"{f'{a:.4g} / {b:.4g} = {a / b:.3f}':>32}" for a, b in pairs)
+    print(f"{graph.name.split('.')[0]:<18} {target.name:<15}{cells}  {ours.exact}/{auto.exact}", flush=True)

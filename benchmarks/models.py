@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.test_size import EXPORTERS, Exporter, exported, independent_macs
-from converter import Conversion, Graph
+from converter import Conversion, Graph, convert
 from costmodel.target import PRESETS, Target, load_target
 from emulator import VerifyReport, verify
 from emulator.build import build_firmware
@@ -31,8 +31,9 @@ from fadiff.pipeline import (
     SearchOptions,
     TimeloopOptions,
     describe_search,
-    find_schedule,
+    find_schedule_and_siblings,
     front_end_record,
+    limit_traffic,
     read_model,
     write_folder,
 )
@@ -62,15 +63,25 @@ class Seconds:
 
 
 @dataclass(frozen=True)
+class Network:
+    """An exported and converted sample."""
+
+    name: str
+    exporter: Exporter
+    conversion: Conversion
+    inputs: Path
+    macs: int
+    """Of our layers with whole kernels, before drop-padding-taps."""
+    torch_macs: int
+
+
+@dataclass(frozen=True)
 class Line:
     """What became of one network on one target."""
 
-    network: str
-    exporter: Exporter
+    network: Network
     target: str
     graph: Graph
-    macs: int
-    """Counted by torch."""
     report: VerifyReport
     edp: float
     seconds: dict[str, float]
@@ -80,7 +91,7 @@ class Line:
     @property
     def macs_equal(self) -> bool:
         """Whether our layers do the work that torch counted."""
-        return self.macs == sum(layer.macs for layer in self.graph.tensor_core_layers)
+        return self.network.macs == self.network.torch_macs
 
     @property
     def passed(self) -> bool:
@@ -97,9 +108,9 @@ class Line:
             for stage, width in (("read", 5), ("search", 6), ("emit", 5), ("verify", 6), ("cc", 5))
         )
         return (
-            f"{self.network:<16} {self.exporter:<11} {self.target:<15} {len(self.graph.layers):>6} "
-            f"{len(self.graph.tensor_core_layers):>5} {self.macs / 1e6:>8.1f} "
-            f"{'equal' if self.macs_equal else 'DIFF':>5} {f'{sum(compared)}/{len(compared)}':>8} "
+            f"{self.network.name:<16} {self.network.exporter:<11} {self.target:<15} "
+            f"{len(self.graph.layers):>6} {len(self.graph.tensor_core_layers):>5} "
+            f"{self.network.macs / 1e6:>8.1f} {'equal' if self.macs_equal else 'DIFF':>5} {f'{sum(compared)}/{len(compared)}':>8} "
             f"{'equal' if self.report.traffic_exact else 'DIFF':>6} {moved / 1e6:>8.2f} "
             f"{top1:>6} {sqnr:>5} {self.edp:>9.3e} {spent} {self.source_bytes / 1024:>6.0f}"
             + ("" if self.passed else f"  FAILED: {_why(self)}")
@@ -120,25 +131,28 @@ def _why(line: Line) -> str:
         return "bytes of " + ", ".join(layer.name for layer in report.layers if not layer.traffic_exact)
     if not report.meaning_kept:
         return f"{report.runtime_sqnr_db:.1f} dB against ONNX Runtime's quantised model"
-    ours = sum(layer.macs for layer in line.graph.tensor_core_layers)
-    return f"{ours} multiply-accumulates, torch {line.macs}"
+    return f"{line.network.macs} multiply-accumulates, torch {line.network.torch_macs}"
 
 
-def run(
-    network: str,
-    exporter: Exporter,
-    target: Target,
-    conversion: Conversion,
-    vectors: TestVectors,
-    search: SearchOptions,
-    seconds: Seconds,
-) -> Line:
-    """Compile and verify a converted network."""
+def read(name: str, exporter: Exporter, target: Target, exports: Path) -> Network:
+    """Export (unless that is done) and convert a sample."""
+    path = exported(name, exporter, exports)
+    conversion = read_model(path, target, ModelOptions(), Console(verbosity=-1))
+    whole = convert(path, calibrate=False, without=["drop-padding-taps"])
+    macs = sum(layer.macs for layer in whole.graph.tensor_core_layers)
+    inputs = path.with_suffix(".inputs.npz")
+    return Network(name, exporter, conversion, inputs, macs, independent_macs(name))
+
+
+def run(network: Network, target: Target, count: int, search: SearchOptions, seconds: Seconds) -> Line:
+    """Compile and verify a converted network on `count` of its vectors."""
     quiet = Console(verbosity=-1)
     with seconds.of("search"):
-        found = find_schedule(conversion.graph, target, search, quiet)
+        conversion, found = find_schedule_and_siblings(network.conversion, target, search, quiet)
+        conversion, found = limit_traffic(conversion, found, "gemmini-auto", search, quiet)
+    vectors = first(make_vectors(conversion, network.inputs, seed=0), count)
     with tempfile.TemporaryDirectory(prefix="fadiff-models-") as scratch:
-        folder = OutputFolder(Path(scratch) / network)
+        folder = OutputFolder(Path(scratch) / network.name)
         folder.path.mkdir()
         with seconds.of("emit"):
             document = describe_search(found, search, front_end_record(conversion, vectors, quiet))
@@ -149,10 +163,7 @@ def run(
             build_firmware(folder.firmware, target, Path(scratch))
         source = sum(path.stat().st_size for path in folder.firmware.glob("*.[ch]"))
     edp = document.totals.edp_uj_cycles
-    macs = independent_macs(network)
-    return Line(
-        network, exporter, target.name, conversion.graph, macs, report, edp, dict(seconds.stages), source
-    )
+    return Line(network, target.name, conversion.graph, report, edp, dict(seconds.stages), source)
 
 
 def first(vectors: TestVectors, count: int) -> TestVectors:
@@ -185,16 +196,16 @@ def main(arguments: list[str]) -> int:
     try:
         models = _names(options.models, tuple(SAMPLES), "network")
         targets = [load_target(name) for name in _names(options.targets, TARGETS, "target")]
-        exporters = _names(options.exporters, EXPORTERS, "exporter")
+        named = _names(options.exporters, EXPORTERS, "exporter")
     except argparse.ArgumentTypeError as error:
         parser.error(str(error))
     search = SearchOptions(method=options.method, time_budget=options.time_budget)
     print(HEADER, flush=True)
     start, done, failed = time.perf_counter(), 0, 0
     with tempfile.TemporaryDirectory(prefix="fadiff-exports-") as scratch:
-        for network in models:
-            for exporter in exporters:
-                lines = _lines(network, exporter, targets, options, search, Path(scratch))
+        for name in models:
+            for exporter in (e for e in EXPORTERS if e in named):
+                lines = _lines(name, exporter, targets, options, search, Path(scratch))
                 for passed in lines:
                     done, failed = done + 1, failed + (not passed)
     print(f"models={done} passed={done - failed} failed={failed} seconds={time.perf_counter() - start:.0f}")
@@ -202,7 +213,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _lines(
-    network: str,
+    name: str,
     exporter: Exporter,
     targets: list[Target],
     options: argparse.Namespace,
@@ -210,24 +221,18 @@ def _lines(
     scratch: Path,
 ) -> Iterator[bool]:
     """Print the lines of one exported network; whether each passed.  A crash is a failed line."""
+    networks: dict[str, Network] = {}
     seconds = Seconds()
-    try:
-        path = exported(network, exporter, options.exports or scratch)
-        with seconds.of("read"):
-            conversion = read_model(path, targets[0], ModelOptions(), Console(verbosity=-1))
-        vectors = first(make_vectors(conversion, path.with_suffix(".inputs.npz"), seed=0), options.vectors)
-    except Exception as error:
-        print(f"{network:<16} {exporter:<11} FAILED: {type(error).__name__}: {error}", flush=True)
-        for _ in targets:
-            yield False
-        return
     for target in targets:
         try:
-            line = run(network, exporter, target, conversion, vectors, search, seconds)
+            if target.element_type not in networks:
+                with seconds.of("read"):
+                    networks[target.element_type] = read(name, exporter, target, options.exports or scratch)
+            line = run(networks[target.element_type], target, options.vectors, search, seconds)
         except Exception as error:
             traceback.print_exc(file=sys.stderr)
             print(
-                f"{network:<16} {exporter:<11} {target.name:<15} FAILED: {type(error).__name__}: {error}",
+                f"{name:<16} {exporter:<11} {target.name:<15} FAILED: {type(error).__name__}: {error}",
                 flush=True,
             )
             yield False

@@ -53,4 +53,4 @@ def independent_macs(name: str) -> int:
     with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
         module = sample.build(options).eval()
         module(*(torch.empty_like(x, device="meta") for x in example))
-    return counter.get_total_flops() // 2
+    return int(counter.get_total_flops()) // 2
