@@ -220,10 +220,13 @@ def problem(program: Program, step: Step, element: ElementType = "int8") -> Unsu
     node = step.head
     if step.kind == "lookup" and element == "float32":
         unknown = next((n for n in step.nodes if not has_formula(n.op)), None)
-        if unknown is None:
-            return None
-        return Unsupported(
-            unknown.name, unknown.op, unknown.domain, "no float32 formula", "use an int8 target"
+        if unknown is not None:
+            reason = "no float32 formula"
+            return Unsupported(unknown.name, unknown.op, unknown.domain, reason, "use an int8 target")
+        is_element = program.is_float(step.output) or program.types[step.output] == onnx.TensorProto.BOOL
+        reason = "a float32 formula gives no integers"
+        return (
+            None if is_element else Unsupported(node.name, node.op, node.domain, reason, "use an int8 target")
         )
     if step.kind != "node":
         return None
