@@ -20,20 +20,11 @@ from converter.graph import Graph
 from costmodel.fusion import ScheduleError
 from costmodel.schedule import FusionModel, Profile
 from costmodel.target import Target, load_target
+from fadiff.commands.options import METHODS
 from optimizer import SearchResult, optimize
 from optimizer.candidates import Tiling
 from optimizer.problem import MethodName
 
-METHODS: tuple[MethodName, ...] = (
-    "gradient",
-    "exact",
-    "layerwise",
-    "dosa",
-    "genetic",
-    "bayesian",
-    "random",
-    "gemmini-auto",
-)
 BUDGETED: tuple[MethodName, ...] = ("dosa", "genetic", "bayesian", "random")
 SEEDED: tuple[MethodName, ...] = ("gradient", *BUDGETED)
 VARIANTS = ("paper", "unpacked")

@@ -14,10 +14,11 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks.cells import BUDGETED, METHODS, SEEDED, Trace, seconds_to, trace_of
+from benchmarks.cells import BUDGETED, SEEDED, Trace, seconds_to, trace_of
 from benchmarks.networks import network
 from costmodel.fusion import ScheduleError
 from costmodel.target import load_target
+from fadiff.commands.options import METHODS
 from optimizer import optimize
 
 Traces = dict[str, list[Trace]]

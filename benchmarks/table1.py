@@ -23,9 +23,10 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import fields
 from pathlib import Path
 
-from benchmarks.cells import METHODS, VARIANTS, Cell, Settings, run_cell, show, table_rows
+from benchmarks.cells import VARIANTS, Cell, Settings, run_cell, show, table_rows
 from benchmarks.networks import TABLE1, network
 from costmodel.target import load_target
+from fadiff.commands.options import METHODS
 
 
 def main(arguments: list[str]) -> int:

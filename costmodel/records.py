@@ -38,10 +38,11 @@ LEVELS: tuple[Level, ...] = ("L3", "L2", "L1", "L0")
 
 @dataclass(frozen=True)
 class Bound:
-    """No schedule of the search space has a smaller EDP; `relaxed` bounds may be out of reach."""
+    """No schedule of the search space (`unfused`: none of it without fusion) has a smaller EDP; `relaxed`
+    bounds may be out of reach."""
 
     edp_uj_cycles: float
-    kind: Literal["proven", "relaxed"]
+    kind: Literal["proven", "unfused", "relaxed"]
 
 
 def totals_record(schedule: Schedule, cost: NetworkCost, bound: Bound | None) -> TotalsRecord:

@@ -228,7 +228,9 @@ class TotalsRecord(_Record):
     dram_bytes: int
     macs: int
     lower_bound_edp_uj_cycles: float | None = Field(None, description="no schedule of this space is better")
-    bound_kind: Literal["proven", "relaxed"] | None = None
+    bound_kind: Literal["proven", "unfused", "relaxed"] | None = Field(
+        None, description="unfused: proven for schedules without fusion; relaxed: may be out of reach"
+    )
     gap: float | None = Field(None, description="edp / lower bound - 1")
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from optimizer import SearchResult
     from optimizer.candidates import Tiling
     from optimizer.partition import Objective
-    from optimizer.problem import MethodName
+    from optimizer.problem import MethodName, RelaxationForm
 
 Quantize = Literal["auto", "int8", "none"]
 DramLimit = int | Literal["gemmini-auto"] | None
@@ -47,6 +47,7 @@ class SearchOptions:
     fusion_model: FusionModel = "sound"
     tiling: Tiling = "ragged"
     row_packing: bool = True
+    relaxation: RelaxationForm = "log"
     seed: int = 0
     time_budget: float | None = None
 
@@ -213,6 +214,7 @@ def find_schedule(graph: Graph, target: Target, search: SearchOptions, console: 
             latency=search.latency,
             tiling=search.tiling,
             row_packing=search.row_packing,
+            relaxation=search.relaxation,
             seed=search.seed,
             time_budget=search.time_budget,
             progress=console.update,

@@ -15,8 +15,8 @@ Schedules over the run (f goes from 0 to 1):
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,13 +27,16 @@ from costmodel.schedule import GroupTile
 from optimizer.decode import VARIABLES, joined_groups
 from optimizer.network import RelaxedNetwork, relaxed_network
 from optimizer.problem import Problem
-from optimizer.relaxation import Relaxation, RelaxationForm, Variables
+from optimizer.relaxation import Choices, Relaxation, Variables
 from optimizer.space import LayerSpace
 
 RATE = 0.1
 SIGMA_START = 2.0
 HELD = 0.5
 PATIENCE = 60
+FEWEST_STEPS, FEWEST_RESTARTS = 100, 4
+"""Below so many steps a time budget takes restarts away instead, down to so many."""
+PENALTIES = ("mapping", "array", "memory", "buffer", "grid", "shape")
 
 
 @dataclass(frozen=True)
@@ -65,85 +68,101 @@ class Descent:
     relaxation: Relaxation
 
 
-class Adam:
-    """Kingma and Ba's rule.  torch.optim has it, too, but loads a compiler for a second before it starts."""
-
-    def __init__(self, variables: Sequence[Tensor]) -> None:
-        self.variables = tuple(variables)
-        self.mean = [torch.zeros_like(v) for v in self.variables]
-        self.square = [torch.zeros_like(v) for v in self.variables]
-        self.steps = 0
-
-    @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], rates: Sequence[float]) -> None:
-        """Move every variable at its rate."""
-        self.steps += 1
-        for variable, gradient, mean, square, rate in zip(
-            self.variables, gradients, self.mean, self.square, rates, strict=True
-        ):
-            mean.lerp_(gradient, 0.1)
-            square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-            unbiased = (square / (1 - 0.999**self.steps)).sqrt_().add_(1e-8)
-            variable.addcdiv_(mean, unbiased, value=-rate / (1 - 0.9**self.steps))
-
-
 def schedule_at(f: float) -> tuple[float, float, float]:
     """(tau, beta, lambda) at progress f."""
     return float(0.1**f), float(5 * 10**f), float(10**f)
 
 
-def descend(problem: Problem, effort: Effort, form: RelaxationForm = "log") -> Descent:
-    """Run the descent; deterministic for a seed unless a time budget cuts it short."""
+class Loss:
+    """log EDP (or what is minimised) of every restart plus weighted penalties."""
+
+    def __init__(self, problem: Problem) -> None:
+        rules, sound = problem.rules, problem.fusion_model == "sound"
+        self.problem = problem
+        self.network = relaxed_network(problem.graph, problem.candidates)
+        spaces = [LayerSpace.alone(shape, rules) for shape in self.network.shapes]
+        nodes, edges = self.network.nodes, self.network.edges
+        self.model = RelaxedModel(
+            nodes,
+            edges,
+            rules.target,
+            rules.profile,
+            fusion_model=problem.fusion_model,
+            latency=rules.latency,
+        )
+        self.relaxation = Relaxation(nodes, spaces, edges, problem.relaxation, one_grid=sound)
+        self.rules = PENALTIES + (("final",) if sound and not rules.hw else ())
+
+    def start(self, restarts: int, generator: torch.Generator) -> Variables:
+        """Random tiles and orders; restart r fuses a share r/B of the edges, chosen at random."""
+        variables = self.relaxation.start(restarts, generator)
+        share = torch.linspace(0, 1, restarts).unsqueeze(1)
+        fused = torch.rand(variables.sigma.shape, generator=generator) < share
+        with torch.no_grad():
+            variables.sigma.copy_(torch.where(fused, SIGMA_START, -SIGMA_START))
+        return variables
+
+    def __call__(
+        self, choices: Choices, weight: float, beta: float | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(loss, EDP in uJ x cycles, whether no penalty is left), each [B]."""
+        cost = self.model(self.relaxation.point(choices), beta)
+        penalty = sum((cost.penalties[name] for name in self.rules), torch.zeros(()))
+        energy, latency = cost.total_energy_pj, cost.total_latency_cycles
+        edp = (energy * 1e-6 * latency).detach()
+        return self._objective(energy, latency) + weight * penalty, edp, penalty.detach() < 1e-6
+
+    def _objective(self, energy: Tensor, latency: Tensor) -> Tensor:
+        if self.problem.objective == "energy":
+            return energy.log()
+        if self.problem.objective == "latency":
+            return latency.log()
+        return energy.log() + latency.log()
+
+
+def descend(problem: Problem, effort: Effort, again: int = 0) -> Descent:
+    """Run the descent; deterministic for a seed unless a time budget cuts it short.
+
+    `again` counts earlier descents of the search: each starts elsewhere.
+    """
     threads = torch.get_num_threads()
     # The tensors of a step are small: a second thread costs more in synchronisation than it saves.
     torch.set_num_threads(1)
     try:
-        return _descend(problem, effort, form)
+        return _descend(problem, effort, torch.Generator().manual_seed(problem.seed + (again << 32)))
     finally:
         torch.set_num_threads(threads)
 
 
-def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
-    rules = problem.rules
-    network = relaxed_network(problem.graph, problem.candidates)
-    spaces = [LayerSpace.alone(shape, rules) for shape in network.shapes]
-    model = RelaxedModel(
-        network.nodes,
-        network.edges,
-        rules.target,
-        rules.profile,
-        fusion_model=problem.fusion_model,
-        latency=rules.latency,
-    )
-    sound = problem.fusion_model == "sound"
-    relaxation = Relaxation(network.nodes, spaces, network.edges, form, one_grid=sound)
-    generator = torch.Generator().manual_seed(problem.seed)
-    variables = relaxation.start(effort.restarts, generator)
-    _open_fusion(variables, generator)
-    optimizer = Adam(variables.parameters())
-    rule_names = ["mapping", "array", "memory", "buffer", "grid"]
-    if not rules.hw and sound:
-        rule_names.append("final")
-
+def _descend(problem: Problem, effort: Effort, generator: torch.Generator) -> Descent:
+    loss_of = Loss(problem)
+    sample = loss_of.relaxation.sample
+    began = problem.seconds
+    restarts = _affordable(problem, effort, loss_of)
+    variables = loss_of.start(restarts, generator)
+    groups: list[dict[str, Any]] = [
+        {"params": [variables.x, variables.order]},
+        {"params": [variables.sigma], "lr": 0.0},
+    ]
+    optimizer = torch.optim.Adam(groups, lr=RATE)
     best = float("inf")
     stale = 0
     for step in range(effort.steps):
         # A budget shortens the schedules as a whole: temperature always ends cold.
-        f = max(step / effort.steps, _time_share(problem))
+        f = max(step / effort.steps, _time_share(problem, began))
         if f >= 1:
             break
         tau, beta, weight = schedule_at(f)
-        cost = model(relaxation.point(relaxation.sample(variables, tau, generator)), beta)
-        penalty = sum((cost.penalties[name] for name in rule_names), torch.zeros(()))
-        loss = _objective(problem, cost.total_energy_pj, cost.total_latency_cycles) + weight * penalty
-        gradients = torch.autograd.grad(
-            loss.sum(), optimizer.variables, allow_unused=True, materialize_grads=True
-        )
-        optimizer.step(gradients, (RATE, RATE, 0.0 if f < HELD else RATE / 2))
+        optimizer.param_groups[1]["lr"] = 0.0 if f < HELD else RATE / 2
+        loss, edp, feasible = loss_of(sample(variables, tau, generator), weight, beta)
+        optimizer.zero_grad()
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
         problem.steps += 1
         if step % 10 == 9:
-            feasible = float((penalty.detach() < 1e-6).float().mean())
-            problem.say(f"gradient step {step + 1} of {effort.steps}: {feasible:.0%} of restarts feasible")
+            share = float(feasible.float().mean())
+            reached = f"best EDP {float(edp[feasible].min()):.4g} uJ x cycles, " if share else ""
+            problem.say(f"gradient step {step + 1} of {effort.steps}: {reached}{share:.0%} feasible")
             lowest = float(loss.detach().min())
             stale = 0 if lowest < best - 1e-3 else stale + 10
             best = min(best, lowest)
@@ -151,43 +170,38 @@ def _descend(problem: Problem, effort: Effort, form: RelaxationForm) -> Descent:
                 break
 
     with torch.no_grad():
-        choices = relaxation.sample(variables, 0.1, None)
-        point = relaxation.point(choices)
-        cost = model(point)
-        penalty = sum((cost.penalties[name] for name in rule_names), torch.zeros(()))
-        loss = _objective(problem, cost.total_energy_pj, cost.total_latency_cycles) + 10 * penalty
+        choices = sample(variables, 0.1, None)
+        point = loss_of.relaxation.point(choices)
+        loss, _, feasible = loss_of(choices, 10.0)
     return Descent(
-        network,
+        loss_of.network,
         _integers(point.l2, point.l1),
         choices.order.argmax(dim=-1),
         choices.sigma > 0.5,
         loss,
-        penalty < 1e-6,
-        relaxation,
+        feasible,
+        loss_of.relaxation,
     )
 
 
-def _time_share(problem: Problem) -> float:
-    """Half of a time budget is for descent, the rest for decoding and polish."""
+def _time_share(problem: Problem, began: float) -> float:
+    """Half of what was left of a time budget is for descent, the rest for decoding and polish."""
     if problem.time_budget is None:
         return 0.0
-    return problem.seconds / (0.5 * problem.time_budget)
+    return (problem.seconds - began) / max(0.5 * (problem.time_budget - began), 1e-9)
 
 
-def _open_fusion(variables: Variables, generator: torch.Generator) -> None:
-    restarts = variables.sigma.shape[0]
-    share = torch.linspace(0, 1, restarts).unsqueeze(1)
-    fused = torch.rand(variables.sigma.shape, generator=generator) < share
-    with torch.no_grad():
-        variables.sigma.copy_(torch.where(fused, SIGMA_START, -SIGMA_START))
-
-
-def _objective(problem: Problem, energy: Tensor, latency: Tensor) -> Tensor:
-    if problem.objective == "energy":
-        return energy.log()
-    if problem.objective == "latency":
-        return latency.log()
-    return energy.log() + latency.log()
+def _affordable(problem: Problem, effort: Effort, loss_of: Loss) -> int:
+    """Restarts of which a time budget pays FEWEST_STEPS steps, judged by one step of all of them."""
+    if problem.time_budget is None:
+        return effort.restarts
+    generator = torch.Generator().manual_seed(0)
+    variables = loss_of.start(effort.restarts, generator)
+    before = problem.seconds
+    loss_of(loss_of.relaxation.sample(variables, 1.0, generator), 1.0, 5.0)[0].sum().backward()  # type: ignore[no-untyped-call]
+    step = max(problem.seconds - before, 1e-9)
+    steps = 0.5 * (problem.time_budget - problem.seconds) / step
+    return max(FEWEST_RESTARTS, min(effort.restarts, int(effort.restarts * steps / FEWEST_STEPS)))
 
 
 def _integers(l2: Tensor, l1: Tensor) -> Tensor:

@@ -20,23 +20,35 @@ def gradient(problem: Problem) -> tuple[Partition, float, bool]:
     Never worse than layer-wise.  The certificate is the one of `exact`, started from what polish
     priced: it looks only at groups that could still beat the schedule found, and where one does, takes it.
     """
+    layerwise(problem)
+    polish = Polish(problem)
+    again = 0
+    while True:
+        _propose(problem, polish, again)
+        polished = polish.run()
+        if problem.rules.latency == "roofline":
+            found = exact(problem, polish.hulls, len(problem.fronts) + CERTIFIED_FRONTS)
+        else:  # floors are too far to prune with
+            found = polished.best.choice, relaxed_bound(problem), False
+        # What is left of a time budget is for further restarts.
+        if found[2] or problem.time_budget is None or problem.out_of_time(0.7):
+            return found
+        again += 1
+
+
+def _propose(problem: Problem, polish: Polish, again: int) -> None:
+    """Price the groups that one descent arrives at."""
     from optimizer.decode import Batch, Decoder, Encoding
     from optimizer.gradient import Effort, descend, proposals
 
-    layerwise(problem)
-    descent = descend(problem, Effort())
+    descent = descend(problem, Effort(), again)
     if problem.fusion_model == "sound":
         batch = Batch(descent.extents.numpy(), descent.order.numpy(), descent.fused.numpy())
         energy, latency = Decoder(problem, Encoding.of(problem)).cost(batch)
         decoded = float(np.min(energy * latency)) * 1e-6
         problem.say(f"decoded {len(batch)} restarts: best EDP {decoded:.4g} uJ x cycles")
         problem.record(decoded, float(descent.feasible.float().mean()))
-    polish = Polish(problem)
     for proposal in proposals(problem, descent)[:MOST_PROPOSALS]:
         if problem.out_of_time(0.75):
             break
         polish.propose(proposal.layers, [proposal.tile])
-    polished = polish.run()
-    if problem.rules.latency != "roofline":
-        return polished.best.choice, relaxed_bound(problem), False  # floors are too far to prune with
-    return exact(problem, polish.hulls, len(problem.fronts) + CERTIFIED_FRONTS)

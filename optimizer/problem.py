@@ -26,6 +26,8 @@ from optimizer.space import Rules
 MethodName = Literal[
     "gradient", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto", "exact"
 ]
+RelaxationForm = Literal["log", "paper"]
+"""Distance of a trainable tile from its candidates: of the logarithms, or linear as in Eq. 1-3."""
 Progress = Callable[[str], None]
 
 
@@ -45,6 +47,8 @@ class Problem:
     """Whether residual adds join groups (never in profile dosa, where they are free)."""
     most_members: int = 6
     """Layers of the largest fusion group."""
+    relaxation: RelaxationForm = "log"
+    """Form of the trainable tiles (method gradient)."""
     started: float = field(default_factory=time.monotonic)
     history: list[HistoryPoint] = field(default_factory=list)
     steps: int = 0

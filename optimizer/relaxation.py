@@ -3,7 +3,7 @@
 Every discrete choice is a Gumbel-softmax with straight-through: the forward pass sees one
 candidate, the gradient flows through the softmax.  A tile extent T has one variable x = log T and
 logits -alpha (x - log d_j)^2 over its candidates d_j (Eq. 1-3 in log space: linear distance spans
-seven orders of magnitude and saturates the softmax; `literal` keeps that form for comparison).
+seven orders of magnitude and saturates the softmax; form `paper` keeps it for comparison).
 
 A fused pair walks one grid: where sigma is one, the producer's tile along N, P and Q *is* the input
 box of the consumer's tile (Eq. 25-26 by construction rather than by penalty), so gradients of every
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,9 +25,8 @@ from torch import Tensor
 from converter.dims import DIMS
 from costmodel.relaxed import ORDERS, Node, RelaxedPoint
 from optimizer.decode import VARIABLES, extents_of
+from optimizer.problem import RelaxationForm
 from optimizer.space import LayerSpace
-
-RelaxationForm = Literal["log", "paper"]
 
 MOST_CANDIDATES = 48
 ALPHA = 4.0

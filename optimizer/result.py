@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from costmodel.evaluate import NetworkCost
 from costmodel.schedule import Schedule
 
-BoundKind = Literal["proven", "relaxed"]
+BoundKind = Literal["proven", "unfused", "relaxed"]
 
 
 class HistoryPoint(NamedTuple):
@@ -27,8 +27,9 @@ class SearchResult:
 
     `lower_bound` is in the unit of the objective (EDP: uJ x cycles, energy: pJ, latency: cycles).
     `bound` says what it rests on.  `proven`: no schedule of the searched space (canonical mappings, all
-    candidate groups and group tiles) is better.  `relaxed`: the same space with optimistic costs for
-    groups that were not priced, so it may be out of reach.  Both hold under roofline latency.
+    candidate groups and group tiles) is better.  `unfused`: none of it without fusion is.  `relaxed`: the
+    same space with optimistic costs for what was not priced, so it may be out of reach; under latency
+    model `rtl` it is always that.
     """
 
     schedule: Schedule

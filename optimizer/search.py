@@ -8,7 +8,7 @@ from costmodel.target import Target
 from optimizer.candidates import Tiling
 from optimizer.exact import exact, layerwise, relaxed_bound
 from optimizer.partition import Objective, Partition
-from optimizer.problem import MethodName, Problem, Progress
+from optimizer.problem import MethodName, Problem, Progress, RelaxationForm
 from optimizer.result import BoundKind, SearchResult
 from optimizer.space import Rules
 
@@ -25,6 +25,7 @@ def optimize(
     latency: LatencyModel = "roofline",
     tiling: Tiling = "ragged",
     row_packing: bool = True,
+    relaxation: RelaxationForm = "log",
     seed: int = 0,
     time_budget: float | None = None,
     progress: Progress | None = None,
@@ -43,6 +44,7 @@ def optimize(
             of floors.
         tiling: `divisor` restricts tiles to divisors.
         row_packing: Whether kernel taps may share the array rows of a layer with few channels.
+        relaxation: Form of the trainable tiles in method `gradient`: `paper` is Eq. 1-3 as printed.
         seed: Equal seeds give equal schedules (unless `time_budget` cuts the search short).
         time_budget: Seconds after which to return the best schedule known.
         progress: Called with a line of text now and then.
@@ -61,6 +63,7 @@ def optimize(
         seed,
         time_budget,
         progress,
+        relaxation=relaxation,
     )
     schedule, bound, kind = _search(problem, method)
     if latency != "roofline":
@@ -82,17 +85,18 @@ def optimize(
 
 def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundKind]:
     scale = problem.unit
+    proven: BoundKind = "proven" if problem.fusion else "unfused"
     if method == "layerwise" or (method == "exact" and not problem.fusion):
         alone = layerwise(problem)
-        return problem.schedule(alone.best.choice), alone.lower_bound * scale, "proven"
+        return problem.schedule(alone.best.choice), alone.lower_bound * scale, "unfused"
     if method == "exact":
         partition, bound, complete = exact(problem)
-        return problem.schedule(partition), bound * scale, "proven" if complete else "relaxed"
+        return problem.schedule(partition), bound * scale, proven if complete else "relaxed"
     if method == "gradient":
         from optimizer.joint import gradient
 
         partition, bound, complete = gradient(problem)
-        return problem.schedule(partition), bound * scale, "proven" if complete else "relaxed"
+        return problem.schedule(partition), bound * scale, proven if complete else "relaxed"
     if method == "gemmini-auto":
         from optimizer.baselines.gemmini_auto import automatic_schedule
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: Below this many decibels a tensor is worth a look: its noise is over a sixth of its signal.
 POOR_SQNR_DB = 15.0
 SENSITIVE_LAYERS = 5
+#: What a lower bound rests on.
+BOUND = {"proven": "proven", "unfused": "proven for schedules without fusion", "relaxed": "relaxed", None: ""}
 
 
 def _parse_limit(context: click.Context, parameter: click.Parameter, given: str) -> int | str | None:
@@ -164,7 +166,7 @@ def _print(console: Console, result: CompileResult) -> None:
     if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
         above = round(100 * totals.gap, 2) + 0.0  # never "-0.00": equal up to the order of a sum
         console.result(
-            f"  bound       {totals.lower_bound_edp_uj_cycles:.4e} ({totals.bound_kind}); "
+            f"  bound       {totals.lower_bound_edp_uj_cycles:.4e} ({BOUND[totals.bound_kind]}); "
             f"the schedule is {above:.2f} % above it"
         )
     console.result(f"  energy      {totals.energy_pj * 1e-6:,.1f} uJ")

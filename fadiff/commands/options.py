@@ -161,7 +161,11 @@ def search_options(function: Command) -> Command:
             help="hw: as the hardware does; emits C. dosa: to compare with published numbers.",
         ),
         click.option(
-            "--latency", type=click.Choice(["roofline", "rtl"]), default="roofline", show_default=True
+            "--latency",
+            type=click.Choice(["roofline", "rtl"]),
+            default="roofline",
+            show_default=True,
+            help="What latency to search for. rtl: calibrated on Gemmini's RTL; bounds are looser.",
         ),
         click.option(
             "--fusion-model",
@@ -184,12 +188,25 @@ def search_options(function: Command) -> Command:
             default=True,
             help="Never put kernel taps on array rows (layers with few channels).",
         ),
-        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
+        click.option(
+            "--relaxation",
+            type=click.Choice(["log", "paper"]),
+            default="log",
+            show_default=True,
+            help="Trainable tiles of method gradient: distance of logarithms, or linear as in the paper.",
+        ),
+        click.option(
+            "--seed",
+            type=click.IntRange(min=0),
+            default=0,
+            show_default=True,
+            help="Equal seeds give equal schedules, unless time runs out.",
+        ),
         click.option(
             "--time-budget",
             type=click.FloatRange(min=0, min_open=True),
             metavar="SECONDS",
-            help="Search time.",
+            help="Search time. Gradient has fewer restarts if it is short, and starts again if it is long.",
         ),
     )
     for decorate in reversed(decorators):

@@ -12,7 +12,8 @@ from optimizer import optimize
 from optimizer.candidates import extents
 from optimizer.decode import VARIABLES, Batch, Decoder, Encoding
 from optimizer.exact import exact
-from optimizer.gradient import Effort, descend, proposals, schedule_at
+from optimizer.gradient import FEWEST_RESTARTS, Effort, descend, proposals, schedule_at
+from optimizer.joint import gradient
 from optimizer.network import relaxed_network
 from optimizer.problem import Problem
 from optimizer.relaxation import Relaxation
@@ -176,3 +177,45 @@ def test_joint_search_beats_mapping_first_in_a_residual_block():
             later.append(evaluate(schedule).edp_uj_cycles)
     assert len(later) > 10
     assert joint.cost.edp_uj_cycles < 0.7 * min(later)
+
+
+def test_a_short_budget_takes_restarts_away():
+    problem = Problem(separable(), Rules(LARGE, "dosa"), time_budget=0.01)
+    few = descend(problem, Effort(restarts=32, steps=200))
+    assert len(few.loss) == FEWEST_RESTARTS
+    plenty = Problem(separable(), Rules(LARGE, "dosa"), time_budget=1000.0)
+    assert len(descend(plenty, Effort(restarts=6, steps=3)).loss) == 6
+
+
+def test_what_is_left_of_a_budget_is_for_other_restarts(monkeypatch):
+    """Nothing is ever proven here, so that descents follow each other until time is up."""
+    seen = []
+
+    def other(problem, effort, again):
+        seen.append(again)
+        return descend(problem, Effort(4, 2), again)
+
+    monkeypatch.setattr("optimizer.gradient.descend", other)
+    monkeypatch.setattr("optimizer.joint.CERTIFIED_FRONTS", -1000)
+    gradient(Problem(residual(), Rules(LARGE), time_budget=6.0))
+    assert seen == list(range(len(seen))) and len(seen) > 1
+
+
+def test_the_papers_form_can_be_asked_for():
+    """Linear distance is Eq. 1; its softmax saturates, so what it finds before polish differs."""
+    found = {}
+    for form in ("log", "paper"):
+        problem = Problem(separable(), Rules(LARGE, "dosa"), relaxation=form)
+        found[form] = descend(problem, Effort(restarts=4, steps=20)).extents
+    assert not torch.equal(found["log"], found["paper"])
+    assert optimize(separable(blocks=1), LARGE, relaxation="paper", time_budget=3.0).bound in (
+        "proven",
+        "relaxed",
+    )
+
+
+def test_progress_says_best_edp_and_feasible_share():
+    said = []
+    problem = Problem(separable(), Rules(LARGE, "dosa"), progress=said.append)
+    descend(problem, Effort(restarts=8, steps=60))
+    assert any("best EDP" in line and "% feasible" in line for line in said)

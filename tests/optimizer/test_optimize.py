@@ -58,6 +58,8 @@ def test_order_of_methods(results, profile):
     assert edp["gradient"] <= edp["exact"] * 1.02
     assert results[profile, "exact"].bound == "proven"
     assert results[profile, "exact"].gap < 1e-9
+    assert results[profile, "gradient"].bound == "proven"
+    assert results[profile, "layerwise"].bound == "unfused"  # the bound holds without fusion only
 
 
 def test_fusion_pays_on_separable_convolutions(results):
