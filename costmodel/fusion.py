@@ -8,7 +8,7 @@ earlier tile computed (tiles are then full-width and the tile buffer keeps the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
@@ -81,7 +81,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
     sizes: dict[str, tuple[int, int, int]] = {}
     for layer in layers:
         if isinstance(layer, HostLayer) and layer.op != "add":
-            reason = obstacle_to_rows(graph, layer)
+            reason = obstacle_to_rows(graph, layer, set(group.layers))
             if reason:
                 raise ScheduleError(f"{layer.name}: {reason}")
         sizes[layer.name] = output_size(layer, graph, sizes)
@@ -115,7 +115,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         for tensor in layer.inputs:
             for producer in graph.producers(tensor):
                 if producer.name in inside:
-                    _check_layouts(graph, producer, layer, tensor)
+                    _check_layouts(graph, producer, layer, tensor, inside)
                     fused_inputs.add(tensor)
                     _need(needed, producer.name, _boxes(layer, computed[name]))
         tensor = layer.outputs[0]
@@ -123,7 +123,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         outside = tensor in graph.outputs or bool(readers - inside) or name == last
         is_rows = isinstance(layer, HostLayer) and layer.op != "add"
         if is_rows and outside:
-            raise ScheduleError(f"{name}: a host operator inside a fusion group is read inside it only")
+            _check_last_rows(graph, layer, inside, is_last=name == last)
         if outside and name != last:
             for axis, intervals, size in zip("NPQ", axes, sizes[name], strict=True):
                 if not _covers(intervals, size):
@@ -141,7 +141,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
             bool(readers & inside),
             outside,
             held,
-            is_rows and computed[name] == axes and _is_only_reader(graph, layer),
+            is_rows and not outside and computed[name] == axes and _is_only_reader(graph, layer),
         )
     return {layer.name: members[layer.name] for layer in layers}
 
@@ -173,6 +173,17 @@ def _alone(layer: Layer) -> Member:
     else:
         region, size = Region(((0, 1),), ((0, 1),), ((0, 1),)), (1, 1, 1)
     return Member(layer.name, size, region, region, region, region, frozenset(), False, True, region)
+
+
+def _check_last_rows(graph: Graph, layer: Layer, inside: Set[str], *, is_last: bool) -> None:
+    """A host operator writes the tile buffer, or, as the last member, whole lines of its tensor."""
+    first = source(graph, layer, inside)
+    if not is_last:
+        raise ScheduleError(f"{layer.name}: a host operator amid a fusion group is read inside it only")
+    if first is None or not stores_channels_together(first, first.output, first.dims.K):
+        raise ScheduleError(
+            f"{layer.name}: its output is stored group by group and cannot end a fusion group"
+        )
 
 
 def _is_only_reader(graph: Graph, layer: Layer) -> bool:
@@ -250,13 +261,13 @@ def _covers(intervals: list[Interval], size: int) -> bool:
     return done >= size
 
 
-def _check_layouts(graph: Graph, producer: Layer, consumer: Layer, tensor: str) -> None:
+def _check_layouts(graph: Graph, producer: Layer, consumer: Layer, tensor: str, inside: Set[str]) -> None:
     """A fused tensor has one producer, and both ends address it as the same (N, H, W, C) image."""
     edge = f"{producer.name} -> {consumer.name}"
     if len(graph.producers(tensor)) > 1:
         raise ScheduleError(f"{edge}: {tensor} is a concatenation and cannot be fused")
-    first = source(graph, producer)
-    if first is None:  # an add: its output is stored like its operands
+    first = source(graph, producer, inside)
+    if first is None:  # an add of what no array layer computes
         return
     d, written = first.dims, first.output
     together = stores_channels_together(first, written, d.K)

@@ -7,9 +7,12 @@ output are stored alike, so that a group tile of one is a group tile of the othe
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer, View
 
 ELEMENTWISE = ("lookup", "formula")
+ALONG_ROWS = ("softmax", "layer_norm")
 
 
 def row_length(layer: HostLayer) -> int | None:
@@ -24,7 +27,7 @@ def row_length(layer: HostLayer) -> int | None:
             return None  # a graph of shapes only says nothing about storage
         dense = strides == a.get("out_strides") and _is_dense(tuple(shape), tuple(strides))
         return 1 if dense and not a.get("offset", 0) and not a.get("out_offset", 0) else None
-    if layer.op == "softmax" and a.get("inner") == 1:
+    if layer.op in ALONG_ROWS and a.get("inner") == 1:
         return int(str(a["length"]))
     return None
 
@@ -40,13 +43,18 @@ def _is_dense(shape: tuple[object, ...], strides: tuple[object, ...]) -> bool:
     return True
 
 
-def source(graph: Graph, layer: Layer) -> TensorCoreLayer | None:
-    """The array layer whose output a layer's output is stored like: itself, or up through row operators."""
+def source(graph: Graph, layer: Layer, inside: Set[str] = frozenset()) -> TensorCoreLayer | None:
+    """The array layer whose output a layer's output is stored like: itself, or up through adds (whose
+    operands and output are stored alike) and row operators.
+
+    Layers `inside` come first: an add takes the (N, P, Q) of the operand that is fused.
+    """
     while not isinstance(layer, TensorCoreLayer):
-        producers = graph.producers(layer.inputs[0])
-        if row_length(layer) is None or len(producers) != 1:
+        tensors = layer.inputs if layer.op == "add" else layer.inputs[:1]
+        single = [found[0] for tensor in tensors if len(found := graph.producers(tensor)) == 1]
+        if not single or (layer.op != "add" and row_length(layer) is None):
             return None
-        layer = producers[0]
+        layer = next((producer for producer in single if producer.name in inside), single[0])
     return layer
 
 
@@ -55,13 +63,13 @@ def stores_channels_together(layer: TensorCoreLayer, view: View, channels: int) 
     return layer.dims.G == 1 or layer.op == "depthwise" or view.strides[0] == channels
 
 
-def obstacle_to_rows(graph: Graph, layer: HostLayer) -> str:
+def obstacle_to_rows(graph: Graph, layer: HostLayer, inside: Set[str] = frozenset()) -> str:
     """Why a host operator cannot be a member of a fusion group; empty if it can."""
     length = row_length(layer)
     if length is None:
         return f"host operator {layer.op} cannot be a member of a fusion group"
     producers = graph.producers(layer.inputs[0])
-    first = source(graph, producers[0]) if len(producers) == 1 else None
+    first = source(graph, producers[0], inside) if len(producers) == 1 else None
     if first is None:
         return f"host operator {layer.op} follows no convolution or matrix product"
     d, view = first.dims, first.output
@@ -72,6 +80,8 @@ def obstacle_to_rows(graph: Graph, layer: HostLayer) -> str:
         return f"its rows of {length} elements are not the channels of a pixel"
     if length > 1 and d.K > 1 and view.strides[4] != 1:
         return "its rows are not contiguous"
+    if any(graph.tensors[name].data is None for name in layer.inputs[1:]):
+        return "its mask is computed"
     rows = mask_rows(layer)
     if rows > 1 and d.G > 1 and (length != d.K or view.strides[0] // length % rows):
         return "its mask differs between groups"

@@ -38,7 +38,8 @@ def _can_feed(graph: Graph, producer: Layer, adds: bool) -> bool:
 
 
 def candidate_groups(graph: Graph, most: int, adds: bool = True) -> Iterator[tuple[str, ...]]:
-    """Sets of two to `most` layers that a group tile could run through, in graph order.
+    """Sets of two to `most` layers (host operators on rows not counted) that a group tile could run
+    through, in graph order.
 
     Grown backwards from each sink along fusable edges, so every member feeds the sink; kept when no
     path leaves the set and comes back.  `adds` lets residual adds be members: leave it off in
@@ -47,9 +48,10 @@ def candidate_groups(graph: Graph, most: int, adds: bool = True) -> Iterator[tup
     position = {layer.name: i for i, layer in enumerate(graph.layers)}
     producers = {layer.name: fusable_producers(graph, layer, adds) for layer in graph.layers}
     ancestors = _ancestors(graph, position)
+    counts = {
+        layer.name: int(isinstance(layer, TensorCoreLayer) or layer.op == "add") for layer in graph.layers
+    }
     for sink in graph.layers:
-        if not isinstance(sink, TensorCoreLayer) and sink.op != "add":
-            continue
         seen: set[tuple[str, ...]] = set()
         frontier: list[tuple[str, ...]] = [(sink.name,)]
         while frontier:
@@ -57,7 +59,7 @@ def candidate_groups(graph: Graph, most: int, adds: bool = True) -> Iterator[tup
             for members in frontier:
                 for name in members:
                     for producer in producers[name]:
-                        if producer in members or len(members) == most:
+                        if producer in members or sum(counts[m] for m in members) + counts[producer] > most:
                             continue
                         bigger = tuple(sorted((*members, producer), key=position.__getitem__))
                         if bigger not in seen:
@@ -104,7 +106,9 @@ def signature(graph: Graph, layers: tuple[str, ...]) -> Hashable:
         tensor = layer.outputs[0]
         outside = tensor in graph.outputs or any(c.name not in index for c in graph.consumers(tensor))
         kind: Hashable = (
-            shape_of(layer) if isinstance(layer, TensorCoreLayer) else (layer.op, graph.tensors[tensor].shape)
+            (shape_of(layer), layer.input.strides, layer.output.strides)
+            if isinstance(layer, TensorCoreLayer)
+            else (layer.op, graph.tensors[tensor].shape)
         )
         parts.append((kind, sources, outside))
     return tuple(parts)

@@ -246,9 +246,11 @@ class GroupPrinter:
         """A host operator on every line of its box."""
         c, member = self.c, self.group.members[layer.name]
         channels = self.graph.tensors[layer.outputs[0]].size // math.prod(member.size)
-        whole = Box((0, 0, 0), 0)
-        producers = {layer.inputs[0]: self._producer(layer.inputs[0])}
-        producers[layer.outputs[0]] = self.group.group.layers.index(layer.name)
+        _, p, q = member.size
+        whole = Box((p * q * channels, q * channels, channels), 0)
+        producers: dict[str, int | None] = {layer.inputs[0]: self._producer(layer.inputs[0])}
+        own = self.group.group.layers.index(layer.name)
+        producers[layer.outputs[0]] = own if member.writes_inside else None
 
         def pixel(tensor: str, column: str) -> str:
             return self._pixel(tensor, "p", column, whole, producers[tensor])[0]

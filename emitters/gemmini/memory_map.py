@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from itertools import product as combinations
 from typing import Any
 
@@ -93,7 +94,7 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
                 }
             )
             p += rows
-    return {**_image(graph, layer, member), "tiles": tiles}
+    return {**_image(graph, layer, member, set(group.members)), "tiles": tiles}
 
 
 def _held_tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]:
@@ -122,13 +123,13 @@ def _held_tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str,
                     "activation": layer.activation,
                 }
             )
-    return {**_image(plan.schedule.graph, layer, member), "tiles": tiles}
+    return {**_image(plan.schedule.graph, layer, member, set(group.members)), "tiles": tiles}
 
 
-def _image(graph: Graph, layer: Layer, member: Member) -> dict[str, list[int]]:
+def _image(graph: Graph, layer: Layer, member: Member, group: Set[str]) -> dict[str, list[int]]:
     """Sizes N, P, Q, groups and channels of the whole output, and how it is stored."""
     n, p, q = member.size
-    first = source(graph, layer)
+    first = source(graph, layer, group)
     channels = graph.tensors[layer.outputs[0]].size // (n * p * q)
     if first is None or first.op == "depthwise" or first.dims.G == 1:
         strides = [p * q * channels, q * channels, channels, channels, 1]

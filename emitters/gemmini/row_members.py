@@ -1,72 +1,62 @@
-"""Prints host operators that are members of a fusion group: line by line of their box in the tile buffer."""
+"""Prints host operators that are members of a fusion group: line by line of their group tile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from converter.graph import Graph, HostLayer
-from costmodel.row_operators import mask_rows, row_length, source
-from emitters.gemmini.formula import float_literal, formula_name
+from costmodel.row_operators import ELEMENTWISE, mask_rows, row_length, source
+from emitters.gemmini.expression import Expr
+from emitters.gemmini.host import host_call
 from emitters.gemmini.memory import Memory
 from emitters.gemmini.operands import pointer
 from emitters.gemmini.printer import CPrinter
+
+Pixel = Callable[[str, str], str]
+"""C address of a tensor's pixel in row p of image n, from the tensor's name and a column."""
 
 
 class RowPrinter:
     """Prints one operator; `n` and `p` are the image and row in the surrounding loops."""
 
     def __init__(self, c: CPrinter, graph: Graph, memory: Memory, layer: HostLayer, channels: int) -> None:
+        """`channels`: of a pixel, groups included."""
         self.c, self.graph, self.memory, self.layer, self.channels = c, graph, memory, layer, channels
-        length = row_length(layer)
+
+    def print(self, pixel: Pixel) -> frozenset[str]:
+        """One line of the region; returns the parts of the host library that it uses."""
+        c, columns = self.c, "region.q.end - region.q.start"
+        if self.layer.op in ELEMENTWISE:
+            c.constant("count", f"({columns}) * {self.channels}")
+            c.constant("step", 1)
+            with c.initialiser("const loops_t loops"):
+                c.line(".rank = 1, .operands = 2, .shape = &count, .strides = {&step, &step},")
+            return self._call(self.layer, pixel, "region.q.start", "&loops")
+        length, masks = row_length(self.layer), mask_rows(self.layer)
         assert length is not None
-        self.length = length
+        rows = self.channels // length
+        if masks <= 1:
+            c.line(f"const rows_t rows = {{({columns}) * {rows}, {length}, 1}};")
+            return self._call(self.layer, pixel, "region.q.start", "&rows")
+        # Every pixel has a row of the mask: the one that its rows have in the whole tensor.
+        c.line(f"const rows_t rows = {{{rows}, {length}, 1}};")
+        first = source(self.graph, self.layer)
+        assert first is not None
+        n, p, q = (stride // length for stride in first.output.strides[1:4])
+        row = f"(n * {n} + p * {p} + q * {q}) % {masks}"
+        single = replace(self.layer, attributes={**self.layer.attributes, "mask_rows": 1})
+        with c.block("for (int32_t q = region.q.start; q < region.q.end; q++)"):
+            return self._call(single, pixel, "q", "&rows", {self.layer.inputs[-1]: f" + {row} * {length}"})
 
-    def print(self, line: Callable[[str, str], str]) -> set[str]:
-        """One line of the region; `line(tensor, column)` is the address of a pixel of row p.
-
-        Returns the parts of the host library that it uses.
-        """
-        columns = "region.q.end - region.q.start"
-        if self.layer.op == "softmax":
-            return self._softmax(line, columns)
-        c = self.c
-        c.constant("count", f"({columns}) * {self.channels}")
-        c.constant("step", 1)
-        with c.initialiser("const loops_t loops"):
-            c.line(".rank = 1, .operands = 2, .shape = &count, .strides = {&step, &step},")
-        x, y = (line(name, "region.q.start") for name in (self.layer.inputs[0], self.layer.outputs[0]))
-        if self.layer.op == "lookup":
-            c.call("lookup", "&loops", x, self._constant(1), y)
-            return {"lookup", "loops"}
-        c.call("map_elements", "&loops", x, y, formula_name(self.graph, self.layer))
-        return {"formula", "loops"}
-
-    def _softmax(self, line: Callable[[str, str], str], columns: str) -> set[str]:
-        """All rows of a line at once, pixel by pixel where they have masks of their own."""
-        c, rows = self.c, mask_rows(self.layer)
-        parameters = [self._constant(i) for i in range(1, len(self.layer.inputs))]
-        if rows == 0:
-            parameters.append("NULL")
-        scale = float_literal(float(str(self.layer.attributes["scale"])))
-        per_pixel = self.channels // self.length
-        if rows <= 1:
-            c.line(f"const rows_t rows = {{({columns}) * {per_pixel}, {self.length}, 1}};")
-            self._call(line, "region.q.start", parameters, scale)
-        else:
-            c.line(f"const rows_t rows = {{{per_pixel}, {self.length}, 1}};")
-            first = source(self.graph, self.layer)
-            assert first is not None
-            n, p, q = (stride // self.length for stride in first.output.strides[1:4])
-            with c.block("for (int32_t q = region.q.start; q < region.q.end; q++)"):
-                row = f"(n * {n} + p * {p} + q * {q}) % {rows}"
-                parameters[-1] = f"{parameters[-1]} + {row} * {self.length}"
-                self._call(line, "q", parameters, scale)
-        return {"softmax", "rows", "to_elem"}
-
-    def _call(self, line: Callable[[str, str], str], column: str, parameters: list[str], scale: str) -> None:
-        x, y = (line(name, column) for name in (self.layer.inputs[0], self.layer.outputs[0]))
-        self.c.call("softmax", "&rows", x, *parameters, 1, y, scale)
-
-    def _constant(self, i: int) -> str:
-        name = self.layer.inputs[i]
-        return pointer(self.memory.tensors[name], self.graph.tensors[name])
+    def _call(
+        self, layer: HostLayer, pixel: Pixel, column: str, extent: Expr, offsets: dict[str, str] | None = None
+    ) -> frozenset[str]:
+        """The library call on one run of pixels; `extent` replaces the whole tensor's loops or rows."""
+        addresses = {name: pixel(name, column) for name in (layer.inputs[0], layer.outputs[0])}
+        for name in layer.inputs[1:]:
+            constant = pointer(self.memory.tensors[name], self.graph.tensors[name])
+            addresses[name] = constant + (offsets or {}).get(name, "")
+        call = host_call(self.graph, layer, addresses)
+        self.c.call(call.function, extent, *call.arguments[1:])
+        return call.needs

@@ -132,6 +132,24 @@ class Net:
         self.names.append(f"l{i}")
         return y
 
+    def layer_norm(self, x: str, shape: Shape) -> str:
+        i, length = len(self.names), shape[3]
+        y = self.builder.tensor(f"y{i}", shape, scale=0.02)
+        affine = [
+            self.builder.tensor(
+                f"{name}{i}", (length,), "float32", data=self.numbers.normal(size=length).astype(np.float32)
+            )
+            for name in ("gamma", "beta")
+        ]
+        attributes = {
+            "outer": int(np.prod(shape[:3])), "length": length, "inner": 1, "center": 1, "per_inner": 0,
+            "epsilon": 1e-5, "variance_scale": 0.01 / length**2, "unit": float(np.float32(0.1 / length)),
+            "scale": 50.0,
+        }  # fmt: skip
+        self.builder.host(f"l{i}", "layer_norm", (x, *affine), (y,), attributes)
+        self.names.append(f"l{i}")
+        return y
+
     def _integers(self, low: int, high: int, shape: tuple[int, ...], dtype: type) -> np.ndarray:
         return self.numbers.integers(low, high, shape).astype(dtype)
 
@@ -335,11 +353,17 @@ def rows_case(rng: random.Random) -> Case | None:
             if built is None:
                 return None
             x, shape = built
-            x = net.lookup(x, shape)
-        built = _random_conv(rng, net, x, shape)
-        if built is None:
-            return None
-        x, shape = built
+            if rng.random() < 0.3:
+                constant = net._integers(-99, 99, shape, np.int8)
+                x = net.add(
+                    x, net.builder.tensor(f"c{len(net.names)}", shape, scale=0.1, data=constant), shape
+                )
+            x = net.layer_norm(x, shape) if rng.random() < 0.4 else net.lookup(x, shape)
+        if rng.random() < 0.7:
+            built = _random_conv(rng, net, x, shape)
+            if built is None:
+                return None
+            x, shape = built
         graph = net.builder.build((x,))
     for _ in range(60):
         case = _random_group(rng, net, graph, shape, target)
