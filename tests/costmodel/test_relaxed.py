@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from converter.dims import Dims
 from costmodel.evaluate import group_cost, layer_cost
 from costmodel.fusion import plan_group
 from costmodel.legality import occupancy
@@ -52,6 +53,30 @@ def test_unfused_layer_equals_exact(profile, data):
         per_memory[move.memory] = per_memory.get(move.memory, 0) + move.bytes
     for memory, moved in cost.memory_bytes.items():
         assert moved.item() == pytest.approx(per_memory.get(memory, 0), rel=1e-9), memory
+    assert cost.energy_pj.item() == pytest.approx(exact.energy_pj, rel=1e-9)
+    assert math.ceil(cost.latency_cycles.item() - 1e-6) == exact.latency_cycles
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_packed_rows_equal_exact(profile, data):
+    """Kernel columns beside all channels on the array rows."""
+    shape = data.draw(layer_shapes(depthwise=False, groups=False, channels=6))
+    mapping = data.draw(mappings(shape, orders=ORDERS))
+    channels = shape.dims.C
+    packed = data.draw(st.integers(1, min(shape.dims.S, 16 // channels)))
+    l2 = data.draw(st.integers(packed, shape.dims.S))
+    l1 = data.draw(st.integers(packed, l2))
+    mapping = replace(
+        mapping,
+        tile_l2=mapping.tile_l2.replace({"C": channels, "S": l2}),
+        tile_l1=mapping.tile_l1.replace({"C": channels, "S": l1}),
+        tile_l0=mapping.tile_l0.replace({"C": channels, "S": packed}),
+        rows=Dims(C=channels, S=packed),
+    )
+    exact = layer_cost(shape, mapping, SMALL, profile)
+    cost = RelaxedModel([Node(shape)], [], SMALL, profile, dtype=torch.float64)(point_of([mapping]))
     assert cost.energy_pj.item() == pytest.approx(exact.energy_pj, rel=1e-9)
     assert math.ceil(cost.latency_cycles.item() - 1e-6) == exact.latency_cycles
 

@@ -40,6 +40,9 @@ class Case:
     sigma: torch.Tensor
     sequence: list
 
+    def index_of(self, name):
+        return [layer.name for layer in self.network.layers].index(name)
+
     def relaxed(self, target=TARGET, profile="hw", **options):
         model = RelaxedModel(self.nodes, self.edges, target, profile, dtype=torch.float64, **options)
         order = [self.mappings[layer.name] for layer in self.network.layers]
@@ -222,6 +225,12 @@ def assert_equal(case, profile, *, paper=False, halo="recompute", target=TARGET)
         assert cost.energy_pj[0, index].item() == pytest.approx(one.energy_pj, rel=1e-9), layer.name
         cycles = cost.latency_cycles[0, index].item()
         assert cycles == pytest.approx(one.latency_cycles, rel=1e-9, abs=1), layer.name
+    if not paper:
+        measured = case.relaxed(target, profile, latency="rtl", **options).latency_cycles[0]
+        for group in case.groups:
+            for one in group_cost(case.network, group, case.mappings, target, profile, "rtl"):
+                cycles = measured[case.index_of(one.name)].item()
+                assert cycles == pytest.approx(one.latency_cycles, rel=1e-9, abs=1), one.name
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
