@@ -27,7 +27,8 @@ from converter.rewrites import FOLD_CHAINS, FOLD_EPILOGUES, FOLD_NORMS
 
 StepKind = Literal["node", "lookup", "norm"]
 
-_BLANK = -1e4  # an attention mask blanks positions with values from here down
+BLANK = -1e4
+"""An attention mask blanks positions with values from here down."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Step:
     """Constant added by a fused Add, besides any bias of the head itself."""
     activation: Activation = "none"
     mask: str = ""
-    """Constant mask fused into a Softmax: added to the scores, or the condition of a Where."""
+    """Mask fused into a Softmax: a constant added to the scores, or the condition of a Where (a computed
+    one blanks where it is true)."""
     source: str = ""
     """The value that feeds the head; for a lookup the one value it is a function of."""
     norm: Norm | None = None
@@ -140,7 +142,7 @@ class _Planner:
         softmax = self._next(value, "Softmax")
         mask = self._mask(node, softmax) if softmax is not None else ""
         if softmax is not None and mask:
-            scores = next(self.program.activations(node))
+            scores = next(v for v in self.program.activations(node) if v != mask)
             return Step("node", softmax, (node, softmax), softmax.outputs[0], mask=mask, source=scores)
         if folds and (node.op in WEIGHTED or self._is_residual_add(node)):
             relu = self._next(value, "Relu") or self._next(value, "Clip")
@@ -152,9 +154,11 @@ class _Planner:
         return Step("node", node, tuple(nodes), value, bias, activation, source=source)
 
     def _mask(self, node: Node, softmax: Node) -> str:
-        """The constant with which Add or Where blanks the scores of `softmax`, along its rows."""
+        """What blanks the scores of `softmax` along its rows: a constant that Add or Where reads, or the
+        computed condition of a Where."""
         shapes, constants = self.program.shapes, self.program.constants
-        sources = list(self.program.activations(node))
+        computed = node.op == "Where" and node.inputs[0] not in constants and node.inputs[1] in constants
+        sources = [v for v in self.program.activations(node) if not computed or v != node.inputs[0]]
         shape = shapes[node.outputs[0]]
         axis = int(softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1))
         if len(sources) != 1 or shapes[sources[0]] != shape or axis % len(shape) != len(shape) - 1:
@@ -162,14 +166,17 @@ class _Planner:
         if node.op == "Add":
             (added,) = (value for value in node.inputs if value != sources[0])
             array = constants[added]
-            blanks = np.all((array == 0) | (array <= _BLANK)) and np.any(array != 0)
+            blanks = np.all((array == 0) | (array <= BLANK)) and np.any(array != 0)
             return added if blanks else ""
+        if computed:  # float32 holds the huge numbers as they are
+            fits = self.saturates and bool(np.all(constants[node.inputs[1]] <= BLANK))
+            return node.inputs[0] if fits else ""
         if node.op != "Where" or node.inputs[0] not in constants:
             return ""
         (fill,) = (constants[value] for value in node.inputs[1:] if value in constants)
         # a row that is blank throughout is uniform in ONNX, zero on the core
         blank_rows = np.all(_blanked_by_where(self.program, node), axis=-1)
-        return node.inputs[0] if np.all(fill <= _BLANK) and not np.any(blank_rows) else ""
+        return node.inputs[0] if np.all(fill <= BLANK) and not np.any(blank_rows) else ""
 
     def _next(self, value: str, op: str) -> Node | None:
         node = self.program.sole_consumer(value)

@@ -55,7 +55,8 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
     ratios = {}
     for name, found in integers.items():
         tensor = graph.tensors[name]
-        if tensor.dtype == "int8" and tensor.onnx_name in floats:
+        # (booleans are stored without a scale)
+        if tensor.dtype == "int8" and tensor.scale is not None and tensor.onnx_name in floats:
             ratio = _sqnr(tensor, found, floats)
             if ratio is not None:
                 ratios[name] = ratio

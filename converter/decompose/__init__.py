@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import onnx
 
+from converter.decompose.masks import blank, find_masks
 from converter.decompose.nodes import Nodes
 from converter.decompose.table import DECOMPOSITIONS, find, reason
 from converter.program import Program
@@ -21,9 +22,17 @@ def decompose(model: onnx.ModelProto, program: Program) -> tuple[str, ...]:
     `program` is what was read from the model.  Nodes that break a constraint stay as they are.
     """
     graph = model.graph
+    masks = find_masks(model, program)
     done: set[str] = set()
     kept: list[onnx.NodeProto] = []
     for proto, node in zip(graph.node, program.nodes, strict=True):
+        if node.name in masks:
+            nodes = Nodes(node.name, node.version)
+            blank(nodes, program, node, masks[node.name])
+            kept.extend(nodes.nodes)
+            graph.initializer.extend(nodes.constants)
+            done.add("Softmax with a mask")
+            continue
         entry = find(node)
         if entry is None or not entry.applies(program, node) or reason(program, node) is not None:
             kept.append(proto)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,11 +62,31 @@ def lower_softmax(lowering: Lowering, step: Step) -> None:
         table = np.rint(_EXPONENTIAL_ONE * np.exp(-steps)).astype(np.int32)
         inputs.append(lowering.graph.tensor(f"{step.name}.exp", (256,), "int32", None, table))
     attributes = {**rows.attributes, "scale": float(np.float32(1.0) / np.float32(out.scale or 1.0))}
-    if step.mask:
+    if step.mask in lowering.program.constants:
         mask = _mask(lowering, step, rows.value)
         inputs.append(lowering.graph.tensor(f"{step.name}.mask", mask.shape, "int8", None, mask))
         attributes["mask_rows"] = len(mask)
+    elif step.mask:
+        computed = _computed_mask(lowering, step, rows.value)
+        inputs.append(computed.tensor)
+        attributes["mask_rows"] = computed.size // rows.length
     lowering.graph.host(step.name, "softmax", tuple(inputs), (out.tensor,), attributes, step.onnx_nodes)
+
+
+def _computed_mask(lowering: Lowering, step: Step, value: Strided) -> Strided:
+    """The condition that blanks, one row after the other as the scores are stored.
+
+    Outer axes that share the rows are left out: the softmax uses mask rows in turn.
+    """
+    order = value.storage_order()
+    assert order is not None
+    mask = lowering.value(step.mask).expand(value.shape).transpose(order)
+    shared = 0
+    while shared < len(order) - 1 and all(stride == 0 for _, stride in merged(mask.axes[shared])):
+        shared += 1
+    mask = replace(mask, axes=mask.axes[shared:])
+    in_rows = lowering.is_whole(mask) and mask.axes == dense("", mask.shape, None).axes
+    return mask if in_rows else lowering.copy(mask, name="rows")
 
 
 def _mask(lowering: Lowering, step: Step, value: Strided) -> np.ndarray:

@@ -235,9 +235,9 @@ def problem(program: Program, step: Step, element: ElementType = "int8") -> Unsu
         why = decompose.reason(program, node)
         return Unsupported(node.name, node.op, node.domain, why) if why else _unknown(node)
     for constraint in (*FOR_ALL, *entry.constraints):
-        reason = constraint(program, node)
-        if reason is not None:
-            return Unsupported(node.name, node.op, node.domain, reason)
+        broken = constraint(program, node)
+        if broken is not None:
+            return Unsupported(node.name, node.op, node.domain, broken)
     return None
 
 

@@ -23,9 +23,10 @@ def softmax(emit: Emit, layer: HostLayer) -> None:
     value = emit.word(value)
     blank = None
     if "mask_rows" in attributes:
-        mask = np.asarray(emit.tensors[layer.inputs[-1]].data).astype(bool)
-        repeats = attributes["outer"] // attributes["mask_rows"]
-        blank = emit.constant(np.tile(mask, (repeats, 1))[:, :, None])
+        outer, length, rows = (attributes[key] for key in ("outer", "length", "mask_rows"))
+        mask = emit.reshape(emit.cast(emit.flat(layer.inputs[-1]), "bool"), [rows, length])
+        repeated = emit.op("Tile", mask, emit.ints([outer // rows, 1]))
+        blank = emit.reshape(repeated, [outer, length, 1])
         value = emit.op("Where", blank, emit.word(emit.constant(emit.lowest)), value)
     largest = emit.op("ReduceMax", value, emit.ints([1]), keepdims=1)
     if emit.is_float:

@@ -1,0 +1,147 @@
+"""Attention masks computed from integer or boolean inputs: numbers to add become positions to blank.
+
+Exporters turn a padding mask into 0 and a huge negative number and add that to the scores.  In int8
+the sum would have the huge number's scale; blanking the positions inside the softmax is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from converter.decompose.nodes import Nodes
+from converter.normalise import session_options
+from converter.plan import BLANK
+from converter.program import Node, Program
+
+_MOST_NODES = 100
+_TRIALS = 3
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What a softmax reads: scores, and where to blank them.
+
+    `values` are numbers to add, blank from -1e4 down; with `keeps` booleans, false where to blank.
+    """
+
+    scores: str
+    values: str
+    keeps: bool = False
+
+
+def find_masks(model: onnx.ModelProto, program: Program) -> Mapping[str, Mask]:
+    """Masks by the name of the softmax that they are for."""
+    if all(program.is_float(value) for value in program.inputs):
+        return {}
+    protos = {output: proto for proto in model.graph.node for output in proto.output}
+    found = {}
+    for node in program.nodes:
+        if node.op == "Softmax" and node.domain == "" and _is_along_last(program, node):
+            joined = program.producer.get(node.inputs[0])
+            mask = _mask(program, protos, joined) if joined is not None else None
+            if mask is not None:
+                found[node.name] = mask
+    return found
+
+
+def blank(nodes: Nodes, program: Program, node: Node, mask: Mask) -> None:
+    """The softmax of Where(blank, -max, scores), which planning makes one layer."""
+    condition = mask.values
+    if mask.keeps:  # (Not would be folded back into the Where)
+        condition = nodes.op("Xor", condition, nodes.constant(np.asarray(True)))
+    else:
+        condition = nodes.op("Less", condition, nodes.number(BLANK))
+    blanked = nodes.op("Where", condition, nodes.number(float(np.finfo(np.float32).min)), mask.scores)
+    nodes.give(nodes.op("Softmax", blanked, **node.attributes), node.outputs[0])
+
+
+def _is_along_last(program: Program, node: Node) -> bool:
+    rank = len(program.shapes.get(node.inputs[0], ()))
+    axis = int(node.attributes.get("axis", -1 if node.version >= 13 else 1))
+    return rank > 0 and axis % rank == rank - 1
+
+
+def _mask(program: Program, protos: Mapping[str, onnx.NodeProto], joined: Node) -> Mask | None:
+    shape = program.shapes.get(joined.outputs[0])
+    if program.sole_consumer(joined.outputs[0]) is None:
+        return None
+    if joined.op == "Add":
+        first, second = joined.inputs
+        for scores, values in ((first, second), (second, first)):
+            if program.shapes.get(scores) == shape and _is_zero_or_blank(program, protos, values):
+                return Mask(scores, values)
+    if joined.op == "Where" and joined.inputs[0] not in program.constants:
+        # (planning itself finds the fill in the other place)
+        condition, scores, fill = joined.inputs
+        constant = program.constant(fill)
+        if program.shapes.get(scores) == shape and constant is not None and np.all(constant <= BLANK):
+            return Mask(scores, condition, keeps=True)
+    return None
+
+
+def _is_zero_or_blank(program: Program, protos: Mapping[str, onnx.NodeProto], value: str) -> bool:
+    """Whether a value follows from integers and booleans alone, and is 0 or at most -1e4 on trial inputs."""
+    nodes, inputs = _ancestors(protos, program, value)
+    if value in program.constants or not nodes or not inputs or any(program.is_float(v) for v in inputs):
+        return False
+    read = {name for node in nodes for name in node.input}
+    graph = helper.make_graph(
+        nodes,
+        "mask",
+        [helper.make_tensor_value_info(v, program.types[v], program.shapes[v]) for v in inputs],
+        [helper.make_tensor_value_info(value, TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(np.asarray(program.constants[n]), n)
+            for n in read
+            if n in program.constants
+        ],
+    )
+    opset = max(program.producer[value].version, 1)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), session_options())
+        results = [session.run(None, feeds)[0] for feeds in _trials(program, inputs)]
+    except Exception:  # an ancestor that needs other inputs: no mask then
+        return False
+    values = np.concatenate([result.reshape(-1) for result in results])
+    return bool(np.all((values == 0) | (values <= BLANK)) and np.any(values != 0))
+
+
+def _trials(program: Program, inputs: list[str]) -> list[dict[str, np.ndarray]]:
+    """Inputs of zeros and ones, as padding masks are."""
+    generator = np.random.default_rng(0)
+    return [
+        {v: generator.integers(0, 2, program.shapes[v]).astype(program.numpy_type(v)) for v in inputs}
+        for _ in range(_TRIALS)
+    ]
+
+
+def _ancestors(
+    protos: Mapping[str, onnx.NodeProto], program: Program, value: str
+) -> tuple[list[onnx.NodeProto], list[str]]:
+    """Nodes that a value depends on, in order, and the graph inputs among their inputs."""
+    order: list[onnx.NodeProto] = []
+    inputs: list[str] = []
+    seen: set[str] = set()
+
+    def visit(name: str) -> None:
+        if name in seen or not name or name in program.constants or len(order) > _MOST_NODES:
+            return
+        seen.add(name)
+        proto = protos.get(name)
+        if proto is None:
+            inputs.append(name)
+            return
+        for read in proto.input:
+            visit(read)
+        if not any(known is proto for known in order):
+            order.append(proto)
+
+    visit(value)
+    return (order, inputs) if len(order) <= _MOST_NODES else ([], [])

@@ -1,0 +1,107 @@
+"""Padding masks computed from inputs blank positions inside the softmax, however exporters wrote them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from converter import convert, integer_reference
+from converter.boundary import from_storage, to_storage
+from converter.reference import reference_session
+from tests.converter.oracle import session, sqnr_db, weights
+
+HEADS, LENGTH, WIDTH = 2, 6, 8
+LOWEST = np.float32(np.finfo(np.float32).min)
+
+
+def _attention(how: str, batch: int) -> onnx.ModelProto:
+    """softmax(x x^T, mask) of [batch, heads, length, width]; `mask` [batch, length] is 1 where to look."""
+    nodes = {
+        "added": [
+            ("Unsqueeze", ["mask", "axes"], "m4", {}),
+            ("Cast", ["m4"], "float", {"to": TensorProto.FLOAT}),
+            ("Sub", ["one", "float"], "hidden", {}),
+            ("Mul", ["hidden", "lowest"], "bias", {}),
+            ("Add", ["scores", "bias"], "masked", {}),
+        ],
+        "chosen": [
+            ("Unsqueeze", ["mask", "axes"], "m4", {}),
+            ("Cast", ["m4"], "look", {"to": TensorProto.BOOL}),
+            ("Where", ["look", "zero", "lowest"], "bias", {}),
+            ("Add", ["bias", "scores"], "masked", {}),
+        ],
+        "filled": [
+            ("Unsqueeze", ["mask", "axes"], "m4", {}),
+            ("Equal", ["m4", "none"], "hide", {}),
+            ("Where", ["hide", "lowest", "scores"], "masked", {}),
+        ],
+        "kept": [
+            ("Unsqueeze", ["mask", "axes"], "m4", {}),
+            ("Cast", ["m4"], "look", {"to": TensorProto.BOOL}),
+            ("Where", ["look", "scores", "lowest"], "masked", {}),
+        ],
+    }[how]
+    steps = [
+        ("Transpose", ["x"], "t", {"perm": [0, 1, 3, 2]}),
+        ("MatMul", ["x", "t"], "scores", {}),
+        *nodes,
+        ("Softmax", ["masked"], "p", {"axis": -1}),
+        ("MatMul", ["p", "x"], "y", {}),
+    ]
+    constants = {
+        "axes": np.array([1, 2]),
+        "one": np.float32(1),
+        "zero": np.float32(0),
+        "lowest": LOWEST,
+        "none": np.int64(0),
+    }
+    shape = (batch, HEADS, LENGTH, WIDTH)
+    graph = helper.make_graph(
+        [helper.make_node(op, i, [o], name=o, **more) for op, i, o, more in steps],
+        "test",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, shape),
+            helper.make_tensor_value_info("mask", TensorProto.INT64, (batch, LENGTH)),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("how", ["added", "chosen", "filled", "kept"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_computed_mask_blanks_positions(how: str, batch: int, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    model = _attention(how, batch)
+    onnx.save(model, path)
+    x = weights(0, batch, HEADS, LENGTH, WIDTH)
+    mask = np.ones((batch, LENGTH), np.int64)
+    mask[0, 4:] = 0
+    mask[-1, 2] = 0
+    feeds = {"x": x, "mask": mask}
+    conversion = convert(path, calibration=[feeds])
+    graph = conversion.graph
+    softmax = next(layer for layer in graph.layers if getattr(layer, "op", "") == "softmax")
+    assert len(softmax.inputs) == 3  # scores, exponentials, mask
+    stored = {n: to_storage(graph.tensors[n], feeds[graph.tensors[n].onnx_name]) for n in graph.inputs}  # type: ignore[index]
+    (found,) = reference_session(integer_reference(graph)).run(list(graph.outputs), stored)
+    (wanted,) = session(model).run(None, feeds)
+    assert sqnr_db(wanted, from_storage(graph.tensors[graph.outputs[0]], found, wanted.shape)) > 30
+
+
+def test_a_bias_from_integers_is_no_mask(tmp_path: Path) -> None:
+    """Numbers other than 0 and very negative ones are added, not turned into a mask."""
+    model = _attention("added", 1)
+    tensors = [t for t in model.graph.initializer if t.name != "lowest"]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend([*tensors, numpy_helper.from_array(np.float32(-3), "lowest")])
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    graph = convert(path).graph
+    softmax = next(layer for layer in graph.layers if getattr(layer, "op", "") == "softmax")
+    assert len(softmax.inputs) == 2
