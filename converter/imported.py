@@ -19,7 +19,7 @@ from onnx import TensorProto, numpy_helper
 from converter.errors import ModelError
 from converter.fold import fold_constants
 from converter.operators import KEEPS_SCALE
-from converter.qoperators import expand_integer_operators
+from converter.qoperators import INTEGER_OPERATORS, expand_integer_operators
 from converter.scales import INT8_MAX, symmetric_scale
 
 _QUANTISE = "QuantizeLinear"
@@ -40,6 +40,12 @@ class Imported:
 
     scales: Mapping[str, float]
     notes: tuple[str, ...]
+
+
+def is_quantised(model: onnx.ModelProto) -> bool:
+    """Whether a quantisation tool wrote the model."""
+    names = {name.rpartition(".")[2] for name in INTEGER_OPERATORS} | {_QUANTISE, _DEQUANTISE}
+    return any(node.op_type in names for node in model.graph.node)
 
 
 def strip_quantisation(file: str, model: onnx.ModelProto) -> Imported:
@@ -76,8 +82,10 @@ class _Stripper:
         self.not_negative: set[str] = set()
         self.scales: dict[str, float] = {}
         self.added: dict[str, np.ndarray] = {}
-        self.per_channel: list[tuple[str, float]] = []
+        self.per_channel: list[tuple[str, float, float]] = []
         self.asymmetric: list[str] = []
+        self.coarsest = 1.0
+        """Largest new step of an 8-bit activation in steps of the file."""
         self.wide: list[str] = []
         self.integer_outputs: list[str] = []
 
@@ -108,8 +116,8 @@ class _Stripper:
         if self.asymmetric:
             notes.append(
                 f"{len(self.asymmetric)} activations had zero points (first: {self.asymmetric[0]}): "
-                "requantised symmetrically over the same range, up to 1 bit coarser; "
-                "not bit-exact with the file"
+                "requantised symmetrically over the same range; not bit-exact with the file: off by at most "
+                f"half a step, and a step is up to {self.coarsest:.2f} of the file's"
             )
         if self.wide:
             notes.append(
@@ -117,10 +125,11 @@ class _Stripper:
                 "the same range; not bit-exact with the file"
             )
         if self.per_channel:
-            name, worst = min(self.per_channel, key=lambda entry: entry[1])
+            name, worst, steps = min(self.per_channel, key=lambda entry: entry[1])
             notes.append(
                 f"{len(self.per_channel)} weights had per-channel scales or zero points: requantised "
-                f"per tensor (worst weight SQNR {worst:.1f} dB, {name}); not bit-exact with the file"
+                f"per tensor (worst: {name}, SQNR {worst:.1f} dB, off by at most {steps / 2:.1f} steps of "
+                "its finest channel); not bit-exact with the file"
             )
         return Imported(self.scales, tuple(notes))
 
@@ -242,6 +251,8 @@ class _Stripper:
             self.scales[value] = step
             return
         self.scales[value] = symmetric_scale((limits.min - centre) * step, (limits.max - centre) * step)
+        if zero.dtype not in _WIDE:
+            self.coarsest = max(self.coarsest, self.scales[value] / step)
         (self.wide if zero.dtype in _WIDE else self.asymmetric).append(value)
 
     def _dequantise(self, node: onnx.NodeProto) -> None:
@@ -263,7 +274,8 @@ class _Stripper:
             self.scales[name] = float(scale.reshape(-1)[0])  # the integers stay, without their zero point
             self.weights.add(name)
         else:
-            self.per_channel.append((name, _weight_sqnr(values)))
+            coarse = symmetric_scale(float(values.min()), float(values.max()))
+            self.per_channel.append((name, _weight_sqnr(values), coarse / float(scale.min())))
 
     @staticmethod
     def _along_axis(

@@ -16,6 +16,7 @@ from converter.calibrate import Samples, calibration_ranges, load_samples, rando
 from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
 from converter.graph import ElementType, Graph
+from converter.imported import is_quantised
 from converter.load import load_model
 from converter.lower import lower, unsupported
 from converter.plan import Step, plan
@@ -46,6 +47,8 @@ class Conversion:
     float_model: onnx.ModelProto = field(repr=False)
     float_weights: StoredWeights = field(repr=False)
     """Inputs of `float_model` that are weights, left on disk: a large model's."""
+    quantized_file: onnx.ModelProto | None = field(default=None, repr=False)
+    """A model that came quantised, as it is in the file but for its shapes."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     rewrites: tuple[str, ...] = ()
@@ -142,6 +145,9 @@ def convert(
     progress(f"reading {path.name}")
     model, weights = load_model(path, dims or {})
     sha256 = _sha256(path)
+    original = onnx.ModelProto()
+    if is_quantised(model) and not weights:
+        original.CopyFrom(model)
     progress("normalising")
     simplified = simplify(str(path), model, weights)
     float_model, program = simplified.model, simplified.program
@@ -173,6 +179,7 @@ def convert(
         element=element,
         float_model=float_model,
         weights=weights,
+        original=original if original.ByteSize() else None,
         program=program,
         steps=steps,
         ranges=ranges,
@@ -196,6 +203,7 @@ class _Reading:
     element: ElementType
     float_model: onnx.ModelProto
     weights: StoredWeights
+    original: onnx.ModelProto | None
     program: Program
     steps: tuple[Step, ...]
     ranges: Mapping[str, tuple[float, float]]
@@ -224,6 +232,7 @@ class _Reading:
             graph,
             float_model,
             self.weights,
+            self.original,
             tuple(self.notes),
             tuple(self.warnings),
             (*explain(program, steps, graph), *done, *lines),

@@ -81,9 +81,14 @@ def supported_ops_markdown() -> str:
         "QuantizeLinear and DequantizeLinear in any placement with constant scales, and the operators",
         ", ".join(INTEGER_OPERATORS) + ".",
         "",
-        "int8 with zero point 0 and uint8 with zero point 128, one scale per tensor, keep their scales.",
-        "Other zero points and per-channel weights are requantised symmetrically per tensor; the notes of",
-        "the conversion say so. Dynamically quantised products are calibrated like float ones.",
+        "int8 with zero point 0, uint8 with zero point 128, and weights of 2 to 8 bits with one scale keep",
+        "their integers. Other zero points, 16-bit activations and per-channel weights are requantised",
+        "symmetrically per tensor; the notes of the conversion say so, with the bound on the error. What has",
+        "no scale, and dynamically quantised products, are calibrated like float models.",
+        "",
+        "Between QuantizeLinear and DequantizeLinear integers may be moved, clipped, padded, concatenated;",
+        "a model that computes with them otherwise is refused. Constants may be quantised in the graph, and",
+        "scales computed from constants (quantisation-aware training).",
     ]
     return "\n".join(lines) + "\n"
 

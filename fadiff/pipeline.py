@@ -118,6 +118,9 @@ def compile(
     reading, search = reading or ModelOptions(), search or SearchOptions()
     from fadiff.vectors import make_vectors
 
+    if not model.is_file():
+        reason = "not a file" if model.exists() else "no such file"
+        raise InputError(f"{str(model)!r}: {reason}; give the path of an ONNX model")
     check_free(out, force=force)
     given = _given_schedule(schedule)
     profile = given.profile if given else search.profile
@@ -195,6 +198,8 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
         )
     for warning in conversion.warnings:
         console.warn(warning)
+    for note in conversion.notes:
+        console.note(note)
     return conversion
 
 
@@ -284,14 +289,18 @@ def limit_traffic(
 def front_end_record(conversion: Conversion, vectors: TestVectors, console: Console) -> ConversionRecord:
     """What the front end did, with the signal to noise that quantisation leaves in every tensor."""
     from costmodel.schedule_document import ConversionRecord, QuantizationRecord
+    from fadiff.original import compare_with_file
     from fadiff.sensitivity import sensitivity
 
     if conversion.graph.element_type == "float32":
         return ConversionRecord(notes=(*conversion.notes, *conversion.warnings))
     with console.stage("comparing int8 with float"):
         found = sensitivity(conversion, vectors)
+        original = compare_with_file(conversion, vectors)
+    if original:
+        console.note(original)
     return ConversionRecord(
-        notes=(*conversion.notes, *conversion.warnings, *([found.note] if found.note else [])),
+        notes=tuple(filter(None, (*conversion.notes, *conversion.warnings, found.note, original))),
         quantization=tuple(
             QuantizationRecord(tensor=name, sqnr_db=round(ratio, 2)) for name, ratio in found.sqnr_db.items()
         ),

@@ -1,0 +1,59 @@
+"""How a quantised model computes here and where it came from: the file itself, run by ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fadiff.vectors import Arrays, TestVectors, run_vectors
+
+if TYPE_CHECKING:
+    from converter import Conversion
+
+
+def compare_with_file(conversion: Conversion, vectors: TestVectors) -> str:
+    """One sentence on the outputs of the test vectors; empty for float models and integer outputs.
+
+    Integers are those of the integer reference, so of the device.
+    """
+    from onnxruntime import InferenceSession, SessionOptions
+
+    from converter.reference import integer_reference, reference_session
+
+    model = conversion.quantized_file
+    if model is None:
+        return ""
+    options = SessionOptions()
+    options.log_severity_level = 4
+    try:
+        runtime = InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        theirs = run_vectors(runtime, vectors.onnx_inputs)
+    except Exception as error:  # operators that only their own tool runs, integer inputs
+        return f"not compared with the file itself: ONNX Runtime does not run it ({type(error).__name__})"
+    stored = run_vectors(reference_session(integer_reference(conversion.graph)), vectors.stored_inputs)
+    ratios, top1 = [], []
+    for name in conversion.graph.outputs:
+        onnx_name = conversion.graph.tensors[name].onnx_name
+        if onnx_name in theirs and np.issubdtype(theirs[onnx_name].dtype, np.floating):
+            expected = theirs[onnx_name]
+            found = _restored(conversion, name, stored, expected.shape)
+            noise, signal = float(np.sum((expected - found) ** 2)), float(np.sum(expected**2))
+            ratios.append(10 * np.log10(signal / noise) if noise and signal else np.inf)
+            if expected.shape[-1] > 1:
+                top1.append(float(np.mean(expected.argmax(-1) == found.argmax(-1))))
+    if not ratios:
+        return ""
+    same = f", top-1 equal in {100 * min(top1):.1f} %" if top1 else ""
+    return (
+        "against the file itself in ONNX Runtime: "
+        f"SQNR {min(ratios):.1f} dB{same} ({vectors.count} test vectors)"
+    )
+
+
+def _restored(conversion: Conversion, name: str, stored: Arrays, shape: tuple[int, ...]) -> np.ndarray:
+    """An output of the integers as ONNX values [vectors, ...]."""
+    from converter.boundary import from_storage
+
+    tensor = conversion.graph.tensors[name]
+    return np.stack([from_storage(tensor, one, shape[1:]) for one in stored[name]])

@@ -1,0 +1,105 @@
+"""A quantised model is compared with the file itself, and the user is told; merged siblings, too."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+from converter import convert
+from fadiff.original import compare_with_file
+from fadiff.vectors import make_vectors
+from samples.catalog import SAMPLES
+from samples.export import export
+from tests.fadiff.models import small_network
+
+
+class _Reader(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self) -> None:
+        generator = np.random.default_rng(0)
+        shape = (1, 8, 12, 12)
+        self.left = [{"image": generator.standard_normal(shape).astype(np.float32)} for _ in range(8)]
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return self.left.pop() if self.left else None
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small network with zero points and per-channel weights."""
+    folder = tmp_path_factory.mktemp("quantised")
+    path = folder / "quantised.onnx"
+    quantize_static(small_network(folder / "float.onnx"), path, _Reader(), per_channel=True)
+    return path
+
+
+def test_the_sentence_says_what_is_measured(quantised: Path) -> None:
+    conversion = convert(quantised)
+    note = compare_with_file(conversion, make_vectors(conversion, None, seed=0))
+    found = re.search(r"SQNR ([\d.]+) dB, top-1 equal in ([\d.]+) % \(16 test vectors\)", note)
+    assert found and float(found[1]) > 25 and float(found[2]) > 90
+
+
+def test_float_models_have_no_file_to_compare_with(tmp_path: Path) -> None:
+    conversion = convert(small_network(tmp_path / "float.onnx"))
+    assert compare_with_file(conversion, make_vectors(conversion, None, seed=0)) == ""
+
+
+def test_a_difference_is_seen(quantised: Path) -> None:
+    """A comparison that could not fail would be none: with other weights in the file it does."""
+    conversion = convert(quantised)
+    assert conversion.quantized_file is not None
+    for tensor in conversion.quantized_file.graph.initializer:
+        if tensor.name.startswith("w2") and tensor.name.endswith("_quantized"):
+            array = onnx.numpy_helper.to_array(tensor)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.roll(array, 1, 0), tensor.name))
+    note = compare_with_file(conversion, make_vectors(conversion, None, seed=0))
+    found = re.search(r"SQNR (-?[\d.]+) dB", note)
+    assert found and float(found[1]) < 20
+
+
+def test_compile_tells_bounds_and_agreement(fadiff, quantised: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ended = fadiff("compile", quantised, "--out", out, "--method", "layerwise")
+    assert ended.code == 0
+    notes = json.loads((out / "schedule.json").read_text())["conversion"]["notes"]
+    for said in ("half a step", "steps of its finest channel", "against the file itself in ONNX Runtime"):
+        assert said in ended.err and any(said in note for note in notes)
+        assert said in (out / "report.html").read_text()
+
+
+def test_siblings_are_merged_only_where_the_schedule_gets_better(fadiff, tmp_path: Path) -> None:
+    model = tmp_path / "bert.onnx"
+    export(SAMPLES["bert-block"], model, options={"seq": 16}, exporter="torchscript")
+    found = {}
+    for name, more in (("either", ()), ("apart", ("--without", "merge-siblings"))):
+        out = tmp_path / name
+        ended = fadiff(
+            "compile", model, "--target", "gemmini-large", "-o", out, "--method", "exact", "-q", *more
+        )
+        assert ended.code == 0
+        found[name] = json.loads((out / "schedule.json").read_text())
+    edp = {name: document["totals"]["edp_uj_cycles"] for name, document in found.items()}
+    merged = [layer["name"] for layer in found["either"]["layers"] if layer["name"].endswith(".merged")]
+    (note,) = (n for n in found["either"]["conversion"]["notes"] if n.startswith("merge-siblings"))
+    assert edp["either"] <= edp["apart"]
+    assert bool(merged) == (edp["either"] < edp["apart"]) == ("lower than apart" in note)
+    assert not any(n.startswith("merge-siblings") for n in found["apart"]["conversion"]["notes"])
+    again = tmp_path / "again"
+    ended = fadiff("compile", model, "-o", again, "--schedule", tmp_path / "either" / "schedule.json", "-q")
+    assert ended.code == 0
+    document = json.loads((again / "schedule.json").read_text())
+    assert document["totals"]["edp_uj_cycles"] == pytest.approx(edp["either"])
+    assert [layer["name"] for layer in document["layers"]] == [
+        layer["name"] for layer in found["either"]["layers"]
+    ]
+
+
+def test_an_unknown_rewrite_is_named(fadiff, tmp_path: Path) -> None:
+    ended = fadiff("inspect", small_network(tmp_path / "net.onnx"), "--without", "fuse")
+    assert ended.code == 2 and "fuse" in ended.err and "merge-siblings" in ended.err
