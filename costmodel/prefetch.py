@@ -14,9 +14,10 @@ from converter.graph import TensorCoreLayer
 from costmodel.evaluate import GroupCost, LayerCost, NetworkCost
 from costmodel.fusion import plan_group
 from costmodel.latency import roofline
-from costmodel.legality import live_bytes, occupancy
+from costmodel.legality import occupancy
 from costmodel.local_tensors import held_tensors, input_path, reserved_rows
 from costmodel.schedule import FusionGroup, Schedule
+from costmodel.schedule_legality import live_bytes
 from costmodel.shape import shape_of
 from costmodel.traffic import Move
 

@@ -66,7 +66,7 @@ class Schedule:
     """Mapping of every tensor-core layer, partition into groups, and the rules they obey.
 
     Raises:
-        ScheduleError: the first constraint that breaks (see costmodel.legality), naming the layer.
+        ScheduleError: the first constraint that breaks (see costmodel.schedule_legality), naming the layer.
     """
 
     graph: Graph = field(repr=False)
@@ -77,7 +77,7 @@ class Schedule:
     fusion_model: FusionModel = "sound"
 
     def __post_init__(self) -> None:
-        from costmodel.legality import check_schedule
+        from costmodel.schedule_legality import check_schedule
 
         check_schedule(self)
 
