@@ -12,9 +12,12 @@ from converter.lower.constraints import reduction_axes
 from converter.lower.context import Lowering
 from converter.norms import Norm
 from converter.plan import Step, blanked
+from converter.program import Node
 from converter.strided import Strided, dense, merged
 
 _EXPONENTIAL_ONE = 32767
+_LOGARITHM_STEPS = 16
+_MOST_THRESHOLDS = 255 * _LOGARITHM_STEPS + 1  # beyond that every result saturates
 
 
 @dataclass(frozen=True)
@@ -45,22 +48,52 @@ def rows_of(lowering: Lowering, value: Strided, axes: Sequence[int]) -> Rows:
     return Rows(value, value.size // (length * inner), length, inner)
 
 
+def _softmax_axes(node: Node, rank: int) -> tuple[int, ...]:
+    """The axes of a softmax's row: one, before opset 13 all from it on."""
+    axis = int(node.attributes.get("axis", -1 if node.version >= 13 else 1)) % rank
+    return (axis,) if node.version >= 13 else tuple(range(axis, rank))
+
+
+def _exponentials(lowering: Lowering, step: Step, scale: float) -> str:
+    """Table of exp(-n scale) for the differences n = 0 to 255 between two int8 numbers; 32767 is one."""
+    steps = np.arange(256, dtype=np.float64) * scale
+    table = np.rint(_EXPONENTIAL_ONE * np.exp(-steps)).astype(np.int32)
+    return lowering.graph.tensor(f"{step.name}.exp", (256,), "int32", None, table)
+
+
+def lower_log_softmax(lowering: Lowering, step: Step) -> None:
+    """LogSoftmax: difference to the largest, less the logarithm of the sum of exponentials.
+
+    The logarithm, in 1/16 of an output step, is the number of thresholds that the (integer) sum reaches.
+    """
+    value = lowering.value(step.source)
+    rows = rows_of(lowering, value, _softmax_axes(step.head, len(value.axes)))
+    out = lowering.output_like(step, rows.value)
+    inputs = [rows.value.tensor]
+    if not lowering.is_float:
+        inputs.append(_exponentials(lowering, step, value.scale or 1.0))
+        unit = (out.scale or 1.0) / _LOGARITHM_STEPS
+        count = min(math.ceil(math.log(rows.length) / unit) + 1, _MOST_THRESHOLDS)
+        levels = np.exp((np.arange(count) + 0.5) * unit)
+        thresholds = np.ceil(_EXPONENTIAL_ONE * levels[levels <= rows.length + 1]).astype(np.int32)
+        name = f"{step.name}.thresholds"
+        inputs.append(lowering.graph.tensor(name, thresholds.shape, "int32", None, thresholds))
+    ratio = float(np.float32(value.scale or 1.0) / np.float32(out.scale or 1.0))
+    attributes = {**rows.attributes, "ratio": ratio, "unit": 1 / _LOGARITHM_STEPS}
+    lowering.graph.host(step.name, "log_softmax", tuple(inputs), (out.tensor,), attributes, step.onnx_nodes)
+
+
 def lower_softmax(lowering: Lowering, step: Step) -> None:
     """Softmax over one axis (before opset 13: over all axes from it on), with a constant mask if fused."""
-    node = step.head
     value = lowering.value(step.source)
-    rank = len(value.axes)
-    axis = int(node.attributes.get("axis", -1 if node.version >= 13 else 1)) % rank
-    axes = (axis,) if node.version >= 13 else tuple(range(axis, rank))
+    axes = _softmax_axes(step.head, len(value.axes))
     rows = rows_of(lowering, value, axes)
     if step.mask and (rows.inner > 1 or rows.value.storage_order() is None):
         rows = rows_of(lowering, lowering.copy(value, None, "rows"), axes)
     out = lowering.output_like(step, rows.value)
     inputs = [rows.value.tensor]
     if not lowering.is_float:
-        steps = np.arange(256, dtype=np.float64) * (value.scale or 1.0)
-        table = np.rint(_EXPONENTIAL_ONE * np.exp(-steps)).astype(np.int32)
-        inputs.append(lowering.graph.tensor(f"{step.name}.exp", (256,), "int32", None, table))
+        inputs.append(_exponentials(lowering, step, value.scale or 1.0))
     attributes = {**rows.attributes, "scale": float(np.float32(1.0) / np.float32(out.scale or 1.0))}
     if step.mask in lowering.program.constants:
         mask = _mask(lowering, step, rows.value)

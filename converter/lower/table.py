@@ -47,6 +47,7 @@ from converter.lower.rows import (
     lower_arg_max,
     lower_instance_norm,
     lower_layer_norm,
+    lower_log_softmax,
     lower_reduce,
     lower_softmax,
 )
@@ -132,6 +133,7 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     _binary("Less", limits.comparable),
     _binary("LessOrEqual", limits.comparable),
+    Operator("LogSoftmax", "core", lower_log_softmax, (_FLOAT,)),
     Operator("MatMul", "array", lower_matmul, (_FLOAT, limits.bare_matrices)),
     _binary("Max", limits.numbers),
     Operator(

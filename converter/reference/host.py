@@ -252,6 +252,7 @@ HOST_OPS: Mapping[str, Callable[[Emit, HostLayer], None]] = {
     "global_average_pool": global_average_pool,
     "integer": integers.integer,
     "layer_norm": rows.layer_norm,
+    "log_softmax": rows.log_softmax,
     "lookup": lookup,
     "max_pool": max_pool,
     "quantise": integers.quantise,

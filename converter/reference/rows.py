@@ -43,6 +43,26 @@ def softmax(emit: Emit, layer: HostLayer) -> None:
     emit.write_dense(layer.outputs[0], emit.element(emit.scaled(share, attributes["scale"])))
 
 
+def log_softmax(emit: Emit, layer: HostLayer) -> None:
+    """sat8(rne(f32(x - max) * ratio - f32(thresholds that sum e reaches) * unit)), or in float32."""
+    attributes, value = _rows(emit, layer)
+    value = emit.word(value)
+    below = emit.op("Sub", value, emit.op("ReduceMax", value, emit.ints([1]), keepdims=1))
+    if emit.is_float:
+        total = emit.op("ReduceSum", emit.op("Exp", below), emit.ints([1]), keepdims=1)
+        emit.write_dense(layer.outputs[0], emit.op("Sub", below, emit.op("Log", total)))
+        return
+    exponential = emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Neg", below))
+    total = emit.op("ReduceSum", exponential, emit.ints([1]), keepdims=1)
+    reached = emit.op(
+        "GreaterOrEqual", emit.op("Unsqueeze", total, emit.ints([3])), emit.flat(layer.inputs[2])
+    )
+    count = emit.op("ReduceSum", emit.cast(reached, "int32"), emit.ints([3]), keepdims=0)
+    logarithm = emit.op("Mul", emit.cast(count, "float32"), emit.constant(np.float32(attributes["unit"])))
+    difference = emit.op("Sub", emit.scaled(below, attributes["ratio"]), logarithm)
+    emit.write_dense(layer.outputs[0], emit.element(difference))
+
+
 def layer_norm(emit: Emit, layer: HostLayer) -> None:
     """Centred (or RMS) normalisation: integer (float64) moments, one float64 root, float32 affine."""
     attributes, value = _rows(emit, layer)

@@ -253,6 +253,14 @@ def _softmax(a: _Arguments) -> HostCall:
     return _call("softmax", arguments, "rows", "to_elem")
 
 
+def _log_softmax(a: _Arguments) -> HostCall:
+    tables: tuple[Expr, ...] = ()
+    if len(a.layer.inputs) > 1:  # int8
+        count = a.graph.tensors[a.layer.inputs[2]].size
+        tables = (a.input(1), a.input(2), count, a.float("ratio"), a.float("unit"))
+    return _call("log_softmax", (a.rows(), a.input(0), *tables, a.output), "rows", "to_elem")
+
+
 def _layer_norm(a: _Arguments) -> HostCall:
     epsilon, variance_scale = a.number("epsilon").hex(), a.number("variance_scale").hex()
     operands = (a.rows(), a.input(0), a.input(1), a.input(2), a.output)
@@ -303,6 +311,7 @@ _CALLS: dict[str, Callable[[_Arguments], HostCall]] = {
     "global_average_pool": _global_average_pool,
     "integer": _integer,
     "layer_norm": _layer_norm,
+    "log_softmax": _log_softmax,
     "lookup": _lookup,
     "max_pool": _max_pool,
     "quantise": _quantise,

@@ -140,6 +140,10 @@ def rows() -> Graph:
     net.layer("softmax", (net.x, exponentials), SHAPE, scale=127.0, **ROW)
     net.layer("softmax", (net.x, exponentials), SHAPE, scale=127.0, **COLUMN)
     net.layer("softmax", (net.x, exponentials, mask), SHAPE, scale=127.0, mask_rows=W, **ROW)
+    thresholds = net.constant(np.ceil(32767 * np.exp((np.arange(60) + 0.5) / 30)).astype(np.int32))
+    for view in (ROW, COLUMN):
+        inputs = (net.x, exponentials, thresholds)
+        net.layer("log_softmax", inputs, SHAPE, ratio=0.7, unit=0.0625, **view)
     for view, length in ((ROW, C), (COLUMN, H)):
         gamma = net.constant(net.numbers.normal(size=length).astype(np.float32))
         beta = net.constant(net.numbers.normal(size=length).astype(np.float32))
