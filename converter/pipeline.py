@@ -25,7 +25,7 @@ from converter.qdq import quantised_model
 from converter.quantise import Quantisation, as_float, quantise
 from converter.rewrites import MERGE_SIBLINGS, check_names, rewrite
 from converter.rewrites.siblings import Siblings, balanced, find_siblings, merge_siblings, worsened
-from converter.scales import inherited, unknown_scales
+from converter.scales import inherited, unfit_clips, unknown_scales
 from converter.simplify import simplify
 from converter.stored import StoredWeights
 from converter.weight_file import WeightFile, with_weights
@@ -161,6 +161,9 @@ def convert(
     if element == "float32" and simplified.scales:
         notes.append("the target computes in float32: the quantisation in the file is left out")
     known = {} if quantize == "int8" else inherited(program, steps, simplified.scales)
+    if apart := unfit_clips(steps, known):
+        steps = plan(program, element, without, apart)
+        known = inherited(program, steps, simplified.scales)
     missing = unknown_scales(program, steps, known)
     if quantize == "none" and missing and element == "int8":
         raise ModelError(

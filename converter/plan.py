@@ -48,6 +48,8 @@ class Step:
     source: str = ""
     """The value that feeds the head; for a lookup the one value it is a function of."""
     norm: Norm | None = None
+    ceiling: float | None = None
+    """Upper bound of a fused Clip: saturation stands for it, so 127 must not mean more."""
     parts: tuple[tuple[str, int], ...] = ()
     """Values that are slices of the output along its channels, with their numbers of channels."""
 
@@ -62,18 +64,27 @@ class Step:
         return tuple(node.name for node in self.nodes)
 
 
-def plan(program: Program, element: ElementType = "int8", without: Collection[str] = ()) -> tuple[Step, ...]:
+def plan(
+    program: Program,
+    element: ElementType = "int8",
+    without: Collection[str] = (),
+    apart: Collection[str] = (),
+) -> tuple[Step, ...]:
     """Group the nodes of a normalised float program into steps, in topological order.
 
     `element` is what the array computes with: only int8 saturates, as fusing Clip(0, max) needs.
-    `without` names rewrites to leave out (`converter.rewrites.NAMES`).
+    `without` names rewrites to leave out (`converter.rewrites.NAMES`), `apart` Clip nodes that no
+    saturation can stand for.
     """
-    return _Planner(program, element, without).steps()
+    return _Planner(program, element, without, apart).steps()
 
 
 class _Planner:
-    def __init__(self, program: Program, element: ElementType, without: Collection[str]) -> None:
+    def __init__(
+        self, program: Program, element: ElementType, without: Collection[str], apart: Collection[str]
+    ) -> None:
         self.program = program
+        self.apart = frozenset(apart)
         self.without = without
         self.saturates = element == "int8"
         self.taken: set[str] = set()
@@ -130,6 +141,7 @@ class _Planner:
     def _step(self, node: Node) -> Step:
         nodes = [node]
         bias = ""
+        ceiling: float | None = None
         activation: Activation = "none"
         value = node.outputs[0] if node.outputs else ""
         folds = FOLD_EPILOGUES not in self.without
@@ -148,10 +160,11 @@ class _Planner:
             relu = self._next(value, "Relu") or self._next(value, "Clip")
             if relu is not None and self._is_rectifier(relu):
                 activation = "relu"
+                ceiling = clip_bounds(self.program, relu)[1] if relu.op == "Clip" else None
                 nodes.append(relu)
                 value = relu.outputs[0]
         source = next(self.program.activations(node), "")
-        return Step("node", node, tuple(nodes), value, bias, activation, source=source)
+        return Step("node", node, tuple(nodes), value, bias, activation, source=source, ceiling=ceiling)
 
     def _mask(self, node: Node, softmax: Node) -> str:
         """What blanks the scores of `softmax` along its rows: a constant that Add or Where reads, or the
@@ -208,7 +221,7 @@ class _Planner:
         if node.op == "Relu":
             return True
         low, high = clip_bounds(self.program, node)
-        return low == 0.0 and (self.saturates or high is None)
+        return low == 0.0 and (self.saturates or high is None) and node.name not in self.apart
 
 
 def clip_bounds(program: Program, node: Node) -> tuple[float | None, float | None]:

@@ -12,6 +12,7 @@ from converter.program import Program
 
 INT8_MAX = 127
 _TOLERATED_RATIO = 2.0
+_SLACK = 1 + 0.5 / INT8_MAX  # half a step rounds to the bound itself
 
 
 def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
@@ -42,6 +43,17 @@ def inherited(program: Program, steps: Sequence[Step], known: Mapping[str, float
         if keeps_scale(step.head) and step.output in out and step.source not in out and alone:
             out[step.source] = out[step.output]
     return out
+
+
+def unfit_clips(steps: Sequence[Step], known: Mapping[str, float]) -> frozenset[str]:
+    """Clip nodes whose upper bound a prescribed scale would let pass: they need a table of their own."""
+    return frozenset(
+        step.nodes[-1].name
+        for step in steps
+        if step.ceiling is not None
+        and step.output in known
+        and known[step.output] > step.ceiling / INT8_MAX * _SLACK
+    )
 
 
 def unknown_scales(program: Program, steps: Sequence[Step], known: Mapping[str, float]) -> tuple[str, ...]:
@@ -82,7 +94,8 @@ def assign_scales(
         value: float(np.float32(known.get(value, symmetric_scale(*ranges.get(value, (0.0, 0.0))))))
         for value in stored_values(program, steps)
     }
-    groups = _Groups(scales, known)
+    ceilings = {step.output: step.ceiling / INT8_MAX * _SLACK for step in steps if step.ceiling is not None}
+    groups = _Groups(scales, known, ceilings)
     for step in steps:
         if step.kind == "node" and keeps_scale(step.head):
             for output in step.head.outputs:
@@ -125,7 +138,11 @@ def assign_scales(
 class _Groups:
     """Disjoint sets of values with one scale each."""
 
-    def __init__(self, scales: Mapping[str, float], known: Mapping[str, float]) -> None:
+    def __init__(
+        self, scales: Mapping[str, float], known: Mapping[str, float], ceilings: Mapping[str, float]
+    ) -> None:
+        self._ceiling = dict(ceilings)
+        """By root: the largest scale at which saturation still stands for a Clip."""
         self._parent = {value: value for value in scales}
         self._scale = dict(scales)
         self._fixed = set(known)
@@ -144,10 +161,26 @@ class _Groups:
         root = self._root(value)
         if root != self._root(leader):
             self._parent[root] = self._root(leader)
+            self._bound(self._root(leader), root)
 
     def join(self, a: str, b: str) -> None:
-        """One scale for both: the larger."""
+        """One scale for both, the larger, unless a Clip forbids it."""
         first, second = self._root(a), self._root(b)
-        if first != second and not {first, second} & self._fixed:
-            self._scale[first] = max(self._scale[first], self._scale[second])
-            self._parent[second] = first
+        scale = max(self._scale[first], self._scale[second])
+        if (
+            first == second
+            or {first, second} & self._fixed
+            or scale > min(self._limit(first), self._limit(second))
+        ):
+            return
+        self._scale[first] = scale
+        self._parent[second] = first
+        self._bound(first, second)
+
+    def _limit(self, root: str) -> float:
+        return self._ceiling.get(root, float("inf"))
+
+    def _bound(self, root: str, other: str) -> None:
+        """The ceilings of a set that became part of another hold for all of it."""
+        if other in self._ceiling:
+            self._ceiling[root] = min(self._limit(root), self._ceiling[other])

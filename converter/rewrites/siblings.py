@@ -97,6 +97,7 @@ def _is_candidate(program: Program, step: Step) -> bool:
         and weight.ndim >= 2
         and (head.op == "Conv" or weight.ndim == 2)
         and head.attributes.get("group", 1) == 1
+        and step.ceiling is None
         and len(program.consumers(head.inputs[1])) == 1
         and head.inputs[0] == step.source
         and step.output not in program.outputs
