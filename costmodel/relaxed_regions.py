@@ -226,16 +226,16 @@ def cut_regions(regions: Regions, l2: Tensor, l1: Tensor, l0: Tensor) -> TileCou
     return TileCounts(*((count * times).sum(dim=-1) for count in counts))
 
 
-def pieces_of(regions: Regions, l2: Tensor, l1: Tensor) -> tuple[Tensor, Tensor]:
-    """Extents of the accumulator tiles of the regions and how often each occurs, [2, B, L, T + 2]."""
+def pieces_of(extent: Tensor, times: Tensor, l2: Tensor, l1: Tensor) -> tuple[Tensor, Tensor]:
+    """Extents of the accumulator tiles of regions [2, B, L, T] and how often each occurs, [.., T + 2]."""
     l2, l1 = l2.unsqueeze(-1), l1.unsqueeze(-1)
-    whole = floor(regions.extent / l2)
-    rest = regions.extent - whole * l2
+    whole = floor(extent / l2)
+    rest = extent - whole * l2
     in_rest, in_whole = floor(rest / l1), floor(l2 / l1)
-    full = ((whole * in_whole + in_rest) * regions.times).sum(dim=-1, keepdim=True)
-    last = (whole * regions.times).sum(dim=-1, keepdim=True)
+    full = ((whole * in_whole + in_rest) * times).sum(dim=-1, keepdim=True)
+    last = (whole * times).sum(dim=-1, keepdim=True)
     extents = torch.cat([l1, l2 - in_whole * l1, rest - in_rest * l1], dim=-1)
-    return extents, torch.cat([full, last, regions.times], dim=-1)
+    return extents, torch.cat([full, last, times], dim=-1)
 
 
 def floor(ratio: Tensor) -> Tensor:

@@ -308,26 +308,26 @@ class Terms:
 
         Of a layer on its own, or of the regions of one whose output is fused; no gradient.
         """
+        if d in (P, Q) and self.fused and not self.model.paper:
+            extents, times = self.image_pieces
+            return extents[(P, Q).index(d)], times[(P, Q).index(d)]
         l2, l1, n3 = self.l2[d].detach(), self.l1[d].detach(), self.own3[d].detach()
-        extents: list[Tensor] = []
-        times: list[Tensor] = []
-        for piece, count in ((l2, n3 - 1), (self.model.columns[d] - (n3 - 1) * l2, torch.ones_like(n3))):
-            n = ceil(piece / l1)
-            extents += [l1, piece - (n - 1) * l1]
-            times += [count * (n - 1), count]
-        own = torch.stack(extents, dim=-1), torch.stack(times, dim=-1)
-        if d not in (P, Q) or not self.fused or self.model.paper:
-            return own
-        at = (P, Q).index(d)
-        fused = (self.copied.detach() > 0.5).to(l2).unsqueeze(-1)
-        theirs = self.region_pieces[0][at], self.region_pieces[1][at] * fused
-        return torch.cat([own[0], theirs[0]], dim=-1), torch.cat([own[1] * (1 - fused), theirs[1]], dim=-1)
+        last = self.model.columns[d] - (n3 - 1) * l2
+        in_whole, in_last = ceil(l2 / l1), ceil(last / l1)
+        one = torch.ones_like(n3)
+        extents = torch.stack([l1, l2 - (in_whole - 1) * l1, last - (in_last - 1) * l1], dim=-1)
+        return extents, torch.stack([(n3 - 1) * (in_whole - 1) + in_last - 1, n3 - 1, one], dim=-1)
 
     @cached_property
-    def region_pieces(self) -> tuple[Tensor, Tensor]:
-        """Extents and numbers of the accumulator tiles of all regions, [2, B, L, pieces]."""
+    def image_pieces(self) -> tuple[Tensor, Tensor]:
+        """`pieces` of P and Q, [2, B, L, pieces]: an image alone is one region."""
         with torch.no_grad():
-            return pieces_of(self.regions, *(torch.stack([t[P], t[Q]]) for t in (self.l2, self.l1)))
+            inside = (self.copied > 0.5).unsqueeze(-1)
+            alone = torch.zeros_like(self.regions.extent)
+            alone[..., 0] = 1
+            extents = torch.where(inside, self.regions.extent, alone * self.model.grid.size)
+            times = torch.where(inside, self.regions.times, alone)
+            return pieces_of(extents, times, *(torch.stack([t[P], t[Q]]) for t in (self.l2, self.l1)))
 
     def _bias(self, pixels: Tensor) -> Tensor:
         """Words read to initialise accumulator tiles: one per column and `side` rows."""
