@@ -25,10 +25,12 @@ from onnx import numpy_helper
 
 from converter import Conversion, Graph, ModelError, UnsupportedError, convert, integer_reference
 from converter.boundary import from_storage, to_storage
+from converter.graph import ElementType
 from converter.normalise import session_options
 from converter.reference import reference_session
 
 Status = Literal["verified", "refused", "wrong"]
+_FLOAT32_TOLERANCE = 1e-5
 _FLOAT_TOLERANCE = 0.01  # of an output's range: half precision cases among them
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -101,8 +103,8 @@ def _random_weight(shape: list[int], generator: np.random.Generator) -> np.ndarr
     return (generator.standard_normal(shape) * deviation).astype(np.float32)
 
 
-def judge(case: Any) -> Verdict:
-    """Convert one case and compare the integer reference with ONNX Runtime's quantised model."""
+def judge(case: Any, element: ElementType = "int8") -> Verdict:
+    """Convert one case and compare the reference with ONNX Runtime's quantised (float32: float) model."""
     model, data = _content(case)
     operators = tuple(sorted({node.op_type for node in model.graph.node}))
     last = Verdict(
@@ -113,7 +115,7 @@ def judge(case: Any) -> Verdict:
     )
     expected = _outputs(case)
     for attempt in _attempts(model, data):
-        last = _judge(case.name, operators, expected, *attempt)
+        last = _judge(case.name, operators, expected, *attempt, element)
         if last.status != "refused":
             return last
     return last
@@ -192,12 +194,13 @@ def _judge(
     expected: list[Any],
     model: onnx.ModelProto,
     feeds: dict[str, np.ndarray],
+    element: ElementType,
 ) -> Verdict:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.onnx"
         try:
             path.write_bytes(model.SerializeToString())
-            conversion = convert(path, calibration=[_as_float32(feeds)])
+            conversion = convert(path, element=element, calibration=[_as_float32(feeds)])
         except UnsupportedError as error:
             return Verdict(
                 name, "refused", "; ".join(f"{p.op}: {p.reason}" for p in error.problems), operators
@@ -211,8 +214,11 @@ def _judge(
             name, "wrong", f"the float model is {off:.2g} of the range off what onnx expects", operators
         )
     steps = difference(conversion, _as_float32(feeds))
+    if element == "float32":
+        status: Status = "verified" if steps <= _FLOAT32_TOLERANCE else "wrong"
+        return Verdict(name, status, f"{steps:.1e} of the largest output", operators)
     bound = max(1, len(conversion.graph.layers))
-    status: Status = "verified" if steps <= bound + 0.01 else "wrong"
+    status = "verified" if steps <= bound + 0.01 else "wrong"
     return Verdict(name, status, f"{steps:.2f} steps, bound {bound}", operators)
 
 
@@ -255,7 +261,10 @@ def float_error(model: onnx.ModelProto, feeds: dict[str, np.ndarray], expected: 
 
 
 def difference(conversion: Conversion, feeds: dict[str, np.ndarray]) -> float:
-    """Largest difference of the integer reference to ONNX Runtime's quantised model, in output steps."""
+    """Largest difference of the reference to ONNX Runtime's run of the model.
+
+    In output steps; for float32 outputs of their largest finite magnitude.
+    """
     options = session_options()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(conversion.quantized_model.SerializeToString(), options)
@@ -272,8 +281,13 @@ def difference(conversion: Conversion, feeds: dict[str, np.ndarray]) -> float:
         value = from_storage(tensor, stored, expected.shape)
         if expected.size:
             defined = ~np.isnan(exact) if exact.dtype.kind == "f" else np.True_
-            error = np.max(np.abs(value.astype(np.float64) - expected), where=defined, initial=0.0)
-            worst = max(worst, float(error) / (tensor.scale or 1.0))
+            unit = tensor.scale or 1.0
+            if tensor.dtype == "float32":
+                defined = np.isfinite(exact)
+                unit = float(np.max(np.abs(exact), where=defined, initial=0.0)) or 1.0
+            with np.errstate(invalid="ignore"):
+                error = np.max(np.abs(value.astype(np.float64) - expected), where=defined, initial=0.0)
+            worst = max(worst, float(error) / unit)
     return worst
 
 
@@ -294,6 +308,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--kind", default="node", choices=["node", "pytorch-converted", "pytorch-operator", "simple", "light"]
     )
+    parser.add_argument("--element", default="int8", choices=["int8", "float32"], help="of the array")
     parser.add_argument("--match", default="", help="only cases whose name contains this")
     parser.add_argument("--every", type=int, default=1, help="only every n-th case")
     parser.add_argument("--list", action="store_true", help="print every verdict, not only the wrong ones")
@@ -304,7 +319,7 @@ def main(arguments: list[str]) -> int:
         if number % 100 == 0:
             print(f"{number} of {len(chosen)}", file=sys.stderr)
         try:
-            verdict = judge(case)
+            verdict = judge(case, options.element)
         except Exception as error:
             verdict = Verdict(case.name, "wrong", f"{type(error).__name__}: {error}", ())
         count[verdict.status] += 1

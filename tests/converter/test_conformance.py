@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.conformance import cases, judge
+from converter.graph import ElementType
 
 
 @pytest.mark.slow
-def test_every_case_is_verified_or_refused_by_name() -> None:
-    verdicts = [judge(case) for case in cases()[::12]]
+@pytest.mark.parametrize(("element", "every"), [("int8", 12), ("float32", 24)])
+def test_every_case_is_verified_or_refused_by_name(element: ElementType, every: int) -> None:
+    verdicts = [judge(case, element) for case in cases()[::every]]
     wrong = [verdict for verdict in verdicts if verdict.status == "wrong"]
     assert not wrong
     assert all(verdict.detail for verdict in verdicts)
