@@ -61,5 +61,7 @@ def _line(alike: Sequence[Unsupported]) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The message of a library's error without line breaks."""
+    """The message of a library's error without line breaks; of what caused it, where it says that."""
+    while error.__cause__ is not None and str(error.__cause__):
+        error = error.__cause__
     return " ".join(str(error).split())

@@ -27,7 +27,7 @@ def read_inputs(path: Path, what: str, wanted: Wanted) -> dict[str, np.ndarray]:
         wanted: the inputs.
 
     Raises:
-        ModelError: unreadable file, missing input, or a shape that does not fit.
+        ModelError: unreadable file, missing input, a shape that does not fit, or no finite numbers.
     """
     arrays = _arrays(path, what)
     stacked = {}
@@ -43,6 +43,10 @@ def read_inputs(path: Path, what: str, wanted: Wanted) -> dict[str, np.ndarray]:
         if array.shape[1:] != shape:
             expected = ", ".join(map(str, ("samples", *shape)))
             raise ModelError(f"{path}: {name} has shape {arrays[name].shape}, expected ({expected})")
+        if array.dtype.kind not in "biuf":
+            raise ModelError(f"{path}: {name} holds {array.dtype}, expected numbers such as {dtype}")
+        if not np.all(np.isfinite(array)):
+            raise ModelError(f"{path}: {name} holds values that are not finite (NaN or infinity)")
         stacked[name] = array.astype(dtype)
     counts = {len(array) for array in stacked.values()}
     if len(counts) != 1:

@@ -59,8 +59,10 @@ def _parse(path: Path) -> onnx.ModelProto:
                 "copy or export it again"
             ) from error
         raise ModelError(f"{path}: not an ONNX file; export the model to ONNX first") from error
-    if not model.ir_version or not model.graph.output:
+    if not model.ir_version or not model.HasField("graph"):
         raise ModelError(f"{path}: not an ONNX model (no graph in it); export the model to ONNX first")
+    if not model.graph.output:
+        raise ModelError(f"{path}: the graph has no outputs; export the model again with its outputs")
     return model
 
 
@@ -152,7 +154,8 @@ def _pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int])
                     f"input {value.name} has symbolic dimension {dim.dim_param!r} (axis {axis})",
                 )
             elif not dim.HasField("dim_value") or dim.dim_value < 1:
-                unbound[positional] = f"input {value.name} has no size for axis {axis}"
+                given = f"size {dim.dim_value}" if dim.HasField("dim_value") else "no size"
+                unbound[positional] = f"input {value.name} has {given} for axis {axis}"
     if unbound:
         example = " ".join(f"--dim {name}=1" for name in unbound)
         what = "it" if len(unbound) == 1 else "all"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from converter.errors import ModelError
 from converter.graph import ElementType
 from converter.operators import BINARY, WEIGHTED
 from converter.plan import Step
@@ -75,6 +76,9 @@ def quantise(
         known: scales that an imported quantised model prescribes, by value or constant name.
         siblings: products that are to have one ratio of weight to output scale, by coarser weights.
         look: leave weights on disk unread (they become zero): for looking at layers only.
+
+    Raises:
+        ModelError: a constant holds NaN.
     """
     known = known or {}
     scales = assign_scales(program, steps, ranges, known)
@@ -82,7 +86,7 @@ def quantise(
     biases: dict[str, Quantised] = {}
     unread = program.stored if look else frozenset()
     weight_scales = {
-        name: known.get(name) or (1.0 if name in unread else _weight_scale(program.constants[name]))
+        name: known.get(name) or (1.0 if name in unread else _weight_scale(name, program.constants[name]))
         for step in steps
         for name in _quantised_constants(program, step)
     }
@@ -106,8 +110,11 @@ def quantise(
     return Quantisation(scales, weights, biases)
 
 
-def _weight_scale(array: np.ndarray) -> float:
-    return symmetric_scale(float(array.min()), float(array.max()))
+def _weight_scale(name: str, array: np.ndarray) -> float:
+    lowest, highest = float(array.min()), float(array.max())
+    if np.isnan(lowest):
+        raise ModelError(f"constant {name} holds NaN: export the model with trained weights")
+    return symmetric_scale(lowest, highest)
 
 
 def as_float(program: Program, steps: Sequence[Step]) -> Quantisation:

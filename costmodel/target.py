@@ -187,7 +187,7 @@ def load_target(name_or_path: str | Path) -> Target:
         raise TargetError(f"{path}: epa: {error}") from error
     except OSError as error:
         raise TargetError(f"{path}: cannot read the target: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise TargetError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     except ValidationError as error:
         problems = "; ".join(

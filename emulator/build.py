@@ -60,8 +60,8 @@ def compile_c(arguments: Sequence[str | Path], output: Path, folder: Path | None
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             lines = done.stderr.splitlines()
-            first = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
-            raise BuildError(f"{command[0]} failed: {first.strip()}")
+            errors = [line for line in lines if "error:" in line.lower()] or lines or ["no message"]
+            raise BuildError(f"{command[0]} failed: {errors[0].strip()}")
         partial.replace(output)
     finally:
         partial.unlink(missing_ok=True)

@@ -36,6 +36,7 @@ def is_bad_input(error: BaseException) -> bool:
             EmulatorError,
             InputError,
             MappingError,
+            MemoryError,
             ModelError,
             OSError,
             ScheduleError,
@@ -51,4 +52,6 @@ def one_line(error: BaseException) -> str:
     """The message for the terminal; an OSError is put in order as 'file: reason'."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {error}; give smaller --dim sizes" if str(error) else "not enough memory"
     return str(error) or type(error).__name__

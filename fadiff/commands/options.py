@@ -197,7 +197,7 @@ def search_options(function: Command) -> Command:
         ),
         click.option(
             "--seed",
-            type=click.IntRange(min=0),
+            type=click.IntRange(min=0, max=2**63 - 1),
             default=0,
             show_default=True,
             help="Equal seeds give equal schedules, unless time runs out.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.fadiff.models import small_network, with_external_data, with_unsupported_nodes
@@ -127,14 +128,6 @@ def test_a_layer_that_does_not_fit_the_target(refused, tmp_path):
     assert "scratchpad" in message or "accumulator" in message
 
 
-def test_an_array_that_no_c_is_emitted_for(refused, tmp_path):
-    target = tmp_path / "float.yaml"
-    sizes = "side: 4\nscratchpad_bytes: 262144\naccumulator_bytes: 65536\nelement_bytes: 4\n"
-    target.write_text(f"name: fp32\n{sizes}element_type: float32\n")
-    message = refused(small_network(tmp_path / "net.onnx"), "--target", target)
-    assert "float32" in message and "int8" in message
-
-
 @pytest.mark.parametrize("rules", [("--profile", "dosa"), ("--fusion-model", "paper")])
 def test_verifying_rules_that_emit_no_c(refused, tmp_path, rules):
     message = refused(small_network(tmp_path / "net.onnx"), *rules, "--verify")
@@ -180,3 +173,62 @@ def test_an_internal_error_says_how_to_report_it(fadiff, tmp_path, monkeypatch):
     verbose = fadiff("compile", model, "--out", tmp_path / "out", "-v")
     assert verbose.code == 3 and "Traceback" in verbose.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_or_nothing_as_model(refused, tmp_path):
+    assert "not a file" in refused(tmp_path)
+    assert "no such file" in refused(tmp_path / "missing.onnx")
+
+
+def test_a_size_of_zero_is_called_that(refused, tmp_path):
+    message = refused(small_network(tmp_path / "net.onnx", batch=0))
+    assert "size 0" in message and "--dim image.0=1" in message
+
+
+def test_a_graph_without_outputs(refused, tmp_path):
+    model = onnx.load(small_network(tmp_path / "net.onnx"))
+    del model.graph.output[:]
+    onnx.save(model, tmp_path / "net.onnx")
+    assert "no outputs" in refused(tmp_path / "net.onnx")
+
+
+def test_weights_that_are_no_numbers(refused, tmp_path):
+    model = onnx.load(small_network(tmp_path / "net.onnx"))
+    weight = next(tensor for tensor in model.graph.initializer if tensor.name == "w1")
+    array = onnx.numpy_helper.to_array(weight).copy()
+    array[0, 0, 0, 0] = np.nan
+    weight.CopyFrom(onnx.numpy_helper.from_array(array, "w1"))
+    onnx.save(model, tmp_path / "net.onnx")
+    assert "NaN" in refused(tmp_path / "net.onnx")
+
+
+def test_a_value_defined_twice_is_named(refused, tmp_path):
+    model = onnx.load(small_network(tmp_path / "net.onnx"))
+    model.graph.node.append(model.graph.node[1])
+    onnx.save(model, tmp_path / "net.onnx")
+    assert "r1" in refused(tmp_path / "net.onnx")
+
+
+@pytest.mark.parametrize("option", ["--calibration", "--test-inputs"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1j])
+def test_data_that_is_no_finite_number(refused, tmp_path, option, value):
+    np.savez(tmp_path / "data.npz", image=np.full((2, 1, 8, 12, 12), value))
+    message = refused(small_network(tmp_path / "net.onnx"), option, tmp_path / "data.npz")
+    assert "data.npz" in message and "image" in message
+
+
+def test_a_target_file_that_is_no_text(refused, tmp_path):
+    (tmp_path / "target.yaml").write_bytes(b"\xff\xfe\x00\x01")
+    message = refused(small_network(tmp_path / "net.onnx"), "--target", tmp_path / "target.yaml")
+    assert "target.yaml" in message and "YAML" in message
+
+
+def test_a_model_that_needs_more_memory_than_there_is(refused, tmp_path):
+    model = small_network(tmp_path / "net.onnx", batch="batch")
+    assert "memory" in refused(model, "--dim", "batch=99999999999")
+
+
+def test_a_limit_on_bytes_that_nothing_reaches(refused, tmp_path):
+    model = small_network(tmp_path / "net.onnx")
+    message = refused(model, "--method", "layerwise", "--max-dram-bytes", "12")
+    assert "12 bytes" in message and "fewest" in message
