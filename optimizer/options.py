@@ -242,6 +242,8 @@ class GroupSolver:
         target = self.rules.target
         limit = target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes
         live = dict.fromkeys(run.layers, 0) if self.rules.hw else self._live_bytes(run, plan)
+        if max(live.values()) > limit:
+            return
         through_buffer = [
             m
             for m in plan.values()
@@ -260,28 +262,24 @@ class GroupSolver:
             for name in run.layers
             if isinstance(layer := self.graph.by_name[name], TensorCoreLayer)
         ]
-        floor = {m.name: (self._floor(m.streamed), self._floor(m.resident)) for m in members}
         sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
         for names in resident_sets(sizes):
             stay = sum(sizes[name] for name in names)
-            held = held_tensors(self.graph, run, plan, target.side, stay) if self.rules.hw else {}
-            spaces = tuple(
-                (
-                    m.name,
-                    replace(
-                        m.resident if m.name in names else m.streamed,
-                        reserved=max(stay, reserved_rows(held, at, "spad")) + live[m.name],
-                        reserved_accumulator=reserved_rows(held, at, "acc"),
-                    ),
-                )
-                for at, m in ((run.layers.index(m.name), m) for m in members)
-            )
-            if any(
-                space.reserved > limit or space.reserved_accumulator > target.accumulator_rows
-                for _, space in spaces
-            ):
+            if stay > limit:
                 continue
-            costs = [floor[m.name][m.name in names] for m in members]
+            held = held_tensors(self.graph, run, plan, target.side, stay) if self.rules.hw else {}
+            reserved = [
+                (max(stay, reserved_rows(held, at, "spad")) + live[m.name], reserved_rows(held, at, "acc"))
+                for at, m in ((run.layers.index(m.name), m) for m in members)
+            ]
+            if any(spad > limit or acc > target.accumulator_rows for spad, acc in reserved):
+                continue
+            ideal = [m.resident if m.name in names else m.streamed for m in members]
+            spaces = tuple(
+                (m.name, replace(space, reserved=spad, reserved_accumulator=acc))
+                for m, space, (spad, acc) in zip(members, ideal, reserved, strict=True)
+            )
+            costs = [self._floor(space) for space in ideal]
             yield Option(
                 replace(run, resident_weights=frozenset(names)),
                 plan,
@@ -349,7 +347,7 @@ class GroupSolver:
         return d.G * d.R * d.S * d.C * -(-d.K // space.block(d.K))
 
     def _box_bytes(self, member: Member) -> int:
-        """Bytes of a fused tensor's largest region (legality.intermediate_bytes)."""
+        """Bytes of a fused tensor's largest region (schedule_legality.intermediate_bytes)."""
         tensor = self.graph.tensors[self.graph.by_name[member.name].outputs[0]]
         box = product([max(extents(axis)) for axis in member.needed])
         return box * (tensor.size // product(member.size)) * self.rules.target.element_bytes
