@@ -19,6 +19,7 @@ from onnx import TensorProto, numpy_helper
 from converter.errors import ModelError
 from converter.fold import fold_constants
 from converter.operators import KEEPS_SCALE
+from converter.qonnx import expand_quant_nodes
 from converter.qoperators import INTEGER_OPERATORS, expand_integer_operators
 from converter.scales import INT8_MAX, symmetric_scale
 
@@ -57,6 +58,7 @@ def strip_quantisation(file: str, model: onnx.ModelProto) -> Imported:
     Raises:
         ModelError: a scale or zero point is computed at run time.
     """
+    expand_quant_nodes(model)
     dynamic = expand_integer_operators(model)
     if not any(node.op_type in (_QUANTISE, _DEQUANTISE) for node in model.graph.node):
         notes = (f"{len(dynamic)} dynamically quantised products became float and are calibrated",)
@@ -275,7 +277,9 @@ class _Stripper:
             self.weights.add(name)
         else:
             coarse = symmetric_scale(float(values.min()), float(values.max()))
-            self.per_channel.append((name, _weight_sqnr(values), coarse / float(scale.min())))
+            self.per_channel.append(
+                (name, _weight_sqnr(values), coarse / float(scale[scale > 1e-6 * scale.max()].min()))
+            )
 
     @staticmethod
     def _along_axis(

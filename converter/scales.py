@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from converter.operators import keeps_scale, linear_factor
-from converter.plan import Step
+from converter.plan import Step, clip_bounds
 from converter.program import Program
 
 INT8_MAX = 127
@@ -29,17 +29,21 @@ def inherited(program: Program, steps: Sequence[Step], known: Mapping[str, float
 
     A fused layer takes the scale that was prescribed before its ReLU.  A value that only one
     operator reads, which moves its elements, has the scale of the moved value: tools quantise
-    behind the Transpose that follows a convolution.
+    behind the Transpose that follows a convolution.  What only a Clip reads may saturate where it clips.
     """
     out = dict(known)
     for step in reversed(steps):
+        alone = program.sole_consumer(step.source) is not None and step.source not in program.inputs
+        if step.kind == "lookup" and step.nodes[0].op == "Clip" and alone and step.output in known:
+            low, high = clip_bounds(program, step.nodes[0])
+            if low is not None and high is not None and np.isfinite(low) and np.isfinite(high):
+                out.setdefault(step.source, symmetric_scale(low, high))
         if step.kind != "node":
             continue
         if step.output not in out:
             before = [node.outputs[0] for node in step.nodes[:-1] if node.outputs[0] in known]
             if before:
                 out[step.output] = known[before[-1]]
-        alone = program.sole_consumer(step.source) is not None and step.source not in program.inputs
         if keeps_scale(step.head) and step.output in out and step.source not in out and alone:
             out[step.source] = out[step.output]
     return out

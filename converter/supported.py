@@ -88,7 +88,9 @@ def supported_ops_markdown() -> str:
         "",
         "Between QuantizeLinear and DequantizeLinear integers may be moved, clipped, padded, concatenated;",
         "a model that computes with them otherwise is refused. Constants may be quantised in the graph, and",
-        "scales computed from constants (quantisation-aware training).",
+        "scales computed from constants (quantisation-aware training). Quant nodes of QONNX and",
+        "Brevitas with up to 8 bits (constants: any number) are read as such pairs; computed values need one",
+        "scale per tensor.",
     ]
     return "\n".join(lines) + "\n"
 
