@@ -20,6 +20,8 @@ def gradient(problem: Problem) -> tuple[Partition, float, bool]:
     Never worse than layer-wise.  The certificate is the one of `exact`, started from what polish
     priced: it looks only at groups that could still beat the schedule found, and where one does, takes it.
     """
+    if not problem.graph.tensor_core_layers:
+        return exact(problem)  # nothing has a mapping
     layerwise(problem)
     polish = Polish(problem)
     again = 0

@@ -223,6 +223,24 @@ def test_evaluate_counts_the_same_schedule_otherwise(fadiff, compiled):
     assert page.count("% against RTL") >= 1 + len(rows)
 
 
+def test_rtl_is_searched_when_asked_for(fadiff, model, tmp_path):
+    cycles = {}
+    for latency in ("roofline", "rtl"):
+        out = tmp_path / latency
+        rules = ("--latency", latency, "--objective", "latency", "--max-dram-bytes", "none", *FAST)
+        ended = fadiff("compile", model, "--target", TARGET, "--out", out, *rules)
+        assert ended.code == 0, ended.err
+        scored = fadiff("evaluate", out / "schedule.json", "--json", "--latency", "rtl")
+        cycles[latency] = json.loads(scored.out)["latency_cycles"]
+    assert document(tmp_path / "rtl")["totals"]["latency_cycles"] == cycles["rtl"]
+    assert cycles["rtl"] < cycles["roofline"]
+
+
+def test_bounds_without_fusion_say_so(fadiff, model, tmp_path):
+    ended = fadiff("compile", model, "--target", TARGET, "--out", tmp_path / "out", *FAST)
+    assert "(proven for schedules without fusion)" in ended.out
+
+
 def test_compare_lists_methods_by_what_they_reach(fadiff, model, tmp_path):
     plot = tmp_path / "curves.svg"
     ended = fadiff(

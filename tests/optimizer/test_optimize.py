@@ -268,3 +268,10 @@ def test_history_ends_with_the_cost_of_the_schedule(method, monkeypatch):
     monkeypatch.setattr("optimizer.baselines.dosa.STEPS", 20)
     found = optimize(residual(size=16, channels=16), LARGE, method=method)
     assert found.history[-1].best_edp == pytest.approx(found.cost.edp_uj_cycles)
+
+
+def test_a_network_without_array_layers():
+    net = Net(4, 4)
+    found = optimize(net.build(net.lookup("table", net.x)), SMALL)
+    assert [group.layers for group in found.schedule.groups] == [("table",)]
+    assert found.bound == "proven"
