@@ -164,6 +164,8 @@ def _product(columns: Iterable[Ints]) -> Ints:
 
 
 def _each_pair(first: Ints, second: Ints, function: Callable[[int, int], int]) -> Ints:
+    if len(first) == 1:  # floors price one point at a time
+        return np.array([function(int(first[0]), int(second[0]))], dtype=np.int64)
     width = int(second.max(initial=0)) + 1
     keys, inverse = np.unique(first * width + second, return_inverse=True)
     return np.array([function(int(key) // width, int(key) % width) for key in keys], dtype=np.int64)[inverse]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from costmodel.row_layout import splits_block
 from costmodel.schedule import LatencyModel, Profile
 from costmodel.shape import LayerShape, Region, extents, whole
 from costmodel.target import Target
-from costmodel.tiling import box_rows, fetched_rows, unclipped_rows
+from costmodel.tiling import Interval, Window, box_rows, fetched_rows, unclipped_rows
 from costmodel.traffic import ALONE, Placement
 from optimizer import candidates
 from optimizer.candidates import Tiling
@@ -92,7 +92,7 @@ class LayerSpace:
         """Extents of N, P and Q over all regions."""
         result = {}
         for dim, intervals in zip(("N", "P", "Q"), self.region, strict=True):
-            result[dim] = tuple(sorted(Counter(extents(intervals)).items()))
+            result[dim] = _outline(intervals)
         return result
 
     @cached_property
@@ -216,11 +216,7 @@ class LayerSpace:
         """
         positions = 1
         for window, intervals in ((self.shape.height, self.region.P), (self.shape.width, self.region.Q)):
-            taps = [k * window.dilation - window.pad for k in range(window.kernel)]
-            positions *= sum(
-                len({r for i in range(a, b) for t in taps if 0 <= (r := i * window.stride + t) < window.size})
-                for a, b in intervals
-            )
+            positions *= _touched(window, intervals)
         d = self.shape.dims
         return d.G * d.C * self.total("N") * positions
 
@@ -230,6 +226,21 @@ class LayerSpace:
         if not self.rules.hw:
             return (out - 1) * window.stride + (taps - 1) * window.dilation + 1
         return box_rows(window, out, taps)
+
+
+@lru_cache(maxsize=1 << 14)
+def _outline(intervals: tuple[Interval, ...]) -> Outline:
+    return tuple(sorted(Counter(extents(intervals)).items()))
+
+
+@lru_cache(maxsize=1 << 14)
+def _touched(window: Window, intervals: tuple[Interval, ...]) -> int:
+    """Rows of the image that some tap of some output needs, of every interval."""
+    taps = [k * window.dilation - window.pad for k in range(window.kernel)]
+    return sum(
+        len({r for i in range(a, b) for t in taps if 0 <= (r := i * window.stride + t) < window.size})
+        for a, b in intervals
+    )
 
 
 def tile_count(outline: Outline, *sizes: Ints) -> Ints:
