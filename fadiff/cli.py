@@ -7,10 +7,13 @@ Command modules import only light packages at the top, so that `fadiff --help` i
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
+from types import FrameType
 
 import click
 
@@ -27,6 +30,29 @@ from fadiff.console import Console, print_error
 from fadiff.errors import BAD_INPUT, INTERNAL, is_bad_input, one_line
 
 INTERRUPTED = 130
+TERMINATED = 143
+
+
+class Terminated(BaseException):
+    """SIGTERM: ends a run as Ctrl-C does, so that nothing half written is left."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn SIGTERM into an exception, where that can be done (signals belong to the main thread)."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @click.group(
@@ -52,12 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     console = Console()
     try:
-        code = cli.main(
-            list(sys.argv[1:] if arguments is None else arguments),
-            prog_name="fadiff",
-            standalone_mode=False,
-            obj=console,
-        )
+        with _terminable():
+            code = cli.main(
+                list(sys.argv[1:] if arguments is None else arguments),
+                prog_name="fadiff",
+                standalone_mode=False,
+                obj=console,
+            )
         sys.stdout.flush()
         return int(code or 0)
     except click.ClickException as error:
@@ -66,6 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         print_error("interrupted")
         return INTERRUPTED
+    except Terminated:
+        print_error("terminated")
+        return TERMINATED
     except BrokenPipeError:  # `fadiff inspect model.onnx | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
