@@ -28,10 +28,12 @@ class Mask:
     """What a softmax reads: scores, and where to blank them.
 
     `values` are numbers to add, blank from -1e4 down; with `keeps` booleans, false where to blank.
+    `fill` is what the model has in their place (infinity makes a row without scores NaN, other numbers not).
     """
 
     scores: str
     values: str
+    fill: float
     keeps: bool = False
 
 
@@ -57,7 +59,7 @@ def blank(nodes: Nodes, program: Program, node: Node, mask: Mask) -> None:
         condition = nodes.op("Xor", condition, nodes.constant(np.asarray(True)))
     else:
         condition = nodes.op("Less", condition, nodes.number(BLANK))
-    blanked = nodes.op("Where", condition, nodes.number(float(np.finfo(np.float32).min)), mask.scores)
+    blanked = nodes.op("Where", condition, nodes.number(mask.fill), mask.scores)
     nodes.give(nodes.op("Softmax", blanked, **node.attributes), node.outputs[0])
 
 
@@ -74,22 +76,24 @@ def _mask(program: Program, protos: Mapping[str, onnx.NodeProto], joined: Node) 
     if joined.op == "Add":
         first, second = joined.inputs
         for scores, values in ((first, second), (second, first)):
-            if program.shapes.get(scores) == shape and _is_zero_or_blank(program, protos, values):
-                return Mask(scores, values)
+            lowest = _lowest(program, protos, values) if program.shapes.get(scores) == shape else None
+            if lowest is not None:
+                return Mask(scores, values, lowest)
     if joined.op == "Where" and joined.inputs[0] not in program.constants:
         # (planning itself finds the fill in the other place)
         condition, scores, fill = joined.inputs
         constant = program.constant(fill)
         if program.shapes.get(scores) == shape and constant is not None and np.all(constant <= BLANK):
-            return Mask(scores, condition, keeps=True)
+            return Mask(scores, condition, float(constant.min()), keeps=True)
     return None
 
 
-def _is_zero_or_blank(program: Program, protos: Mapping[str, onnx.NodeProto], value: str) -> bool:
-    """Whether a value follows from integers and booleans alone, and is 0 or at most -1e4 on trial inputs."""
+def _lowest(program: Program, protos: Mapping[str, onnx.NodeProto], value: str) -> float | None:
+    """The smallest number of a value that follows from integers and booleans alone, and is 0 or at most -1e4
+    on trial inputs; None for others."""
     nodes, inputs = _ancestors(protos, program, value)
     if value in program.constants or not nodes or not inputs or any(program.is_float(v) for v in inputs):
-        return False
+        return None
     read = {name for node in nodes for name in node.input}
     graph = helper.make_graph(
         nodes,
@@ -108,9 +112,10 @@ def _is_zero_or_blank(program: Program, protos: Mapping[str, onnx.NodeProto], va
         session = onnxruntime.InferenceSession(model.SerializeToString(), session_options())
         results = [session.run(None, feeds)[0] for feeds in _trials(program, inputs)]
     except Exception:  # an ancestor that needs other inputs: no mask then
-        return False
+        return None
     values = np.concatenate([result.reshape(-1) for result in results])
-    return bool(np.all((values == 0) | (values <= BLANK)) and np.any(values != 0))
+    blanks = np.all((values == 0) | (values <= BLANK)) and np.any(values != 0)
+    return float(values.min()) if blanks else None
 
 
 def _trials(program: Program, inputs: list[str]) -> list[dict[str, np.ndarray]]:
