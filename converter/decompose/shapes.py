@@ -29,6 +29,20 @@ def eye(nodes: Nodes, program: Program, node: Node) -> None:
     nodes.give(nodes.constant(matrix.astype(helper.tensor_dtype_to_np_dtype(kind))), node.outputs[0])
 
 
+def has_empty_operands(program: Program, node: Node) -> bool:
+    """Of values of which some have no elements."""
+    sizes = [math.prod(program.shapes.get(v, (1,))) for v in node.inputs]
+    return 0 in sizes and any(sizes)
+
+
+def without_empty(nodes: Nodes, program: Program, node: Node) -> None:
+    """Concat of the values that have elements."""
+    values = [v for v in node.inputs if math.prod(program.shapes[v])]
+    nodes.give(
+        nodes.op("Concat", *values, **node.attributes) if len(values) > 1 else values[0], node.outputs[0]
+    )
+
+
 def over_some_axes(program: Program, node: Node) -> bool:
     """With axes, without keep_aspect_ratio_policy."""
     return "axes" in node.attributes and "keep_aspect_ratio_policy" not in node.attributes

@@ -40,6 +40,7 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
     ),
     Decomposition("Clip", integers.clipped, applies=integers.on_integers),
     Decomposition("Compress", picking.compress, (picking.constant_indices,)),
+    Decomposition("Concat", shapes.without_empty, applies=shapes.has_empty_operands),
     Decomposition("Conv", products.convolution, applies=products.has_computed_bias),
     Decomposition("ConvTranspose", products.convolution, applies=products.has_computed_bias),
     Decomposition("CumSum", products.running_sum, (products.constant_axis,)),

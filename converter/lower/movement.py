@@ -95,6 +95,8 @@ def lower_split(lowering: Lowering, step: Step) -> None:
     start = 0
     for output in node.outputs:
         count = lowering.program.shapes[output][axis]
+        if not count:  # nothing reads it
+            continue
         lowering.values[output] = take_range(lowering, value, axis, range(start, start + count))
         start += count
 

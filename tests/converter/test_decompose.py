@@ -102,6 +102,19 @@ CASES = {
 }
 
 
+def test_parts_without_elements_disappear(tmp_path: Path) -> None:
+    """What a rotary embedding of all channels exports: split off nothing, append nothing."""
+    nodes = [
+        helper.make_node("Split", ["x", "sizes"], ["rotated", "rest"], axis=-1),
+        helper.make_node("Relu", ["rotated"], ["r"]),
+        helper.make_node("Concat", ["r", "rest"], ["y"], axis=-1),
+    ]
+    model = model_of(nodes, {"x": (2, 3, 8)}, {"y": None}, {"sizes": _ints(8, 0)})
+    checked = check(model, tmp_path)
+    assert checked.lsb_to_quantized == 0
+    assert checked.conversion.graph.tensors[checked.conversion.graph.outputs[0]].shape == (2, 3, 8)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_written_as_other_operators(case: str, tmp_path: Path) -> None:
     model = CASES[case]
