@@ -380,7 +380,13 @@ class GroupSolver:
         tile.update(k=space.block(b.K), n=n, p=p, q=q)
         points = Points(space, {name: np.array([x]) for name, x in tile.items()}, np.array([0]))
         work = quantities(points)
-        costs = price(points, work._replace(input_fills=np.minimum(work.input_fills, space.touched_inputs)))
+        # Small tiles may keep the weights in the array while several accumulator tiles pass.
+        loads = work.weight_fills * (space.runs() if space.placement.weights_are_resident else 1)
+        least = work._replace(
+            input_fills=np.minimum(work.input_fills, space.touched_inputs),
+            weight_loads=np.minimum(work.weight_loads, loads),
+        )
+        costs = price(points, least)
         if self.rules.latency == "rtl":
             return float(costs.energy[0]), rtl_floor(points)
         return float(costs.energy[0]), float(costs.latency[0])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from costmodel.evaluate import layer_cost
 from costmodel.legality import check_mapping, occupancy
-from costmodel.shape import Region, whole
+from costmodel.shape import Region, shape_of, whole
 from costmodel.target import load_target
 from costmodel.traffic import Placement
 from optimizer.enumerate import enumerate_space
@@ -95,3 +95,12 @@ def test_nothing_is_below_the_floor(profile, latency, data):
     costs = price(enumerate_space(space))
     assert (costs.energy >= energy * (1 - 1e-12)).all()
     assert (costs.latency >= cycles - 1).all()
+
+
+def test_floor_lets_weights_stay_in_the_array_while_accumulator_tiles_pass():
+    """Found by the test above: one array block of 17 columns, pixels in two accumulator tiles."""
+    shape = shape_of(conv("a", "x", "y", 17, 1, 15, 9))
+    space = LayerSpace(shape, whole(shape.dims), Rules(SMALL, "dosa"), Placement(True, False, False))
+    network = graph_of([conv("a", "x", "y", 4, 4, 4, 4)], ("x",), ("y",))
+    energy, _ = GroupSolver(network, space.rules, FrontCache())._floor(space)
+    assert price(enumerate_space(space)).energy.min() >= energy * (1 - 1e-12)
