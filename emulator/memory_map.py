@@ -95,6 +95,8 @@ class MemoryMap(_Record):
     symbols: Symbols
     stack_bytes: int = 0
     """More than one inference takes of the stack, below the frame of the caller."""
+    live_bytes: int = 0
+    """Most bytes of activations alive at once: no arena can be smaller."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     tensors: dict[str, TensorPlace]

@@ -43,6 +43,7 @@ def memory_map(plan: FirmwarePlan) -> dict[str, Any]:
             "tile_buffer": {"name": f"{model}_tile_buffer", "bytes": memory.tile_buffer_bytes},
         },
         "stack_bytes": STACK_BYTES,
+        "live_bytes": memory.arena.lower_bound,
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
         "tensors": tensors,

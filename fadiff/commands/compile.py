@@ -21,6 +21,7 @@ from fadiff.commands.options import (
 )
 from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK
+from fadiff.folder import OutputFolder
 
 if TYPE_CHECKING:
     from costmodel.schedule_document import ScheduleDocument
@@ -174,6 +175,8 @@ def _print(console: Console, result: CompileResult) -> None:
     console.result(f"  latency     {totals.latency_cycles:,.0f} cycles ({error})")
     console.result(f"  DRAM bytes  {totals.dram_bytes:,}")
     console.result(f"  layers      {len(document.layers)}, {fused} fused group{'s' if fused != 1 else ''}")
+    if document.is_executable:
+        _print_memory(console, OutputFolder(result.out).firmware)
     _print_sensitive(console, document)
     if document.search:
         search = document.search
@@ -185,6 +188,19 @@ def _print(console: Console, result: CompileResult) -> None:
     else:
         console.result("  no C: these rules are for comparison with published numbers")
     console.result(f"  report      {result.out / 'report.html'}")
+
+
+def _print_memory(console: Console, firmware: Path) -> None:
+    from emulator.memory_map import read_memory_map
+
+    memory = read_memory_map(firmware / "memory_map.json")
+    parts = [
+        f"arena {memory.symbols.arena.bytes:,} bytes (alive at once {memory.live_bytes:,})",
+        f"weights {memory.symbols.weights.bytes:,}",
+        f"tile buffer {memory.symbols.tile_buffer.bytes:,}",
+        f"stack below {memory.stack_bytes:,}",
+    ]
+    console.result(f"  memory      {', '.join(parts)}")
 
 
 def _print_sensitive(console: Console, document: ScheduleDocument) -> None:
