@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import networkx as nx
 import torch
 from torch import Tensor
 
 from costmodel.relaxed_groups import REACH
 from costmodel.schedule import Halo
-from costmodel.straight_through import ceil
+from costmodel.straight_through import ROUNDING, ceil
 from costmodel.tiling import Window
 
 
@@ -80,6 +81,9 @@ class GroupGrid:
         self.kernel = column([[w.kernel for w in axis] for axis in windows])
         self.dilation = column([[w.dilation for w in axis] for axis in windows])
         self.input_size = column([[w.size for w in axis] for axis in windows])
+        #: Nodes whose kernel may have a piece 0, 1, ...
+        longest = self.kernel.amax(dim=0).flatten()
+        self.walks = [torch.nonzero(longest > piece).flatten() for piece in range(int(longest.max()))]
         self.size = column(bounds)
         self.overlap = (self.kernel - 1) * self.dilation + 1 - self.stride
         #: An interval is held as (start, -stop), so that a box is one product and sum, a hull one minimum.
@@ -90,10 +94,15 @@ class GroupGrid:
         self.growth = self.overlap.squeeze(-1).clone()
         if self.retains:
             self.growth[0] = 0
-        self.width = max((len(r) for r in readers), default=0) or 1
-        self.readers = torch.tensor([list(r) + [0] * (self.width - len(r)) for r in readers]).reshape(-1)
-        self.exists = torch.tensor([[i < len(r) for i in range(self.width)] for r in readers])
-        self.nodes = torch.arange(len(readers))
+        self.readers = [list(r) for r in readers]
+        graph: nx.DiGraph[int] = nx.DiGraph(
+            [(node, reader) for node, r in enumerate(readers) for reader in r]
+        )
+        graph.add_nodes_from(range(len(readers)))
+        #: Readers first.  Merged layers may read each other: then again, until what is far has arrived.
+        acyclic = nx.is_directed_acyclic_graph(graph)
+        order = list(nx.topological_sort(graph)) if acyclic else sorted(graph)
+        self.order = [node for node in reversed(order) if readers[node]] * (1 if acyclic else REACH)
         self.ends = max(_clipped_tiles(windows, bounds, readers), default=0) + 2
 
     def __call__(self, tile: Tensor, strong: Tensor) -> Regions:
@@ -104,23 +113,9 @@ class GroupGrid:
         at = torch.arange(kept, dtype=tile.dtype)
         skipped = (count - kept).clamp(min=0)
         start = (at + skipped * (at > self.ends)) * tile
-        own = _Traced(
-            torch.stack([start, -torch.minimum(start + tile, self.size)]),
-            self.nodes.expand(strong.shape[:2]),
-            torch.zeros_like(tile.squeeze(-1)),
-        )
-        own = own._replace(ends=_without_empty(own.ends))
+        ends = torch.stack([start, -torch.minimum(start + tile, self.size)])
         times = (1 + skipped * (at == self.ends)) * (at < count)
-        fused = strong.any(dim=-1)
-        traced = own
-        for _ in range(REACH - 1):
-            before = traced
-            traced = self._handed_back(traced, own, skipped, strong, fused)
-            if torch.equal(before.sink, traced.sink):
-                break
-        asked = torch.where(fused.unsqueeze(-1), strong, self.exists)
-        anybody = self.exists.any(dim=-1).expand_as(fused)
-        traced = self._handed_back(traced, own, skipped, asked, anybody)
+        traced = self._traced_back(_without_empty(ends), skipped, strong)
         start, stop = traced.ends[0], -traced.ends[1]
         empty = torch.isinf(start)
         start, stop = (torch.where(empty, 0.0, end) for end in (start, stop))
@@ -134,34 +129,54 @@ class GroupGrid:
             start = torch.stack([fresh[0], start[1]])
         return Regions(start, stop, times * (stop > start), largest, covered, traced.sink, traced.growth)
 
-    def _handed_back(
-        self, traced: _Traced, own: _Traced, skipped: Tensor, asked: Tensor, fused: Tensor
-    ) -> _Traced:
-        """One edge further back: every fused node gets the hull of its readers' boxes."""
-        ends = traced.ends
+    def _traced_back(self, own: Tensor, skipped: Tensor, strong: Tensor) -> _Traced:
+        """Every node's hull of its readers' boxes, readers first; `own` are the ends of group tiles."""
+        # Unbound once and by hand: small tensors, many of them.
+        fused = strong.any(dim=-1).unbind(1)
+        edge = [column.unbind(-1) for column in strong.unbind(1)]
+        tiles = own.unbind(3)
+        state = list(tiles)
+        hulls = list(tiles)
+        sinks = [torch.full((len(strong),), node) for node in range(len(tiles))]
+        growths = [own.new_zeros(2, len(strong))] * len(tiles)
+        sink, growth = list(sinks), list(growths)
+        for node in self.order:
+            asked: list[tuple[Tensor, Tensor, Tensor]] = []
+            for reader, taken in zip(self.readers[node], edge[node], strict=False):
+                box, grown = self._box(reader, state[reader], growth[reader], skipped, sink[reader])
+                where = sink[reader]
+                if len(self.readers[node]) > 1:
+                    # Readers whose edge is open do not ask; if all are, what they would ask counts.
+                    asks = taken | ~fused[node]
+                    box = torch.where(asks.unsqueeze(-1), box, torch.inf)
+                    grown = torch.where(asks, grown, 0.0)
+                    where = torch.where(asks, where, 0)
+                asked.append((box, grown, where))
+            hull, farthest, last = asked[0]
+            for box, grown, where in asked[1:]:
+                hull = torch.minimum(hull, box)
+                farthest, last = torch.maximum(farthest, grown), torch.maximum(last, where)
+            hull = torch.minimum(torch.maximum(hull, self.lowest[:, :, :, node]), self.highest[:, :, :, node])
+            hulls[node] = _without_empty(hull)
+            sinks[node], growths[node] = last, farthest
+            inside = fused[node]
+            state[node] = torch.where(inside.unsqueeze(-1), hulls[node], tiles[node])
+            sink[node] = torch.where(inside, last, node)
+            growth[node] = torch.where(inside, farthest, 0.0)
+        return _Traced(torch.stack(hulls, dim=3), torch.stack(sinks, dim=1), torch.stack(growths, dim=2))
+
+    def _box(
+        self, reader: int, ends: Tensor, growth: Tensor, skipped: Tensor, sink: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What a reader's intervals [2, 2, B, T] need of its producer; how much that grows per tile."""
         if self.retains:
             stop = torch.where(torch.isinf(ends[0]), 0.0, -ends[1])
-            done = self._done(stop, skipped.gather(2, traced.sink.unsqueeze(-1).expand(2, -1, -1, -1)))
-            rows = torch.maximum(ends[0, 0], done[0])
-            ends = torch.stack([torch.stack([rows, ends[0, 1]]), ends[1]])
-            ends = _without_empty(ends)
-        boxes = self._of_readers(ends * self.stride + self.shift, 3)
-        hull = torch.where(asked.unsqueeze(-1), boxes, torch.inf).amin(dim=-2)
-        hull = torch.minimum(torch.maximum(hull, self.lowest), self.highest)
-        growth = self._of_readers(traced.growth * self.stride.squeeze(-1) + self.growth, 2)
-        growth = (growth * asked).amax(dim=-1)
-        sink = torch.where(asked, self._of_readers(traced.sink, 1), 0).amax(dim=-1)
-        return _Traced(
-            torch.where(fused.unsqueeze(-1), _without_empty(hull), own.ends),
-            torch.where(fused, sink, own.sink),
-            torch.where(fused, growth, own.growth),
-        )
-
-    def _of_readers(self, values: Tensor, axis: int) -> Tensor:
-        """Values of nodes, along `axis`, as those of every node's readers: [.., L, readers, ..]."""
-        shape = values.shape
-        picked = values.index_select(axis, self.readers)
-        return picked.reshape(*shape[:axis], -1, self.width, *shape[axis + 1 :])
+            gap = skipped.squeeze(-1).gather(2, sink.expand(2, -1).unsqueeze(-1))
+            rows = torch.maximum(ends[0, 0], self._done(stop, gap)[0])
+            ends = _without_empty(torch.stack([torch.stack([rows, ends[0, 1]]), ends[1]]))
+        stride = self.stride[:, :, reader]
+        box = ends * stride + self.shift[:, :, :, reader]
+        return box, growth * stride.squeeze(-1) + self.growth[:, :, reader]
 
     def _done(self, stop: Tensor, skipped: Tensor) -> Tensor:
         """Where earlier tiles stopped, [2, B, L, T]."""
@@ -181,12 +196,13 @@ class GroupGrid:
         taps = torch.minimum(taps.round().clamp(min=1).unsqueeze(-1), self.kernel)
         first, last = start * self.stride - self.pad, (stop - 1) * self.stride - self.pad
         total = torch.zeros_like(first)
-        for piece in range(int(ceil(self.kernel / taps).max())):
-            low = piece * taps
-            high = torch.minimum(low + taps, self.kernel) - 1
-            top = torch.minimum(last + high * self.dilation, self.input_size - 1)
-            rows = top - (first + low * self.dilation).clamp(min=0) + 1
-            total += torch.where(low < self.kernel, rows.clamp(min=0), 0.0)
+        for piece, nodes in enumerate(self.walks):
+            kernel, dilation, taken = (x[:, :, nodes] for x in (self.kernel, self.dilation, taps))
+            low = piece * taken
+            high = torch.minimum(low + taken, kernel) - 1
+            top = torch.minimum(last[:, :, nodes] + high * dilation, self.input_size[:, :, nodes] - 1)
+            rows = top.sub_((first[:, :, nodes] + low * dilation).clamp_(min=0)).add_(1).clamp_(min=0)
+            total.index_add_(2, nodes, rows.mul_(low < kernel))
         # Kernel 1: stride skips what lies between two touched rows.
         inside = torch.minimum(stop - 1, torch.floor((self.input_size - 1 + self.pad) / self.stride))
         inside = (inside - torch.maximum(start, ceil(self.pad / self.stride)) + 1).clamp(min=0)
@@ -240,7 +256,7 @@ def pieces_of(extent: Tensor, times: Tensor, l2: Tensor, l1: Tensor) -> tuple[Te
 
 def floor(ratio: Tensor) -> Tensor:
     """Floor that forgives rounding errors of integral ratios; no gradient."""
-    return torch.floor(ratio + 1e-4)
+    return torch.floor(ratio + ROUNDING)
 
 
 def _clipped_tiles(

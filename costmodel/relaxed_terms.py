@@ -24,7 +24,7 @@ from costmodel.relaxed_penalties import occupancy, penalties, scratchpad_use
 from costmodel.relaxed_regions import cut_regions, pieces_of
 from costmodel.rtl_relaxed import rtl_cycles
 from costmodel.schedule import Profile
-from costmodel.straight_through import ceil, exact
+from costmodel.straight_through import ROUNDING, ceil, exact
 from costmodel.traffic import Fusion, Memory, Quantities, count_moves, path_of
 
 G, N, K, C, P, Q, R, S = range(8)
@@ -340,9 +340,10 @@ class Terms:
             p, p_t = p.unsqueeze(-1) / m.target.side, p_t.unsqueeze(-1)
             fills = torch.zeros_like(pixels)
             for n, n_t in zip(*(x.unbind(-1) for x in self._images()), strict=True):
-                rows = p * n[..., None, None] * q.unsqueeze(-2)
-                found = ((ceil(rows) * p_t).sum(dim=-2) * q_t).sum(dim=-1)
-                fills += n_t * found
+                # In place: these are the largest tensors of a step.
+                rows = p * (n.unsqueeze(-1) * q).unsqueeze(-2)
+                found = rows.sub_(ROUNDING).ceil_().mul_(p_t).sum(dim=-2)
+                fills += n_t * (found * q_t).sum(dim=-1)
         return channels * exact(fills, smooth)
 
     def _images(self) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+ROUNDING = 1e-4
+"""By how much a ratio that should be an integer may miss it."""
+
 
 def exact(value: Tensor, gradient_of: Tensor) -> Tensor:
     """`value` in the forward pass with the gradient of `gradient_of`."""
@@ -13,4 +16,4 @@ def exact(value: Tensor, gradient_of: Tensor) -> Tensor:
 
 def ceil(ratio: Tensor) -> Tensor:
     """Ceiling that forgives rounding errors of integral ratios; no gradient."""
-    return torch.ceil(ratio - 1e-4)
+    return torch.ceil(ratio - ROUNDING)
