@@ -1,93 +1,203 @@
-"""write-in-place: a layer writes where a copy would have moved its output.
+"""write-in-place: a layer writes where a copy would have moved its output, and others read it there.
 
-Legal when the copy takes the whole tensor, nothing else reads that tensor, only tensor-core layers
-write it, the scales agree, and every stride of their output views stays a single stride in the
-destination.  Concatenations then cost nothing: each branch writes its slice.
+Legal when the copy takes the whole tensor without rescaling it, the tensor is neither input, output nor
+constant, and every access of the layers that write and read it stays a strided access in the
+destination (unit strides stay unit: rows of the array are stored contiguously).  Concatenations then cost
+nothing: each branch writes its slice, and what the skip of a dense network is read by finds it there.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer, View
+from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+
+#: Offset and stride attributes of the operands of strided host layers (docs/host-ops.md), output last.
+_STRIDED: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "copy": (("offset", "strides"),),
+    "lookup": (("offset", "strides"),),
+    "scale_shift": (("offset", "strides"),),
+    "binary": (("offset", "strides"), ("b_offset", "b_strides")),
+    "where": (("offset", "strides"), ("b_offset", "b_strides"), ("c_offset", "c_strides")),
+}
+_OUTPUT = ("out_offset", "out_strides")
 
 
 def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
-    """Remove copies whose source can be written at its destination."""
-    layers: list[Layer] = list(graph.layers)
+    """Remove copies whose source can be written and read at its destination."""
+    layers = list(graph.layers)
     notes = []
-    for copy in graph.layers:
+    for copy in reversed(graph.layers):  # a chain of concatenations ends in its last tensor
+        copy = next((layer for layer in layers if layer.name == copy.name), copy)
         if not isinstance(copy, HostLayer) or copy.op != "copy":
             continue
-        source, target = copy.inputs[0], copy.outputs[0]
-        if not _is_movable(graph, copy, source, target):
+        move = _move(graph, copy)
+        users = [layer for layer in layers if move and layer is not copy and move.source in _names(layer)]
+        changed = [_redirected(layer, move) for layer in users if move]
+        if move is None or not users or any(layer is None for layer in changed):
             continue
-        moved = [_moved(layer, copy, source) for layer in layers if source in layer.outputs]
-        if not moved or any(layer is None for layer in moved):
-            continue
-        by_name = {layer.name: layer for layer in moved if layer is not None}
+        by_name = {layer.name: layer for layer in changed if layer is not None}
         layers = [by_name.get(layer.name, layer) for layer in layers if layer.name != copy.name]
-        notes.append(f"{', '.join(by_name)} write into {target}, copy {copy.name} removed")
+        writers = [layer.name for layer in users if move.source in layer.outputs]
+        notes.append(f"{', '.join(writers)} write into {move.target}, copy {copy.name} removed")
     if not notes:
         return graph, ()
-    used = {name for layer in layers for name in (*layer.inputs, *layer.outputs)} | {
-        *graph.inputs,
-        *graph.outputs,
-    }
+    used = {name for layer in layers for name in _names(layer)} | {*graph.inputs, *graph.outputs}
     tensors = {name: tensor for name, tensor in graph.tensors.items() if name in used}
-    return replace(graph, layers=tuple(layers), tensors=tensors), tuple(notes)
+    return replace(graph, layers=tuple(layers), tensors=tensors), tuple(reversed(notes))
 
 
-def _is_movable(graph: Graph, copy: HostLayer, source: str, target: str) -> bool:
-    """Whether the copy takes a whole tensor that nothing else needs, without rescaling."""
-    tensor = graph.tensors[source]
-    if source in (*graph.inputs, *graph.outputs) or tensor.data is not None:
-        return False
-    if len(graph.consumers(source)) != 1 or tensor.scale != graph.tensors[target].scale:
-        return False
-    shape: tuple[int, ...] = copy.attributes["shape"]  # type: ignore[assignment]
-    strides: tuple[int, ...] = copy.attributes["strides"]  # type: ignore[assignment]
-    reach = 1
-    for size, stride in sorted(zip(shape, strides, strict=True), key=lambda loop: loop[1]):
-        if size > 1 and stride != reach:
-            return False
-        reach *= size
-    return copy.attributes["offset"] == 0 and reach == tensor.size == math.prod(shape)
+def _names(layer: Layer) -> tuple[str, ...]:
+    return (*layer.inputs, *layer.outputs)
 
 
-def _moved(layer: Layer, copy: HostLayer, source: str) -> TensorCoreLayer | None:
-    """The layer writing at the copy's destination, None when strides cannot say it."""
-    if not isinstance(layer, TensorCoreLayer):
+@dataclass(frozen=True)
+class _Move:
+    """Where a copy moves the elements of a whole tensor: loops from the largest source stride down."""
+
+    source: str
+    target: str
+    offset: int
+    loops: tuple[tuple[int, int, int], ...]
+    """Source stride, extent and target stride."""
+
+    def access(
+        self, offset: int, sizes: Sequence[int], strides: Sequence[int]
+    ) -> tuple[int, tuple[int, ...]] | None:
+        """A strided access to the source as one to the target, None when strides cannot say it."""
+        address, rest = self.offset, offset
+        room = []
+        for stride, extent, out_stride in self.loops:
+            address += rest // stride * out_stride
+            room.append(extent - 1 - rest // stride)
+            rest %= stride
+        moved = []
+        for size, stride in zip(sizes, strides, strict=True):
+            if size == 1 or stride == 0:
+                moved.append(0)
+                continue
+            index = next((i for i, (s, _, _) in enumerate(self.loops) if s <= stride), None)
+            if index is None or stride % self.loops[index][0]:
+                return None
+            steps = stride // self.loops[index][0]
+            room[index] -= (size - 1) * steps
+            if room[index] < 0:
+                return None
+            moved.append(steps * self.loops[index][2])
+        return address, tuple(moved)
+
+    def split(self, size: int, stride: int) -> int:
+        """How many steps of a loop over the source stay within one loop of the move."""
+        for s, extent, _ in self.loops:
+            if s <= stride:
+                within = s * extent // stride if s * extent % stride == 0 else size
+                return within if 1 < within < size and size % within == 0 else size
+        return size
+
+
+def _move(graph: Graph, copy: HostLayer) -> _Move | None:
+    """What a copy does, if it takes a whole tensor that may live elsewhere, without rescaling."""
+    (source,), (target,) = copy.inputs, copy.outputs
+    tensor: Tensor = graph.tensors[source]
+    fixed = source in (*graph.inputs, *graph.outputs) or tensor.data is not None
+    if fixed or source == target or tensor.scale != graph.tensors[target].scale:
         return None
-    dims, view = layer.dims, layer.output
-    sizes = (dims.G, dims.N, dims.P, dims.Q, dims.K)
-    loops = sorted(
-        zip(
-            copy.attributes["strides"], copy.attributes["shape"], copy.attributes["out_strides"], strict=True
-        ),  # type: ignore[call-overload]
-        reverse=True,
+    shape, strides = _numbers(copy, "shape"), _numbers(copy, "strides")
+    loops = sorted(zip(strides, shape, _numbers(copy, "out_strides"), strict=True), reverse=True)
+    reach = 1
+    for stride, size, _ in reversed(loops):
+        if size > 1 and stride != reach:
+            return None
+        reach *= size
+    if copy.attributes["offset"] != 0 or reach != tensor.size or reach != math.prod(shape):
+        return None
+    return _Move(source, target, _number(copy, "out_offset"), tuple(loops))
+
+
+def _redirected(layer: Layer, move: _Move) -> Layer | None:
+    """The layer with the target wherever it accesses the source."""
+    if isinstance(layer, TensorCoreLayer):
+        return _redirected_product(layer, move)
+    keys = _STRIDED.get(layer.op)
+    if keys is None:
+        return None
+    operands = [*zip(layer.inputs, keys, strict=False), (layer.outputs[0], _OUTPUT)]
+    if any(name == move.source for name in layer.inputs[len(keys) :]):
+        return None
+    layer = _split_loops(layer, [pair for name, pair in operands if name == move.source], move)
+    attributes = dict(layer.attributes)
+    for name, (offset, strides) in operands:
+        if name == move.source:
+            moved = move.access(_number(layer, offset), _numbers(layer, "shape"), _numbers(layer, strides))
+            if moved is None:
+                return None
+            attributes[offset], attributes[strides] = moved
+    return replace(
+        layer,
+        attributes=attributes,
+        inputs=tuple(move.target if name == move.source else name for name in layer.inputs),
+        outputs=tuple(move.target if name == move.source else name for name in layer.outputs),
     )
-    address, rest = int(copy.attributes["out_offset"]), view.offset  # type: ignore[call-overload]
-    room: list[int] = []
-    for stride, extent, out_stride in loops:
-        address += rest // stride * out_stride
-        room.append(extent - 1 - rest // stride)
-        rest %= stride
-    strides: list[int] = []
-    for size, stride in zip(sizes, view.strides, strict=True):
-        if size == 1:
-            strides.append(0)
+
+
+def _split_loops(layer: HostLayer, accesses: Sequence[tuple[str, str]], move: _Move) -> HostLayer:
+    """Loops that run over several loops of the move at once (a dense tensor in one) are cut there."""
+    every = [key for key in layer.attributes if key.endswith("strides")]
+    i = 0
+    while i < len(_numbers(layer, "shape")):
+        size = _numbers(layer, "shape")[i]
+        inner = min((move.split(size, _numbers(layer, s)[i]) for _, s in accesses), default=size)
+        if inner < size:
+            attributes = dict(layer.attributes)
+            shape = _numbers(layer, "shape")
+            attributes["shape"] = (*shape[:i], size // inner, inner, *shape[i + 1 :])
+            for key in every:
+                steps = _numbers(layer, key)
+                attributes[key] = (*steps[:i], steps[i] * inner, steps[i], *steps[i + 1 :])
+            layer = replace(layer, attributes=attributes)
+        i += 1
+    return layer
+
+
+def _redirected_product(layer: TensorCoreLayer, move: _Move) -> TensorCoreLayer | None:
+    d = layer.dims
+    sizes = {
+        "input": (d.G, d.N, *layer.input_size, d.C),
+        "weight": (d.G, d.R, d.S, d.C, d.K),
+        "output": (d.G, d.N, d.P, d.Q, d.K),
+    }
+    if layer.op in ("gemm", "bmm"):
+        sizes["input"] = (d.G, d.N, d.P, d.Q, d.C)
+    views: dict[str, View] = {}
+    for role, extents in sizes.items():
+        view: View = getattr(layer, role)
+        if view.tensor != move.source:
             continue
-        index = next((i for i, (s, _, _) in enumerate(loops) if s <= stride), None)
-        if index is None or stride % loops[index][0]:
+        moved = move.access(view.offset, extents, view.strides)
+        if moved is None:
             return None
-        steps = stride // loops[index][0]
-        room[index] -= (size - 1) * steps
-        if room[index] < 0:
+        offset, (a, b, c, e, f) = moved
+        units = zip(extents, view.strides, moved[1], strict=True)
+        if any(size > 1 and before == 1 and after != 1 for size, before, after in units):
             return None
-        strides.append(steps * loops[index][2])
-    g, n, p, q, k = strides
-    if dims.K > 1 and k != 1:
-        return None  # rows of the array are stored contiguously
-    return replace(layer, output=View(copy.outputs[0], address, (g, n, p, q, k)))
+        views[role] = View(move.target, offset, (a, b, c, e, f))
+    return replace(
+        layer,
+        input=views.get("input", layer.input),
+        weight=views.get("weight", layer.weight),
+        output=views.get("output", layer.output),
+    )
+
+
+def _number(layer: HostLayer, key: str) -> int:
+    value = layer.attributes.get(key, 0)
+    assert isinstance(value, int)
+    return value
+
+
+def _numbers(layer: HostLayer, key: str) -> tuple[int, ...]:
+    value = layer.attributes[key]
+    assert isinstance(value, tuple)
+    return value
