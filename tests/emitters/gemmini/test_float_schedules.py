@@ -54,6 +54,10 @@ def as_float(case: Case, numbers: np.random.Generator) -> Schedule:
             return replace(
                 x, op="formula", inputs=x.inputs[:1], attributes={**x.attributes, "formula": formula}
             )
+        if x.op == "layer_norm":
+            length = case.graph.tensors[x.inputs[1]].size
+            units = {"variance_scale": 1 / length**2, "unit": 1 / length, "scale": 1.0}
+            return replace(x, attributes={**x.attributes, **units})
         assert x.op == "add"
         return replace(x, attributes={**x.attributes, "a_scale": 1.0, "b_scale": 1.0, "scale": 1.0})
 
