@@ -46,7 +46,21 @@ def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
         return graph, ()
     used = {name for layer in layers for name in _names(layer)} | {*graph.inputs, *graph.outputs}
     tensors = {name: tensor for name, tensor in graph.tensors.items() if name in used}
-    return replace(graph, layers=tuple(layers), tensors=tensors), tuple(reversed(notes))
+    return replace(graph, layers=_fills_first(layers), tensors=tensors), tuple(reversed(notes))
+
+
+def _fills_first(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """Every `fill` just before the first layer that touches its tensor: who writes in place now came before
+    the fill of a padded tensor, and would be overwritten."""
+    fills = [layer for layer in layers if isinstance(layer, HostLayer) and layer.op == "fill"]
+    ordered: list[Layer] = []
+    for layer in layers:
+        if layer in fills and layer in ordered:
+            continue
+        touched = _names(layer)
+        ordered += [f for f in fills if f.outputs[0] in touched and f not in ordered and f is not layer]
+        ordered.append(layer)
+    return tuple(ordered)
 
 
 def _names(layer: Layer) -> tuple[str, ...]:

@@ -261,3 +261,24 @@ def test_what_others_read_as_well_is_written_in_place(tmp_path: Path) -> None:
     assert copies[0] >= 6 and copies[1] == 0
     np.testing.assert_array_equal(_run(plain.graph), _run(better.graph))
     assert compare(better, np.random.default_rng(0)).lsb_to_quantized <= 2
+
+
+def test_the_border_of_a_padded_tensor_is_filled_before_its_inside_is_written(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], name="a"),
+        helper.make_node("Pad", ["a", "pads", "value"], ["p"], name="p"),
+        helper.make_node("Conv", ["p", "w2"], ["y"], name="c"),
+    ]
+    constants = {
+        "w1": weights(1, 4, 3, 1, 1),
+        "w2": weights(2, 5, 4, 3, 3) / 4,
+        "pads": np.array([0, 0, 1, 2, 0, 0, 2, 1]),
+        "value": np.float32(0.5),
+    }
+    path = tmp_path / "m.onnx"
+    onnx.save(model_of(nodes, {"x": (1, 3, 5, 6)}, {"y": None}, constants), path)
+    conversion = convert(path)
+    assert any("write into" in line for line in conversion.rewrites)
+    checked = compare(conversion, np.random.default_rng(1))
+    assert checked.lsb_to_quantized <= 1.01
+    assert checked.sqnr_db > 20
