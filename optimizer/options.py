@@ -290,10 +290,8 @@ class GroupSolver:
             )
 
     def _may_stay(self, member: _Member) -> bool:
-        """Constant weights, stored along K, that streaming would load more than once."""
-        if not self.rules.keep_weights or member.streamed.shape.has_transposed_weights:
-            return False
-        return self.graph.tensors[member.layer.weight.tensor].data is not None and member.streamed.runs() > 1
+        """Weights, constant or computed before the group, that streaming would load more than once."""
+        return self.rules.keep_weights and member.streamed.runs() > 1
 
     def _space(
         self, layer: TensorCoreLayer, member: Member, group: FusionGroup, resident: bool
@@ -344,6 +342,8 @@ class GroupSolver:
         if layer.op == "depthwise":
             return d.G * d.R * d.S
         space = LayerSpace.alone(shape_of(layer), self.rules)
+        if space.shape.has_transposed_weights:
+            return d.G * d.R * d.S * d.K * -(-d.C // space.block(d.C))
         return d.G * d.R * d.S * d.C * -(-d.K // space.block(d.K))
 
     def _box_bytes(self, member: Member) -> int:
@@ -380,16 +380,18 @@ class GroupSolver:
         tile.update(k=space.block(b.K), n=n, p=p, q=q)
         points = Points(space, {name: np.array([x]) for name, x in tile.items()}, np.array([0]))
         work = quantities(points)
-        # Small tiles may keep the weights in the array while several accumulator tiles pass.
+        work = work._replace(input_fills=np.minimum(work.input_fills, space.touched_inputs))
+        ways = [price(points, work)]
+        # A scratchpad tile of one array block keeps its weights there while accumulator tiles pass: for
+        # free if one pass reduces everything, else partial sums leave the accumulator before each other pass.
         loads = work.weight_fills * (space.runs() if space.placement.weights_are_resident else 1)
-        least = work._replace(
-            input_fills=np.minimum(work.input_fills, space.touched_inputs),
-            weight_loads=np.minimum(work.weight_loads, loads),
-        )
-        costs = price(points, least)
+        if loads < work.weight_loads:
+            spills = work.updates - work.outputs
+            ways.append(price(points, work._replace(weight_loads=loads, spills=spills)))
+        costs = min(float(way.energy[0]) for way in ways), min(float(way.latency[0]) for way in ways)
         if self.rules.latency == "rtl":
-            return float(costs.energy[0]), rtl_floor(points)
-        return float(costs.energy[0]), float(costs.latency[0])
+            return costs[0], rtl_floor(points)
+        return costs
 
 
 def resident_sets(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:
