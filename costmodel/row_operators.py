@@ -7,6 +7,7 @@ output are stored alike, so that a group tile of one is a group tile of the othe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Set
 
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer, View
@@ -52,10 +53,19 @@ def source(graph: Graph, layer: Layer, inside: Set[str] = frozenset()) -> Tensor
     while not isinstance(layer, TensorCoreLayer):
         tensors = layer.inputs if layer.op == "add" else layer.inputs[:1]
         single = [found[0] for tensor in tensors if len(found := graph.producers(tensor)) == 1]
-        if not single or (layer.op != "add" and row_length(layer) is None):
+        if not single or (layer.op != "add" and (row_length(layer) is None or not _is_whole(graph, layer))):
             return None
         layer = next((producer for producer in single if producer.name in inside), single[0])
     return layer
+
+
+def _is_whole(graph: Graph, layer: HostLayer) -> bool:
+    """Whether the operator reads all of its input and writes all of its output."""
+    sizes = {graph.tensors[name].size for name in (layer.inputs[0], layer.outputs[0])}
+    shape = layer.attributes.get("shape")
+    if layer.op in ELEMENTWISE and isinstance(shape, tuple | list):
+        sizes.add(math.prod(int(str(extent)) for extent in shape))
+    return len(sizes) == 1
 
 
 def stores_channels_together(layer: TensorCoreLayer, view: View, channels: int) -> bool:
@@ -68,6 +78,8 @@ def obstacle_to_rows(graph: Graph, layer: HostLayer, inside: Set[str] = frozense
     length = row_length(layer)
     if length is None:
         return f"host operator {layer.op} cannot be a member of a fusion group"
+    if not _is_whole(graph, layer):
+        return f"host operator {layer.op} reads or writes a part of a tensor"
     producers = graph.producers(layer.inputs[0])
     first = source(graph, producers[0], inside) if len(producers) == 1 else None
     if first is None:
