@@ -2,10 +2,10 @@
 
 Exports each network at test size with both torch exporters, compiles it with a short search, runs the
 C on the functional model, and prints one line per network, exporter and target: layers, multiply-
-accumulates against torch's own count, layers that agree with the reference (bit for bit; float32 within
-1e-5), bytes moved against
-predicted, top-1 against ONNX Runtime's quantised model, SQNR against the float model, EDP, seconds by
-stage, time of the C compiler and size of the C.  Exits 1 when any line fails.
+accumulates (whole kernels) against torch's own count, layers that agree with the reference (bit for bit;
+float32 within 1e-5), bytes moved against predicted, top-1 against ONNX Runtime's quantised model, SQNR
+against the float model, EDP, seconds by stage, time of the C compiler and size of the C.  Exits 1 when any
+line fails.
 """
 
 from __future__ import annotations
