@@ -17,6 +17,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +102,7 @@ def compare(
     # The library tiles its calls itself: these tiles only have to be legal.
     automatic = automatic_schedule(conversion.graph, target, row_packing=search.row_packing)
     ours = run(found.schedule, library_calls=False)
-    with ProcessPoolExecutor(1) as apart:  # the library calls exit()
+    with ProcessPoolExecutor(1, get_context("spawn")) as apart:  # the library calls exit()
         try:
             return ours, apart.submit(run, automatic, library_calls=True).result()
         except BrokenProcessPool:
@@ -139,6 +140,9 @@ def main(arguments: list[str]) -> int:
                 _print_line(conversion.graph, target, ours, auto)
                 ratios.append(ours.dram_bytes / auto.dram_bytes)
                 wrong += not (ours.exact and auto.exact)
+    if not ratios:
+        print(f"lines=0 wrong={wrong}")
+        return 1
     more = sum(ratio > 1 for ratio in ratios)
     mean = float(np.exp(np.mean(np.log(ratios))))
     print(
