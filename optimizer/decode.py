@@ -127,7 +127,7 @@ def _lays_out_residents(points: Points) -> bool:
     space = points.space
     if not space.placement.weights_are_resident or space.shape.is_depthwise:
         return True
-    return bool((space.blocks(points.tile["k"]) == space.block(space.bounds.K)).all())
+    return bool(space.fills_resident_rows(points.tile["C"], points.tile["k"]).all())
 
 
 def extents_of(node: Node, space: LayerSpace) -> tuple[tuple[int, ...], ...]:

@@ -72,10 +72,8 @@ def _solve(space: LayerSpace, final: bool) -> Front:
     if space.rules.hw:
         allowed = allowed[_whole_rows(space, points)[allowed]]
     if space.placement.weights_are_resident and not space.shape.is_depthwise:
-        # Resident weights are laid out in full-width column blocks (see legality.occupancy).
-        widest = space.block(space.bounds.K)
-        columns = space.blocks(points.tile["k"])
-        allowed = allowed[columns[allowed] == widest]
+        # Resident weights are laid out in blocks as wide as the array (see legality.occupancy).
+        allowed = allowed[space.fills_resident_rows(points.tile["C"], points.tile["k"])[allowed]]
     energy, latency = costs.energy[allowed], costs.latency[allowed]
     hull = lower_hull(energy, latency)
     rows = allowed[hull]

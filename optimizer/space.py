@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import Dim, Dims
-from costmodel.row_layout import splits_block
+from costmodel.row_layout import resident_dim, splits_block
 from costmodel.schedule import LatencyModel, Profile
 from costmodel.shape import LayerShape, Region, extents, whole
 from costmodel.target import Target
@@ -171,11 +171,17 @@ class LayerSpace:
             return (self.groups_at_once,)
         if dim in ("K", "C"):
             found = candidates.blocked_extents(size, min(size, self.side), self.rules.tiling)
-            if dim == "K" and self.rules.hw and self.placement.weights_are_resident:
-                # The whole tensor lies in blocks of the array's columns: no tile may split one.
+            if self.rules.hw and self.placement.weights_are_resident and dim == resident_dim(self.shape):
+                # The whole tensor lies in blocks of the array's width: no tile may split one.
                 return tuple(k for k in found if not splits_block(k, size, self.block(size)))
             return found
         return candidates.extents(size, self.rules.tiling)
+
+    def fills_resident_rows(self, channels: Ints, columns: Ints) -> NDArray[np.bool_]:
+        """Whether tiles with C `channels` and K `columns` have the blocks in which resident weights lie."""
+        if self.shape.has_transposed_weights:
+            return np.asarray(self.blocks(channels) == self.block(self.bounds.C))
+        return np.asarray(self.blocks(columns) == self.block(self.bounds.K))
 
     @property
     def scratchpad_limit(self) -> int:

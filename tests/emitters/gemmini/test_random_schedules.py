@@ -88,3 +88,13 @@ def test_attention_is_searched_as_a_group_and_the_scores_stay_out_of_dram() -> N
     saved = check(Case(alone)).counts.dram_bytes - result.counts.dram_bytes
     assert saved >= 2 * 4 * 64 * 64
     assert evaluate(fused).edp_uj_cycles < evaluate(alone).edp_uj_cycles
+
+
+def test_attention_that_exceeds_the_tile_buffer_runs_over_query_rows_with_resident_values() -> None:
+    graph, _ = attention(random.Random(4), Net(random.Random(4)), heads=4, p=64, keys=64)
+    target = load_target("gemmini-default").model_copy(update={"tile_buffer_bytes": 4 * 64 * 24})
+    schedule = optimize(graph, target, method="exact").schedule
+    (group,) = schedule.groups
+    assert group.tile is not None and group.tile.P < 24
+    assert {"l0", "l2"} & group.resident_weights
+    check(Case(schedule))
