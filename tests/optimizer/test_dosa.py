@@ -15,7 +15,7 @@ from optimizer.baselines.dosa import _nearest
 from optimizer.baselines.dosa_loss import FACTORS, DosaLoss
 from optimizer.candidates import divisors
 from tests.costmodel.networks import conv
-from tests.optimizer.graphs import separable
+from tests.optimizer.graphs import Net, separable
 
 SMALL, LARGE = load_target("gemmini-small"), load_target("gemmini-large")
 SHAPES = [
@@ -101,3 +101,9 @@ def test_result_is_in_dosas_map_space(monkeypatch):
         assert mapping.is_divisor(layer.dims)
         assert mapping.tile_l1 == mapping.tile_l2
         assert mapping.rows.S == 1
+
+
+def test_a_network_without_array_layers_has_nothing_to_search():
+    net = Net(8, 4)
+    found = optimize(net.build(net.add("a", net.x, net.x)), SMALL, method="dosa")
+    assert not found.schedule.mappings
