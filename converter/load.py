@@ -11,7 +11,6 @@ import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
-from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
 
 from converter.errors import ModelError
 from converter.stored import StoredWeights, store_weights
@@ -146,6 +145,8 @@ def _pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int])
                 used.add(positional)
                 dim.dim_value = dims[positional]
             elif dim.HasField("dim_param") and dim.dim_param in dims:
+                from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed  # (imports torch)
+
                 used.add(dim.dim_param)
                 make_dim_param_fixed(model.graph, dim.dim_param, dims[dim.dim_param])
             elif dim.HasField("dim_param") and dim.dim_param:
