@@ -193,7 +193,7 @@ def comparable(program: Program, node: Node) -> str | None:
     for alike in (program.is_float, program.is_integer, lambda value: _is_bool(program, value)):
         if all(alike(value) for value in operands):
             return None
-    return f"{operands[0]} and {operands[1]} are not of one kind"
+    return f"{operands[0]} and {operands[-1]} are not of one kind"
 
 
 def of_integers(program: Program, node: Node) -> str | None:

@@ -97,7 +97,7 @@ OPERATORS: tuple[Operator, ...] = (
         for op in ("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Mod")
     ),
     Operator("Cast", "core", lower_cast, (limits.of_integers,)),
-    Operator("Concat", "gone", lower_concat, (_FLOAT,)),
+    Operator("Concat", "gone", lower_concat, (limits.comparable,)),
     Operator(
         "Conv", "array", lower_conv, (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias)
     ),

@@ -110,7 +110,7 @@ def dim_option(function: Command) -> Command:
         metavar="NAME=SIZE",
         callback=_parse_dims,
         multiple=True,
-        help="Bind a symbolic dimension, e.g. --dim batch=1.",
+        help="Bind a symbolic dimension (batch=1), or an integer input of one element (rate=16000).",
     )(function)
 
 
