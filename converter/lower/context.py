@@ -164,8 +164,14 @@ class Lowering:
         shape = value.shape
         order = tuple(range(len(shape))) if order is None else tuple(order)
         source = self.graph.tensors[value.tensor]
+        # the same ONNX value in another order: should the copy become the place where it is written
+        is_value = source.onnx_name is not None and self.values.get(source.onnx_name) == value
         tensor = self.graph.tensor(
-            f"{value.tensor}.{name}", tuple(shape[i] for i in order), source.dtype, value.scale
+            f"{value.tensor}.{name}",
+            tuple(shape[i] for i in order),
+            source.dtype,
+            value.scale,
+            onnx_axes=order if is_value else None,
         )
         out = dense(tensor, shape, value.scale, order)
         self.move(value, out, name)

@@ -79,15 +79,20 @@ def integer_reference(
     )
 
 
-def reference_session(model: onnx.ModelProto, folder: Path | None = None) -> onnxruntime.InferenceSession:
+def reference_session(
+    model: onnx.ModelProto, folder: Path | None = None, *, in_order: bool = True
+) -> onnxruntime.InferenceSession:
     """A session without graph optimisations: every rounding happens where it is written.
 
-    `folder` has the file with the model's large constants.
+    `folder` has the file with the model's large constants; `in_order` says that each is then best
+    converted where the model's list of nodes has it.
     """
     options = session_options()
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-        options.enable_cpu_mem_arena = False  # the float32 copy of a large weight goes when it was used
+        options.enable_cpu_mem_arena = False  # the float32 copy of a large weight goes when it was used,
+        if in_order:  # and is made when it is needed
+            options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]

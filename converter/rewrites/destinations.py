@@ -46,6 +46,11 @@ def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
         return graph, ()
     used = {name for layer in layers for name in _names(layer)} | {*graph.inputs, *graph.outputs}
     tensors = {name: tensor for name, tensor in graph.tensors.items() if name in used}
+    for copy in graph.layers:
+        if copy.op == "copy" and copy not in layers and copy.outputs[0] in tensors:
+            source, target = graph.tensors[copy.inputs[0]], tensors[copy.outputs[0]]
+            if target.onnx_axes is not None and target.onnx_name is None:  # all of the value, in this order
+                tensors[target.name] = replace(target, onnx_name=source.onnx_name)
     return replace(graph, layers=_fills_first(layers), tensors=tensors), tuple(reversed(notes))
 
 

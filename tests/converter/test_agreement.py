@@ -72,7 +72,7 @@ def with_scale(graph: Graph, layer: str, factor: float) -> Graph:
 
 def test_every_layer_alone_is_within_a_step_of_onnx_runtime(conversion):
     found = compared(conversion)
-    tensors = {d.tensor for d in found.differences}
+    tensors = {d.tensor.removesuffix(".nhwc") for d in found.differences}  # s is written in place of a copy
     assert {"a", "r", "m", "n", "s", "logit", "y"} <= tensors
     assert all(d.own_steps <= 1 and d.own <= 2 for d in found.differences)
 
