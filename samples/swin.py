@@ -45,6 +45,9 @@ def _shift_mask(side: int, shift: int) -> Tensor:
 class _WindowAttention(nn.Module):
     """Attention among the 49 pixels of a window, with a learned bias per distance."""
 
+    index: Tensor
+    mask: Tensor | None
+
     def __init__(self, width: int, heads: int, mask: Tensor | None) -> None:
         super().__init__()
         self.heads = heads
