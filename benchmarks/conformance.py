@@ -100,7 +100,7 @@ def _random_weight(shape: list[int], generator: np.random.Generator) -> np.ndarr
     if len(shape) < 2:
         return generator.uniform(0.25, 0.75, shape).astype(np.float32)
     deviation = np.sqrt(2 / np.prod(shape[1:]))
-    return (generator.standard_normal(shape) * deviation).astype(np.float32)
+    return np.asarray(generator.standard_normal(shape) * deviation, np.float32)
 
 
 def judge(case: Any, element: ElementType = "int8") -> Verdict:
