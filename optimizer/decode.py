@@ -24,8 +24,9 @@ from optimizer.candidates import divisors
 from optimizer.enumerate import Points
 from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits
 from optimizer.fronts import Front
+from optimizer.group_hull import Choice
 from optimizer.network import RelaxedNetwork, relaxed_network
-from optimizer.options import Choice, Option
+from optimizer.options import Option
 from optimizer.partition import Partition, deadlock
 from optimizer.pricing import price
 from optimizer.problem import Problem

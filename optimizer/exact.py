@@ -13,8 +13,9 @@ import numpy as np
 
 from costmodel.fusion import ScheduleError, boundary, plan_group
 from costmodel.schedule import FusionGroup, GroupTile
+from optimizer.group_hull import EMPTY, Choice, GroupHull, merge
 from optimizer.hull import HullResult
-from optimizer.options import EMPTY, Choice, GroupHull, last_output, merge
+from optimizer.options import last_output
 from optimizer.partition import Partition
 from optimizer.problem import Problem, partitioner, spread, value
 

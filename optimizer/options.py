@@ -18,14 +18,14 @@ from converter.graph import Graph, TensorCoreLayer
 from costmodel.evaluate import group_cost, host_cost
 from costmodel.fusion import Member, ScheduleError, output_size, plan_group
 from costmodel.local_tensors import held_tensors, input_path, obstacle, reserved_rows
-from costmodel.mapping import Mapping
 from costmodel.nest import product
 from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import extents, shape_of
 from costmodel.traffic import Placement
 from optimizer import candidates
 from optimizer.enumerate import Points, best_inner
-from optimizer.fronts import Floats, Front, FrontCache, minkowski
+from optimizer.fronts import Floats, FrontCache, minkowski
+from optimizer.group_hull import EMPTY, Choice, GroupHull, above, merge
 from optimizer.hull import lower_hull
 from optimizer.pricing import price, quantities
 from optimizer.rtl_pricing import rtl_floor
@@ -33,78 +33,6 @@ from optimizer.space import LayerSpace, Rules
 
 MOST_SUBSETS = 4
 """Members up to which every set of resident weights is tried."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One way to run one group: the group as scheduled and its members' mappings."""
-
-    group: FusionGroup
-    fronts: tuple[tuple[str, Front], ...]
-    vertices: tuple[int, ...]
-
-    def mappings(self) -> dict[str, Mapping]:
-        """Mapping of every tensor-core member."""
-        return {
-            name: front.mappings[vertex]
-            for (name, front), vertex in zip(self.fronts, self.vertices, strict=True)
-        }
-
-    def renamed(self, layers: tuple[str, ...]) -> Choice:
-        """The same choice for an identical group of other layers."""
-        names = dict(zip(self.group.layers, layers, strict=True))
-        group = replace(
-            self.group,
-            layers=layers,
-            resident_weights=frozenset(names[n] for n in self.group.resident_weights),
-            in_scratchpad=frozenset(names[n] for n in self.group.in_scratchpad),
-            in_accumulator=frozenset(names[n] for n in self.group.in_accumulator),
-        )
-        return Choice(group, tuple((names[n], f) for n, f in self.fronts), self.vertices)
-
-
-@dataclass(frozen=True)
-class GroupHull:
-    """Lower hull over all options of one group; `choices` are its vertices."""
-
-    energy: Floats
-    latency: Floats
-    choices: tuple[Choice, ...]
-
-    def __len__(self) -> int:
-        return len(self.choices)
-
-    @property
-    def costs(self) -> tuple[Floats, Floats]:
-        """(energy, latency) of the vertices."""
-        return self.energy, self.latency
-
-
-EMPTY = GroupHull(np.zeros(0), np.zeros(0), ())
-
-
-def merge(hulls: Iterable[GroupHull]) -> GroupHull:
-    """Lower hull of the union."""
-    parts = [h for h in hulls if len(h)]
-    if not parts:
-        return EMPTY
-    energy = np.concatenate([h.energy for h in parts])
-    latency = np.concatenate([h.latency for h in parts])
-    choices = [c for h in parts for c in h.choices]
-    keep = lower_hull(energy, latency)
-    return GroupHull(energy[keep], latency[keep], tuple(choices[i] for i in keep))
-
-
-def above(hull: tuple[Floats, Floats], energy: float, latency: float) -> bool:
-    """Whether a point can improve on `hull` for no slope."""
-    e, lat = hull
-    if not len(e):
-        return False
-    if energy >= e[-1]:
-        return latency >= float(lat[-1])
-    if energy < e[0]:
-        return False
-    return latency >= float(np.interp(energy, e, lat))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import shape_of, whole
 from costmodel.traffic import Placement
 from optimizer.fronts import FrontCache, minkowski
-from optimizer.options import EMPTY, Choice, GroupHull, last_output, merge
+from optimizer.group_hull import EMPTY, Choice, GroupHull, merge
+from optimizer.options import last_output
 from optimizer.space import LayerSpace, Rules
 
 SHARES = 16

@@ -15,8 +15,8 @@ import networkx as nx
 import numpy as np
 
 from converter.graph import Graph
+from optimizer.group_hull import Choice, GroupHull
 from optimizer.hull import HullResult, Solution, minimise_edp
-from optimizer.options import Choice, GroupHull
 
 Objective = Literal["edp", "energy", "latency"]
 Partition = tuple[Choice, ...]

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 
 from costmodel.schedule import GroupTile
 from optimizer import candidates
+from optimizer.group_hull import EMPTY, GroupHull, merge
 from optimizer.hull import HullResult
 from optimizer.network import is_node, sources
-from optimizer.options import EMPTY, GroupHull, last_output, merge
+from optimizer.options import last_output
 from optimizer.partition import Partition
 from optimizer.problem import Problem, partitioner, spread, value
 

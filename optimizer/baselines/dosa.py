@@ -35,8 +35,8 @@ from optimizer.baselines.cosa import TILED, Start, cosa_start, hardware_of, rand
 from optimizer.baselines.dosa_loss import FACTORS, LOOPS, DosaLoss
 from optimizer.candidates import divisors
 from optimizer.fronts import Front
+from optimizer.group_hull import Choice
 from optimizer.network import relaxed_network
-from optimizer.options import Choice
 from optimizer.partition import Partition
 from optimizer.problem import Problem, value
 

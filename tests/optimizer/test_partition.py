@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from costmodel.schedule import FusionGroup
+from optimizer.group_hull import Choice, GroupHull
 from optimizer.groups import candidate_groups, signature
-from optimizer.options import Choice, GroupHull
 from optimizer.partition import Partitioner, ordered
 from tests.optimizer.graphs import residual, separable
 
