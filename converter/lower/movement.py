@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from converter.lower.context import Lowering
-from converter.lower.rows import rows_of
 from converter.plan import Step
 from converter.strided import Strided, dense
 
@@ -131,9 +131,13 @@ def gather(lowering: Lowering, step: Step, value: Strided, axis: int, indices: s
     """out[..., j..., ...] = value[..., indices[j...], ...] between row-major tensors."""
     if not _row_major(lowering, value):
         value = lowering.copy(value)
-    rows = rows_of(lowering, value, (axis,))
+    attributes = {  # from the shape: strides do not tell where an axis of size one stands
+        "outer": math.prod(value.shape[:axis]),
+        "length": value.shape[axis],
+        "inner": math.prod(value.shape[axis + 1 :]),
+    }
     lowering.graph.host(
-        step.name, "gather", (rows.value.tensor, indices), (out.tensor,), rows.attributes, step.onnx_nodes
+        step.name, "gather", (value.tensor, indices), (out.tensor,), attributes, step.onnx_nodes
     )
 
 
