@@ -278,7 +278,7 @@ def _check_layouts(graph: Graph, producer: Layer, consumer: Layer, tensor: str, 
     if consumer.weight.tensor == tensor:
         raise ScheduleError(f"{edge}: {tensor} is the stationary operand and cannot be fused")
     c, read = consumer.dims, consumer.input
-    same = written.offset == read.offset and consumer.input_size == (d.P, d.Q)
+    same = written.offset == read.offset and (c.N, *consumer.input_size) == (d.N, d.P, d.Q)
     for extent, a, b in zip((d.N, d.P, d.Q), written.strides[1:4], read.strides[1:4], strict=True):
         same = same and (extent == 1 or a == b)
     if not (together and stores_channels_together(consumer, read, c.C)):

@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from converter.builder import GraphBuilder, weight_view
+from converter.dims import Dims
+from converter.graph import View
 from costmodel.evaluate import evaluate
 from costmodel.fusion import plan_group
 from costmodel.legality import ScheduleError
@@ -276,3 +280,30 @@ def test_on_chip_copies_are_final():
     Schedule(network, LARGE, mappings, (group,))
     with pytest.raises(ScheduleError, match="a: its output is fused but leaves the accumulator unfinished"):
         Schedule(network, on("spad"), mappings, (replace(group, in_scratchpad=frozenset("a")),))
+
+
+def test_a_product_that_reads_channels_as_images_is_not_fused_with_their_producer():
+    # Multi-query attention: the heads of q are images of the product with the only k.
+    b = GraphBuilder("heads")
+    heads, rows, depth = 3, 6, 5
+    width = heads * depth
+    x, q, k = b.input("x", (rows, width), scale=0.1), *(
+        b.tensor(name, shape, scale=0.1) for name, shape in (("q", (rows, width)), ("k", (rows, depth)))
+    )  # fmt: skip
+    dense = (0, 0, width, 0, 1)
+    for name, out, outputs in (("to_q", q, width), ("to_k", k, depth)):
+        dims = Dims(P=rows, C=width, K=outputs)
+        data = np.zeros((1, 1, 1, width, outputs), np.int8)
+        weights = b.tensor(f"w_{name}", data.shape, scale=0.1, data=data)
+        b.tensor_core(
+            name, "gemm", dims, View(x, 0, dense), weight_view(weights, dims),
+            View(out, 0, (0, 0, outputs, 0, 1)), (rows, 1),
+        )  # fmt: skip
+    scores = b.tensor("s", (heads, rows, rows), scale=0.1)
+    dims = Dims(N=heads, P=rows, C=depth, K=rows)
+    b.tensor_core(
+        "scores", "bmm", dims, View(q, 0, (0, depth, width, 0, 1)), View(k, 0, (0, 0, 0, 1, depth)),
+        View(scores, 0, (0, rows * rows, rows, 0, 1)), (rows, 1),
+    )  # fmt: skip
+    with pytest.raises(ScheduleError, match="address q differently"):
+        plan_group(b.build((scores,)), FusionGroup(("to_q", "scores"), GroupTile(1, rows, 1)))
