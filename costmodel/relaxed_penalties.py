@@ -155,8 +155,8 @@ def _carried(terms: Terms, occupied: Occupied) -> Tensor:
     if path == "spad":
         carried = carried + _live(terms)
     if path != "tile-buffer":
-        # A fused operand is read where it is: its own tile takes no further space.
-        carried = carried - terms.into * inputs
+        # A fused operand is read where it is: its own tile takes no further space.  (Adds have no tiles.)
+        carried = carried - terms.into * inputs * (1 - m.adds)
     return carried
 
 

@@ -208,3 +208,15 @@ def test_ideal_overlap_equals_exact(profile, fused):
     )
     cost = model(point_of([mappings[name] for name in NAMES], sigma=strengths(fused)))
     assert -1e-6 < expected - cost.total_latency_cycles.item() < len(NAMES)
+
+
+def test_an_add_of_two_fused_operands_leaves_the_penalties_finite_in_local_memory():
+    network, fused = block(8, 3), ("a", "b", "sum")
+    _, mappings = scheduled(network, fused, (8, 8), 8)
+    nodes = nodes_of(network, 8)
+    for path in ("spad", "acc"):
+        target = LARGE.model_copy(update={"fusion_path": path, "use_tl_ext_mem": True})
+        cost = RelaxedModel(nodes, EDGES, target, "hw", dtype=torch.float64)(
+            point_of([mappings[name] for name in NAMES], sigma=strengths(fused))
+        )
+        assert torch.isfinite(cost.penalties["memory"]).all(), path
