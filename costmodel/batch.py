@@ -296,7 +296,10 @@ class _BatchNest:
         outputs = l1[:, N] * l1[:, P] * l1[:, Q] * _ceil(l1[:, K], b.cols[:, K]) * g1
         weights = weights * (1 + self.fetch("W", 1)[1])
         twice = self.fetch("I", 1)[1]
-        outputs = outputs * (1 + self.fetch("O", 2)[1])
+        visits, output_twice = self.fetch("O", 2)
+        if not target.has_full_width_read:
+            ok &= visits == 1
+        outputs = outputs * (1 + output_twice)
         room = target.scratchpad_rows - reserved
         streamed: Ints = np.zeros_like(weights) if resident else weights
         ok &= ~packed | packed_inputs_fit(

@@ -114,6 +114,10 @@ def check_mapping(
     if profile == "hw":
         _check_blocks(layer.name, shape, mapping, resident=resident)
         nest = Nest(shape, mapping, region)
+        if not target.has_full_width_read and nest.fetch("O", 2)[0] > 1:
+            raise ScheduleError(
+                f"{layer.name}: it stores partial sums, but target {target.name} has no has_full_width_read"
+            )
         if output_path != "tile-buffer":
             _check_held_output(layer, mapping, nest, target, output_path)
         if input_on_chip:

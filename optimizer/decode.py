@@ -211,6 +211,8 @@ class Decoder:
             tile = {v: batch.extents[:, i, j] for j, v in enumerate(VARIABLES)}
             legal, fits = legalise(space, tile, batch.order[:, i])
             costs = price(legal)
+            if space.must_finish:
+                fits = fits & ~costs.spills
             energy[:, i] = np.where(fits, costs.energy, np.inf)
             latency[:, i] = np.where(fits, costs.latency, np.inf)
             points.append(legal)
@@ -306,7 +308,7 @@ class Decoder:
             columns = {v: batch.extents[b : b + 1, node, j] for j, v in enumerate(VARIABLES)}
             points, fits = legalise(space, columns, batch.order[b : b + 1, node])
             costs = price(points)
-            final = option.plan[name].writes_inside and not self.problem.rules.hw
+            final = space.must_finish or (option.plan[name].writes_inside and not self.problem.rules.hw)
             if not fits[0] or (final and costs.spills[0]) or not _lays_out_residents(points):
                 return None
             energy += float(costs.energy[0])

@@ -67,7 +67,7 @@ def _solve(space: LayerSpace, final: bool) -> Front:
     points = enumerate_space(space)
     costs = price(points)
     allowed = np.arange(len(points))
-    if final or (space.rules.hw and space.holds_output):
+    if final or space.must_finish:
         allowed = np.flatnonzero(~costs.spills)
     if space.rules.hw:
         allowed = allowed[_whole_rows(space, points)[allowed]]

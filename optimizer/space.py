@@ -83,6 +83,11 @@ class LayerSpace:
         return p.output_is_fused and not p.is_paper and (not self.rules.hw or p.output_path != "tile-buffer")
 
     @property
+    def must_finish(self) -> bool:
+        """Whether no partial sum may leave the accumulator (profile hw)."""
+        return self.rules.hw and (self.holds_output or not self.rules.target.has_full_width_read)
+
+    @property
     def output_is_in_place(self) -> bool:
         """Whether the next layer reads the output where the accumulator tile is: there is one tile only."""
         return self.rules.hw and self.holds_output and self.placement.output_path == "acc"

@@ -41,7 +41,7 @@ def emit(
     Raises:
         EmitError: a schedule that this backend cannot express, naming the layer.
     """
-    _require_elements(schedule)
+    _require_target(schedule)
     plan = plan_firmware(schedule, model_name, library_calls)
     files = firmware_files(plan, test_vectors or {}, target_option or schedule.target.name)
     folder = Path(out_dir)
@@ -56,13 +56,19 @@ def emit(
     return folder
 
 
-def _require_elements(schedule: Schedule) -> None:
+def _require_target(schedule: Schedule) -> None:
     graph, target = schedule.graph, schedule.target
     elements = {tensor.dtype for tensor in graph.tensors.values() if tensor.data is None} - {"int32"}
     if not elements <= {target.element_type}:
         raise EmitError(
             f"{graph.name}: its tensors are {', '.join(sorted(elements))}, but target {target.name} "
             f"computes in {target.element_type}: convert the model for this target"
+        )
+    adds = [layer.name for layer in graph.layers if layer.op == "add"]
+    if adds and target.accumulator_rows < 2 * target.side:
+        raise EmitError(
+            f"layer {adds[0]}: an addition needs {2 * target.side} accumulator rows, "
+            f"target {target.name} has {target.accumulator_rows}"
         )
 
 

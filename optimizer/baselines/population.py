@@ -119,6 +119,8 @@ class Population:
             tile = {v: batch.extents[:, node, j] for j, v in enumerate(VARIABLES)}
             points, fits = legalise(space, tile, batch.order[:, node])
             costs = price(points)
+            if space.must_finish:
+                fits = fits & ~costs.spills
             energy, latency = np.where(fits, costs.energy, np.inf), np.where(fits, costs.latency, np.inf)
             rest = [
                 float(column @ repeats + host - column[node] * repeat)

@@ -57,19 +57,20 @@ def test_equals_exact(profile, data):
         largest = [max(b - a for a, b in axis) for axis in axes]
         bounds = shape._replace(dims=shape.dims.replace(dict(zip("NPQ", largest, strict=True))))
         placement = Placement(*(data.draw(st.booleans()) for _ in range(4)))
+    target = SMALL.model_copy(update={"has_full_width_read": data.draw(st.booleans())})
     several = data.draw(st.lists(mappings(bounds), min_size=1, max_size=5))
     batch = MappingBatch.of(several)
-    costs = evaluate_batch(shape, batch, SMALL, profile, region=region, placement=placement)
+    costs = evaluate_batch(shape, batch, target, profile, region=region, placement=placement)
     for index, mapping in enumerate(several):
         assert batch.mapping(index) == mapping
-        exact = layer_cost(shape, mapping, SMALL, profile, region=region, placement=placement)
+        exact = layer_cost(shape, mapping, target, profile, region=region, placement=placement)
         assert costs.energy_pj[index] == pytest.approx(exact.energy_pj, rel=1e-12)
         assert costs.latency_cycles[index] == exact.latency_cycles
         for memory, moved in costs.memory_bytes.items():
             assert moved[index] == sum(m.bytes for m in exact.moves if m.memory == memory)
         try:
             check_mapping(
-                layer_of(shape), mapping, SMALL, profile, region, resident=placement.weights_are_resident
+                layer_of(shape), mapping, target, profile, region, resident=placement.weights_are_resident
             )
             legal = True
         except ScheduleError:

@@ -275,3 +275,18 @@ def test_a_network_without_array_layers():
     found = optimize(net.build(net.lookup("table", net.x)), SMALL)
     assert [group.layers for group in found.schedule.groups] == [("table",)]
     assert found.bound == "proven"
+
+
+@pytest.mark.parametrize("method", ["gradient", "exact", "layerwise", "gemmini-auto"])
+def test_no_partial_sums_are_stored_where_the_accumulator_cannot_be_read_in_full_width(method):
+    wide = Target(name="wide", side=4, scratchpad_bytes=256, accumulator_bytes=64)
+    narrow = wide.model_copy(update={"name": "narrow", "has_full_width_read": False})
+    graph = residual()
+    stores = optimize(graph, wide, method="exact").schedule
+    with pytest.raises(ScheduleError, match="stores partial sums, but target narrow"):
+        replace(stores, target=narrow)
+    found = optimize(graph, narrow, method=method).schedule
+    written = {
+        move.tensor for cost in evaluate(found).layers for move in cost.traffic if move.memory == "dram"
+    }
+    assert not any(tensor.endswith(".psum") for tensor in written)

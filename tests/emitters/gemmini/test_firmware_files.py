@@ -436,6 +436,19 @@ def test_elements_of_another_type_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "firmware").exists()
 
 
+def test_additions_need_two_blocks_of_the_accumulator(tmp_path: Path) -> None:
+    import random
+
+    net = Net(random.Random(1))
+    shape = (1, 4, 4, 4)
+    graph = net.builder.build((net.add(net.input(shape), net.builder.input("z", shape, scale=0.1), shape),))
+    target = Target(name="least", side=4, scratchpad_bytes=256, accumulator_bytes=4 * 4 * 7)
+    schedule = Schedule(graph, target, {}, singleton_groups(graph))
+    with pytest.raises(EmitError, match="l0: an addition needs 8 accumulator rows, target least has 7"):
+        emit(schedule, model_name="x", out_dir=tmp_path / "firmware")
+    assert not (tmp_path / "firmware").exists()
+
+
 def test_dosa_profile_is_refused(tmp_path: Path) -> None:
     from dataclasses import replace
 
