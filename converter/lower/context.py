@@ -242,6 +242,8 @@ def _image_strides(value: Strided) -> tuple[int, int, int, int] | None:
     channels, height, width = sizes[1], sizes[2], sizes[3]
     if channels is not None and channels[1] != 1:
         return None
+    if width is not None and width[1] == 0:  # mvin with stride 0 fetches one pixel for all
+        return None
     c = channels[0] if channels else 1
     w_stride = width[1] if width else c
     h_stride = height[1] if height else w_stride * (width[0] if width else 1)

@@ -137,14 +137,16 @@ def _with_runs(lowering: Lowering, value: Strided, *, rows: bool) -> Strided:
     """The value itself if the array can read it, else a dense copy.
 
     Left operand: the reduction axis must have stride 1.  Right: reduction and column axis must
-    each be one run, one of them with stride 1 (a transposed right operand is fine).
+    each be one run, one of them with stride 1 (a transposed right operand is fine).  Neither walks rows
+    with stride 0: mvin would fetch one row for all.
     """
     reduction, other = (value.axes[-1], value.axes[-2]) if rows else (value.axes[-2], value.axes[-1])
     if rows:
         fits = _single(reduction) and _stride(reduction) == 1
     else:
         fits = _single(reduction) and _single(other) and 1 in (_stride(reduction), _stride(other))
-    return value if fits else lowering.copy(value)
+    repeats = any(stride == 0 for axis in (reduction, other) for _, stride in merged(axis))
+    return value if fits and not repeats else lowering.copy(value)
 
 
 def _single(axis: Axis) -> bool:

@@ -77,7 +77,8 @@ def lower_matrix_product(
     order, merged_c = _reduction_order(value)
     flat = value.reshape((rows, c)) if merged_c is not None else None
     factors = merged(flat.axes[0]) if flat is not None else ()
-    if flat is None or len(factors) > 1:
+    repeated = any(stride == 0 for _, stride in factors)  # mvin with stride 0 fetches one row for all
+    if flat is None or len(factors) > 1 or repeated:
         flat = lowering.copy(value).reshape((rows, c))
         assert flat is not None
         order, merged_c, factors = None, (c, 1), merged(flat.axes[0])

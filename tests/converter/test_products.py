@@ -93,3 +93,23 @@ def test_flatten_before_gemm_permutes_the_weights(tmp_path: Path) -> None:
     checked = check(model, tmp_path)
     assert checked.lsb_to_quantized <= 1.01
     assert [layer.op for layer in checked.conversion.graph.layers] == ["conv", "gemm"]
+
+
+REPEATED = {
+    "rows of a matrix": ("MatMul", {"x": (1, 20)}, (5, 20), {"w": weights(1, 20, 6)}),
+    "pixels": ("Conv", {"x": (1, 6, 1, 1)}, (1, 6, 4, 5), {"w": weights(1, 4, 6, 3, 3)}),
+    "rows of a computed product": ("MatMul", {"x": (1, 1, 20), "w": (1, 20, 4)}, (1, 5, 20), {}),
+}
+
+
+@pytest.mark.parametrize("case", REPEATED)
+def test_the_array_reads_no_row_with_stride_zero(case: str, tmp_path: Path) -> None:
+    """Gemmini's mvin fetches such a row once, where every cost counts it each time."""
+    op, inputs, shape, constants = REPEATED[case]
+    nodes = [helper.make_node("Expand", ["x", "s"], ["e"]), helper.make_node(op, ["e", "w"], ["y"])]
+    constants = {"s": np.array(shape, np.int64), **constants}
+    checked = check(model_of(nodes, inputs, {"y": None}, constants), tmp_path)
+    assert checked.lsb_to_quantized <= 1
+    (layer,) = checked.conversion.graph.tensor_core_layers
+    sizes = (layer.dims.G, layer.dims.N, *layer.input_size)
+    assert all(stride for stride, size in zip(layer.input.strides, sizes, strict=False) if size > 1)
