@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
+from converter.lower.window import window_of
 from converter.program import NARROW_INTEGERS, Node, Program
 
 Constraint = Callable[[Program, Node], str | None]
@@ -54,6 +55,18 @@ def one_output(program: Program, node: Node) -> str | None:
     """Only the first output is used."""
     used = [v for v in node.outputs[1:] if v and (program.consumers(v) or v in program.outputs)]
     return f"output {used[0]} is used" if used else None
+
+
+def windows_begin_inside(program: Program, node: Node) -> str | None:
+    """With ceil_mode every window begins inside the image or its leading padding, as ONNX Runtime has it."""
+    *_, height, width = (1, *program.shapes[node.inputs[0]][2:])
+    kernel = node.attributes["kernel_shape"]
+    if not node.attributes.get("ceil_mode", 0) or len(kernel) > 2:
+        return None
+    output = window_of(node, (height, width), kernel).output
+    if output[2 - len(kernel) :] == tuple(program.shapes[node.outputs[0]][2:]):
+        return None
+    return f"the shape of {node.outputs[0]} counts windows that begin behind the image"
 
 
 def row_major_indices(program: Program, node: Node) -> str | None:

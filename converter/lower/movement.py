@@ -182,14 +182,19 @@ def lower_pad(lowering: Lowering, step: Step) -> None:
             lowering, step, value, begin, end, {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}[mode]
         )
         return
-    for axis in range(rank):
-        size = value.shape[axis]
-        picked = range(max(0, -begin[axis]), size + min(0, end[axis]))
+    kept = [
+        range(max(0, -before), size + min(0, after))
+        for before, after, size in zip(begin, end, value.shape, strict=True)
+    ]
+    nothing_left = not all(kept)  # all that a negative pad leaves is padding
+    for axis, picked in enumerate(() if nothing_left else kept):
         value = take_range(lowering, value, axis, picked)
     order = value.storage_order() if lowering.is_whole(value) else None
     out = lowering.output(step, order)
     attributes = {"value": _element(lowering, fill, out.scale)}
     lowering.graph.host(f"{step.name}.fill", "fill", (), (out.tensor,), attributes, step.onnx_nodes)
+    if nothing_left:
+        return
     target = out
     for axis in range(rank):
         inner = target.slice(axis, max(0, begin[axis]), 1, value.shape[axis])

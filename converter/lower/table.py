@@ -85,7 +85,7 @@ OPERATORS: tuple[Operator, ...] = (
     _binary("And", limits.booleans),
     Operator("ArgMax", "core", lower_arg_max),
     Operator("ArgMin", "core", lower_arg_max),
-    Operator("AveragePool", "core", lower_average_pool, (_FLOAT, limits.image)),
+    Operator("AveragePool", "core", lower_average_pool, (_FLOAT, limits.image, limits.windows_begin_inside)),
     Operator(
         "BatchNormalization",
         "core",
@@ -137,7 +137,10 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("MatMul", "array", lower_matmul, (_FLOAT, limits.bare_matrices)),
     _binary("Max", limits.numbers),
     Operator(
-        "MaxPool", "core", lower_max_pool, (_FLOAT, limits.image, limits.one_output, limits.row_major_indices)
+        "MaxPool",
+        "core",
+        lower_max_pool,
+        (_FLOAT, limits.image, limits.windows_begin_inside, limits.one_output, limits.row_major_indices),
     ),
     _binary("Min", limits.numbers),
     _binary("Mul", limits.numbers),

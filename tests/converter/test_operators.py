@@ -66,6 +66,7 @@ CASES = {
     "pad": _one("Pad", IMAGE, constants={"p": _ints(0, 0, 1, 2, 0, 0, 3, 0)}),
     "pad reflect": _one("Pad", IMAGE, constants={"p": _ints(0, 0, 1, 2, 0, 0, 3, 0)}, mode="reflect"),
     "pad edge": _one("Pad", IMAGE, constants={"p": _ints(0, 0, 1, 2, 0, 0, 3, 0)}, mode="edge"),
+    "pad of nothing left": _one("Pad", (2, 1), constants={"p": _ints(0, 2, 1, -1)}),
     "pad edge of one row": _one("Pad", (2, 1, 5), constants={"p": _ints(0, 2, 0, 0, 1, 0)}, mode="edge"),
     "tile": _one("Tile", ROWS, constants={"r": _ints(2, 1, 3)}),
     "expand": _one("Expand", (1, 5, 1), constants={"s": _ints(3, 1, 4)}),

@@ -57,3 +57,9 @@ def test_refused_by_name(op: str, inputs: dict[str, tuple[int, ...]], why: str, 
     error = _refusal([helper.make_node(op, list(inputs), ["y"], name="it")], tmp_path, **inputs)
     assert error.problems[0].op == op
     assert why in str(error)
+
+
+def test_a_pool_whose_shape_counts_windows_behind_the_image(tmp_path: Path) -> None:
+    """Shape inference counts three columns, ONNX Runtime computes two."""
+    pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1, 1], strides=[3, 3], ceil_mode=1)
+    assert "behind the image" in str(_refusal([pool], tmp_path, x=(1, 2, 4, 6)))
