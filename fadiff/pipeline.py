@@ -260,13 +260,19 @@ def limit_traffic(
     conversion: Conversion, found: SearchResult, limit: DramLimit, search: SearchOptions, console: Console
 ) -> tuple[Conversion, SearchResult]:
     """Keep the schedule of a search of ours within `limit`, with a note of what that costs."""
+    from costmodel.fusion import ScheduleError
     from optimizer.traffic_limit import automatic_bytes, dram_bytes, within
 
     rules = (search.profile, search.fusion_model)
     if limit is None or rules != ("hw", "sound") or search.method not in ("gradient", "exact", "layerwise"):
         return conversion, found
     if limit == "gemmini-auto":
-        limit = automatic_bytes(found.schedule, row_packing=search.row_packing)
+        try:
+            limit = automatic_bytes(found.schedule, row_packing=search.row_packing)
+        except ScheduleError as error:  # memories too small for gemmini.h's tiles: nothing to compare with
+            note = f"DRAM bytes not limited: gemmini.h's automatic tiles do not fit ({error})"
+            console.note(note)
+            return replace(conversion, notes=(*conversion.notes, note)), found
     if dram_bytes(found.cost) <= limit:
         return conversion, found
     with console.stage("limiting DRAM bytes"):

@@ -8,8 +8,10 @@ from pathlib import Path
 import onnx
 import pytest
 
+from costmodel.target import Target
 from fadiff.cli import main
 from fadiff.console import Console
+from fadiff.pipeline import SearchOptions, compile
 from tests.fadiff.models import small_network
 
 TARGET = "gemmini-small"
@@ -285,3 +287,13 @@ def test_inspect_explains_what_became_of_the_nodes(fadiff, model):
     folded = "1 Relu folded into Conv"
     assert folded in explained.out and folded not in plain.out
     assert any(folded in line for line in json.loads(fadiff("inspect", model, "--json").out)["rewrites"])
+
+
+def test_memories_too_small_for_the_automatic_tiles_leave_dram_bytes_unlimited(tmp_path: Path) -> None:
+    target = Target(name="tiny", side=8, scratchpad_bytes=256, accumulator_bytes=8192)
+    search = SearchOptions(method="layerwise")
+    result = compile(
+        small_network(tmp_path / "m.onnx"), tmp_path / "out", target=target, search=search, verify=True
+    )
+    assert any("automatic tiles do not fit" in note for note in result.document.conversion.notes)
+    assert result.verification is not None and result.verification.passed
