@@ -223,6 +223,9 @@ static void pool_out(uint64_t address, const Operand *from) {
   finish_store(&all, 1, operands, &transfer, reads);
 }
 
+/* 64 bytes on an array of side 1. */
+enum { MAX_STORE_BLOCKS = 64 };
+
 void move_out(uint64_t address, uint64_t rs2) {
   const uint32_t dim = machine.config.dim;
   const Operand from = decode(rs2);
@@ -234,9 +237,9 @@ void move_out(uint64_t address, uint64_t rs2) {
   }
   const uint32_t blocks = ceil_div(from.cols, dim);
   const uint32_t item = from.accumulator && from.full_width ? 4 : element_bytes();
-  Span spans[16];
+  Span spans[MAX_STORE_BLOCKS];
   double operands = 0;
-  if (blocks > 16) fail("%u blocks in one mvout", blocks);
+  if (blocks > MAX_STORE_BLOCKS) fail("%u blocks in one mvout", blocks);
   for (uint32_t block = 0; block < blocks; block++) {
     spans[block] = (Span){memory_of(&from), from.row + block * dim, 1, from.rows, 0,
                           minimum(dim, from.cols - block * dim)};
