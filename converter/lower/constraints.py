@@ -39,9 +39,11 @@ def constant_bias(program: Program, node: Node) -> str | None:
 
 
 def image(program: Program, node: Node) -> str | None:
-    """The input is N C W or N C H W (one or two spatial axes)."""
-    shape = program.shapes[node.inputs[0]]
-    return None if len(shape) in (3, 4) else f"input {node.inputs[0]} has shape {list(shape)}"
+    """The input is N C W or N C H W (one or two spatial axes), and so is the output."""
+    shape, result = (program.shapes[name] for name in (node.inputs[0], node.outputs[0]))
+    if len(shape) not in (3, 4):
+        return f"input {node.inputs[0]} has shape {list(shape)}"
+    return None if len(result) == len(shape) else f"output {node.outputs[0]} has shape {list(result)}"
 
 
 def float_values(program: Program, node: Node) -> str | None:

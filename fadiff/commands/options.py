@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -80,6 +81,12 @@ def _check_rewrites(
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
     return values
+
+
+def _check_number(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number of seconds")
+    return value
 
 
 def model_argument(function: Command) -> Command:
@@ -205,6 +212,7 @@ def search_options(function: Command) -> Command:
         click.option(
             "--time-budget",
             type=click.FloatRange(min=0, min_open=True),
+            callback=_check_number,
             metavar="SECONDS",
             help="Search time. Gradient has fewer restarts if it is short, and starts again if it is long.",
         ),

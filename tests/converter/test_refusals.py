@@ -63,3 +63,9 @@ def test_a_pool_whose_shape_counts_windows_behind_the_image(tmp_path: Path) -> N
     """Shape inference counts three columns, ONNX Runtime computes two."""
     pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1, 1], strides=[3, 3], ceil_mode=1)
     assert "behind the image" in str(_refusal([pool], tmp_path, x=(1, 2, 4, 6)))
+
+
+def test_a_transposed_convolution_cropped_below_its_image(tmp_path: Path) -> None:
+    """Shape inference gives up on `output_shape` smaller than the image and leaves two axes."""
+    up = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], output_shape=[4, 4])
+    assert "output y has shape" in str(_refusal([up], tmp_path, x=(1, 2, 6, 6), w=(2, 3, 3, 3)))

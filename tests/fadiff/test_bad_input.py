@@ -151,6 +151,7 @@ def test_an_existing_folder_is_refused_before_the_work(fadiff, tmp_path):
         ("compile",),
         ("compile", "net.onnx", "--dim", "batch"),
         ("compile", "net.onnx", "--method", "magic"),
+        ("compile", "net.onnx", "--time-budget", "nan"),
         ("transmogrify",),
     ],
 )
