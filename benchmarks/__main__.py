@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 
+from fadiff.errors import BAD_INPUT, is_bad_input, one_line
+
 BENCHMARKS = {
     "timeloop": "access counts, cycles and energy against Timeloop",
     "dosa": "energy and cycles against the Timeloop points published with DOSA",
@@ -33,7 +35,13 @@ def main(arguments: list[str]) -> int:
         print(f"unknown benchmark {name!r}: choose one of {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
     module = importlib.import_module(f"benchmarks.{name}")
-    return int(module.main(rest))
+    try:
+        return int(module.main(rest))
+    except Exception as error:
+        if not is_bad_input(error):
+            raise
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return BAD_INPUT
 
 
 if __name__ == "__main__":

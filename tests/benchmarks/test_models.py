@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import __main__ as benchmarks
 from benchmarks import gemmini_auto, models
 from benchmarks.test_size import exported, independent_macs, options_of
 from samples.catalog import SAMPLES
@@ -69,6 +70,11 @@ def test_unknown_names_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> N
         models.main(["--models", "alexnet"])
     assert ended.value.code == 2
     assert "alexnet" in capsys.readouterr().err
+
+
+def test_a_missing_model_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert benchmarks.main(["gemmini_auto", str(tmp_path / "absent.onnx")]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")
 
 
 def test_never_more_bytes_than_automatic_tiles(exports: Path, capsys: pytest.CaptureFixture[str]) -> None:
