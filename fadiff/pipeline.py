@@ -116,7 +116,7 @@ def compile(
     model, out = Path(model), Path(out)
     console = console or Console(verbosity=-1)
     reading, search = reading or ModelOptions(), search or SearchOptions()
-    from fadiff.vectors import make_vectors
+    from fadiff.vectors import make_vectors, stored_inputs
 
     if not model.is_file():
         reason = "not a file" if model.exists() else "no such file"
@@ -130,7 +130,7 @@ def compile(
     hardware = given.target if given else as_target(target)
     conversion = read_model(model, hardware, reading, console)
     inputs = reading.test_inputs or _beside(model, ".inputs.npz")
-    make_vectors(conversion, inputs, seed=0)  # a file that does not fit is refused before the search
+    vectors = make_vectors(conversion, inputs, seed=0)  # a file that does not fit is refused before searching
     found = None
     if given is None:
         conversion, found = find_schedule_and_siblings(conversion, hardware, search, console)
@@ -138,7 +138,8 @@ def compile(
         decision = found.schedule
     else:
         conversion, decision = _as_given(given, conversion)
-    vectors = make_vectors(conversion, inputs, seed=0)
+    # Siblings that were merged may have other scales.
+    vectors = replace(vectors, stored_inputs=stored_inputs(conversion.graph, vectors.onnx_inputs))
     record = front_end_record(conversion, vectors, console)
     if found is not None:
         document = describe_search(found, search, record)

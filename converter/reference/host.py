@@ -56,8 +56,8 @@ def formula(emit: Emit, layer: HostLayer) -> None:
     for step in attributes["formula"]:
         primitive, *values = step.split()
         values = [primitive_operand(given) for given in values]
-        if primitive in _COMPARISONS:
-            results.append(emit.cast(emit.op(_COMPARISONS[primitive], *values), "float32"))
+        if primitive in integers.COMPARISONS:
+            results.append(emit.cast(emit.op(integers.COMPARISONS[primitive], *values), "float32"))
         elif primitive == "where":
             results.append(emit.op("Where", _truth(emit, values[0]), *values[1:]))
         else:
@@ -99,13 +99,6 @@ def _truth(emit: Emit, value: str) -> str:
     return emit.cast(value, "bool")
 
 
-_COMPARISONS = {
-    "equal": "Equal",
-    "greater": "Greater",
-    "greater_or_equal": "GreaterOrEqual",
-    "less": "Less",
-    "less_or_equal": "LessOrEqual",
-}
 _LOGIC = {"and": "And", "or": "Or", "xor": "Xor"}
 
 
@@ -133,9 +126,9 @@ def binary(emit: Emit, layer: HostLayer) -> None:
         positive = emit.element(emit.scaled(a, a_scale))
         is_positive = emit.op("GreaterOrEqual", emit.word(a), emit.zero())
         result = emit.op("Where", is_positive, positive, negative)
-    elif function in _COMPARISONS:
+    elif function in integers.COMPARISONS:
         pair = (emit.scaled(a, a_scale), emit.scaled(b, b_scale))
-        result = emit.cast(emit.op(_COMPARISONS[function], *pair), emit.element_type)
+        result = emit.cast(emit.op(integers.COMPARISONS[function], *pair), emit.element_type)
     else:
         result = emit.cast(emit.op(_LOGIC[function], _truth(emit, a), _truth(emit, b)), emit.element_type)
     store(emit, layer, result)

@@ -10,7 +10,7 @@ from converter.reference.strided import operand, store
 
 _PLAIN = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min"}
 _BITWISE = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
-_COMPARISONS = {
+COMPARISONS = {
     "equal": "Equal",
     "greater": "Greater",
     "greater_or_equal": "GreaterOrEqual",
@@ -33,7 +33,7 @@ def integer(emit: Emit, layer: HostLayer) -> None:
     elif function == "not_equal":
         result = emit.op("Not", emit.op("Equal", a, b))
     else:
-        result = emit.op({**_PLAIN, **_BITWISE, **_COMPARISONS}[function], a, b)
+        result = emit.op({**_PLAIN, **_BITWISE, **COMPARISONS}[function], a, b)
     store(emit, layer, emit.cast(result, emit.tensors[layer.outputs[0]].dtype))
 
 
