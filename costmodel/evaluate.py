@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping as MappingABC
+from collections.abc import Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -180,8 +181,13 @@ def group_cost(
         ScheduleError: the group has no executable plan (see costmodel.fusion.plan_group).
     """
     first = graph.by_name[group.layers[0]]
+    resident = frozenset[str]() if paper else group.resident_tensors
     if len(group.layers) == 1 and isinstance(first, TensorCoreLayer):
-        placement = Placement(weights_are_resident=True) if group.resident_weights else ALONE
+        placement = Placement(
+            input_is_fused=first.input.tensor in resident,
+            weights_are_resident=bool(group.resident_weights),
+            output_is_resident=first.output.tensor in resident,
+        )
         numbers = layer_cost(
             shape_of(first),
             mappings[first.name],
@@ -197,16 +203,17 @@ def group_cost(
     for name in group.layers:
         layer, member = graph.by_name[name], plan[name]
         if isinstance(layer, HostLayer):
-            costs.append(host_cost(graph, layer, member, target, profile))
+            costs.append(host_cost(graph, layer, member, target, profile, resident))
             continue
         placement = Placement(
-            layer.input.tensor in member.fused_inputs,
+            layer.input.tensor in member.fused_inputs or layer.input.tensor in resident,
             member.writes_inside,
             member.writes_outside,
             name in group.resident_weights,
             paper,
             input_path(graph, group, layer),
             group.path(name),
+            layer.output.tensor in resident,
         )
         numbers = layer_cost(
             shape_of(layer),
@@ -295,11 +302,21 @@ def _named(layer: TensorCoreLayer, numbers: LayerNumbers) -> LayerCost:
     )
 
 
-def host_cost(graph: Graph, layer: HostLayer, member: Member, target: Target, profile: Profile) -> LayerCost:
-    """Adds run through Gemmini's accumulator, other host operators through the core; free in `dosa`."""
+def host_cost(
+    graph: Graph,
+    layer: HostLayer,
+    member: Member,
+    target: Target,
+    profile: Profile,
+    resident: Set[str] = frozenset(),
+) -> LayerCost:
+    """Adds run through Gemmini's accumulator, other host operators through the core; free in `dosa`.
+
+    `resident` tensors are on chip as a whole while the layer runs.
+    """
     if profile == "dosa":
         return LayerCost(layer.name, 0.0, 0, "host", (), {})
-    named = host_moves(graph, layer, member, target)
+    named = host_moves(graph, layer, member, target, resident)
     moves = tuple(move for _, move in named)
     breakdown = energy_breakdown(moves, 0, target)
     cycles, bound = roofline(moves, 0, target.side, target)

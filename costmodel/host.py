@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from converter.graph import Graph, HostLayer
 from costmodel.fusion import Member
@@ -13,13 +13,13 @@ from costmodel.traffic import Move, Number
 
 
 def host_moves(
-    graph: Graph, layer: HostLayer, member: Member, target: Target
+    graph: Graph, layer: HostLayer, member: Member, target: Target, resident: Set[str] = frozenset()
 ) -> tuple[tuple[str, Move], ...]:
     """(tensor, move) of one host layer, over all group tiles when it is a member of a fusion group.
 
     `add` streams both operands through the accumulator (two mvins, one mvout).  Any other operator
     moves its inputs and outputs once through the core: memory `host`; in a group what its tiles
-    compute, and constants still once.
+    compute, and constants still once.  An add finds `resident` tensors in the tile buffer, as a whole.
     """
     output = layer.outputs[0]
     size = graph.tensors[output].size
@@ -35,9 +35,14 @@ def host_moves(
         moves = [(name, Move("host", "I", "read", moved(name), "host")) for name in layer.inputs]
         moves += [(name, Move("host", "O", "write", moved(name), "host")) for name in layer.outputs]
         return tuple(moves)
-    fused = [int(name in member.fused_inputs) for name in layer.inputs]
+    fused = [int(name in member.fused_inputs or name in resident) for name in layer.inputs]
     inside, outside = int(member.writes_inside), int(member.writes_outside)
     named = add_moves(elements, size, fused, inside, outside, target)
+    if output in resident:
+        named = [
+            move._replace(memory="tile-buffer") if move.role == "O" and move.memory == "dram" else move
+            for move in named
+        ]
     read = [name for name in layer.inputs for _ in ("dram", "tile-buffer")]
     names = [*read, *[output] * (len(named) - len(read))]
     return tuple((name, move) for name, move in zip(names, named, strict=True) if move.bytes)

@@ -17,7 +17,7 @@ from costmodel.latency import roofline
 from costmodel.legality import occupancy
 from costmodel.local_tensors import held_tensors, input_path, reserved_rows
 from costmodel.schedule import FusionGroup, Schedule
-from costmodel.schedule_legality import live_bytes
+from costmodel.schedule_legality import live_bytes, resident_bytes
 from costmodel.shape import shape_of
 from costmodel.traffic import Move
 
@@ -112,9 +112,11 @@ def _most_used(schedule: Schedule, group: FusionGroup) -> int:
             continue
         fused = layer.input.tensor in plan[layer.name].fused_inputs
         on_chip = fused and (bool(live) or input_path(graph, group, layer) != "tile-buffer")
+        on_chip |= profile == "dosa" and layer.input.tensor in group.resident_tensors
         own = tiles[layer.name]
         streamed = (0 if on_chip else own.inputs) + (0 if layer.name in residents else own.weights)
         others = max(reserved_rows(held, at, "spad"), stay) + live.get(layer.name, 0)
+        others += resident_bytes(schedule, group)
         most = max(most, streamed + others)
     return most
 

@@ -12,6 +12,7 @@ from typing import get_args
 from costmodel.evaluate import NetworkCost, evaluate
 from costmodel.fusion import ScheduleError
 from costmodel.prefetch import prefetch_weights, resource_latency
+from costmodel.resident_tensors import with_resident_tensors
 from costmodel.rtl import error_against_rtl
 from costmodel.schedule import FusionModel, GroupLatency, LatencyModel, Schedule
 
@@ -59,7 +60,8 @@ def readings(schedule: Schedule) -> Readings:
     (other,) = (model for model in get_args(FusionModel) if model != schedule.fusion_model)
     obstacle = None
     try:
-        found += _under(replace(schedule, fusion_model=other))
+        groups = with_resident_tensors(schedule.graph, schedule.groups, ())  # the paper knows none
+        found += _under(replace(schedule, fusion_model=other, groups=groups))
     except ScheduleError as error:
         obstacle = str(error)
         if other == "paper":

@@ -45,6 +45,8 @@ class FusionGroup:
     Outputs of the members `in_scratchpad` (copied there when final) and `in_accumulator` (read in
     place) never leave local memory on their way to later members; the others of the group go through
     the tile buffer.  Profile dosa and the paper's model ignore both: everything stays in the scratchpad.
+    `resident_tensors` are whole tensors that are on chip while this group runs (profile hw: in the tile
+    buffer, dosa: in the scratchpad): those it reads, those it writes and those that wait for a later group.
     """
 
     layers: tuple[str, ...]
@@ -53,6 +55,7 @@ class FusionGroup:
     resident_weights: frozenset[str] = frozenset()
     in_scratchpad: frozenset[str] = frozenset()
     in_accumulator: frozenset[str] = frozenset()
+    resident_tensors: frozenset[str] = frozenset()
 
     def path(self, producer: str) -> FusionPath:
         """How the output of a member reaches the members that read it (profile hw)."""

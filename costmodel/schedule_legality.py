@@ -10,9 +10,11 @@ from converter.graph import HostLayer, TensorCoreLayer
 from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.legality import check_mapping, occupancy
 from costmodel.local_tensors import Held, held_tensors, input_path, obstacle, reserved_rows
-from costmodel.nest import Nest, product
+from costmodel.nest import Nest
+from costmodel.resident_tensors import check_resident_tensors
 from costmodel.schedule import FusionGroup, Schedule
-from costmodel.shape import extents, shape_of
+from costmodel.shape import shape_of
+from costmodel.tile_buffer import box_bytes, plan_tile_buffer
 
 
 def check_schedule(schedule: Schedule) -> None:
@@ -29,11 +31,16 @@ def check_schedule(schedule: Schedule) -> None:
         if not isinstance(graph.by_name.get(name), TensorCoreLayer):
             raise ScheduleError(f"{name}: has a mapping but is no tensor-core layer of the graph")
     _check_partition(schedule)
-    for group in schedule.groups:
-        if schedule.fusion_model == "paper":
+    if schedule.fusion_model == "paper":
+        for group in schedule.groups:
             _check_paper_group(schedule, group)
-        else:
-            _check_group(schedule, group)
+        return
+    check_resident_tensors(graph, schedule.groups)
+    plans = [plan_group(graph, group) for group in schedule.groups]
+    for group, plan in zip(schedule.groups, plans, strict=True):
+        _check_group(schedule, group, plan)
+    if schedule.profile == "hw":
+        plan_tile_buffer(graph, schedule.groups, plans, schedule.target)
 
 
 def _check_partition(schedule: Schedule) -> None:
@@ -68,9 +75,8 @@ def _tensor_core(schedule: Schedule, name: str) -> TensorCoreLayer | None:
     return layer if isinstance(layer, TensorCoreLayer) else None
 
 
-def _check_group(schedule: Schedule, group: FusionGroup) -> None:
+def _check_group(schedule: Schedule, group: FusionGroup, plan: dict[str, Member]) -> None:
     target, profile = schedule.target, schedule.profile
-    plan = plan_group(schedule.graph, group)
     residents = {}
     for name in group.resident_weights:
         layer = _tensor_core(schedule, name)
@@ -82,13 +88,20 @@ def _check_group(schedule: Schedule, group: FusionGroup) -> None:
     stay = sum(residents.values())
     live = live_bytes(schedule, plan) if profile == "dosa" and len(group.layers) > 1 else {}
     held = _held(schedule, group, plan, stay) if profile == "hw" else {}
+    whole = resident_bytes(schedule, group)
+    if whole > target.scratchpad_bytes:
+        raise ScheduleError(
+            f"{group.layers[0]}: tensors that stay on chip while its group runs need {whole} of "
+            f"{target.scratchpad_bytes} scratchpad bytes ({', '.join(sorted(group.resident_tensors))})"
+        )
     for at, name in enumerate(group.layers):
         layer = _tensor_core(schedule, name)
         if layer is None:
             continue
-        if live:
-            _check_final(schedule, layer, plan[name])
+        if profile == "dosa":
+            _check_final(schedule, layer, group, plan[name])
         fused_input = layer.input.tensor in plan[name].fused_inputs
+        resident_input = profile == "dosa" and layer.input.tensor in group.resident_tensors
         own = residents.get(name, 0)
         check_mapping(
             layer,
@@ -97,30 +110,20 @@ def _check_group(schedule: Schedule, group: FusionGroup) -> None:
             profile,
             plan[name].computed,
             resident=name in residents,
-            reserved=max(reserved_rows(held, at, "spad"), stay) - own + live.get(name, 0),
-            input_on_chip=fused_input
-            and (bool(live) or input_path(schedule.graph, group, layer) != "tile-buffer"),
+            reserved=max(reserved_rows(held, at, "spad"), stay) - own + live.get(name, 0) + whole,
+            input_on_chip=resident_input
+            or (fused_input and (bool(live) or input_path(schedule.graph, group, layer) != "tile-buffer")),
             output_path=group.path(name) if name in held else "tile-buffer",
             reserved_accumulator=reserved_rows(held, at, "acc"),
         )
-    if profile == "hw":
-        total = sum(
-            intermediate_bytes(schedule, member)
-            for member in plan.values()
-            if member.writes_inside and member.name not in held and not member.in_place
-        )
-        if total > target.tile_buffer_bytes:
-            raise ScheduleError(
-                f"{group.layers[0]}: intermediates of its fusion group need {total} of "
-                f"{target.tile_buffer_bytes} tile-buffer bytes"
-            )
 
 
-def intermediate_bytes(schedule: Schedule, member: Member) -> int:
-    """Space for the largest region of a fused tensor that one group tile needs."""
-    box = product([max(extents(axis)) for axis in member.needed])
-    tensor = schedule.graph.tensors[schedule.graph.by_name[member.name].outputs[0]]
-    return box * (tensor.size // product(member.size)) * schedule.target.element_bytes
+def resident_bytes(schedule: Schedule, group: FusionGroup) -> int:
+    """Scratchpad bytes of whole tensors that stay on chip while a group runs (profile dosa; hw: 0)."""
+    if schedule.profile == "hw":
+        return 0
+    tensors = schedule.graph.tensors
+    return sum(tensors[name].size for name in group.resident_tensors) * schedule.target.element_bytes
 
 
 def _held(schedule: Schedule, group: FusionGroup, plan: dict[str, Member], resident: int) -> dict[str, Held]:
@@ -155,26 +158,32 @@ def live_bytes(schedule: Schedule, plan: dict[str, Member]) -> dict[str, int]:
         if member.writes_inside:
             tensor = graph.by_name[member.name].outputs[0]
             last = max(names.index(r.name) for r in graph.consumers(tensor) if r.name in plan)
-            alive.append((index, last, intermediate_bytes(schedule, member)))
+            alive.append((index, last, box_bytes(graph, member, schedule.target)))
     return {
         name: sum(space for first, last, space in alive if first <= at <= last)
         for at, name in enumerate(names)
     }
 
 
-def _check_final(schedule: Schedule, layer: TensorCoreLayer, member: Member) -> None:
-    """An on-chip copy is final-value only: a fused producer must not spill partial sums."""
-    if member.writes_inside:
+def _check_final(schedule: Schedule, layer: TensorCoreLayer, group: FusionGroup, member: Member) -> None:
+    """An on-chip copy is final-value only: its producer must not spill partial sums."""
+    resident = layer.output.tensor in group.resident_tensors
+    if member.writes_inside or resident:
         nest = Nest(shape_of(layer), schedule.mappings[layer.name], member.computed)
         times = nest.fetch("O", 2)[0]
         if times > 1:
             raise ScheduleError(
-                f"{layer.name}: its output is fused but leaves the accumulator unfinished ({times} visits)"
+                f"{layer.name}: its output is {'resident' if resident else 'fused'} "
+                f"but leaves the accumulator unfinished ({times} visits)"
             )
 
 
 def _check_paper_group(schedule: Schedule, group: FusionGroup) -> None:
     """Eq. 24: the scratchpad tiles of all members together fit."""
+    if group.resident_tensors:
+        raise ScheduleError(
+            f"tensor {min(group.resident_tensors)}: the paper's model keeps no tensor on chip across groups"
+        )
     total = 0
     for name in group.layers:
         layer = _tensor_core(schedule, name)

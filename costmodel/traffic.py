@@ -45,6 +45,9 @@ class Placement(NamedTuple):
     input_path: FusionPath = "tile-buffer"
     output_path: FusionPath = "tile-buffer"
     """How fused operands travel in profile hw (see `path_of`)."""
+    output_is_resident: bool = False
+    """The whole output stays on chip across group boundaries instead of going to DRAM: in the tile buffer
+    (profile dosa: the scratchpad).  A resident input is a fused one with path `tile-buffer`."""
 
 
 ALONE = Placement()
@@ -84,7 +87,8 @@ class Quantities(NamedTuple):
 class Fusion(NamedTuple):
     """How much of a layer's boundary is fused: 0 or 1, or the paper's sigma in between.
 
-    `written`: the output goes to DRAM.  `copied`: it also (or only) stays on chip.  The paths say how.
+    `written`: the output goes to DRAM (`resident`: it stays on chip whole instead).  `copied`: it also (or
+    only) stays on chip within the group.  The paths say how.
     """
 
     into: Number = 0
@@ -92,6 +96,7 @@ class Fusion(NamedTuple):
     written: Number = 1
     input_path: FusionPath = "tile-buffer"
     output_path: FusionPath = "tile-buffer"
+    resident: bool = False
 
 
 def fusion_of(placement: Placement) -> Fusion:
@@ -102,6 +107,7 @@ def fusion_of(placement: Placement) -> Fusion:
         int(placement.output_to_dram or not placement.output_is_fused),
         placement.input_path,
         placement.output_path,
+        placement.output_is_resident,
     )
 
 
@@ -119,12 +125,12 @@ def count_moves(
     """
     hw = profile == "hw"
     e, word = target.element_bytes, target.accumulator_bytes_per_word
-    into, copied, written, arrives, leaves = fusion
+    into, copied, written, arrives, leaves, resident = fusion
     if not hw or paper:
         arrives = leaves = "spad"
     from_dram = q.input_fills * (1 - into) * e
     # A tensor that is also read outside its group is stored once per element, else region by region.
-    to_dram = written * (q.outputs + copied * (q.stored - q.outputs)) * e
+    stored = written * (q.outputs + copied * (q.stored - q.outputs)) * e
     spilled = q.spills * (word if hw else e) * (written if paper else 1)
     weight_fills, weight_loads = q.weight_fills * e, q.weight_loads * e
     accumulated = (q.updates + q.spills) * word
@@ -138,7 +144,7 @@ def count_moves(
         Move("L3", "I", "read", from_dram, "dram"),
         Move("L3", "psum", "read", spilled, "dram"),
         Move("L3", "psum", "write", spilled, "dram"),
-        Move("L3", "O", "write", to_dram, "dram"),
+        Move("L3", "O", "write", 0 if resident else stored, "dram"),
     ]
     if hw:
         # One drain for DRAM, one for the copy; an operand that is read in place needs none.
@@ -170,6 +176,8 @@ def count_moves(
             Move("L2", "I", "read", q.input_reads * (1 - into) * e, "scratchpad"),
             Move("L1", "I", "read", q.input_reads * into * word, "accumulator"),
         )
+    if resident:
+        moves.append(Move("L3" if hw else "L2", "O", "write", stored, "tile-buffer" if hw else "scratchpad"))
     if leaves == "tile-buffer":
         moves.append(Move("L3", "O", "write", q.outputs * copied * e, "tile-buffer"))
     elif leaves == "spad":

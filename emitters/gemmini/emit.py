@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from converter.graph import Graph, Tensor
+from costmodel.allocation import align
 from costmodel.evaluate import evaluate
 from costmodel.schedule import Schedule
-from emitters.gemmini.arena import align
 from emitters.gemmini.constants import C_TYPES, STACK_BYTES
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.functions import FunctionPrinter

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from converter.graph import TensorCoreLayer
+from costmodel.allocation import Allocation, Block, allocate
 from costmodel.schedule import Schedule
-from emitters.gemmini.arena import ArenaPlan, Block, plan_arena
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.weights import WeightBlob, build_blob
 
@@ -37,7 +37,7 @@ class Memory:
     tensors: MappingABC[str, Place]
     boxes: MappingABC[str, Place]
     psums: MappingABC[str, Place]
-    arena: ArenaPlan
+    arena: Allocation
     weights: WeightBlob
     tile_buffer_bytes: int
 
@@ -91,7 +91,7 @@ def plan_memory(
     ]
     spills = {f"{name}.psum": name for name in psum_bytes}
     blocks += [Block(key, psum_bytes[name], step_of[name], step_of[name]) for key, name in spills.items()]
-    arena = plan_arena(blocks)
+    arena = allocate(blocks)
     psums = {}
     for block in arena.blocks:
         place = Place("arena", 0, arena.offsets[block.name], block.nbytes)

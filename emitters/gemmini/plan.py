@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from converter.dims import Dim
 from converter.graph import TensorCoreLayer
+from costmodel.allocation import align
 from costmodel.fusion import Member, plan_group
 from costmodel.local_tensors import Held, held_tensors, input_path, reserved_rows
 from costmodel.mapping import Mapping
@@ -14,7 +15,6 @@ from costmodel.row_layout import splits_block
 from costmodel.schedule import FusionGroup, Schedule
 from costmodel.shape import extents
 from costmodel.target import Target
-from emitters.gemmini.arena import align
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS, Form, form_of

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
+from costmodel.allocation import align
 from costmodel.mapping import Mapping
-from emitters.gemmini.arena import align
 
 
 @dataclass

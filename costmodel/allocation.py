@@ -1,8 +1,9 @@
-"""Plans the activation arena: one static buffer, tensors overlapped by lifetime.
+"""Places buffers in one memory (the activation arena, the tile buffer), overlapped by lifetime.
 
 Greedy-by-size offset allocation (Pisarchyk and Lee, "Efficient memory management for deep neural
 net inference", 2020): large blocks first, each at the lowest offset where it overlaps nothing that
-is alive at the same time.  A second order (longest-lived first) is tried and the smaller plan kept.
+is alive at the same time.  Two more orders (longest-lived first, earliest first) are tried and the
+smallest plan kept.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ ALIGNMENT = 64
 """Bytes; one Gemmini DMA request."""
 
 
-def align(n: int) -> int:
-    """`n` rounded up to the arena's alignment."""
-    return -(-n // ALIGNMENT) * ALIGNMENT
+def align(n: int, alignment: int = ALIGNMENT) -> int:
+    """`n` rounded up to a multiple of `alignment`."""
+    return -(-n // alignment) * alignment
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class Block:
 
 
 @dataclass(frozen=True)
-class ArenaPlan:
+class Allocation:
     """Offset of every block.
 
-    `nbytes` is the arena's size, `lower_bound` the largest sum of bytes (aligned) alive at one
+    `nbytes` is the memory needed, `lower_bound` the largest sum of bytes (aligned) alive at one
     step: no plan can be smaller.
     """
 
@@ -47,38 +48,38 @@ class ArenaPlan:
     lower_bound: int
 
 
-def plan_arena(blocks: Sequence[Block]) -> ArenaPlan:
+def allocate(blocks: Sequence[Block], alignment: int = ALIGNMENT) -> Allocation:
     """Place all blocks.  Deterministic: ties go by name."""
     orders: tuple[Callable[[Block], tuple[int, int, str]], ...] = (
         lambda b: (-b.nbytes, b.first, b.name),
         lambda b: (b.first - b.last, -b.nbytes, b.name),
         lambda b: (b.first, -b.nbytes, b.name),
     )
-    plans = [_place(sorted(blocks, key=order)) for order in orders]
-    offsets = min(plans, key=lambda plan: _end(blocks, plan))
+    plans = [_place(sorted(blocks, key=order), alignment) for order in orders]
+    offsets = min(plans, key=lambda plan: _end(blocks, plan, alignment))
     steps = {b.first for b in blocks}
-    live = [sum(align(b.nbytes) for b in blocks if b.first <= step <= b.last) for step in steps]
-    return ArenaPlan(
+    live = [sum(align(b.nbytes, alignment) for b in blocks if b.first <= step <= b.last) for step in steps]
+    return Allocation(
         tuple(sorted(blocks, key=lambda b: (offsets[b.name], b.name))),
         offsets,
-        _end(blocks, offsets),
+        _end(blocks, offsets, alignment),
         max(live, default=0),
     )
 
 
-def _place(blocks: Sequence[Block]) -> dict[str, int]:
+def _place(blocks: Sequence[Block], alignment: int) -> dict[str, int]:
     placed: list[tuple[int, Block]] = []
     for block in blocks:
         offset = 0
         for start, other in sorted(placed, key=lambda entry: (entry[0], entry[1].name)):
             if not block.overlaps(other):
                 continue
-            if offset + align(block.nbytes) <= start:
+            if offset + align(block.nbytes, alignment) <= start:
                 break
-            offset = max(offset, start + align(other.nbytes))
+            offset = max(offset, start + align(other.nbytes, alignment))
         placed.append((offset, block))
     return {block.name: offset for offset, block in placed}
 
 
-def _end(blocks: Sequence[Block], offsets: dict[str, int]) -> int:
-    return max((offsets[b.name] + align(b.nbytes) for b in blocks), default=0)
+def _end(blocks: Sequence[Block], offsets: dict[str, int], alignment: int) -> int:
+    return max((offsets[b.name] + align(b.nbytes, alignment) for b in blocks), default=0)

@@ -1,11 +1,11 @@
-"""The arena plan: nothing alive overlaps, and little is wasted."""
+"""Places of buffers: nothing alive overlaps, and little is wasted."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emitters.gemmini.arena import Block, align, plan_arena
+from costmodel.allocation import Block, align, allocate
 
 BLOCKS = st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 12), st.integers(0, 6)), max_size=25)
 
@@ -18,7 +18,7 @@ def blocks_of(rows: list[tuple[int, int, int]]) -> list[Block]:
 @given(BLOCKS)
 def test_blocks_alive_together_do_not_overlap(rows: list[tuple[int, int, int]]) -> None:
     blocks = blocks_of(rows)
-    plan = plan_arena(blocks)
+    plan = allocate(blocks)
     for i, a in enumerate(blocks):
         for b in blocks[:i]:
             if a.overlaps(b):
@@ -31,9 +31,9 @@ def test_blocks_alive_together_do_not_overlap(rows: list[tuple[int, int, int]]) 
 def test_chain_reaches_the_lower_bound() -> None:
     """Layer after layer, two tensors are alive at a time: ping-pong is optimal."""
     blocks = [Block(f"t{i}", 1000 - 64 * i, i, i + 1) for i in range(8)]
-    plan = plan_arena(blocks)
+    plan = allocate(blocks)
     assert plan.nbytes == plan.lower_bound == align(1000) + align(936)
 
 
 def test_empty() -> None:
-    assert plan_arena([]).nbytes == 0
+    assert allocate([]).nbytes == 0

@@ -1,0 +1,100 @@
+"""Whole tensors that stay on chip across group boundaries: which may, and while which groups they do.
+
+Profile hw keeps them in the tile buffer (`costmodel.tile_buffer` has the places), profile dosa in the
+scratchpad.  `FusionGroup.resident_tensors` names them for every group from the one that computes them to
+the last that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from converter.graph import Graph, Layer, TensorCoreLayer
+from costmodel.fusion import ScheduleError
+from costmodel.schedule import FusionGroup
+
+
+def obstacle_to_staying(graph: Graph, tensor: str) -> str:
+    """Why no schedule can keep the whole `tensor` on chip until its last reader; empty if one can.
+
+    Gemmini must write and read it: one convolution, product or add computes all of it, and array layers
+    stream it or adds read it.
+    """
+    if tensor in graph.inputs or tensor in graph.outputs:
+        return "it is an input or output of the graph"
+    producers, readers = graph.producers(tensor), graph.consumers(tensor)
+    if len(producers) != 1:
+        return f"{len(producers)} layers write it"
+    if not readers:
+        return "no layer reads it"
+    producer = producers[0]
+    if isinstance(producer, TensorCoreLayer):
+        d = producer.dims
+        if graph.tensors[tensor].size != d.G * d.N * d.K * d.P * d.Q:
+            return f"{producer.name} writes a part of it"
+    for layer in (producer, *readers):
+        if not isinstance(layer, TensorCoreLayer) and layer.op != "add":
+            return f"{layer.name} runs on the core"
+        if isinstance(layer, TensorCoreLayer) and layer.weight.tensor == tensor:
+            return f"it is the stationary operand of {layer.name}"
+    return ""
+
+
+def lifetime(graph: Graph, groups: Sequence[FusionGroup], tensor: str) -> tuple[int, int]:
+    """First and last group, by index, that a resident tensor is on chip for: writer's and last reader's."""
+    index = {name: i for i, group in enumerate(groups) for name in group.layers}
+
+    def at(layers: Sequence[Layer]) -> list[int]:
+        return [index[layer.name] for layer in layers]
+
+    return min(at(graph.producers(tensor))), max(at(graph.consumers(tensor)))
+
+
+def with_resident_tensors(
+    graph: Graph, groups: Sequence[FusionGroup], tensors: Collection[str]
+) -> tuple[FusionGroup, ...]:
+    """The groups with exactly `tensors` on chip between them.
+
+    A tensor that no other group reads than the one that computes it is left out.
+    """
+    spans = {tensor: lifetime(graph, groups, tensor) for tensor in sorted(tensors)}
+    return tuple(
+        replace(
+            group,
+            resident_tensors=frozenset(
+                tensor for tensor, (first, last) in spans.items() if first < last and first <= i <= last
+            ),
+        )
+        for i, group in enumerate(groups)
+    )
+
+
+def resident_tensors(groups: Sequence[FusionGroup]) -> frozenset[str]:
+    """All tensors that stay on chip across some boundary of the groups."""
+    return frozenset[str]().union(*(group.resident_tensors for group in groups))
+
+
+def check_resident_tensors(graph: Graph, groups: Sequence[FusionGroup]) -> None:
+    """Check that every resident tensor can be one, and is there from its writer to its last reader.
+
+    Raises:
+        ScheduleError: the first that breaks a rule, naming tensor and layer.
+    """
+    for tensor in sorted(resident_tensors(groups)):
+        if tensor not in graph.tensors:
+            raise ScheduleError(f"tensor {tensor}: is resident but not in the graph")
+        reason = obstacle_to_staying(graph, tensor)
+        if reason:
+            raise ScheduleError(f"tensor {tensor}: cannot stay on chip: {reason}")
+        first, last = lifetime(graph, groups, tensor)
+        writer = graph.producers(tensor)[0].name
+        if first == last:
+            raise ScheduleError(f"tensor {tensor}: is resident, but only the group of {writer} uses it")
+        for i, group in enumerate(groups):
+            if (tensor in group.resident_tensors) != (first <= i <= last):
+                raise ScheduleError(
+                    f"tensor {tensor}: is {'' if tensor in group.resident_tensors else 'not '}resident while "
+                    f"the group of {group.layers[0]} runs (group {i}), but must be for groups {first} to "
+                    f"{last}, from its writer {writer} to its last reader"
+                )

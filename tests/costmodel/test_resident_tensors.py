@@ -1,0 +1,105 @@
+"""Tensors that stay on chip across group boundaries: bytes, places and rules, against cases made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from converter.graph import Graph
+from costmodel.evaluate import LayerCost, evaluate
+from costmodel.fusion import ScheduleError
+from costmodel.resident_tensors import obstacle_to_staying, with_resident_tensors
+from costmodel.schedule import Profile, Schedule, singleton_groups
+from costmodel.target import Target
+from tests.costmodel.networks import add, conv, graph, whole_tile
+
+TARGET = Target(name="t", side=16, scratchpad_bytes=256 * 1024, accumulator_bytes=64 * 1024)
+BYTES = 8 * 8 * 16
+"""Of every activation below."""
+
+
+def residual() -> Graph:
+    """x -> a -> A -> b -> B; s = A + B; c reads s.  A is read twice, s once."""
+    layers = [
+        conv("a", "x", "A", 16, 16, 8, 8),
+        conv("b", "A", "B", 16, 16, 8, 8, 3, 1, 1),
+        add("sum", "A", "B", "S"),
+        conv("c", "S", "y", 16, 16, 8, 8),
+    ]
+    return graph(layers, ("x",), ("y",))
+
+
+def alone(g: Graph, resident: tuple[str, ...], target: Target = TARGET, profile: Profile = "hw") -> Schedule:
+    """Every layer alone, in one tile."""
+    mappings = {layer.name: whole_tile(layer.dims) for layer in g.tensor_core_layers}
+    groups = with_resident_tensors(g, singleton_groups(g), resident)
+    return Schedule(g, target, mappings, groups, profile)
+
+
+def moved(cost: LayerCost, memory: str) -> dict[str, tuple[int, int]]:
+    """Activations only."""
+    return {name: both for name, both in cost.bytes_in(memory).items() if not name.endswith(".w")}
+
+
+def test_bytes_of_resident_tensors_move_to_the_tile_buffer() -> None:
+    g = residual()
+    cost = evaluate(alone(g, ("A", "S"))).by_name
+    assert moved(cost["a"], "dram") == {"x": (BYTES, 0)}
+    assert moved(cost["a"], "tile-buffer") == {"A": (0, BYTES)}
+    assert moved(cost["b"], "dram") == {"B": (0, BYTES)}
+    assert moved(cost["b"], "tile-buffer") == {"A": (BYTES, 0)}
+    assert moved(cost["sum"], "dram") == {"B": (BYTES, 0)}
+    assert moved(cost["sum"], "tile-buffer") == {"A": (BYTES, 0), "S": (0, BYTES)}
+    assert moved(cost["c"], "dram") == {"y": (0, BYTES)}
+    assert moved(cost["c"], "tile-buffer") == {"S": (BYTES, 0)}
+    plain = evaluate(alone(g, ())).by_name
+    for name, layer in cost.items():  # nothing else changes
+        for memory in ("scratchpad", "accumulator", "register"):
+            assert layer.bytes_in(memory) == plain[name].bytes_in(memory)
+
+
+def test_dosa_keeps_resident_tensors_in_the_scratchpad() -> None:
+    cost = evaluate(alone(residual(), ("A",), profile="dosa")).by_name
+    assert moved(cost["a"], "dram") == {"x": (BYTES, 0)}
+    assert moved(cost["a"], "scratchpad")["A"] == (0, BYTES)
+    assert moved(cost["b"], "dram") == {"B": (0, BYTES)}
+    assert moved(cost["b"], "scratchpad")["A"][1] == 0  # the reader fetches nothing
+
+
+def test_dosa_takes_resident_bytes_from_every_group_meanwhile() -> None:
+    g = residual()
+    needs = {"b": 16 * 16 * 9, "B": BYTES}  # weights and output box are not both in the scratchpad
+    exact = TARGET.model_copy(update={"scratchpad_bytes": needs["b"] + BYTES})
+    alone(g, ("A",), exact, "dosa")
+    with pytest.raises(
+        ScheduleError, match=r"b: scratchpad overflows: W 2304 \+ I 0 \+ reserved 1024 = 3328"
+    ):
+        alone(g, ("A",), exact.model_copy(update={"scratchpad_bytes": needs["b"] + BYTES - 1}), "dosa")
+
+
+def test_tile_buffer_must_hold_all_residents_of_a_moment() -> None:
+    g = residual()
+    alone(g, ("A", "B", "S"), TARGET.model_copy(update={"tile_buffer_bytes": 3 * BYTES}))
+    with pytest.raises(ScheduleError, match=r"sum: .*\(A, B, S\) need 3072 of 3071 tile-buffer bytes"):
+        alone(g, ("A", "B", "S"), TARGET.model_copy(update={"tile_buffer_bytes": 3 * BYTES - 1}))
+
+
+def test_residents_are_there_from_writer_to_last_reader_and_nowhere_else() -> None:
+    g = residual()
+    good = alone(g, ("A",))
+    assert [sorted(group.resident_tensors) for group in good.groups] == [["A"], ["A"], ["A"], []]
+    for at, message in (
+        (1, "not resident while the group of b runs"),
+        (3, "is resident while the group of c"),
+    ):
+        groups = list(good.groups)
+        groups[at] = replace(groups[at], resident_tensors=groups[at].resident_tensors ^ {"A"})
+        with pytest.raises(ScheduleError, match=message):
+            replace(good, groups=tuple(groups))
+
+
+@pytest.mark.parametrize("tensor, reason", [("x", "input or output"), ("y", "input or output"), ("A", "")])
+def test_which_tensors_can_stay(tensor: str, reason: str) -> None:
+    found = obstacle_to_staying(residual(), tensor)
+    assert reason in found and bool(reason) == bool(found)
