@@ -16,7 +16,7 @@ from typing import NamedTuple
 from converter.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel import rtl
 from costmodel.energy import energy_breakdown
-from costmodel.fusion import Member, boundary, plan_group
+from costmodel.fusion import Member, boundary, plan_group, pooled, stored_as
 from costmodel.host import host_moves
 from costmodel.latency import roofline
 from costmodel.local_tensors import input_path
@@ -197,7 +197,7 @@ def group_cost(
             placement=placement,
             sliding_window=sliding_window,
         )
-        return (_named(first, numbers),)
+        return (_named(first, numbers, first.output.tensor),)
     plan = boundary(graph, group) if paper else plan_group(graph, group)
     costs = []
     for name in group.layers:
@@ -205,15 +205,18 @@ def group_cost(
         if isinstance(layer, HostLayer):
             costs.append(host_cost(graph, layer, member, target, profile, resident))
             continue
+        stored = stored_as(plan, name)
+        output = graph.by_name[stored.name].outputs[0]
         placement = Placement(
             layer.input.tensor in member.fused_inputs or layer.input.tensor in resident,
-            member.writes_inside,
-            member.writes_outside,
+            stored.writes_inside,
+            stored.writes_outside,
             name in group.resident_weights,
             paper,
             input_path(graph, group, layer),
             group.path(name),
-            layer.output.tensor in resident,
+            output in resident,
+            pooled(graph, plan, name),
         )
         numbers = layer_cost(
             shape_of(layer),
@@ -225,7 +228,7 @@ def group_cost(
             placement=placement,
             sliding_window=sliding_window,
         )
-        costs.append(_named(layer, numbers))
+        costs.append(_named(layer, numbers, output))
     return tuple(costs)
 
 
@@ -281,9 +284,8 @@ def layer_cost(
     return numbers
 
 
-def _named(layer: TensorCoreLayer, numbers: LayerNumbers) -> LayerCost:
-    """Attach the layer's tensor names."""
-    out = layer.output.tensor
+def _named(layer: TensorCoreLayer, numbers: LayerNumbers, out: str) -> LayerCost:
+    """Attach the layer's tensor names; `out` is what its stores write."""
     tensor = {
         "W": layer.weight.tensor,
         "I": layer.input.tensor,
@@ -310,11 +312,12 @@ def host_cost(
     profile: Profile,
     resident: Set[str] = frozenset(),
 ) -> LayerCost:
-    """Adds run through Gemmini's accumulator, other host operators through the core; free in `dosa`.
+    """Adds run through Gemmini's accumulator, other host operators through the core; free in `dosa`, and so
+    are max pools that the stores of the convolution before do: their bytes are that layer's.
 
     `resident` tensors are on chip as a whole while the layer runs.
     """
-    if profile == "dosa":
+    if profile == "dosa" or (layer.op == "max_pool" and member.fused_inputs):
         return LayerCost(layer.name, 0.0, 0, "host", (), {})
     named = host_moves(graph, layer, member, target, resident)
     moves = tuple(move for _, move in named)

@@ -1,21 +1,25 @@
 """Fusion groups: which region of each member one group tile needs, and where every tensor lives.
 
 A group walks the (N, P, Q) tiles of its last member's output.  Needs are traced back from there:
-a convolution needs its input box (halo included, clipped to the image), an `add` the same region.
+a convolution needs its input box (halo included, clipped to the image), an `add` the same region, a
+max pool (which the stores of the convolution before it do, costmodel.pooling) its windows.
 With halo `recompute` every tile computes its whole need; with `retain` only the rows that no
 earlier tile computed (tiles are then full-width and the tile buffer keeps the rest).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from costmodel.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of
 from costmodel.row_operators import obstacle_to_rows, source, stores_channels_together
 from costmodel.schedule import FusionGroup
-from costmodel.shape import Region, whole
+from costmodel.shape import Region, extents, whole
 from costmodel.tiling import Interval, Window
+from costmodel.traffic import Pooled
 
 
 class ScheduleError(ValueError):
@@ -48,14 +52,23 @@ class Member:
     in_place: bool = False
     """A host operator whose output replaces its input in the tile buffer: nobody else reads that, and
     no rows are retained."""
+    pooled_by: str | None = None
+    """The max pool that the stores of this member do: its output leaves the accumulator as the pool's."""
 
 
 def output_size(
     layer: Layer, graph: Graph, sizes: Mapping[str, tuple[int, int, int]]
 ) -> tuple[int, int, int]:
-    """(N, P, Q) of a layer's output; a host layer has those of the fused operand it follows."""
+    """(N, P, Q) of a layer's output; a host layer has those of the fused operand it follows, but for a max
+    pool, which follows its convolution."""
     if isinstance(layer, TensorCoreLayer):
         return layer.dims.N, layer.dims.P, layer.dims.Q
+    if layer.op == "max_pool":
+        pool = pool_of(graph, layer)
+        convolution = convolution_of(graph, layer)
+        if pool is not None and convolution is not None and convolution.name in sizes:
+            return pool.output_size
+        raise ScheduleError(f"{layer.name}: a max pool joins the fusion group of its convolution only")
     for tensor in layer.inputs:
         for producer in graph.producers(tensor):
             if producer.name in sizes:
@@ -81,7 +94,12 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
     sizes: dict[str, tuple[int, int, int]] = {}
     for layer in layers:
         if isinstance(layer, HostLayer) and layer.op != "add":
-            reason = obstacle_to_rows(graph, layer, set(group.layers))
+            is_pool = layer.op == "max_pool"
+            reason = (
+                obstacle_to_pooling(graph, layer)
+                if is_pool
+                else obstacle_to_rows(graph, layer, set(group.layers))
+            )
             if reason:
                 raise ScheduleError(f"{layer.name}: {reason}")
         sizes[layer.name] = output_size(layer, graph, sizes)
@@ -108,20 +126,21 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         axes = [
             [(max(0, a), min(b, size)) for a, b in axis] for axis, size in zip(held, sizes[name], strict=True)
         ]
+        pool = pool_after(graph, layer, group.layers)
         computed[name] = list(axes)
-        if group.halo == "retain":
+        if group.halo == "retain" and pool is None:  # nobody keeps what is pooled on its way out
             computed[name][1] = uncovered(axes[1])
         fused_inputs = set()
         for tensor in layer.inputs:
             for producer in graph.producers(tensor):
                 if producer.name in inside:
-                    _check_layouts(graph, producer, layer, tensor, inside)
+                    _check_layouts(graph, producer, layer, tensor, sizes[producer.name], inside)
                     fused_inputs.add(tensor)
-                    _need(needed, producer.name, _boxes(layer, computed[name]))
+                    _need(needed, producer.name, _boxes(graph, layer, computed[name]))
         tensor = layer.outputs[0]
         readers = {consumer.name for consumer in graph.consumers(tensor)}
         outside = tensor in graph.outputs or bool(readers - inside) or name == last
-        is_rows = isinstance(layer, HostLayer) and layer.op != "add"
+        is_rows = isinstance(layer, HostLayer) and layer.op not in ("add", "max_pool")
         if is_rows and outside:
             _check_last_rows(graph, layer, inside, is_last=name == last)
         if outside and name != last:
@@ -130,6 +149,10 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
                     raise ScheduleError(
                         f"{name}: read outside its fusion group, which does not compute all of {axis}={size}"
                     )
+            if isinstance(layer, HostLayer) and layer.op == "max_pool" and len(axes[2]) > 1:
+                raise ScheduleError(
+                    f"{name}: read outside its fusion group, too, which needs full-width group tiles of a pool"
+                )
         members[name] = Member(
             name,
             sizes[name],
@@ -138,12 +161,32 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
             Region(*(tuple(axis) for axis in axes)),
             Region(*(tuple(axis) for axis in computed[name])),
             frozenset(fused_inputs),
-            bool(readers & inside),
+            bool(readers & inside) and pool is None,
             outside,
             held,
             is_rows and not outside and computed[name] == axes and _is_only_reader(graph, layer),
+            pool,
         )
     return {layer.name: members[layer.name] for layer in layers}
+
+
+def stored_as(members: Mapping[str, Member], name: str) -> Member:
+    """The member whose output the stores of `name` write: itself, or the max pool that they do."""
+    return members[members[name].pooled_by or name]
+
+
+def pooled(graph: Graph, members: Mapping[str, Member], name: str) -> Pooled | None:
+    """What a max pool makes of the output of a member on its way out; None if there is none."""
+    member = stored_as(members, name)
+    if member.name == name:
+        return None
+    layer = graph.by_name[member.name]
+    assert isinstance(layer, HostLayer)
+    pool = pool_of(graph, layer)
+    assert pool is not None
+    size = graph.tensors[layer.outputs[0]].size
+    pixels = math.prod(sum(extents(axis)) for axis in member.computed)
+    return Pooled(pixels * (size // math.prod(member.size)), size, pool.kernel**2, pool.steps)
 
 
 def boundary(graph: Graph, group: FusionGroup) -> dict[str, Member]:
@@ -160,8 +203,13 @@ def boundary(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         )
         readers = {consumer.name for tensor in layer.outputs for consumer in graph.consumers(tensor)}
         outside = bool(readers - inside) or not readers or any(t in graph.outputs for t in layer.outputs)
+        pool = pool_after(graph, layer, group.layers)
         members[name] = replace(
-            alone, fused_inputs=fused, writes_inside=bool(readers & inside), writes_outside=outside
+            alone,
+            fused_inputs=fused,
+            writes_inside=bool(readers & inside) and pool is None,
+            writes_outside=outside,
+            pooled_by=pool,
         )
     return members
 
@@ -212,13 +260,16 @@ def uncovered(intervals: list[Interval]) -> list[Interval]:
     return fresh
 
 
-def _boxes(consumer: Layer, computed: list[list[Interval]]) -> list[list[Interval]]:
+def _boxes(graph: Graph, consumer: Layer, computed: list[list[Interval]]) -> list[list[Interval]]:
     """Input boxes of the consumer's regions in the producer's output coordinates, unclipped."""
-    if not isinstance(consumer, TensorCoreLayer):
-        return [list(axis) for axis in computed]
     n, p, q = computed
-    height = Window(consumer.dims.R, consumer.stride[0], consumer.dilation[0], consumer.pads[0], 0)
-    width = Window(consumer.dims.S, consumer.stride[1], consumer.dilation[1], consumer.pads[1], 0)
+    if isinstance(consumer, TensorCoreLayer):
+        height = Window(consumer.dims.R, consumer.stride[0], consumer.dilation[0], consumer.pads[0], 0)
+        width = Window(consumer.dims.S, consumer.stride[1], consumer.dilation[1], consumer.pads[1], 0)
+    elif pool := pool_of(graph, consumer):
+        height, width = pool.axes
+    else:
+        return [list(axis) for axis in computed]
     return [list(n), [input_box(height, i) for i in p], [input_box(width, i) for i in q]]
 
 
@@ -261,13 +312,25 @@ def _covers(intervals: list[Interval], size: int) -> bool:
     return done >= size
 
 
-def _check_layouts(graph: Graph, producer: Layer, consumer: Layer, tensor: str, inside: Set[str]) -> None:
-    """A fused tensor has one producer, and both ends address it as the same (N, H, W, C) image."""
+def _check_layouts(
+    graph: Graph,
+    producer: Layer,
+    consumer: Layer,
+    tensor: str,
+    size: tuple[int, int, int],
+    inside: Set[str],
+) -> None:
+    """A fused tensor has one producer, and both ends address it as the same (N, H, W, C) image.
+
+    `size`: N, P, Q of the producer.
+    """
     edge = f"{producer.name} -> {consumer.name}"
     if len(graph.producers(tensor)) > 1:
         raise ScheduleError(f"{edge}: {tensor} is a concatenation and cannot be fused")
     first = source(graph, producer, inside)
-    if first is None:  # an add of what no array layer computes
+    if first is None:  # a max pool, or an add of what no array layer computes: a dense image
+        if isinstance(consumer, TensorCoreLayer) and not _reads_image(graph, consumer, size):
+            raise ScheduleError(f"{edge}: the two layers address {tensor} differently and cannot be fused")
         return
     d, written = first.dims, first.output
     together = stores_channels_together(first, written, d.K)
@@ -285,3 +348,19 @@ def _check_layouts(graph: Graph, producer: Layer, consumer: Layer, tensor: str, 
         same = same and d.G == c.G and d.K == c.C and written.strides[0] == read.strides[0]
     if not same:
         raise ScheduleError(f"{edge}: the two layers address {tensor} differently and cannot be fused")
+
+
+def _reads_image(graph: Graph, layer: TensorCoreLayer, size: tuple[int, int, int]) -> bool:
+    """Whether a layer streams all of a dense tensor of N, H, W pixels and their channels as an image."""
+    c, view = layer.dims, layer.input
+    _, h, w = size
+    channels = graph.tensors[view.tensor].size // math.prod(size)
+    strides = zip(size, view.strides[1:4], (h * w * channels, w * channels, channels), strict=True)
+    return (
+        layer.weight.tensor != view.tensor
+        and not view.offset
+        and (c.N, *layer.input_size) == size
+        and c.G * c.C == channels
+        and stores_channels_together(layer, view, c.C)
+        and all(extent == 1 or stride == wanted for extent, stride, wanted in strides)
+    )

@@ -55,7 +55,7 @@ def source(graph: Graph, layer: Layer, inside: Set[str] = frozenset()) -> Tensor
         single = [found[0] for tensor in tensors if len(found := graph.producers(tensor)) == 1]
         if not single or (layer.op != "add" and (row_length(layer) is None or not _is_whole(graph, layer))):
             return None
-        layer = next((producer for producer in single if producer.name in inside), single[0])
+        layer = min(single, key=lambda producer: (producer.name not in inside, producer.op == "max_pool"))
     return layer
 
 

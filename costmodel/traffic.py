@@ -33,6 +33,19 @@ class Move(NamedTuple):
     memory: Memory
 
 
+class Pooled(NamedTuple):
+    """What a max pool in the store path makes of a layer's output (costmodel.pooling), in elements."""
+
+    outputs: Number
+    """Pooled elements stored, those of overlapping regions several times."""
+    distinct: Number
+    """Of the whole pooled tensor."""
+    taps: int
+    """Accumulator words read for each of them."""
+    steps: tuple[int, int]
+    """What tiles must be multiples of along P and Q; 0: no tile may cut a region there."""
+
+
 class Placement(NamedTuple):
     """Where a layer's operands live: DRAM, unless it is a member of a fusion group."""
 
@@ -48,6 +61,8 @@ class Placement(NamedTuple):
     output_is_resident: bool = False
     """The whole output stays on chip across group boundaries instead of going to DRAM: in the tile buffer
     (profile dosa: the scratchpad).  A resident input is a fused one with path `tile-buffer`."""
+    pooled: Pooled | None = None
+    """Set if the output leaves the accumulator pooled; all about the output then is about the pooled one."""
 
 
 ALONE = Placement()
@@ -97,6 +112,7 @@ class Fusion(NamedTuple):
     input_path: FusionPath = "tile-buffer"
     output_path: FusionPath = "tile-buffer"
     resident: bool = False
+    pooled: Pooled | None = None
 
 
 def fusion_of(placement: Placement) -> Fusion:
@@ -108,6 +124,7 @@ def fusion_of(placement: Placement) -> Fusion:
         placement.input_path,
         placement.output_path,
         placement.output_is_resident,
+        placement.pooled,
     )
 
 
@@ -125,12 +142,15 @@ def count_moves(
     """
     hw = profile == "hw"
     e, word = target.element_bytes, target.accumulator_bytes_per_word
-    into, copied, written, arrives, leaves, resident = fusion
+    into, copied, written, arrives, leaves, resident, pooled = fusion
     if not hw or paper:
         arrives = leaves = "spad"
     from_dram = q.input_fills * (1 - into) * e
+    leaving, distinct, taps = q.outputs, q.stored, 1
+    if pooled is not None:
+        leaving, distinct, taps, _ = pooled
     # A tensor that is also read outside its group is stored once per element, else region by region.
-    stored = written * (q.outputs + copied * (q.stored - q.outputs)) * e
+    stored = written * (leaving + copied * (distinct - leaving)) * e
     spilled = q.spills * (word if hw else e) * (written if paper else 1)
     weight_fills, weight_loads = q.weight_fills * e, q.weight_loads * e
     accumulated = (q.updates + q.spills) * word
@@ -148,7 +168,7 @@ def count_moves(
     ]
     if hw:
         # One drain for DRAM, one for the copy; an operand that is read in place needs none.
-        drained = q.outputs * (written + (0 if leaves == "acc" else copied))
+        drained = leaving * taps * (written + (0 if leaves == "acc" else copied))
         moves += (
             Move("L1", "bias", "write", q.outputs * word, "accumulator"),
             Move("L1", "psum", "read", accumulated, "accumulator"),
@@ -179,7 +199,7 @@ def count_moves(
     if resident:
         moves.append(Move("L3" if hw else "L2", "O", "write", stored, "tile-buffer" if hw else "scratchpad"))
     if leaves == "tile-buffer":
-        moves.append(Move("L3", "O", "write", q.outputs * copied * e, "tile-buffer"))
+        moves.append(Move("L3", "O", "write", leaving * copied * e, "tile-buffer"))
     elif leaves == "spad":
         moves.append(Move("L2", "O", "write", q.outputs * copied * e, "scratchpad"))
     return moves
