@@ -26,7 +26,7 @@ __all__ = ["Occupancy", "ScheduleError", "check_mapping", "occupancy"]
 class Occupancy(NamedTuple):
     """What one member holds on chip, in rows (profile hw) or bytes and words (profile dosa).
 
-    Double-buffered tiles (of inputs: `inputs_twice`) count twice.  `resident_weights` is the whole
+    Double-buffered tiles (`inputs_twice`, `weights_twice`) count twice.  `resident_weights` is the whole
     weight tensor; it replaces `weights` when the group keeps it.
     """
 
@@ -35,6 +35,7 @@ class Occupancy(NamedTuple):
     outputs: int
     resident_weights: int
     inputs_twice: bool = False
+    weights_twice: bool = False
 
 
 def occupancy(
@@ -57,17 +58,18 @@ def occupancy(
             e * d.G * d.K * d.C * d.R * d.S,
         )
     nest = Nest(shape, mapping, region)
-    weights_twice = 1 + nest.fetch("W", 1)[1]
+    weights_twice = nest.fetch("W", 1)[1]
     inputs_twice = nest.fetch("I", 1)[1]
     outputs_twice = 1 + nest.fetch("O", 2)[1]
     if shape.is_depthwise:
         blocks = ceil_div(l2.G, cols.G)
         return Occupancy(
-            weights_twice * l2.G * l2.R * l2.S,
+            (1 + weights_twice) * l2.G * l2.R * l2.S,
             (1 + inputs_twice) * l2.N * h * w * blocks,
             outputs_twice * l1.N * l1.P * l1.Q * ceil_div(l1.G, cols.G),
             d.G * d.R * d.S,
             inputs_twice,
+            weights_twice,
         )
 
     def weight_rows(tile: Dims) -> int:
@@ -76,11 +78,12 @@ def occupancy(
         return tile.G * tile.R * tile.S * tile.C * ceil_div(tile.K, cols.K)
 
     return Occupancy(
-        weights_twice * weight_rows(l2),
+        (1 + weights_twice) * weight_rows(l2),
         (1 + inputs_twice) * l2.G * l2.N * h * w * ceil_div(l2.C, rows.C),
         outputs_twice * l1.G * l1.N * l1.P * l1.Q * ceil_div(l1.K, cols.K),
         weight_rows(d),
         inputs_twice,
+        weights_twice,
     )
 
 

@@ -17,7 +17,7 @@ from costmodel.latency import roofline
 from costmodel.legality import occupancy
 from costmodel.local_tensors import held_tensors, input_path, reserved_rows
 from costmodel.schedule import FusionGroup, Schedule
-from costmodel.schedule_legality import live_bytes, resident_bytes
+from costmodel.scratchpad import live_bytes, resident_bytes
 from costmodel.shape import shape_of
 from costmodel.traffic import Move
 

@@ -47,6 +47,8 @@ class FusionGroup:
     the tile buffer.  Profile dosa and the paper's model ignore both: everything stays in the scratchpad.
     `resident_tensors` are whole tensors that are on chip while this group runs (profile hw: in the tile
     buffer, dosa: in the scratchpad): those it reads, those it writes and those that wait for a later group.
+    `prefetch_during` names a tensor-core layer of an earlier group while which the first weights of this
+    one are loaded: the first weight tile, or the resident weights, of `layers[0]` (costmodel.prefetch).
     """
 
     layers: tuple[str, ...]
@@ -56,6 +58,7 @@ class FusionGroup:
     in_scratchpad: frozenset[str] = frozenset()
     in_accumulator: frozenset[str] = frozenset()
     resident_tensors: frozenset[str] = frozenset()
+    prefetch_during: str | None = None
 
     def path(self, producer: str) -> FusionPath:
         """How the output of a member reaches the members that read it (profile hw)."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from converter.graph import HostLayer, TensorCoreLayer
 from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.legality import check_mapping, occupancy
-from costmodel.local_tensors import Held, held_tensors, input_path, obstacle, reserved_rows
 from costmodel.nest import Nest
 from costmodel.resident_tensors import check_resident_tensors
 from costmodel.schedule import FusionGroup, Schedule
+from costmodel.scratchpad import member_spaces
 from costmodel.shape import shape_of
-from costmodel.tile_buffer import box_bytes, plan_tile_buffer
+from costmodel.tile_buffer import plan_tile_buffer
+from costmodel.weight_prefetch import planned_prefetches
 
 
 def check_schedule(schedule: Schedule) -> None:
@@ -34,6 +35,7 @@ def check_schedule(schedule: Schedule) -> None:
     if schedule.fusion_model == "paper":
         for group in schedule.groups:
             _check_paper_group(schedule, group)
+        planned_prefetches(schedule)
         return
     check_resident_tensors(graph, schedule.groups)
     plans = [plan_group(graph, group) for group in schedule.groups]
@@ -41,6 +43,7 @@ def check_schedule(schedule: Schedule) -> None:
         _check_group(schedule, group, plan)
     if schedule.profile == "hw":
         plan_tile_buffer(graph, schedule.groups, plans, schedule.target)
+    planned_prefetches(schedule)
 
 
 def _check_partition(schedule: Schedule) -> None:
@@ -76,93 +79,22 @@ def _tensor_core(schedule: Schedule, name: str) -> TensorCoreLayer | None:
 
 
 def _check_group(schedule: Schedule, group: FusionGroup, plan: dict[str, Member]) -> None:
-    target, profile = schedule.target, schedule.profile
-    residents = {}
-    for name in group.resident_weights:
-        layer = _tensor_core(schedule, name)
-        if layer is None:
-            raise ScheduleError(f"{name}: a host layer has no weights to keep resident")
-        shape = shape_of(layer)
-        used = occupancy(shape, schedule.mappings[name], target, profile, plan[name].computed)
-        residents[name] = used.resident_weights
-    stay = sum(residents.values())
-    live = live_bytes(schedule, plan) if profile == "dosa" and len(group.layers) > 1 else {}
-    held = _held(schedule, group, plan, stay) if profile == "hw" else {}
-    whole = resident_bytes(schedule, group)
-    if whole > target.scratchpad_bytes:
-        raise ScheduleError(
-            f"{group.layers[0]}: tensors that stay on chip while its group runs need {whole} of "
-            f"{target.scratchpad_bytes} scratchpad bytes ({', '.join(sorted(group.resident_tensors))})"
-        )
-    for at, name in enumerate(group.layers):
-        layer = _tensor_core(schedule, name)
-        if layer is None:
-            continue
-        if profile == "dosa":
-            _check_final(schedule, layer, group, plan[name])
-        fused_input = layer.input.tensor in plan[name].fused_inputs
-        resident_input = profile == "dosa" and layer.input.tensor in group.resident_tensors
-        own = residents.get(name, 0)
+    for space in member_spaces(schedule, group, plan):
+        layer = space.layer
+        if schedule.profile == "dosa":
+            _check_final(schedule, layer, group, plan[layer.name])
         check_mapping(
             layer,
-            schedule.mappings[name],
-            target,
-            profile,
-            plan[name].computed,
-            resident=name in residents,
-            reserved=max(reserved_rows(held, at, "spad"), stay) - own + live.get(name, 0) + whole,
-            input_on_chip=resident_input
-            or (fused_input and (bool(live) or input_path(schedule.graph, group, layer) != "tile-buffer")),
-            output_path=group.path(name) if name in held else "tile-buffer",
-            reserved_accumulator=reserved_rows(held, at, "acc"),
+            schedule.mappings[layer.name],
+            schedule.target,
+            schedule.profile,
+            plan[layer.name].computed,
+            resident=space.is_resident,
+            reserved=space.reserved,
+            input_on_chip=space.input_on_chip,
+            output_path=space.output_path,
+            reserved_accumulator=space.reserved_accumulator,
         )
-
-
-def resident_bytes(schedule: Schedule, group: FusionGroup) -> int:
-    """Scratchpad bytes of whole tensors that stay on chip while a group runs (profile dosa; hw: 0)."""
-    if schedule.profile == "hw":
-        return 0
-    tensors = schedule.graph.tensors
-    return sum(tensors[name].size for name in group.resident_tensors) * schedule.target.element_bytes
-
-
-def _held(schedule: Schedule, group: FusionGroup, plan: dict[str, Member], resident: int) -> dict[str, Held]:
-    """Where the fused tensors lie that stay in local memory."""
-    graph, target = schedule.graph, schedule.target
-    for name in sorted(group.in_scratchpad | group.in_accumulator):
-        if name not in plan:
-            raise ScheduleError(f"{name}: stays in the local memory of a group that it is no member of")
-        path = group.path(name)
-        if name in group.in_scratchpad & group.in_accumulator:
-            raise ScheduleError(f"{name}: its output stays in the scratchpad or the accumulator, not in both")
-        if path == "spad" and not target.use_tl_ext_mem:
-            raise ScheduleError(
-                f"{name}: target {target.name} cannot copy its output into the scratchpad (use_tl_ext_mem)"
-            )
-        if path == "acc" and not target.ex_read_from_acc:
-            raise ScheduleError(
-                f"{name}: target {target.name} cannot read operands in the accumulator (ex_read_from_acc)"
-            )
-        reason = obstacle(graph, group, plan, name, path)
-        if reason:
-            raise ScheduleError(f"{name}: its output cannot stay in local memory: {reason}")
-    return held_tensors(graph, group, plan, target.side, resident)
-
-
-def live_bytes(schedule: Schedule, plan: dict[str, Member]) -> dict[str, int]:
-    """Bytes of the fused tensors alive while each member runs (profile dosa)."""
-    names = list(plan)
-    graph = schedule.graph
-    alive: list[tuple[int, int, int]] = []
-    for index, member in enumerate(plan.values()):
-        if member.writes_inside:
-            tensor = graph.by_name[member.name].outputs[0]
-            last = max(names.index(r.name) for r in graph.consumers(tensor) if r.name in plan)
-            alive.append((index, last, box_bytes(graph, member, schedule.target)))
-    return {
-        name: sum(space for first, last, space in alive if first <= at <= last)
-        for at, name in enumerate(names)
-    }
 
 
 def _check_final(schedule: Schedule, layer: TensorCoreLayer, group: FusionGroup, member: Member) -> None:

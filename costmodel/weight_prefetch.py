@@ -1,0 +1,120 @@
+"""Weights of the next group load while the group before computes (docs/execution-contract.md section 6).
+
+A group with `prefetch_during` finds the first weights of its first layer in the scratchpad: the first
+weight tile, or all weights if they are resident.  They are loaded while one layer of the group before
+runs (layers between the two groups use no scratchpad), into rows that no member of that group uses.  In
+profile hw the rows are where the later group looks for those weights anyway, once all that it holds is
+moved down by `above` rows; both sides follow from the schedule alone, so legality, cost and emitter
+agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from converter.dims import Dims
+from converter.graph import TensorCoreLayer
+from costmodel.fusion import ScheduleError, plan_group
+from costmodel.schedule import FusionGroup, Schedule
+from costmodel.scratchpad import member_spaces
+from costmodel.tiling import tile_extents
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """The first weights of one group, loaded while a layer of an earlier group runs."""
+
+    layer: str
+    """Whose weights they are."""
+    during: str
+    nbytes: int
+    """What is loaded from DRAM."""
+    above: int = 0
+    """Rows at the end of the scratchpad that the group leaves alone (profile hw)."""
+    rows: tuple[int, int] = (0, 0)
+    """First scratchpad row of the weights and the first one after them (profile hw)."""
+
+
+def planned_prefetches(schedule: Schedule) -> Mapping[str, Prefetch]:
+    """All prefetches of a schedule, by the layer whose weights are loaded early.
+
+    Raises:
+        ScheduleError: one that cannot be executed, naming the layer.
+    """
+    found: dict[str, Prefetch] = {}
+    if all(group.prefetch_during is None for group in schedule.groups):
+        return found
+    before: FusionGroup | None = None
+    above = 0
+    for group in schedule.groups:
+        prefetch = None
+        if group.prefetch_during is not None:
+            prefetch = _planned(schedule, group, group.prefetch_during, before, above)
+            found[prefetch.layer] = prefetch
+        if any(isinstance(schedule.graph.by_name[name], TensorCoreLayer) for name in group.layers):
+            before, above = group, prefetch.above if prefetch else 0
+    return found
+
+
+def _planned(
+    schedule: Schedule, group: FusionGroup, during: str, before: FusionGroup | None, above_before: int
+) -> Prefetch:
+    """The prefetch of `group` while `before` runs, which leaves the last `above_before` rows alone."""
+    name = group.layers[0]
+    layer = schedule.graph.by_name[name]
+
+    def fail(reason: str) -> ScheduleError:
+        return ScheduleError(f"{name}: its weights cannot be loaded while {during} runs: {reason}")
+
+    if schedule.fusion_model == "paper":
+        raise fail("the paper's model knows no prefetch")
+    if not isinstance(layer, TensorCoreLayer) or schedule.graph.tensors[layer.weight.tensor].data is None:
+        raise fail("it has no constant weights")
+    earlier = schedule.graph.by_name.get(during)
+    if before is None or during not in before.layers or not isinstance(earlier, TensorCoreLayer):
+        raise fail("that is no convolution or matrix product of the group before")
+    if layer.weight.tensor in earlier.inputs:
+        raise fail("both read the same weights")
+    mapping, target = schedule.mappings[name], schedule.target
+    first = layer.dims if name in group.resident_weights else mapping.tile_l2
+    if layer.op == "depthwise" and first.G > mapping.cols.G and first.G % mapping.cols.G:
+        raise fail(f"{first.G} channels are no whole blocks of {mapping.cols.G}")
+    nbytes = first_weight_elements(layer, first, schedule) * target.element_bytes
+    spaces = member_spaces(schedule, group, plan_group(schedule.graph, group))
+    earlier_spaces = member_spaces(schedule, before, plan_group(schedule.graph, before), above_before)
+    if schedule.profile == "dosa":
+        free = target.scratchpad_bytes - max(s.weights + s.inputs + s.reserved for s in earlier_spaces)
+        if nbytes > free:
+            raise fail(f"they take {nbytes} bytes of the scratchpad, {free} are free")
+        return Prefetch(name, during, nbytes)
+    for space in (*spaces, *earlier_spaces):
+        if schedule.mappings[space.layer.name].rows.S > 1 and space.inputs > target.scratchpad_rows // 2:
+            raise fail(
+                f"the row-packed input tiles of {space.layer.name} lie in both halves of the scratchpad"
+            )
+    end = target.scratchpad_rows
+    own = spaces[0]
+    count = own.weights // (1 + (own.tiles.weights_twice and not own.is_resident))
+    row = end - own.reserved - own.weights  # where they are if nothing moves down: the first of two places
+    lowest = max(space.inputs for space in earlier_spaces)
+    highest = min(end - space.reserved - space.weights for space in earlier_spaces)
+    if row >= end - above_before:
+        return Prefetch(name, during, nbytes, 0, (row, row + count))
+    above = max(0, row + count - highest)
+    if row - above < lowest:
+        raise fail(f"they take {count} rows of the scratchpad, {highest - lowest} are free")
+    for space in spaces:
+        if space.weights + space.inputs + space.reserved + above > end:
+            raise fail(f"{space.layer.name} has no room besides: {above} more rows are taken then")
+    return Prefetch(name, during, nbytes, above, (row - above, row - above + count))
+
+
+def first_weight_elements(layer: TensorCoreLayer, first: Dims, schedule: Schedule) -> int:
+    """Elements of a weight tile as it lies in DRAM: of a depthwise layer (profile hw) with the zeros of its
+    block-diagonal array tiles."""
+    if layer.op == "depthwise" and schedule.profile == "hw":
+        sizes = (schedule.mappings[layer.name].tile_l1.G, schedule.mappings[layer.name].tile_l0.G)
+        channels = sum(g * g * times for g, times in tile_extents(first.G, sizes))
+        return channels * first.R * first.S
+    return first.G * first.K * first.C * first.R * first.S
