@@ -179,7 +179,7 @@ def fusion_record(schedule: Schedule) -> FusionRecord:
                 consumer=consumer,
                 tensor=tensor,
                 fused=schedule.is_fused(producer, consumer),
-                path=_edge_path(schedule, producer, consumer),
+                path=_edge_path(schedule, producer, consumer, tensor),
             )
             for producer, consumer, tensor in edges
         ),
@@ -193,6 +193,7 @@ def fusion_record(schedule: Schedule) -> FusionRecord:
                 resident_weights=tuple(sorted(group.resident_weights)),
                 in_scratchpad=tuple(sorted(group.in_scratchpad)),
                 in_accumulator=tuple(sorted(group.in_accumulator)),
+                resident_tensors=tuple(sorted(group.resident_tensors)),
             )
             for group in schedule.groups
         ),
@@ -201,10 +202,12 @@ def fusion_record(schedule: Schedule) -> FusionRecord:
 
 
 def _edge_path(
-    schedule: Schedule, producer: str, consumer: str
+    schedule: Schedule, producer: str, consumer: str, tensor: str
 ) -> Literal["dram", "tile-buffer", "spad", "acc"]:
     if not schedule.is_fused(producer, consumer):
-        return "dram"
+        if tensor not in schedule.group_of[producer].resident_tensors:
+            return "dram"
+        return "tile-buffer" if schedule.profile == "hw" else "spad"
     if schedule.profile == "hw" and schedule.fusion_model == "sound":
         return schedule.group_of[producer].path(producer)
     return "spad"

@@ -162,7 +162,7 @@ class EdgeRecord(_Record):
     tensor: str
     fused: bool
     path: Literal["dram", "tile-buffer", "spad", "acc"] = Field(
-        "dram", description="what it flows through; inside a group: how it stays on chip"
+        "dram", description="what it flows through; inside a group, or resident across groups: on chip"
     )
 
 
@@ -182,6 +182,9 @@ class ExecutionRecord(_Record):
     resident_weights: tuple[str, ...] = ()
     in_scratchpad: tuple[str, ...] = Field((), description="members whose output stays in the scratchpad")
     in_accumulator: tuple[str, ...] = Field((), description="members whose output stays in the accumulator")
+    resident_tensors: tuple[str, ...] = Field(
+        (), description="whole tensors that are on chip while the group runs, across group boundaries"
+    )
 
 
 class FusionRecord(_Record):

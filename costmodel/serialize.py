@@ -165,6 +165,7 @@ def schedule_from_document(document: ScheduleDocument, graph: Graph | None = Non
             resident_weights=frozenset(run.resident_weights),
             in_scratchpad=frozenset(run.in_scratchpad),
             in_accumulator=frozenset(run.in_accumulator),
+            resident_tensors=frozenset(run.resident_tensors),
         )
         for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True)
     )

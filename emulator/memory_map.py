@@ -37,7 +37,7 @@ class TensorPlace(_Record):
     shape: tuple[int, ...]
     dtype: Literal["int8", "int32", "float32"]
     scale: float | None = None
-    symbol: Literal["arena", "weights", "input", "output"] | None
+    symbol: Literal["arena", "weights", "tile_buffer", "input", "output"] | None
     index: int = 0
     offset: int = 0
     bytes: int = 0

@@ -10,6 +10,7 @@ from typing import Literal
 from converter.graph import TensorCoreLayer
 from costmodel.allocation import Allocation, Block, allocate
 from costmodel.schedule import Schedule
+from costmodel.tile_buffer import Span, TileBuffer
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.weights import WeightBlob, build_blob
 
@@ -49,15 +50,14 @@ class Memory:
 def plan_memory(
     schedule: Schedule,
     psum_bytes: MappingABC[str, int],
-    boxes: MappingABC[str, Place],
+    tile_buffer: TileBuffer,
     never_whole: AbstractSet[str],
     library: AbstractSet[str],
-    tile_buffer_bytes: int,
 ) -> Memory:
     """Place every tensor of the schedule's graph.
 
     `psum_bytes` is the scratch each spilling layer needs while it runs; `never_whole` names the
-    fused intermediates that exist as `boxes` only; `library` the layers that run as library calls.
+    fused intermediates that exist as boxes only; `library` the layers that run as library calls.
 
     Raises:
         EmitError: a graph output that is also an input or a constant.
@@ -73,6 +73,7 @@ def plan_memory(
         if name in places:
             raise EmitError(f"tensor {name}: a graph output must be computed by a layer")
         places[name] = Place("output", index, 0, graph.tensors[name].nbytes)
+    places |= _in_tile_buffer(tile_buffer.whole)
     step_of = {name: step for step, group in enumerate(schedule.groups) for name in group.layers}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -99,4 +100,8 @@ def plan_memory(
             psums[spills[block.name]] = place
         else:
             places[block.name] = place
-    return Memory(places, boxes, psums, arena, blob, tile_buffer_bytes)
+    return Memory(places, _in_tile_buffer(tile_buffer.boxes), psums, arena, blob, tile_buffer.nbytes)
+
+
+def _in_tile_buffer(spans: MappingABC[str, Span]) -> dict[str, Place]:
+    return {name: Place("tile_buffer", 0, span.offset, span.nbytes) for name, span in spans.items()}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from converter.dims import Dim
 from converter.graph import TensorCoreLayer
-from costmodel.allocation import align
 from costmodel.fusion import Member, plan_group
 from costmodel.local_tensors import Held, held_tensors, input_path, reserved_rows
 from costmodel.mapping import Mapping
@@ -15,6 +14,7 @@ from costmodel.row_layout import splits_block
 from costmodel.schedule import FusionGroup, Schedule
 from costmodel.shape import extents
 from costmodel.target import Target
+from costmodel.tile_buffer import plan_tile_buffer
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS, Form, form_of
@@ -26,7 +26,7 @@ from emitters.gemmini.local_memory import (
     plan_local_memory,
     weight_rows,
 )
-from emitters.gemmini.memory import Memory, Place, plan_memory
+from emitters.gemmini.memory import Memory, plan_memory
 from emitters.gemmini.names import Names, c_identifier
 from emitters.gemmini.nest import Nest, nest_of
 from emitters.gemmini.outputs import psum_of
@@ -97,7 +97,8 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
     planned = [_plan_group(schedule, group) for group in schedule.groups]
     groups = tuple(plan for plan, _ in planned)
     layers = {name: layer for _, members in planned for name, layer in members.items()}
-    boxes, tile_buffer_bytes = _plan_tile_buffer(schedule, groups)
+    members = [plan.members for plan in groups]
+    tile_buffer = plan_tile_buffer(schedule.graph, schedule.groups, members, schedule.target)
     never_whole = {
         schedule.graph.by_name[name].outputs[0]
         for plan in groups
@@ -123,7 +124,7 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
         {layer.name: names.unique(layer.name) for layer in schedule.graph.layers},
         groups,
         layers,
-        plan_memory(schedule, psum_bytes, boxes, never_whole, library, tile_buffer_bytes),
+        plan_memory(schedule, psum_bytes, tile_buffer, never_whole, library),
         frozenset(library),
         library_calls,
     )
@@ -200,25 +201,3 @@ def _place_residents(group: FusionGroup, shaped: MappingABC[str, _Shaped], top: 
         top -= weight_rows(form, form.dims)
         places[name] = top
     return places
-
-
-def _plan_tile_buffer(schedule: Schedule, groups: tuple[GroupPlan, ...]) -> tuple[dict[str, Place], int]:
-    """Places of fused intermediates; groups run one after another and share the buffer."""
-    places: dict[str, Place] = {}
-    size = 0
-    for plan in groups:
-        offset = 0
-        for name, member in plan.members.items():
-            if not plan.in_tile_buffer(name):
-                continue
-            layer = schedule.graph.by_name[name]
-            tensor = schedule.graph.tensors[layer.outputs[0]]
-            if member.in_place:
-                places[tensor.name] = places[layer.inputs[0]]
-                continue
-            n, p, q = plan.box_extents(name)
-            nbytes = n * p * q * tensor.nbytes // (member.size[0] * member.size[1] * member.size[2])
-            places[tensor.name] = Place("tile_buffer", 0, offset, nbytes)
-            offset += align(nbytes)
-        size = max(size, offset)
-    return places, size

@@ -281,7 +281,7 @@ def group_case(rng: random.Random) -> Case | None:
             rng.shuffle(operands)
             x = net.add(*operands, shape)
         else:
-            built = _random_conv(rng, net, x, shape)
+            built = random_conv(rng, net, x, shape)
             if built is None:
                 return None
             x, shape = built
@@ -297,7 +297,7 @@ def group_case(rng: random.Random) -> Case | None:
     return None
 
 
-def _random_conv(rng: random.Random, net: Net, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def random_conv(rng: random.Random, net: Net, x: str, shape: Shape) -> tuple[str, Shape] | None:
     c = shape[3]
     kind = rng.choice(["same", "same", "pointwise", "any", "depthwise"])
     if kind == "same":
@@ -349,7 +349,7 @@ def rows_case(rng: random.Random) -> Case | None:
         shape = (rng.choice([1, 1, 2]), rng.randint(3, 10), rng.randint(3, 10), rng.randint(1, 20))
         x = net.input(shape)
         for _ in range(rng.randint(1, 2)):
-            built = _random_conv(rng, net, x, shape)
+            built = random_conv(rng, net, x, shape)
             if built is None:
                 return None
             x, shape = built
@@ -360,7 +360,7 @@ def rows_case(rng: random.Random) -> Case | None:
                 )
             x = net.layer_norm(x, shape) if rng.random() < 0.4 else net.lookup(x, shape)
         if rng.random() < 0.7:
-            built = _random_conv(rng, net, x, shape)
+            built = random_conv(rng, net, x, shape)
             if built is None:
                 return None
             x, shape = built
@@ -425,7 +425,7 @@ def held_case(rng: random.Random) -> Case | None:
         if in_accumulator and i:
             built = net.conv(x, shape, outputs=rng.randint(1, 40), kernel=(1, 1))
         else:
-            built = _random_conv(rng, net, x, shape)
+            built = random_conv(rng, net, x, shape)
         if built is None:
             return None
         x, shape = built
