@@ -11,22 +11,24 @@ from collections.abc import Mapping as MappingABC
 from collections.abc import Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 from converter.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel import rtl
 from costmodel.energy import energy_breakdown
-from costmodel.fusion import Member, boundary, plan_group, pooled, stored_as
+from costmodel.fusion import Member, boundary, plan_group, stored_as
 from costmodel.host import host_moves
 from costmodel.latency import roofline
-from costmodel.local_tensors import input_path
 from costmodel.mapping import Mapping
 from costmodel.nest import Nest, layer_traffic
+from costmodel.placement import placement_of
 from costmodel.rtl_work import layer_work
 from costmodel.schedule import FusionGroup, FusionModel, LatencyModel, Profile, Schedule
 from costmodel.shape import LayerShape, Region, shape_of, whole
 from costmodel.target import Target
 from costmodel.traffic import ALONE, Move, Placement
+from costmodel.weight_prefetch import NONE_EARLY, EarlyLoads, early_loads
 
 CACHE_LIMIT = 1 << 16
 
@@ -142,6 +144,7 @@ def evaluate(
     layers: dict[str, LayerCost] = {}
     groups = []
     paper = (fusion_model or schedule.fusion_model) == "paper"
+    early = {} if paper else early_loads(schedule, latency)
     for group in schedule.groups:
         costs = group_cost(
             schedule.graph,
@@ -152,6 +155,7 @@ def evaluate(
             latency,
             paper=paper,
             sliding_window=sliding_window,
+            early=early,
         )
         energy = math.fsum(cost.energy_pj for cost in costs)
         groups.append(GroupCost(group.layers, energy, sum(cost.latency_cycles for cost in costs)))
@@ -174,30 +178,16 @@ def group_cost(
     *,
     paper: bool = False,
     sliding_window: bool = False,
+    early: MappingABC[str, EarlyLoads] = MappingProxyType({}),
 ) -> tuple[LayerCost, ...]:
     """Cost of the members of one group, in graph order; legality of mappings is not checked.
+
+    `early` says by layer what is loaded while it runs for later groups, less what earlier ones load for it.
 
     Raises:
         ScheduleError: the group has no executable plan (see costmodel.fusion.plan_group).
     """
-    first = graph.by_name[group.layers[0]]
     resident = frozenset[str]() if paper else group.resident_tensors
-    if len(group.layers) == 1 and isinstance(first, TensorCoreLayer):
-        placement = Placement(
-            input_is_fused=first.input.tensor in resident,
-            weights_are_resident=bool(group.resident_weights),
-            output_is_resident=first.output.tensor in resident,
-        )
-        numbers = layer_cost(
-            shape_of(first),
-            mappings[first.name],
-            target,
-            profile,
-            latency,
-            placement=placement,
-            sliding_window=sliding_window,
-        )
-        return (_named(first, numbers, first.output.tensor),)
     plan = boundary(graph, group) if paper else plan_group(graph, group)
     costs = []
     for name in group.layers:
@@ -205,19 +195,7 @@ def group_cost(
         if isinstance(layer, HostLayer):
             costs.append(host_cost(graph, layer, member, target, profile, resident))
             continue
-        stored = stored_as(plan, name)
-        output = graph.by_name[stored.name].outputs[0]
-        placement = Placement(
-            layer.input.tensor in member.fused_inputs or layer.input.tensor in resident,
-            stored.writes_inside,
-            stored.writes_outside,
-            name in group.resident_weights,
-            paper,
-            input_path(graph, group, layer),
-            group.path(name),
-            output in resident,
-            pooled(graph, plan, name),
-        )
+        output = graph.by_name[stored_as(plan, name).name].outputs[0]
         numbers = layer_cost(
             shape_of(layer),
             mappings[name],
@@ -225,8 +203,9 @@ def group_cost(
             profile,
             latency,
             region=member.computed,
-            placement=placement,
+            placement=placement_of(graph, group, plan, layer, paper=paper),
             sliding_window=sliding_window,
+            early=early.get(name, NONE_EARLY),
         )
         costs.append(_named(layer, numbers, output))
     return tuple(costs)
@@ -261,23 +240,25 @@ def layer_cost(
     region: Region | None = None,
     placement: Placement = ALONE,
     sliding_window: bool = False,
+    early: EarlyLoads = NONE_EARLY,
 ) -> LayerNumbers:
     """Cost of one tensor-core layer (of a group: over all group tiles), remembered."""
-    key = (shape, mapping, target, profile, latency, region, placement, sliding_window)
+    computed = whole(shape.dims) if region is None else region
+    key = (shape, mapping, target, profile, latency, computed, placement, sliding_window, early)
     numbers = _cache.get(key)
     if numbers is None:
         if len(_cache) >= CACHE_LIMIT:
             _cache.clear()
-        computed = whole(shape.dims) if region is None else region
         traffic = layer_traffic(
             shape, mapping, computed, target, profile, placement, sliding_window=sliding_window
         )
         breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
         if latency == "rtl":
             work = layer_work(Nest(shape, mapping, computed), target, profile, placement)
-            cycles, bound = rtl.latency(work)
+            cycles, bound = rtl.latency(work, early.rtl_cycles)
         else:
-            cycles, bound = roofline(traffic.moves, traffic.compute_cycles, traffic.columns, target)
+            moves = (*traffic.moves, Move("L3", "W", "read", early.nbytes, "dram"))
+            cycles, bound = roofline(moves, traffic.compute_cycles, traffic.columns, target)
         energy = sum(breakdown.values())
         numbers = LayerNumbers(energy, cycles, bound, traffic.moves, breakdown, traffic.compute_cycles)
         _cache[key] = numbers

@@ -149,9 +149,22 @@ def engines(work: Work, c: Coefficients) -> Engines:
 
 def cycles(work: Work, c: Coefficients) -> Number:
     """Predicted RTL cycles of one layer."""
+    return together(engines(work, c), c)
+
+
+def together(busy: Engines, c: Coefficients) -> Number:
+    """Cycles of one layer whose engines are `busy` so long."""
     # Kilocycles, so that powers stay inside single precision.
-    powers = sum((busy * 1e-3) ** c.overlap for busy in engines(work, c))
+    powers = sum((engine * 1e-3) ** c.overlap for engine in busy)
     return powers ** (1 / c.overlap) * 1e3 + c.start
+
+
+def part_of_load(work: Work, requests: float, nbytes: int, share: float, c: Coefficients) -> float:
+    """Load cycles of the first `share` of a layer's weights: their requests, bytes and first misses."""
+    first = Reuse(work.weights.lines * share, (), (), work.weights.footprint)
+    nothing = Reuse(0, (), (), 1)
+    part = work._replace(requests=requests, loaded_bytes=nbytes, weights=first, inputs=nothing)
+    return float(engines(part, c).load)
 
 
 def misses(reuse: Reuse, capacity: float, sharpness: float) -> Number:
@@ -174,11 +187,16 @@ def misses(reuse: Reuse, capacity: float, sharpness: float) -> Number:
 BOUND_NAME = {"issue": "issue", "array": "compute", "load": "L3", "store": "L3"}
 
 
-def latency(work: Work) -> tuple[int, str]:
-    """Cycles by the committed coefficients and what binds: `issue`, `compute` or `L3`."""
+def latency(work: Work, more_load: float = 0.0) -> tuple[int, str]:
+    """Cycles by the committed coefficients and what binds: `issue`, `compute` or `L3`.
+
+    `more_load`: load cycles for another layer; negative: what another layer loads for this one.
+    """
     c, _ = calibration()
-    busy = engines(work, c)._asdict()
-    return math.ceil(cycles(work, c)), BOUND_NAME[max(busy, key=lambda engine: float(busy[engine]))]
+    engine = engines(work, c)
+    engine = engine._replace(load=max(0.0, engine.load + more_load))
+    busy = engine._asdict()
+    return math.ceil(together(engine, c)), BOUND_NAME[max(busy, key=lambda name: float(busy[name]))]
 
 
 class Stream(NamedTuple):

@@ -12,12 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from converter.dims import Dims
+from converter.dims import DIMS, Dims
 from converter.graph import TensorCoreLayer
 from costmodel.fusion import ScheduleError, plan_group
-from costmodel.schedule import FusionGroup, Schedule
+from costmodel.mapping import ceil_div
+from costmodel.nest import Nest
+from costmodel.rtl import calibration, part_of_load
+from costmodel.rtl_work import layer_work, request_bytes, segments
+from costmodel.schedule import FusionGroup, LatencyModel, Schedule
 from costmodel.scratchpad import member_spaces
+from costmodel.shape import shape_of
+from costmodel.target import Target
 from costmodel.tiling import tile_extents
 
 
@@ -28,6 +35,8 @@ class Prefetch:
     layer: str
     """Whose weights they are."""
     during: str
+    tile: Dims
+    """Extents of what is loaded: the scratchpad tile or, of resident weights, the layer."""
     nbytes: int
     """What is loaded from DRAM."""
     above: int = 0
@@ -87,7 +96,7 @@ def _planned(
         free = target.scratchpad_bytes - max(s.weights + s.inputs + s.reserved for s in earlier_spaces)
         if nbytes > free:
             raise fail(f"they take {nbytes} bytes of the scratchpad, {free} are free")
-        return Prefetch(name, during, nbytes)
+        return Prefetch(name, during, first, nbytes)
     for space in (*spaces, *earlier_spaces):
         if schedule.mappings[space.layer.name].rows.S > 1 and space.inputs > target.scratchpad_rows // 2:
             raise fail(
@@ -100,14 +109,14 @@ def _planned(
     lowest = max(space.inputs for space in earlier_spaces)
     highest = min(end - space.reserved - space.weights for space in earlier_spaces)
     if row >= end - above_before:
-        return Prefetch(name, during, nbytes, 0, (row, row + count))
+        return Prefetch(name, during, first, nbytes, 0, (row, row + count))
     above = max(0, row + count - highest)
     if row - above < lowest:
         raise fail(f"they take {count} rows of the scratchpad, {highest - lowest} are free")
     for space in spaces:
         if space.weights + space.inputs + space.reserved + above > end:
             raise fail(f"{space.layer.name} has no room besides: {above} more rows are taken then")
-    return Prefetch(name, during, nbytes, above, (row - above, row - above + count))
+    return Prefetch(name, during, first, nbytes, above, (row - above, row - above + count))
 
 
 def first_weight_elements(layer: TensorCoreLayer, first: Dims, schedule: Schedule) -> int:
@@ -118,3 +127,50 @@ def first_weight_elements(layer: TensorCoreLayer, first: Dims, schedule: Schedul
         channels = sum(g * g * times for g, times in tile_extents(first.G, sizes))
         return channels * first.R * first.S
     return first.G * first.K * first.C * first.R * first.S
+
+
+class EarlyLoads(NamedTuple):
+    """Weights loaded while a layer runs for a layer after it, less those that a layer before loads for it.
+
+    They count in the time of the layer while which they are loaded; the bytes stay those of the layer that
+    uses them.
+    """
+
+    nbytes: int = 0
+    rtl_cycles: float = 0.0
+    """Of the load engine (latency model rtl)."""
+
+
+NONE_EARLY = EarlyLoads()
+
+
+def early_loads(schedule: Schedule, latency: LatencyModel) -> dict[str, EarlyLoads]:
+    """What prefetching moves from one layer's time to another's, by layer."""
+    found: dict[str, EarlyLoads] = {}
+    for prefetch in planned_prefetches(schedule).values():
+        cycles = 0.0
+        if latency == "rtl":
+            layer = schedule.graph.by_name[prefetch.layer]
+            assert isinstance(layer, TensorCoreLayer)
+            plan = plan_group(schedule.graph, schedule.group_of[prefetch.layer])
+            nest = Nest(shape_of(layer), schedule.mappings[layer.name], plan[layer.name].computed)
+            cycles = _load_cycles(nest, prefetch.tile, prefetch.nbytes, schedule.target)
+        for name, sign in ((prefetch.during, 1), (prefetch.layer, -1)):
+            nbytes, load = found.get(name, NONE_EARLY)
+            found[name] = EarlyLoads(nbytes + sign * prefetch.nbytes, load + sign * cycles)
+    return found
+
+
+def _load_cycles(nest: Nest, tile: Dims, nbytes: int, target: Target) -> float:
+    """Cycles that the load engine is busy with the first `tile` of a layer's weights, `nbytes` long."""
+    along, *_ = segments(nest.shape)
+    elements = nbytes // target.element_bytes
+    if along < 0:
+        requests = elements / nest.l0[DIMS.index("G")]
+    else:
+        extent = tile[DIMS[along]]
+        requests = elements / extent * ceil_div(extent, request_bytes(target) // target.element_bytes)
+    d = nest.shape.dims
+    share = (tile.G * tile.K * tile.C * tile.R * tile.S) / (d.G * d.K * d.C * d.R * d.S)
+    coefficients, _ = calibration()
+    return part_of_load(layer_work(nest, target), requests, nbytes, share, coefficients)
