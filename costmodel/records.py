@@ -194,6 +194,7 @@ def fusion_record(schedule: Schedule) -> FusionRecord:
                 in_scratchpad=tuple(sorted(group.in_scratchpad)),
                 in_accumulator=tuple(sorted(group.in_accumulator)),
                 resident_tensors=tuple(sorted(group.resident_tensors)),
+                prefetch_during=group.prefetch_during,
             )
             for group in schedule.groups
         ),

@@ -185,6 +185,10 @@ class ExecutionRecord(_Record):
     resident_tensors: tuple[str, ...] = Field(
         (), description="whole tensors that are on chip while the group runs, across group boundaries"
     )
+    prefetch_during: str | None = Field(
+        None,
+        description="layer of an earlier group while which the first weights of this group's first layer load",
+    )
 
 
 class FusionRecord(_Record):
