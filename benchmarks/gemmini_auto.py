@@ -1,11 +1,13 @@
 """Our schedules against gemmini.h's automatically tiled calls: what a user would write by hand.
 
 Both programs run on the functional model.  MODEL is an ONNX file or the name of a sample network, which
-is then exported at test size.  Per model and target: DRAM bytes, executed instructions, estimated cycles
-and EDP (energy of the measured DRAM and tile-buffer bytes and of the multiply-accumulates times the
-estimated cycles), ours / gemmini.h's.  Exits 1 when an output differs from the integer reference or ours
-moves more bytes than the library's calls.
+is then exported at test size, or with images of --image-size pixels.  Per model and target: DRAM bytes,
+executed instructions, estimated cycles and EDP (energy of the measured DRAM and tile-buffer bytes and of
+the multiply-accumulates times the estimated cycles), ours / gemmini.h's; geometric means last.  Exits 1
+when an output differs from the integer reference or ours moves more bytes than the library's calls.
 
+python -m benchmarks gemmini_auto
+python -m benchmarks gemmini_auto --image-size 224 --targets gemmini-default
 python -m benchmarks gemmini_auto resnet18 mobilenetv1 model.onnx --targets gemmini-default
 """
 
@@ -32,10 +34,12 @@ from emulator.build import build_firmware
 from emulator.run import Firmware
 from fadiff.console import Console
 from fadiff.pipeline import ModelOptions, SearchOptions, find_schedule_and_siblings, limit_traffic, read_model
+from fadiff.vectors import Arrays, make_vectors, stored_inputs
 from optimizer.baselines.gemmini_auto import automatic_schedule
 from samples.catalog import SAMPLES
 
 TARGETS = ("gemmini-default", "gemmini-large", "gemmini-small")
+COLUMNS = ("DRAM bytes", "instructions", "cycles", "EDP")
 
 
 @dataclass(frozen=True)
@@ -51,15 +55,14 @@ class Measured:
     """Every graph output equal to the integer reference in ONNX Runtime."""
 
     @property
-    def edp(self) -> float:
-        """uJ x estimated cycles."""
-        return self.energy_uj * self.cycles
+    def figures(self) -> tuple[float, ...]:
+        """Those of COLUMNS; EDP in uJ x estimated cycles."""
+        return self.dram_bytes, self.instructions, self.cycles, self.energy_uj * self.cycles
 
 
-def run(schedule: Schedule, *, library_calls: bool) -> Measured:
-    """Emit, build, run, compare."""
+def run(schedule: Schedule, inputs: Arrays, *, library_calls: bool) -> Measured:
+    """Emit, build, run, compare; `inputs` as the device stores them."""
     graph, target = schedule.graph, schedule.target
-    inputs = _inputs(graph)
     session = reference_session(integer_reference(graph))
     names = [output.name for output in session.get_outputs()]
     expected = dict(zip(names, session.run(names, inputs), strict=True))
@@ -84,29 +87,29 @@ def run(schedule: Schedule, *, library_calls: bool) -> Measured:
     )
 
 
-def _inputs(graph: Graph) -> dict[str, np.ndarray]:
-    numbers = np.random.default_rng(0)
-    return {
-        name: numbers.integers(-128, 128, graph.tensors[name].shape).astype(graph.tensors[name].dtype)
-        for name in graph.inputs
-    }
-
-
 def compare(
-    conversion: Conversion, target: Target, search: SearchOptions
+    conversion: Conversion, inputs: Arrays, target: Target, search: SearchOptions
 ) -> tuple[Measured, Measured | None]:
-    """(ours, gemmini.h's or None where the library ends the program because nothing fits)."""
+    """(ours, gemmini.h's or None where the library ends the program because nothing fits).
+
+    `inputs` are the model's, one vector each.
+    """
     quiet = Console(verbosity=-1)
     merged, found = find_schedule_and_siblings(conversion, target, search, quiet)
     _, found = limit_traffic(merged, found, "gemmini-auto", search, quiet)
     # The library tiles its calls itself: these tiles only have to be legal.
     automatic = automatic_schedule(conversion.graph, target, row_packing=search.row_packing)
-    ours = run(found.schedule, library_calls=False)
+    ours = run(found.schedule, _first(found.schedule.graph, inputs), library_calls=False)
     with ProcessPoolExecutor(1, get_context("spawn")) as apart:  # the library calls exit()
+        stored = apart.submit(_first, automatic.graph, inputs).result()  # what fails here is no exit() of its
         try:
-            return ours, apart.submit(run, automatic, library_calls=True).result()
+            return ours, apart.submit(run, automatic, stored, library_calls=True).result()
         except BrokenProcessPool:
             return ours, None
+
+
+def _first(graph: Graph, inputs: Arrays) -> Arrays:
+    return {name: array[0] for name, array in stored_inputs(graph, inputs).items()}
 
 
 def main(arguments: list[str]) -> int:
@@ -120,48 +123,54 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--targets", default=",".join(TARGETS), help="comma-separated presets or files")
     parser.add_argument("--method", default="gradient", help="how our schedule is searched")
     parser.add_argument("--time-budget", type=float, default=60.0, help="seconds of search per line")
+    parser.add_argument("--image-size", type=int, metavar="PIXELS", help="of the sample networks on images")
     parser.add_argument("--exports", type=Path, help="folder that keeps the exported sample networks")
     options = parser.parse_args(arguments)
     targets = [load_target(name) for name in options.targets.split(",")]
     search = SearchOptions(method=options.method, time_budget=options.time_budget)
-    columns = ("DRAM bytes", "instructions", "cycles", "EDP")
-    print(f"{'model':<18} {'target':<15}" + "".join(f"{c:>32}" for c in columns) + "  exact", flush=True)
-    start, ratios, wrong = time.perf_counter(), [], 0
+    print(f"{'model':<18} {'target':<15}" + "".join(f"{c:>32}" for c in COLUMNS) + "  exact", flush=True)
+    start, lines, wrong = time.perf_counter(), [], 0
     with tempfile.TemporaryDirectory() as scratch:
-        for model in options.models or SAMPLES:
-            path = _file(model, options.exports or Path(scratch))
+        for model in options.models or _samples(options.image_size):
+            path = _file(model, options.exports or Path(scratch), options.image_size)
             conversion = read_model(path, targets[0], ModelOptions(), Console(verbosity=-1))
+            beside = path.with_suffix(".inputs.npz")
+            inputs = make_vectors(conversion, beside if beside.is_file() else None, seed=0).onnx_inputs
             for target in targets:
-                ours, auto = compare(conversion, target, search)
+                ours, auto = compare(conversion, {n: a[:1] for n, a in inputs.items()}, target, search)
                 if auto is None:
                     print(f"{path.stem:<18} {target.name:<15} gemmini.h finds no tile that fits", flush=True)
                     wrong += not ours.exact
                     continue
                 _print_line(conversion.graph, target, ours, auto)
-                ratios.append(ours.dram_bytes / auto.dram_bytes)
+                lines.append([a / b for a, b in zip(ours.figures, auto.figures, strict=True)])
                 wrong += not (ours.exact and auto.exact)
-    if not ratios:
+    if not lines:
         print(f"lines=0 wrong={wrong}")
         return 1
-    more = sum(ratio > 1 for ratio in ratios)
-    mean = float(np.exp(np.mean(np.log(ratios))))
+    largest, means = np.max(lines, axis=0), np.exp(np.mean(np.log(lines), axis=0))
+    more = sum(line[0] > 1 for line in lines)
+    names = [name.lower().replace("dram ", "") for name in COLUMNS]
     print(
-        f"lines={len(ratios)} wrong={wrong} more_bytes={more} largest_ratio={max(ratios):.3f} "
-        f"geometric_mean={mean:.3f} seconds={time.perf_counter() - start:.0f}"
+        f"lines={len(lines)} wrong={wrong} more_bytes={more} "
+        + " ".join(f"{name}={mean:.3f}" for name, mean in zip(names, means, strict=True))
+        + "".join(f" largest_{name}={most:.3f}" for name, most in zip(names, largest, strict=True))
+        + f" seconds={time.perf_counter() - start:.0f}"
     )
     return 1 if wrong or more else 0
 
 
-def _file(model: str, exports: Path) -> Path:
-    return exported(model, "torchscript", exports) if model in SAMPLES else Path(model)
+def _samples(image_size: int | None) -> list[str]:
+    """All, or those whose images may have any size."""
+    return [name for name in SAMPLES if image_size is None or "image_size" in SAMPLES[name].defaults]
+
+
+def _file(model: str, exports: Path, image_size: int | None) -> Path:
+    return exported(model, "torchscript", exports, image_size) if model in SAMPLES else Path(model)
 
 
 def _print_line(graph: Graph, target: Target, ours: Measured, auto: Measured) -> None:
-    pairs = (
-        (ours.dram_bytes, auto.dram_bytes),
-        (ours.instructions, auto.instructions),
-        (ours.cycles, auto.cycles),
-        (ours.edp, auto.edp),
+    cells = "".join(
+        f"{f'{a:.4g} / {b:.4g} = {a / b:.3f}':>32}" for a, b in zip(ours.figures, auto.figures, strict=True)
     )
-    cells = "".join(f"{f'{a:.4g} / {b:.4g} = {a / b:.3f}':>32}" for a, b in pairs)
     print(f"{graph.name.split('.')[0]:<18} {target.name:<15}{cells}  {ours.exact}/{auto.exact}", flush=True)

@@ -33,19 +33,22 @@ IMAGE = 32
 TOKENS = 16
 
 
-def options_of(name: str) -> dict[str, int]:
-    """The options that make `samples` network `name` small."""
+def options_of(name: str, image_size: int | None = None) -> dict[str, int]:
+    """The options that make `samples` network `name` small, or its images of `image_size` pixels."""
     defaults = SAMPLES[name].defaults
+    if image_size is not None and "image_size" in defaults:
+        return {"image_size": image_size}
     small = {"image_size": IMAGE} if "image_size" in defaults else {"seq": TOKENS}
     return dict(SPECIAL.get(name, {key: value for key, value in small.items() if key in defaults}))
 
 
-def exported(name: str, exporter: Exporter, folder: Path) -> Path:
+def exported(name: str, exporter: Exporter, folder: Path, image_size: int | None = None) -> Path:
     """FOLDER/NAME.EXPORTER.onnx with calibration data and inputs, made if it is not there yet."""
-    path = folder / f"{name}.{exporter}.onnx"
+    size = "" if image_size is None else f".{image_size}"
+    path = folder / f"{name}{size}.{exporter}.onnx"
     if not path.with_suffix(".inputs.npz").is_file():  # the last file that export writes
         folder.mkdir(parents=True, exist_ok=True)
-        export(SAMPLES[name], path, options=options_of(name), exporter=exporter)
+        export(SAMPLES[name], path, options=options_of(name, image_size), exporter=exporter)
     return path
 
 
