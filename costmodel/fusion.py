@@ -33,8 +33,9 @@ class Member:
     `needed` has one interval per group tile and axis (what later members read); `computed` the
     intervals its loop nest runs on; both without empty ones.  `needed_grid` and `computed_grid` are
     the same with them, so that the k-th interval belongs to the k-th group tile of its axis.
-    `fused_inputs` and `writes_inside` say which of its tensors stay in the group; `writes_outside`
-    whether the output also goes to DRAM.
+    `fused_inputs` and `writes_inside` say which of its tensors members hand over box by box;
+    `writes_outside` whether the output also goes to DRAM.  Resident tensors are no boxes: they are
+    written once, to their own place (then `writes_outside`), and read there, by members of the group, too.
     """
 
     name: str
@@ -135,7 +136,8 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
             for producer in graph.producers(tensor):
                 if producer.name in inside:
                     _check_layouts(graph, producer, layer, tensor, sizes[producer.name], inside)
-                    fused_inputs.add(tensor)
+                    if tensor not in group.resident_tensors:
+                        fused_inputs.add(tensor)
                     _need(needed, producer.name, _boxes(graph, layer, computed[name]))
         tensor = layer.outputs[0]
         readers = {consumer.name for consumer in graph.consumers(tensor)}
@@ -161,7 +163,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
             Region(*(tuple(axis) for axis in axes)),
             Region(*(tuple(axis) for axis in computed[name])),
             frozenset(fused_inputs),
-            bool(readers & inside) and pool is None,
+            bool(readers & inside) and pool is None and tensor not in group.resident_tensors,
             outside,
             held,
             is_rows and not outside and computed[name] == axes and _is_only_reader(graph, layer),

@@ -36,13 +36,9 @@ def host_moves(
         moves += [(name, Move("host", "O", "write", moved(name), "host")) for name in layer.outputs]
         return tuple(moves)
     fused = [int(name in member.fused_inputs or name in resident) for name in layer.inputs]
-    inside, outside = int(member.writes_inside), int(member.writes_outside)
+    stays = output in resident
+    inside, outside = int(member.writes_inside or stays), int(member.writes_outside and not stays)
     named = add_moves(elements, size, fused, inside, outside, target)
-    if output in resident:
-        named = [
-            move._replace(memory="tile-buffer") if move.role == "O" and move.memory == "dram" else move
-            for move in named
-        ]
     read = [name for name in layer.inputs for _ in ("dram", "tile-buffer")]
     names = [*read, *[output] * (len(named) - len(read))]
     return tuple((name, move) for name, move in zip(names, named, strict=True) if move.bytes)

@@ -54,17 +54,19 @@ def lifetime(graph: Graph, groups: Sequence[FusionGroup], tensor: str) -> tuple[
 def with_resident_tensors(
     graph: Graph, groups: Sequence[FusionGroup], tensors: Collection[str]
 ) -> tuple[FusionGroup, ...]:
-    """The groups with exactly `tensors` on chip between them.
+    """The groups with exactly `tensors` on chip between them, which then take no other path inside a group.
 
     A tensor that no other group reads than the one that computes it is left out.
     """
     spans = {tensor: lifetime(graph, groups, tensor) for tensor in sorted(tensors)}
+    staying = {tensor for tensor, (first, last) in spans.items() if first < last}
+    writers = {layer.name for tensor in staying for layer in graph.producers(tensor)}
     return tuple(
         replace(
             group,
-            resident_tensors=frozenset(
-                tensor for tensor, (first, last) in spans.items() if first < last and first <= i <= last
-            ),
+            resident_tensors=frozenset(t for t in staying if spans[t][0] <= i <= spans[t][1]),
+            in_scratchpad=group.in_scratchpad - writers,
+            in_accumulator=group.in_accumulator - writers,
         )
         for i, group in enumerate(groups)
     )
@@ -91,6 +93,8 @@ def check_resident_tensors(graph: Graph, groups: Sequence[FusionGroup]) -> None:
         writer = graph.producers(tensor)[0].name
         if first == last:
             raise ScheduleError(f"tensor {tensor}: is resident, but only the group of {writer} uses it")
+        if writer in groups[first].in_scratchpad | groups[first].in_accumulator:
+            raise ScheduleError(f"tensor {tensor}: is resident, so {writer} cannot keep it in local memory")
         for i, group in enumerate(groups):
             if (tensor in group.resident_tensors) != (first <= i <= last):
                 raise ScheduleError(

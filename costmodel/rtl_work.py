@@ -102,7 +102,6 @@ def layer_work(
     stored = q.outputs / total[out_channel] * _pieces(nest, out_channel, side, inner=True)
     use = _cache_use(nest, pixels, e, reload=reload)
     to_dram = placement.output_to_dram or not placement.output_is_fused
-    to_dram &= not placement.output_is_resident
     return Work(
         is_matmul=int(is_matmul(shape)),
         side=side,

@@ -32,7 +32,7 @@ class Span:
 
 @dataclass(frozen=True)
 class TileBuffer:
-    """Where everything is, by tensor; a tensor that is fused and resident has a box and a whole."""
+    """Where everything is, by tensor: what is resident has no box, its group reads it as a whole, too."""
 
     boxes: Mapping[str, Span]
     """Of fused tensors that take the path `tile-buffer`, as large as one group tile needs."""

@@ -58,9 +58,6 @@ class Placement(NamedTuple):
     input_path: FusionPath = "tile-buffer"
     output_path: FusionPath = "tile-buffer"
     """How fused operands travel in profile hw (see `path_of`)."""
-    output_is_resident: bool = False
-    """The whole output stays on chip across group boundaries instead of going to DRAM: in the tile buffer
-    (profile dosa: the scratchpad).  A resident input is a fused one with path `tile-buffer`."""
     pooled: Pooled | None = None
     """Set if the output leaves the accumulator pooled; all about the output then is about the pooled one."""
 
@@ -102,8 +99,7 @@ class Quantities(NamedTuple):
 class Fusion(NamedTuple):
     """How much of a layer's boundary is fused: 0 or 1, or the paper's sigma in between.
 
-    `written`: the output goes to DRAM (`resident`: it stays on chip whole instead).  `copied`: it also (or
-    only) stays on chip within the group.  The paths say how.
+    `written`: the output goes to DRAM.  `copied`: it also (or only) stays on chip.  The paths say how.
     """
 
     into: Number = 0
@@ -111,7 +107,6 @@ class Fusion(NamedTuple):
     written: Number = 1
     input_path: FusionPath = "tile-buffer"
     output_path: FusionPath = "tile-buffer"
-    resident: bool = False
     pooled: Pooled | None = None
 
 
@@ -123,7 +118,6 @@ def fusion_of(placement: Placement) -> Fusion:
         int(placement.output_to_dram or not placement.output_is_fused),
         placement.input_path,
         placement.output_path,
-        placement.output_is_resident,
         placement.pooled,
     )
 
@@ -142,7 +136,7 @@ def count_moves(
     """
     hw = profile == "hw"
     e, word = target.element_bytes, target.accumulator_bytes_per_word
-    into, copied, written, arrives, leaves, resident, pooled = fusion
+    into, copied, written, arrives, leaves, pooled = fusion
     if not hw or paper:
         arrives = leaves = "spad"
     from_dram = q.input_fills * (1 - into) * e
@@ -164,7 +158,7 @@ def count_moves(
         Move("L3", "I", "read", from_dram, "dram"),
         Move("L3", "psum", "read", spilled, "dram"),
         Move("L3", "psum", "write", spilled, "dram"),
-        Move("L3", "O", "write", 0 if resident else stored, "dram"),
+        Move("L3", "O", "write", stored, "dram"),
     ]
     if hw:
         # One drain for DRAM, one for the copy; an operand that is read in place needs none.
@@ -196,8 +190,6 @@ def count_moves(
             Move("L2", "I", "read", q.input_reads * (1 - into) * e, "scratchpad"),
             Move("L1", "I", "read", q.input_reads * into * word, "accumulator"),
         )
-    if resident:
-        moves.append(Move("L3" if hw else "L2", "O", "write", stored, "tile-buffer" if hw else "scratchpad"))
     if leaves == "tile-buffer":
         moves.append(Move("L3", "O", "write", leaving * copied * e, "tile-buffer"))
     elif leaves == "spad":

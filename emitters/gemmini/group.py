@@ -74,7 +74,7 @@ class GroupPrinter:
         for axis, computed in zip(PIXELS, member.computed_grid, strict=True):
             self._table(f"{prefix}_{axis.lower()}", computed)
             there = self._there(name, axis)
-            if there != computed:
+            if there != computed and member.writes_inside:
                 self._table(f"{prefix}_{axis.lower()}_needed", there)
         if name in self.group.held and self.group.held[name].ring and member.held_grid != member.needed_grid:
             self._table(f"{prefix}_p_fresh", _fresh(member.held_grid.P))
