@@ -153,7 +153,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
                     )
             if isinstance(layer, HostLayer) and layer.op == "max_pool" and len(axes[2]) > 1:
                 raise ScheduleError(
-                    f"{name}: read outside its fusion group, too, which needs full-width group tiles of a pool"
+                    f"{name}: a max pool also read outside its fusion group needs full-width group tiles"
                 )
         members[name] = Member(
             name,
@@ -362,7 +362,7 @@ def _reads_image(graph: Graph, layer: TensorCoreLayer, size: tuple[int, int, int
         layer.weight.tensor != view.tensor
         and not view.offset
         and (c.N, *layer.input_size) == size
-        and c.G * c.C == channels
+        and channels == c.G * c.C
         and stores_channels_together(layer, view, c.C)
         and all(extent == 1 or stride == wanted for extent, stride, wanted in strides)
     )

@@ -86,6 +86,8 @@ def obstacle(
             return "its readers see padding"
         if any(len(set(extents(axis))) > 1 for axis in member.held_grid):
             return "group tiles are ragged"
+        if any(other.pooled_by for other in plan.values()):
+            return "a max pool of the group needs the whole accumulator"
     return ""
 
 

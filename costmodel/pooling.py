@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from converter.dims import Dim
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from costmodel.mapping import Mapping
+from costmodel.nest import Nest
+from costmodel.shape import LayerShape, Region, extents
 from costmodel.tiling import Window
 
 MOST_TAPS = 3
@@ -117,6 +121,23 @@ def pool_after(graph: Graph, layer: Layer, inside: Sequence[str]) -> str | None:
     if len(readers) == 1 and readers[0].name in inside and convolution_of(graph, readers[0]) is layer:
         return readers[0].name
     return None
+
+
+def obstacle_in_tiles(shape: LayerShape, mapping: Mapping, region: Region, steps: tuple[int, int]) -> str:
+    """Why the stores of a layer cannot pool with this mapping (`steps`: Pool.steps); empty if they can."""
+    height, width = (max(extents(axis)) for axis in (region.P, region.Q))
+    axes: tuple[tuple[Dim, int, int], ...] = (("P", height, steps[0]), ("Q", width, steps[1]))
+    for d, bound, step in axes:
+        l2, l1 = mapping.tile_l2[d], mapping.tile_l1[d]
+        if not step and l1 < bound:
+            return f"accumulator tile {d}={l1} of {bound} cuts windows that overlap or reach into padding"
+        for tile, whole in ((l2, bound), (l1, l2)):
+            if step and tile < whole and tile % step:
+                return f"tile {d}={tile} cuts windows, which start every {step}"
+        if l1 > MOST_PIXELS:
+            return f"accumulator tile {d}={l1} exceeds {MOST_PIXELS}"
+    times = Nest(shape, mapping, region).fetch("O", 2)[0]
+    return f"it leaves the accumulator unfinished ({times} visits)" if times > 1 else ""
 
 
 def _is_image(graph: Graph, layer: TensorCoreLayer) -> bool:

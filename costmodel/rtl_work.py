@@ -99,7 +99,8 @@ def layer_work(
     else:
         requests = weight_fills / total[along] * _pieces(nest, along, longest // e)
     requests += input_fills / total[in_channel] * _pieces(nest, in_channel, longest // e)
-    stored = q.outputs / total[out_channel] * _pieces(nest, out_channel, side, inner=True)
+    leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
+    stored = leaving / total[out_channel] * _pieces(nest, out_channel, side, inner=True)
     use = _cache_use(nest, pixels, e, reload=reload)
     to_dram = placement.output_to_dram or not placement.output_is_fused
     return Work(

@@ -7,9 +7,10 @@ one mapping are in costmodel.legality.
 from __future__ import annotations
 
 from converter.graph import HostLayer, TensorCoreLayer
-from costmodel.fusion import Member, ScheduleError, plan_group
+from costmodel.fusion import Member, ScheduleError, plan_group, pooled
 from costmodel.legality import check_mapping, occupancy
 from costmodel.nest import Nest
+from costmodel.pooling import obstacle_in_tiles
 from costmodel.resident_tensors import check_resident_tensors
 from costmodel.schedule import FusionGroup, Schedule
 from costmodel.scratchpad import member_spaces
@@ -79,6 +80,7 @@ def _tensor_core(schedule: Schedule, name: str) -> TensorCoreLayer | None:
 
 
 def _check_group(schedule: Schedule, group: FusionGroup, plan: dict[str, Member]) -> None:
+    _check_pools(schedule, plan)
     for space in member_spaces(schedule, group, plan):
         layer = space.layer
         if schedule.profile == "dosa":
@@ -95,6 +97,25 @@ def _check_group(schedule: Schedule, group: FusionGroup, plan: dict[str, Member]
             output_path=space.output_path,
             reserved_accumulator=space.reserved_accumulator,
         )
+
+
+def _check_pools(schedule: Schedule, plan: dict[str, Member]) -> None:
+    """Max pools in the store path: where Gemmini has one, on whole windows of final values."""
+    for name, member in plan.items():
+        done = pooled(schedule.graph, plan, name)
+        if done is None:
+            continue
+        if schedule.profile != "hw":
+            raise ScheduleError(f"{member.pooled_by}: max pools join no fusion group in profile dosa")
+        if not schedule.target.has_max_pool:
+            raise ScheduleError(
+                f"{member.pooled_by}: target {schedule.target.name} cannot pool as it stores (has_max_pool)"
+            )
+        layer = _tensor_core(schedule, name)
+        assert layer is not None
+        reason = obstacle_in_tiles(shape_of(layer), schedule.mappings[name], member.computed, done.steps)
+        if reason:
+            raise ScheduleError(f"{name}: its stores cannot do {member.pooled_by}: {reason}")
 
 
 def _check_final(schedule: Schedule, layer: TensorCoreLayer, group: FusionGroup, member: Member) -> None:

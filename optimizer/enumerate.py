@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from converter.dims import Dim, Dims
 from costmodel.mapping import Mapping, Order
-from optimizer.candidates import extents
 from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits
 from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS, STATIONARY
 from optimizer.space import Ints, LayerSpace, tile_count
@@ -70,7 +69,7 @@ def canonical_mapping(space: LayerSpace, t: dict[str, int], order_l3: Order) -> 
 def enumerate_space(space: LayerSpace) -> Points:
     """All undominated canonical mappings of `space`; empty if nothing fits."""
     grid = _pixel_grid(space)
-    blocks = [_combine(space, _class_a(grid), True)]
+    blocks = [_combine(space, _class_a(space, grid), True)]
     if space.accumulator_limit(split=True) and not space.output_is_in_place:
         # One row has no room for a second tile.
         blocks.append(_combine(space, _class_b(space, grid), False))
@@ -100,10 +99,12 @@ def _pixel_grid(space: LayerSpace) -> Columns:
     return grid
 
 
-def _class_a(grid: Columns) -> Columns:
+def _class_a(space: LayerSpace, grid: Columns) -> Columns:
     """Accumulator tile = scratchpad tile: pixel extents worth combining with K and C."""
     grid = {**grid, "n": grid["N"], "p": grid["P"], "q": grid["Q"]}
     grid["area"] = grid["N"] * grid["P"] * grid["Q"]
+    able = np.flatnonzero(space.pools(grid["P"], grid["Q"]))
+    grid = {name: column[able] for name, column in grid.items()}
     keep = _undominated(grid, ("foot", "tiles", "volume", "area"))
     return {name: column[keep] for name, column in grid.items()}
 
@@ -114,12 +115,13 @@ def _class_b(space: LayerSpace, grid: Columns) -> Columns:
     stacked = np.stack([grid[d] for d in _PIXELS], axis=1)
     shapes, inverse = np.unique(stacked, axis=0, return_inverse=True)
     limit = space.accumulator_limit(split=True)
-    inner = np.array(
-        [best_inner(space, int(shape[0]), int(shape[1]), int(shape[2]), limit) for shape in shapes],
-        dtype=np.int64,
-    )
+    found = [best_inner(space, int(shape[0]), int(shape[1]), int(shape[2]), limit) for shape in shapes]
+    inner = np.array([pixels or (0, 0, 0) for pixels in found], dtype=np.int64)
     for name, column in zip("npq", inner[inverse.ravel()].T, strict=True):
         grid[name] = column
+    able = np.flatnonzero(grid["n"])
+    grid = {name: column[able] for name, column in grid.items()}
+    stacked = stacked[able]
     grid["l1_tiles"] = np.ones(len(stacked), dtype=np.int64)
     for d in _PIXELS:
         grid["l1_tiles"] *= tile_count(space.outline(d), grid[d], grid[d.lower()])
@@ -127,21 +129,26 @@ def _class_b(space: LayerSpace, grid: Columns) -> Columns:
     return {name: column[keep] for name, column in grid.items()}
 
 
-def best_inner(space: LayerSpace, n: int, p: int, q: int, limit: int) -> tuple[int, int, int]:
+def best_inner(space: LayerSpace, n: int, p: int, q: int, limit: int) -> tuple[int, int, int] | None:
     """Accumulator extents of one column block that cut n x p x q tiles into the fewest pieces.
 
-    `limit`: accumulator rows of one piece.
+    `limit`: accumulator rows of one piece.  None if no piece that a max pool can take fits.
     """
-    if n * p * q <= limit:
+    if n * p * q <= limit and space.pools(np.array([p]), np.array([q]))[0]:
         return n, p, q
-    options = [np.array(extents(x, space.rules.tiling), dtype=np.int64) for x in (n, p, q)]
+    tiles = (space.pixel_tiles(d, size) for d, size in zip(_PIXELS, (n, p, q), strict=True))
+    options = [np.array(extents, dtype=np.int64) for extents in tiles]
     columns = [a.ravel() for a in np.meshgrid(*options, indexing="ij")]
-    fits = np.flatnonzero(columns[0] * columns[1] * columns[2] <= limit)
+    fits = np.flatnonzero(
+        (columns[0] * columns[1] * columns[2] <= limit) & space.pools(columns[1], columns[2])
+    )
+    if not len(fits):
+        return None
     columns = [c[fits] for c in columns]
-    tiles = np.ones(len(fits), dtype=np.int64)
+    pieces = np.ones(len(fits), dtype=np.int64)
     for d, outer, column in zip(_PIXELS, (n, p, q), columns, strict=True):
-        tiles *= tile_count(space.outline(d), np.full_like(column, outer), column)
-    best = int(np.argmin(tiles))
+        pieces *= tile_count(space.outline(d), np.full_like(column, outer), column)
+    best = int(np.argmin(pieces))
     return int(columns[0][best]), int(columns[1][best]), int(columns[2][best])
 
 
@@ -190,6 +197,8 @@ def _records(fits: NDArray[np.bool_], passes: Ints, axis: int) -> NDArray[np.boo
 
 def _undominated(grid: Columns, features: tuple[str, ...]) -> Ints:
     """Rows whose features no other row of the same (R, S) is at least as good in all of."""
+    if not len(grid["R"]):
+        return np.zeros(0, dtype=np.int64)
     kept: list[Ints] = []
     taps = grid["R"] * (grid["S"].max() + 1) + grid["S"]
     for tap in np.unique(taps):

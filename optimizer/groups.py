@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from converter.graph import Graph, Layer, TensorCoreLayer
+from costmodel.pooling import convolution_of, pool_of
 from costmodel.row_operators import obstacle_to_rows
 from costmodel.shape import shape_of
 
 
 def fusable_producers(graph: Graph, layer: Layer, adds: bool = True) -> tuple[str, ...]:
     """Layers whose output `layer` could read inside a group: streamed operands of convolutions,
-    matrix products and (with `adds`) residual adds and host operators on rows; a stationary operand or
-    a concatenation cannot be fused."""
+    matrix products and (with `adds`) residual adds, host operators on rows and max pools that the
+    convolution's stores can do; a stationary operand or a concatenation cannot be fused."""
     if isinstance(layer, TensorCoreLayer):
         tensors: tuple[str, ...] = (layer.input.tensor,)
         if layer.weight.tensor == layer.input.tensor:
             return ()
     elif layer.op == "add" and adds:
         tensors = layer.inputs
-    elif adds and not obstacle_to_rows(graph, layer):
+    elif adds and (convolution_of(graph, layer) or not obstacle_to_rows(graph, layer)):
         tensors = layer.inputs[:1]
     else:
         return ()
@@ -34,19 +35,31 @@ def fusable_producers(graph: Graph, layer: Layer, adds: bool = True) -> tuple[st
 def _can_feed(graph: Graph, producer: Layer, adds: bool) -> bool:
     if isinstance(producer, TensorCoreLayer):
         return True
-    return adds and (producer.op == "add" or not obstacle_to_rows(graph, producer))
+    if not adds:
+        return False
+    return (
+        producer.op == "add" or bool(convolution_of(graph, producer)) or not obstacle_to_rows(graph, producer)
+    )
 
 
-def candidate_groups(graph: Graph, most: int, adds: bool = True) -> Iterator[tuple[str, ...]]:
-    """Sets of two to `most` layers (host operators on rows not counted) that a group tile could run
-    through, in graph order.
+def candidate_groups(
+    graph: Graph, most: int, adds: bool = True, pools: bool = True
+) -> Iterator[tuple[str, ...]]:
+    """Sets of two to `most` layers (host operators on rows and max pools not counted) that a group tile
+    could run through, in graph order.
 
     Grown backwards from each sink along fusable edges, so every member feeds the sink; kept when no
     path leaves the set and comes back.  `adds` lets residual adds be members: leave it off in
-    profile dosa, where adds are free and a fused one would hide the write of its operand.
+    profile dosa, where adds are free and a fused one would hide the write of its operand.  `pools` lets max
+    pools be members, always with the convolution whose stores do them.
     """
     position = {layer.name: i for i, layer in enumerate(graph.layers)}
     producers = {layer.name: fusable_producers(graph, layer, adds) for layer in graph.layers}
+    partner = {
+        layer.name: convolution.name
+        for layer in graph.layers
+        if (convolution := convolution_of(graph, layer))
+    }
     ancestors = _ancestors(graph, position)
     counts = {
         layer.name: int(isinstance(layer, TensorCoreLayer) or layer.op == "add") for layer in graph.layers
@@ -66,6 +79,9 @@ def candidate_groups(graph: Graph, most: int, adds: bool = True) -> Iterator[tup
                             seen.add(bigger)
                             grown.append(bigger)
             for members in grown:
+                pooling = [name for name in members if name in partner]
+                if pooling and not (pools and all(partner[name] in members for name in pooling)):
+                    continue
                 if _is_convex(members, position, ancestors, graph):
                     yield members
             frontier = grown
@@ -108,7 +124,7 @@ def signature(graph: Graph, layers: tuple[str, ...]) -> Hashable:
         kind: Hashable = (
             (shape_of(layer), layer.input.strides, layer.output.strides)
             if isinstance(layer, TensorCoreLayer)
-            else (layer.op, graph.tensors[tensor].shape)
+            else (layer.op, graph.tensors[tensor].shape, pool_of(graph, layer))
         )
         parts.append((kind, sources, outside))
     return tuple(parts)

@@ -5,6 +5,7 @@ shape and the same surroundings (a few fusable edges around them) get the same b
 are one node with a repeat count: 96 decoder blocks cost what one costs.  Every fusable operand of a
 node is one edge with a strength of its own; the fusable edges of the layers that share the node share it.
 Host operators on rows (softmax, GELU) are no nodes: an edge across them takes them into the group.
+Max pools are no nodes either, and no edge crosses them: polish and the certificate try them.
 """
 
 from __future__ import annotations
@@ -165,7 +166,11 @@ def _fusable(
         for at, name in enumerate(layers):
             if not is_node(graph.by_name[name]):
                 continue
-            inside = [x for x in sources(graph, graph.by_name[name]) if {x[0], *x[1]} <= set(layers)]
+            inside = [
+                x
+                for x in sources(graph, graph.by_name[name])
+                if {x[0], *x[1]} <= set(layers) and all(graph.by_name[b].op != "max_pool" for b in x[1])
+            ]
             pairs |= {(producer, name): between for producer, between in inside}
             if inside and name not in sizes:
                 size = last_output(graph, layers[: at + 1])

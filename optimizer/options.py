@@ -16,7 +16,7 @@ import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
 from costmodel.evaluate import group_cost, host_cost
-from costmodel.fusion import Member, ScheduleError, output_size, plan_group
+from costmodel.fusion import Member, ScheduleError, output_size, plan_group, pooled, stored_as
 from costmodel.local_tensors import held_tensors, input_path, obstacle, reserved_rows
 from costmodel.nest import product
 from costmodel.schedule import FusionGroup, GroupTile
@@ -132,7 +132,7 @@ class GroupSolver:
         for name in group.layers:
             layer = self.graph.by_name[name]
             if isinstance(layer, TensorCoreLayer):
-                spaces = {self._space(layer, plan[name], variant, True) for variant in variants}
+                spaces = {self._space(layer, plan, variant, True) for variant in variants}
                 if is_paper:
                     spaces = {
                         replace(s, placement=s.placement._replace(weights_are_resident=False, is_paper=True))
@@ -184,8 +184,8 @@ class GroupSolver:
             _Member(
                 name,
                 layer,
-                self._space(layer, plan[name], run, False),
-                self._space(layer, plan[name], run, True),
+                self._space(layer, plan, run, False),
+                self._space(layer, plan, run, True),
             )
             for name in run.layers
             if isinstance(layer := self.graph.by_name[name], TensorCoreLayer)
@@ -222,19 +222,21 @@ class GroupSolver:
         return self.rules.keep_weights and member.streamed.runs() > 1
 
     def _space(
-        self, layer: TensorCoreLayer, member: Member, group: FusionGroup, resident: bool
+        self, layer: TensorCoreLayer, plan: dict[str, Member], group: FusionGroup, resident: bool
     ) -> LayerSpace:
+        member, stored = plan[layer.name], stored_as(plan, layer.name)
         return LayerSpace(
             shape_of(layer),
             member.computed,
             self.rules,
             Placement(
                 layer.input.tensor in member.fused_inputs,
-                member.writes_inside,
-                member.writes_outside,
+                stored.writes_inside,
+                stored.writes_outside,
                 resident,
                 input_path=input_path(self.graph, group, layer),
                 output_path=group.path(layer.name),
+                pooled=pooled(self.graph, plan, layer.name),
             ),
         )
 
@@ -303,7 +305,11 @@ class GroupSolver:
 
     def _ideal(self, space: LayerSpace) -> tuple[float, float]:
         b = space.bounds
-        n, p, q = best_inner(space, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
+        # Pieces that a max pool can take are no larger: an unpooled one is no more expensive.
+        unpooled = replace(space, placement=space.placement._replace(pooled=None))
+        inner = best_inner(unpooled, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
+        assert inner is not None
+        n, p, q = inner
         tile = {"K": b.K, "C": b.C, "R": b.R, "S": b.S, "N": b.N, "P": b.P, "Q": b.Q}
         tile.update(k=space.block(b.K), n=n, p=p, q=q)
         points = Points(space, {name: np.array([x]) for name, x in tile.items()}, np.array([0]))

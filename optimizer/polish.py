@@ -33,7 +33,7 @@ class Polish:
         self.joins = {
             (producer, between, layer.name)
             for layer in problem.graph.layers
-            if is_node(layer)
+            if is_node(layer) or layer.op == "max_pool"
             for producer, between in sources(problem.graph, layer, adds=problem.fuses_adds)
         }
 

@@ -61,6 +61,7 @@ def rtl_floor(points: Points) -> float:
     q = ideal.quantities(target, space.rules.profile, resident=True)
     work = layer_work(ideal, target, space.rules.profile, space.placement)
     inputs = min(q.input_fills, space.touched_inputs)
+    pooled = space.placement.pooled
     loaded = (q.weight_fills + inputs) * target.element_bytes
 
     def once(reuse: rtl.Reuse) -> rtl.Reuse:
@@ -71,7 +72,7 @@ def rtl_floor(points: Points) -> float:
         array_cycles=q.compute_cycles,
         requests=loaded / request_bytes(target),
         loaded_bytes=loaded,
-        stored_rows=q.outputs / target.side,
+        stored_rows=(pooled.outputs * pooled.taps if pooled else q.outputs) / target.side,
         weights=once(work.weights),
         inputs=once(work.inputs)._replace(lines=work.inputs.lines * inputs / q.input_fills),
         outputs=once(work.outputs),
@@ -94,7 +95,8 @@ def _work(points: Points, q: Quantities, input_pixels: Ints, order: int) -> rtl.
     requests = requests + q.input_fills / shape.dims[in_channel] * _channel_pieces(
         points, in_channel, longest // e
     )
-    stored = q.outputs / shape.dims[out_channel] * _channel_pieces(points, out_channel, side, inner=True)
+    leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
+    stored = leaving / shape.dims[out_channel] * _channel_pieces(points, out_channel, side, inner=True)
     use = _cache_use(points, input_pixels, order)
     to_dram = placement.output_to_dram or not placement.output_is_fused
     tiles: Any = -(-shape.dims.G // space.groups_at_once) * tile_count(((shape.dims.K, 1),), t["K"], t["k"])

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import Dim, Dims
+from costmodel.pooling import MOST_PIXELS
 from costmodel.row_layout import resident_dim, splits_block
 from costmodel.schedule import LatencyModel, Profile
 from costmodel.shape import LayerShape, Region, extents, whole
@@ -85,7 +86,8 @@ class LayerSpace:
     @property
     def must_finish(self) -> bool:
         """Whether no partial sum may leave the accumulator (profile hw)."""
-        return self.rules.hw and (self.holds_output or not self.rules.target.has_full_width_read)
+        kept = self.holds_output or self.placement.pooled is not None
+        return self.rules.hw and (kept or not self.rules.target.has_full_width_read)
 
     @property
     def output_is_in_place(self) -> bool:
@@ -180,7 +182,30 @@ class LayerSpace:
                 # The whole tensor lies in blocks of the array's width: no tile may split one.
                 return tuple(k for k in found if not splits_block(k, size, self.block(size)))
             return found
-        return candidates.extents(size, self.rules.tiling)
+        return self.pixel_tiles(dim, size)
+
+    def pixel_tiles(self, dim: Dim, size: int) -> tuple[int, ...]:
+        """Extents worth trying for pixels or taps, ascending; where a max pool follows, of whole windows."""
+        step = self._pool_step(dim)
+        if step == 1:
+            return candidates.extents(size, self.rules.tiling)
+        if not step:
+            return (size,)
+        windows = candidates.extents(-(-size // step), self.rules.tiling)
+        return tuple(min(size, step * count) for count in windows)
+
+    def _pool_step(self, dim: Dim) -> int:
+        """What tiles along `dim` must be multiples of; 0: no tile may cut a region (costmodel.pooling)."""
+        pooled = self.placement.pooled
+        if pooled is None or dim not in ("P", "Q"):
+            return 1
+        return pooled.steps[0 if dim == "P" else 1]
+
+    def pools(self, p: Ints, q: Ints) -> NDArray[np.bool_]:
+        """Whether accumulator tiles of P `p` and Q `q` are small enough for a max pool that follows."""
+        if self.placement.pooled is None:
+            return np.ones(len(p), dtype=np.bool_)
+        return np.asarray(np.maximum(p, q) <= MOST_PIXELS)
 
     def fills_resident_rows(self, channels: Ints, columns: Ints) -> NDArray[np.bool_]:
         """Whether tiles with C `channels` and K `columns` have the blocks in which resident weights lie."""
