@@ -59,7 +59,7 @@ def _write(
         "energies: pJ per word; bandwidths: words per cycle and instance",
     )
     if any(unit.uses_tile_buffer for unit in units):
-        note = "for fused layers: the cache that holds the tile buffer stands between DRAM and scratchpad"
+        note = "for tensors that stay on chip: the cache with the tile buffer is between DRAM and scratchpad"
         write("arch.fused.yaml", describe(target, tile_buffer=True), title, note)
     entries = []
     for unit in units:

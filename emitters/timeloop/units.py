@@ -31,9 +31,9 @@ FusedLevel = Literal["Scratchpad", "TileBuffer"]
 class Unit:
     """One Timeloop run: a layer, or what a fused layer computes for one size of group tile.
 
-    `inputs_in` and `outputs_in` name the level that holds a fused operand (None: DRAM).  `nest` is
-    None when the mapping has no Timeloop form; `notes` say why, and whatever else the reader of the
-    files should know.
+    `inputs_in` and `outputs_in` name the level that holds a fused or resident operand (None: DRAM).
+    `nest` is None when the mapping has no Timeloop form; `notes` say why, and whatever else the reader of
+    the files should know.
     """
 
     file_name: str
@@ -108,6 +108,13 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
             notes.append(
                 "Weights stay in the scratchpad for all runs; Timeloop counts their fill in every run"
             )
+    resident_in, where = _fused_level(schedule, "tile-buffer")
+    if layer.input.tensor in group.resident_tensors:
+        inputs_in = resident_in
+        notes.append(f"Inputs stay on chip since an earlier layer, {where}: bypassed at DRAM")
+    if layer.output.tensor in group.resident_tensors:
+        outputs_in = resident_in
+        notes.append(f"Outputs stay on chip for later groups, {where}: bypassed at DRAM")
     for dims, runs in sorted(regions.items(), key=lambda item: (-item[0].product, tuple(item[0]))):
         clipped = _clipped(mapping, dims)
         try:
