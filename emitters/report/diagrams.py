@@ -42,9 +42,9 @@ def fusion_graph(document: ScheduleDocument) -> Markup:
     for edge in document.fusion.edges:
         first, last = at[edge.producer], at[edge.consumer]
         tip = f"{edge.tensor}: {edge.producer} to {edge.consumer}, " + (
-            "stays on chip" if edge.fused else "through DRAM"
+            "stays on chip" if edge.fused or edge.path != "dram" else "through DRAM"
         )
-        kind = "edge fused" if edge.fused else "edge"
+        kind = "edge" if edge.path == "dram" and not edge.fused else "edge fused"
         if last == first + 1:
             middle = LEFT + NODE_WIDTH / 2
             path = f"M{middle} {first * ROW + 24}V{last * ROW + 5}"

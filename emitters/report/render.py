@@ -49,6 +49,7 @@ def render(
         fusion_graph=fusion_graph(document),
         arena=arena_map(document, memory_map) if memory_map else None,
         groups=view.group_rows(document),
+        residents=view.resident_rows(document),
         readings=view.reading_rows(document),
         latency_validation=validation_error(document.latency_model),
     )

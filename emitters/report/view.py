@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -65,6 +66,18 @@ class GroupRow:
     tile: str
     halo: str
     resident: str
+
+
+@dataclass(frozen=True)
+class ResidentRow:
+    """A tensor that stays on chip from one group to others; layers are given by their number."""
+
+    tensor: str
+    nbytes: str
+    writer: str
+    readers: str
+    groups: str
+    """How many run meanwhile, the writer's and the last reader's included."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +238,30 @@ def group_rows(document: ScheduleDocument) -> list[GroupRow]:
         )
         for number, (names, run) in enumerate(fused, 1)
     ]
+
+
+def resident_rows(document: ScheduleDocument) -> list[ResidentRow]:
+    """Tensors that stay on chip across group boundaries, in order of execution."""
+    index = {layer.name: i for i, layer in enumerate(document.layers)}
+    element = document.target.element_bytes
+    sizes = {tensor.name: math.prod(tensor.shape) * element for tensor in document.tensors}
+    groups: dict[str, int] = {}
+    for run in document.fusion.execution:
+        for tensor in run.resident_tensors:
+            groups[tensor] = groups.get(tensor, 0) + 1
+    rows = []
+    for tensor, count_of_groups in groups.items():
+        edges = [edge for edge in document.fusion.edges if edge.tensor == tensor]
+        rows.append(
+            ResidentRow(
+                tensor,
+                count(sizes[tensor]),
+                str(min(index[edge.producer] for edge in edges)),
+                ", ".join(map(str, sorted({index[edge.consumer] for edge in edges}))),
+                str(count_of_groups),
+            )
+        )
+    return rows
 
 
 def reading_rows(document: ScheduleDocument) -> list[ReadingRow]:
