@@ -4,8 +4,12 @@ Exports each network at test size with both torch exporters, compiles it with a 
 C on the functional model, and prints one line per network, exporter and target: layers, multiply-
 accumulates (whole kernels) against torch's own count, layers that agree with the reference (bit for bit;
 float32 within 1e-5), bytes moved against predicted, top-1 against ONNX Runtime's quantised model, SQNR
-against the float model, EDP, seconds by stage, time of the C compiler and size of the C.  Exits 1 when any
-line fails.
+against the float model, EDP, seconds by stage, time of the C compiler and size of the C.  The last line
+says how many passed, the largest float32 error of a layer relative to its largest value, and the longest
+emission and C compilation.  Exits 1 when any line fails.
+
+python -m benchmarks models
+python -m benchmarks models --targets gemmini-fp32 --exporters torchscript --vectors 1
 """
 
 from __future__ import annotations
@@ -99,6 +103,12 @@ class Line:
         """Right numbers, predicted bytes, the meaning of the model and the work torch counted."""
         return self.report.passed and self.macs_equal
 
+    @property
+    def relative_error(self) -> float:
+        """Largest of a float32 layer, relative to its largest value; 0 for int8, which has to be exact."""
+        errors = [layer.max_relative_error or 0.0 for layer in self.report.compared]
+        return max(errors, default=0.0) if self.report.tolerance else 0.0
+
     def __str__(self) -> str:
         compared = [layer.agrees for layer in self.report.compared]
         agree = f"{sum(map(bool, compared))}/{len(compared)}"
@@ -187,7 +197,11 @@ def _names(text: str, known: tuple[str, ...], what: str) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Print the table; 1 when a line failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks models", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks models",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--models", default=",".join(SAMPLES), help="comma-separated (default: all samples)")
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--exporters", default=",".join(EXPORTERS))
@@ -204,15 +218,21 @@ def main(arguments: list[str]) -> int:
         parser.error(str(error))
     search = SearchOptions(method=options.method, time_budget=options.time_budget)
     print(HEADER, flush=True)
-    start, done, failed = time.perf_counter(), 0, 0
+    start, done = time.perf_counter(), list[Line | None]()
     with tempfile.TemporaryDirectory(prefix="fadiff-exports-") as scratch:
         for name in models:
             for exporter in (e for e in EXPORTERS if e in named):
-                lines = _lines(name, exporter, targets, options, search, Path(scratch))
-                for passed in lines:
-                    done, failed = done + 1, failed + (not passed)
-    print(f"models={done} passed={done - failed} failed={failed} seconds={time.perf_counter() - start:.0f}")
-    return 1 if failed else 0
+                done += _lines(name, exporter, targets, options, search, Path(scratch))
+    lines = [line for line in done if line is not None]
+    passed = sum(line.passed for line in lines)
+    print(
+        f"models={len(done)} passed={passed} failed={len(done) - passed} "
+        f"largest_relative_error={max((line.relative_error for line in lines), default=0.0):.1e} "
+        f"longest_emit={max((line.seconds['emit'] for line in lines), default=0.0):.1f} "
+        f"longest_cc={max((line.seconds['cc'] for line in lines), default=0.0):.1f} "
+        f"seconds={time.perf_counter() - start:.0f}"
+    )
+    return 1 if passed < len(done) else 0
 
 
 def _lines(
@@ -222,8 +242,8 @@ def _lines(
     options: argparse.Namespace,
     search: SearchOptions,
     scratch: Path,
-) -> Iterator[bool]:
-    """Print the lines of one exported network; whether each passed.  A crash is a failed line."""
+) -> Iterator[Line | None]:
+    """Print the lines of one exported network.  A crash is a failed line: None."""
     networks: dict[str, Network] = {}
     seconds = Seconds()
     for target in targets:
@@ -238,7 +258,7 @@ def _lines(
                 f"{name:<16} {exporter:<11} {target.name:<15} FAILED: {type(error).__name__}: {error}",
                 flush=True,
             )
-            yield False
+            yield None
         else:
             print(line, flush=True)
-            yield line.passed
+            yield line

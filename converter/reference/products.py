@@ -1,8 +1,11 @@
-"""Convolutions and matrix products: in exact integer arithmetic, or float32 as ONNX Runtime has it.
+"""Convolutions and matrix products: in exact integer arithmetic, or float32 sums rounded once.
 
 ONNX Runtime's float32 kernels are exact as long as every partial sum is an integer below 2^24,
 whatever the order of additions.  The bound 128 * sum(|weights|) proves that per output channel;
 where it fails the reduction is cut into pieces that satisfy it, and the pieces are added in int32.
+
+Graphs in float32 are summed in float64, tap by tap, and rounded once: where large terms cancel, ONNX
+Runtime's own float32 sums err more than the array's.
 """
 
 from __future__ import annotations
@@ -21,10 +24,15 @@ _EXACT_LENGTH = _EXACT // (_LARGEST_INPUT * _LARGEST_INPUT)
 def product(emit: Emit, layer: TensorCoreLayer) -> None:
     """acc = sum(input * weight) + bias in int32, ReLU, then sat8(rne(float32(acc) * scale))."""
     dims = layer.dims
-    accumulator = _matrix(emit, layer) if layer.op in ("gemm", "bmm") else _convolution(emit, layer)
+    if layer.op in ("gemm", "bmm"):
+        accumulator = _matrix(emit, layer)
+    else:
+        accumulator = _taps(emit, layer) if emit.is_float else _convolution(emit, layer)
     if layer.bias is not None:
-        bias = np.asarray(emit.tensors[layer.bias].data).reshape(dims.G, 1, 1, 1, dims.K)
-        accumulator = emit.op("Add", accumulator, emit.constant(bias))
+        bias = emit.constant(np.asarray(emit.tensors[layer.bias].data).reshape(dims.G, 1, 1, 1, dims.K))
+        accumulator = emit.op("Add", accumulator, _exact(emit, bias) if emit.is_float else bias)
+    if emit.is_float:
+        accumulator = emit.cast(accumulator, "float32")
     if layer.activation == "relu":
         accumulator = emit.op("Max", accumulator, emit.zero())
     result = emit.element(emit.scaled(accumulator, layer.scale))
@@ -38,10 +46,10 @@ def _convolution(emit: Emit, layer: TensorCoreLayer) -> str:
     sizes = (dims.N, dims.G, dims.C, height, width)
     g, n, h, w, c = view.strides
     image = emit.read(view.tensor, view.offset, sizes, (n, g, c, h, w))
-    image = emit.cast(image, "float32")
+    image = _exact(emit, image)
     weight = _constant_weight(emit, layer).transpose(0, 4, 3, 1, 2)  # G K C R S
     out: str | None = None
-    for begin, end in [(0, dims.C)] if emit.is_float else _pieces(weight, 2):
+    for begin, end in _pieces(weight, 2):
         piece = image
         if end - begin < dims.C:
             piece = emit.op("Slice", image, emit.ints([begin]), emit.ints([end]), emit.ints([2]))
@@ -50,7 +58,7 @@ def _convolution(emit: Emit, layer: TensorCoreLayer) -> str:
         part = emit.op(
             "Conv",
             piece,
-            emit.cast(emit.constant(kernel), "float32"),
+            _exact(emit, emit.constant(kernel)),
             group=dims.G,
             kernel_shape=[dims.R, dims.S],
             strides=layer.stride,
@@ -64,16 +72,46 @@ def _convolution(emit: Emit, layer: TensorCoreLayer) -> str:
     return emit.op("Transpose", out, perm=[1, 0, 3, 4, 2])
 
 
+def _taps(emit: Emit, layer: TensorCoreLayer) -> str:
+    """A convolution of floats as one matrix product per kernel tap."""
+    dims, view = layer.dims, layer.input
+    height, width = layer.input_size
+    g, n, h, w, c = view.strides
+    image = emit.read(view.tensor, view.offset, (dims.G, dims.N, height, width, dims.C), (g, n, h, w, c))
+    top, left, bottom, right = layer.pads
+    pads = emit.ints([0, 0, top, left, 0, 0, 0, bottom, right, 0])
+    image = emit.op("Pad", _exact(emit, image), pads)
+    weight = _constant_weight(emit, layer)
+    rows = dims.N * dims.P * dims.Q
+    out: str | None = None
+    for r, s in np.ndindex(dims.R, dims.S):
+        y, x = r * layer.dilation[0], s * layer.dilation[1]
+        ends = (y + (dims.P - 1) * layer.stride[0] + 1, x + (dims.Q - 1) * layer.stride[1] + 1)
+        seen = emit.op(
+            "Slice", image, emit.ints([y, x]), emit.ints(ends), emit.ints([2, 3]), emit.ints(layer.stride)
+        )
+        kernel = _exact(emit, emit.constant(weight[:, r, s]))
+        part = emit.op("MatMul", emit.reshape(seen, (dims.G, rows, dims.C)), kernel)
+        out = part if out is None else emit.op("Add", out, part)
+    assert out is not None
+    return emit.reshape(out, (dims.G, dims.N, dims.P, dims.Q, dims.K))
+
+
+def _exact(emit: Emit, value: str) -> str:
+    """Elements in the type that sums them without rounding (of floats: hardly any)."""
+    return emit.cast(value, "float64" if emit.is_float else "float32")
+
+
 def _matrix(emit: Emit, layer: TensorCoreLayer) -> str:
     dims, view = layer.dims, layer.input
     rows = dims.N * dims.P * dims.Q
     left = emit.read(view.tensor, view.offset, (dims.G, dims.N, dims.P, dims.Q, dims.C), view.strides)
-    left = emit.cast(emit.reshape(left, (dims.G, rows, dims.C)), "float32")
+    left = _exact(emit, emit.reshape(left, (dims.G, rows, dims.C)))
     data = emit.tensors[layer.weight.tensor].data
     if data is None:
         g, _, _, c, k = layer.weight.strides
         right = emit.read(layer.weight.tensor, layer.weight.offset, (dims.G, dims.C, dims.K), (g, c, k))
-        right = emit.cast(right, "float32")
+        right = _exact(emit, right)
         length = dims.C if emit.is_float else _EXACT_LENGTH
         pieces = [(i, min(i + length, dims.C)) for i in range(0, dims.C, length)]
     else:
@@ -86,7 +124,7 @@ def _matrix(emit: Emit, layer: TensorCoreLayer) -> str:
         if end - begin < dims.C:
             a = emit.op("Slice", left, emit.ints([begin]), emit.ints([end]), emit.ints([2]))
         if data is not None:  # constants stay int8 until they are used: a quarter of the bytes
-            b = emit.cast(emit.constant(matrix[:, begin:end]), "float32")
+            b = _exact(emit, emit.constant(matrix[:, begin:end]))
         elif end - begin < dims.C:
             b = emit.op("Slice", right, emit.ints([begin]), emit.ints([end]), emit.ints([1]))
         part = emit.word(emit.op("MatMul", a, b))
