@@ -12,6 +12,7 @@ import numpy as np
 from converter.graph import Graph, Tensor
 from costmodel.allocation import align
 from costmodel.evaluate import evaluate
+from costmodel.resident_tensors import lifetime
 from costmodel.schedule import Schedule
 from emitters.gemmini.constants import C_TYPES, STACK_BYTES
 from emitters.gemmini.errors import EmitError
@@ -110,6 +111,7 @@ def firmware_files(
             f"{memory.arena.offsets[b.name]:>10} {b.nbytes:>10} {b.first:>4} {b.last:>4}  {_plain(b.name)}"
             for b in memory.arena.blocks
         ],
+        "tile_buffer_rows": _tile_buffer_rows(plan),
         "weight_rows": [
             f"{offset:>10} {memory.weights.sizes[name]:>10}  {_plain(name)}"
             for name, offset in memory.weights.offsets.items()
@@ -130,6 +132,23 @@ def firmware_files(
     if memory.weights.nbytes:
         files[f"{model}_weights.S"] = render("weights.S.j2", **values)
     return files
+
+
+def _tile_buffer_rows(plan: FirmwarePlan) -> list[str]:
+    """Boxes of fused tensors, each while its group runs, and resident tensors."""
+    graph, memory = plan.schedule.graph, plan.memory
+    rows = []
+    for step, group in enumerate(plan.groups):
+        for member in group.group.layers:
+            name = graph.by_name[member].outputs[0]
+            if name in memory.boxes:
+                rows.append((memory.boxes[name], step, step, f"{name} (tiles)"))
+            elif name in group.group.resident_tensors:
+                rows.append((memory.tensors[name], *lifetime(graph, plan.schedule.groups, name), name))
+    return [
+        f"{place.offset:>10} {place.nbytes:>10} {first:>4} {last:>4}  {_plain(name)}"
+        for place, first, last, name in rows
+    ]
 
 
 def _banner(plan: FirmwarePlan) -> str:
