@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from converter.dims import Dims
 from converter.timeloop import one_layer_graph
 from costmodel.mapping import Mapping
+from costmodel.resident_tensors import with_resident_tensors
 from costmodel.schedule import FusionGroup, GroupTile, Profile, Schedule, singleton_groups
 from costmodel.target import Target, load_target
 from emitters.timeloop import emit
@@ -168,3 +170,27 @@ def test_a_fused_intermediate_bypasses_dram_on_both_sides(
         assert load(tmp_path / entry.problem)["problem"]["instance"]["P"] == 28  # type: ignore[index]
     assert entries["conv1"].arch == "arch.yaml" and entries["conv1"].runs == 1
     assert (tmp_path / "arch.fused.yaml").exists() == (holder == "TileBuffer")
+
+
+@pytest.mark.parametrize(
+    ("profile", "holder", "arch"),
+    [("dosa", "Scratchpad", "arch.yaml"), ("hw", "TileBuffer", "arch.fused.yaml")],
+)
+def test_a_tensor_resident_across_groups_bypasses_dram_on_both_sides(
+    tmp_path: Path, profile: Profile, holder: str, arch: str
+) -> None:
+    plain = fused_pair(LARGE.model_copy(update={"tile_buffer_bytes": 1 << 20}), profile)
+    tensor = plain.graph.by_name["pw12"].outputs[0]
+    groups = with_resident_tensors(plain.graph, plain.groups, [tensor])
+    tile, block = Dims(K=8, C=512), Dims(K=8, C=16)  # results are final when they leave the accumulator
+    mappings = {**plain.mappings, "pw12": Mapping(tile, tile, block, Dims(C=16), Dims(K=8))}
+    schedule = replace(plain, groups=groups, mappings=mappings)
+    reader = plain.graph.consumers(tensor)[0].name
+    entries = {entry.layer: entry for entry in emit(schedule, tmp_path).layers}
+    for layer, space in (("pw12", "Outputs"), (reader, "Inputs")):
+        entry = entries[layer]
+        assert (entry.runs, entry.arch) == (1, arch)
+        assert entry.mapping is not None
+        written = loops(tmp_path / entry.mapping)
+        assert space in written[holder, "bypass"]["keep"]  # type: ignore[operator]
+        assert written["DRAM", "bypass"]["bypass"] == [space]
