@@ -174,7 +174,11 @@ def _print(console: Console, result: CompileResult) -> None:
     error = error_against_rtl(document.latency_model)
     console.result(f"  latency     {totals.latency_cycles:,.0f} cycles ({error})")
     console.result(f"  DRAM bytes  {totals.dram_bytes:,}")
-    console.result(f"  layers      {len(document.layers)}, {fused} fused group{'s' if fused != 1 else ''}")
+    stay = {tensor for run in document.fusion.execution for tensor in run.resident_tensors}
+    residents = f", {len(stay)} tensor{'s' if len(stay) != 1 else ''} on chip between groups" if stay else ""
+    console.result(
+        f"  layers      {len(document.layers)}, {fused} fused group{'s' if fused != 1 else ''}{residents}"
+    )
     if document.is_executable:
         _print_memory(console, OutputFolder(result.out).firmware)
     _print_sensitive(console, document)
