@@ -104,7 +104,7 @@ class Problem:
             return {}
         first: dict[object, tuple[str, ...]] = {}
         found = {}
-        pools = False  # until the emitter has them: self.fuses_adds and self.rules.target.has_max_pool
+        pools = self.fuses_adds and self.rules.target.has_max_pool
         for layers in candidate_groups(self.graph, self.most_members, adds=self.fuses_adds, pools=pools):
             if last_output(self.graph, layers) is not None:  # an add cannot lead a group
                 found[layers] = first.setdefault(signature(self.graph, layers), layers)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from converter.graph import HostLayer, TensorCoreLayer
 from costmodel.evaluate import LayerCost, NetworkCost
+from costmodel.fusion import stored_as
 from costmodel.mapping import Level
+from costmodel.pooling import pool_of
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
@@ -58,12 +60,15 @@ class FunctionPrinter:
         if layer.name in self.plan.library:
             self._library_call(layer)
             return
-        c, form, member, local = self.c, plan.form, group.members[layer.name], plan.local
+        c, form, local = self.c, plan.form, plan.local
+        stored = stored_as(group.members, layer.name)
+        after = self.graph.by_name[stored.name]
         destinations = Destinations(
             output=local.held_output is None,
             held=local.held_output is not None and not local.held_output.in_accumulator,
-            whole=member.writes_inside and member.writes_outside,
-            boxed=group.in_tile_buffer(layer.name),
+            whole=stored.writes_inside and stored.writes_outside,
+            boxed=group.in_tile_buffer(stored.name),
+            pool=pool_of(self.graph, after) if isinstance(after, HostLayer) else None,
         )
         input_box = self._input_box(layer, group)
         self.used |= self._primitives(plan, destinations)
@@ -90,8 +95,8 @@ class FunctionPrinter:
                 plan,
                 self.plan.schedule.target.element_bytes,
                 input_box,
-                box_of(self.graph, group, layer.name) if group.in_tile_buffer(layer.name) else None,
-                destinations.whole,
+                box_of(self.graph, group, stored.name) if destinations.boxed else None,
+                destinations,
             ).print()
             self._configure_array(layer, plan)
             LayerPrinter(
@@ -122,6 +127,8 @@ class FunctionPrinter:
             used.add("store_fresh")
         if destinations.output or destinations.whole or psum_of(plan.form, plan.nest) is not None:
             used.add("store_tile")
+        if destinations.pool is not None:
+            used = (used | {"store_pooled"}) - {"store_fresh"}
         return used
 
     def _configure_array(self, layer: TensorCoreLayer, plan: LayerPlan) -> None:

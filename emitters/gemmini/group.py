@@ -6,6 +6,7 @@ import math
 
 from converter.dims import Dim
 from converter.graph import Graph, HostLayer, TensorCoreLayer
+from costmodel.fusion import stored_as
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
@@ -72,6 +73,8 @@ class GroupPrinter:
     def _tables(self, prefix: str, name: str) -> None:
         member = self.group.members[name]
         for axis, computed in zip(PIXELS, member.computed_grid, strict=True):
+            if axis == "N" and self.graph.by_name[name].op == "max_pool" and not member.writes_inside:
+                continue  # its convolution has the same images
             self._table(f"{prefix}_{axis.lower()}", computed)
             there = self._there(name, axis)
             if there != computed and member.writes_inside:
@@ -119,6 +122,10 @@ class GroupPrinter:
             if any(b <= a for a, b in intervals)
         ]
         c.call("observe", self.index[name], 0)
+        if layer.op == "max_pool":
+            c.comment(f"{name}: done by the stores of the layer before.")
+            c.call("observe", self.index[name], 1)
+            return
         with c.block(f"if ({' && '.join(empty)})") if empty else c.scope():
             self._region(i, name)
             if isinstance(layer, TensorCoreLayer):
@@ -159,16 +166,22 @@ class GroupPrinter:
                     for axis, d in enumerate(("n", "y", "x"))
                 )
             )
-        if member.writes_inside:
+        stored = stored_as(self.group.members, name)
+        at = self.group.group.layers.index(stored.name)
+        if at != i:
+            lines.append(
+                ", ".join(f".pool_{d} = {self._interval(at, axis)}" for axis, d in ((1, "p"), (2, "q")))
+            )
+        if stored.writes_inside:
             lines.append(
                 ", ".join(
-                    f".out_{d.lower()} = {self._interval(i, axis, True)}.start"
+                    f".out_{d.lower()} = {self._interval(at, axis, True)}.start"
                     for axis, d in enumerate(PIXELS)
                 )
             )
-            if member.writes_outside:
+            if stored.writes_outside:
                 fresh = [
-                    f".fresh_{d} = {k} == 0 ? 0 : m{i}_{d}[{k} - 1].end" for d, k in (("p", "j"), ("q", "k"))
+                    f".fresh_{d} = {k} == 0 ? 0 : m{at}_{d}[{k} - 1].end" for d, k in (("p", "j"), ("q", "k"))
                 ]
                 lines.append(", ".join(fresh))
         lines.append(".first = i == 0 && j == 0 && k == 0")
@@ -189,6 +202,8 @@ class GroupPrinter:
 
     def _tensor_core(self, layer: TensorCoreLayer) -> None:
         member, held = self.group.members[layer.name], self.group.held
+        stored = stored_as(self.group.members, layer.name)
+        output = self.graph.by_name[stored.name].outputs[0]
         arguments: list[Expr] = []
         fused = layer.input.tensor in member.fused_inputs
         if not fused or self.graph.producers(layer.input.tensor)[0].name not in held:
@@ -196,9 +211,9 @@ class GroupPrinter:
         if self.graph.tensors[layer.weight.tensor].data is None:
             arguments.append(self._address(layer.weight.tensor, False))
         if layer.name not in held:
-            arguments.append(self._address(layer.output.tensor, member.writes_inside))
-        if member.writes_inside and member.writes_outside:
-            arguments.append(self._address(layer.output.tensor, False))
+            arguments.append(self._address(output, stored.writes_inside))
+        if stored.writes_inside and stored.writes_outside:
+            arguments.append(self._address(output, False))
         self.c.call(f"layer_{self.plan.names[layer.name]}", *arguments, "&region")
 
     def _add(self, layer: HostLayer) -> None:

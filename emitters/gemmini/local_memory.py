@@ -48,6 +48,9 @@ class LocalMemory:
     output: tuple[int, ...]
     held_input: HeldRows | None = None
     held_output: HeldRows | None = None
+    crosses_banks: bool = False
+    """An output tile that is pooled as it is stored reaches into the second half of the accumulator: nothing
+    but a fence orders the products there before the stores."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Neighbours:
     """What else a member of a fusion group finds in local memory.
 
     `scratchpad` and `accumulator` rows at the top are taken; `resident` is the first row of its own
-    weights if they stay.
+    weights if they stay.  `pools`: its stores pool.
     """
 
     scratchpad: int = 0
@@ -63,6 +66,7 @@ class Neighbours:
     resident: int | None = None
     held_input: HeldRows | None = None
     held_output: HeldRows | None = None
+    pools: bool = False
 
 
 def weight_rows(form: Form, tile: Dims) -> int:
@@ -89,7 +93,9 @@ def plan_local_memory(form: Form, nest: Nest, target: Target, beside: Neighbours
         outputs: tuple[int, ...] = (held_output.row,)
         assert not nest.fetch_position("O", "L1"), f"{form.layer.name}: held output"
     else:
-        outputs = (0, output) if nest.fetch_position("O", "L1") else (0,)
+        # Of a store that pools Gemmini locks its bank (one of two) from the first row on: one tile in each.
+        second = target.accumulator_rows // 2 if beside.pools else output
+        outputs = (0, second) if nest.fetch_position("O", "L1") else (0,)
         room = target.accumulator_rows - beside.accumulator
         assert outputs[-1] + output <= room, f"{form.layer.name}: accumulator"
     top = target.scratchpad_rows - beside.scratchpad
@@ -99,7 +105,8 @@ def plan_local_memory(form: Form, nest: Nest, target: Target, beside: Neighbours
         assert sum(inputs) + sum(weights) <= top, f"{form.layer.name}: scratchpad"
         places = _stack(inputs, 0) + _stack(weights, top - sum(weights))
     own = places[len(inputs) :] if resident is None else (resident,)
-    return LocalMemory(places[: len(inputs)], own, outputs, held_input, held_output)
+    crosses = beside.pools and outputs[-1] < target.accumulator_rows // 2 < outputs[-1] + output
+    return LocalMemory(places[: len(inputs)], own, outputs, held_input, held_output, crosses)
 
 
 def _stack(sizes: list[int], start: int) -> tuple[int, ...]:

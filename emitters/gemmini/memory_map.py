@@ -7,7 +7,7 @@ from itertools import product as combinations
 from typing import Any
 
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
-from costmodel.fusion import Member
+from costmodel.fusion import Member, stored_as
 from costmodel.local_tensors import channels_out
 from costmodel.row_operators import source
 from emitters.gemmini.constants import STACK_BYTES
@@ -161,11 +161,12 @@ def _regions(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> list[dict[st
     def source(name: str) -> Place:
         return memory.boxes[name] if name in member.fused_inputs else memory.tensors[name]
 
-    output = layer.outputs[0]
+    stored = stored_as(group.members, layer.name)
+    output = plan.schedule.graph.by_name[stored.name].outputs[0]
     stores = []
-    if group.in_tile_buffer(layer.name):
+    if group.in_tile_buffer(stored.name):
         stores.append(_region(output, "O", memory.boxes[output]))
-    if member.writes_outside:
+    if stored.writes_outside:
         stores.append(_region(output, "O", memory.tensors[output]))
     if isinstance(layer, HostLayer):
         if layer.op != "add":

@@ -10,7 +10,7 @@ from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.formula import float_literal
 from emitters.gemmini.local_memory import HeldRows
 from emitters.gemmini.memory import Memory, Place
-from emitters.gemmini.outputs import psum_of
+from emitters.gemmini.outputs import Destinations, psum_of
 from emitters.gemmini.plan import GroupPlan, LayerPlan
 from emitters.gemmini.printer import CPrinter
 
@@ -42,12 +42,15 @@ def box_of(graph: Graph, group: GroupPlan, producer: str) -> Box:
     return Box((p * q * channels, q * channels, channels), p if group.group.halo == "retain" else 0)
 
 
+NOWHERE_ELSE = Destinations()
+
+
 @dataclass(frozen=True)
 class OperandPrinter:
     """Prints the declarations of one layer.
 
     `input_box` and `output_box` are set for operands in the tile buffer; `result` then is the box,
-    and `whole` the tensor in memory, when that is written too.
+    and `whole` the tensor in memory, when that is written too (`destinations`).
     """
 
     c: CPrinter
@@ -57,7 +60,7 @@ class OperandPrinter:
     element_bytes: int
     input_box: Box | None = None
     output_box: Box | None = None
-    also_whole: bool = False
+    destinations: Destinations = NOWHERE_ELSE
 
     def print(self) -> None:
         """All declarations."""
@@ -68,7 +71,14 @@ class OperandPrinter:
         if layer.bias is not None:
             place = self.memory.tensors[layer.bias]
             self.c.line(f"const acc_t *const bias = WEIGHTS(acc_t, {place.offset});")
+        pool = self.destinations.pool
         _, *strides = self.plan.form.output_strides
+        if pool is not None:
+            _, p, q = pool.output_size
+            strides = [p * q * strides[2], q * strides[2], strides[2]]
+            self.c.line(
+                f"const pool_t pool = {{{pool.kernel}, {pool.stride}, {pool.pads[0]}, {pool.pads[1]}}};"
+            )
         held = self.plan.local.held_output
         if held is not None:
             if not held.in_accumulator:
@@ -81,7 +91,7 @@ class OperandPrinter:
             self._output(
                 "output", f"result - (region->out_n * {n} + {first})", [n, p, q], self.output_box.ring
             )
-        if self.also_whole:
+        if self.destinations.whole:
             self._output("whole_output", f"whole{_plus(layer.output.offset)}", strides)
         self._psum()
 

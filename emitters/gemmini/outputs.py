@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from converter.dims import Dim
+from costmodel.pooling import Pool
 from emitters.gemmini.expression import Expr, add, bare, mul
 from emitters.gemmini.form import PIXELS, Form
 from emitters.gemmini.nest import Loop, Nest
@@ -62,13 +63,19 @@ class Destinations:
     """`whole_output`: to memory as well, each element once."""
     boxed: bool = False
     """`output` is in the tile buffer, where the channels of all groups of a pixel are together."""
+    pool: Pool | None = None
+    """`pool`: the results are pooled on their way."""
 
 
 class OutputPrinter:
     """Prints the moves of accumulator tiles at `output_row`; the destinations' structs must be declared."""
 
-    def __init__(self, c: CPrinter, positions: Positions, destinations: Destinations) -> None:
+    def __init__(
+        self, c: CPrinter, positions: Positions, destinations: Destinations, *, crosses_banks: bool = False
+    ) -> None:
+        """`crosses_banks`: see LocalMemory."""
         self.c, self.at, self.destinations = c, positions, destinations
+        self.crosses_banks = crosses_banks
         self.form, self.nest = positions.form, positions.nest
         self.psum = psum_of(self.form, self.nest)
 
@@ -106,6 +113,9 @@ class OutputPrinter:
             self.c.call("move_outputs", "&psum", "false", "output_row", *self._psum_box())
 
     def _store(self) -> None:
+        if self.destinations.pool is not None:
+            self._store_pooled(self.destinations.pool)
+            return
         channels = self.at.extent("L1", self.form.output_channel)
         pixels = self.at.output_pixels()
         group_stride = self.form.output_strides[0]
@@ -121,6 +131,28 @@ class OutputPrinter:
             self.c.call(
                 "store_fresh", "&whole_output", "region->fresh_p", "region->fresh_q", "output_row", *box
             )
+
+    def _store_pooled(self, pool: Pool) -> None:
+        """Every destination gets the windows that lie in the tile: all of the region's along an axis without
+        loops outside the tile."""
+        windows = []
+        axes: tuple[tuple[Dim, str], ...] = (("P", "region->pool_p"), ("Q", "region->pool_q"))
+        for d, field in axes:
+            if any(loop.dim == d for loop in self.nest.outer):
+                first, count = bare(self.at.start("L1", d)), bare(self.at.extent("L1", d))
+                windows.append((f"({first}) / {pool.stride}", f"({first} + {count} - 1) / {pool.stride} + 1"))
+            else:
+                windows.append((f"{field}.start", f"{field}.end"))
+        (p, p_end), (q, q_end) = windows
+        channel = self.at.output_channel(self.form.dims.K)
+        tile = (*self.at.output_pixels(), channel, self.at.extent("L1", self.form.output_channel))
+        if self.crosses_banks:
+            self.c.call("wait_for_gemmini")
+        rows = {"output": p, "whole_output": f"MAX({p}, region->fresh_p)"}
+        for name, first in rows.items():
+            if name == "output" or self.destinations.whole:
+                intervals = (f"(interval_t){{{first}, {p_end}}}", f"(interval_t){{{q}, {q_end}}}")
+                self.c.call("store_pooled", f"&{name}", "&pool", *intervals, "output_row", *tile)
 
     def _psum_box(self) -> list[Expr]:
         assert self.psum is not None

@@ -161,6 +161,7 @@ def _plan_group(schedule: Schedule, group: FusionGroup) -> tuple[GroupPlan, dict
             residents.get(name),
             rows.get(producer[0].name) if producer else None,
             rows.get(name),
+            members[name].pooled_by is not None,
         )
         local = plan_local_memory(form, nest, target, beside)
         plans[name] = LayerPlan(form, nest, local, name in residents, varies)

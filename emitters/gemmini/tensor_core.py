@@ -17,7 +17,8 @@ class LayerPrinter:
     """Prints one nest.
 
     The surrounding function must declare `weights` and `image`, `output` (and `bias`, `psum`,
-    `held_output`, `whole_output`) where used as the primitives expect them, and have configured the array.
+    `held_output`, `whole_output`, `pool`) where used as the primitives expect them, and have configured the
+    array.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class LayerPrinter:
         self.resident, self.boxed_input = resident, boxed_input
         self.at = Positions(form, nest, region)
         self.weights = WeightPrinter(c, self.at, resident=resident)
-        self.outputs = OutputPrinter(c, self.at, destinations)
+        self.outputs = OutputPrinter(c, self.at, destinations, crosses_banks=local.crosses_banks)
 
     def print(self) -> None:
         """The whole nest."""

@@ -66,6 +66,13 @@ double span_read(const Span *span, int reader) {
   return ready;
 }
 
+static void check_not_copied(const Memory *memory, uint32_t number) {
+  if (memory->rows[number].copied_fence == machine.fence_count)
+    fail("%s row %u is overwritten while STORE_SPAD may still read it, or an mvout that pools across the middle of the "
+         "accumulator: fence, or alternate accumulator rows",
+         memory->name, number);
+}
+
 double span_load(const Span *span, bool accumulate) {
   check_limits(span);
   const uint64_t mask = column_mask(span->first, span->cols);
@@ -75,6 +82,7 @@ double span_load(const Span *span, bool accumulate) {
     Row *row = &span->memory->rows[number];
     if (accumulate && (row->valid & mask) != mask)
       fail("%s row %u is accumulated onto before anything wrote it", span->memory->name, number);
+    check_not_copied(span->memory, number);
     if (row->load != machine.loads) {
       const bool pending = in_flight(row->load);
       if (pending && !accumulate && (row->loaded & mask))
@@ -108,9 +116,7 @@ double span_write(const Span *span) {
   for (uint32_t i = 0; i < span->count; i++) {
     const uint32_t number = span->start + i * span->stride;
     Row *row = &span->memory->rows[number];
-    if (row->copied_fence == machine.fence_count)
-      fail("%s row %u is overwritten while STORE_SPAD may still read it: fence, or alternate accumulator rows",
-           span->memory->name, number);
+    check_not_copied(span->memory, number);
     row->valid |= mask;
     wait_for_load(row);
     touch(span->memory, row);

@@ -183,6 +183,21 @@ static void finish_store(const Span *spans, uint32_t count, double operands, con
   timing_finish(STORE_QUEUE, start, end, end);
 }
 
+/* A store that pools locks the accumulator from its first row to the end of that row's bank, one of two: products
+ * in the other bank are neither waited for nor held up. */
+static void check_bank(const Span *tile) {
+  const uint32_t middle = tile->memory->count / 2, end = tile->start + tile->count;
+  if (tile->memory != &machine.acc || tile->start >= middle) return;
+  for (uint32_t number = middle; number < end && number < tile->memory->count; number++) {
+    Row *row = &tile->memory->rows[number];
+    if (row->writer_fence == machine.fence_count)
+      fail("accumulator row %u is pooled from row %u on, across the middle of the accumulator, and was computed without a "
+           "fence since: the hardware only tracks the bank of the first row",
+           number, tile->start);
+    row->copied_fence = machine.fence_count;
+  }
+}
+
 /* Largest window value for every pooled pixel; positions outside the tile count as zero. */
 static void pool_out(uint64_t address, const Operand *from) {
   const StoreState *store = &machine.store;
@@ -190,6 +205,7 @@ static void pool_out(uint64_t address, const Operand *from) {
   if (!store->orows || !store->ocols) fail("pooling a tile of %u x %u pixels", store->orows, store->ocols);
   const Span all = {memory_of(from), from->row, 1, store->orows * store->ocols, 0, from->cols};
   const double operands = span_read(&all, READ_STORE);
+  check_bank(&all);
   Transfer transfer = {0};
   const uint32_t item = element_bytes();
   float best_f32[MAX_DIM], value_f32[MAX_DIM];
