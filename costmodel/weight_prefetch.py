@@ -11,7 +11,7 @@ agree.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from converter.dims import DIMS, Dims
@@ -66,6 +66,14 @@ def planned_prefetches(schedule: Schedule) -> Mapping[str, Prefetch]:
     return found
 
 
+def without_prefetches(schedule: Schedule) -> Schedule:
+    """The schedule whose groups load their own weights."""
+    if all(group.prefetch_during is None for group in schedule.groups):
+        return schedule
+    groups = tuple(replace(group, prefetch_during=None) for group in schedule.groups)
+    return replace(schedule, groups=groups)
+
+
 def _planned(
     schedule: Schedule, group: FusionGroup, during: str, before: FusionGroup | None, above_before: int
 ) -> Prefetch:
@@ -105,7 +113,8 @@ def _planned(
     end = target.scratchpad_rows
     own = spaces[0]
     count = own.weights // (1 + (own.tiles.weights_twice and not own.is_resident))
-    row = end - own.reserved - own.weights  # where they are if nothing moves down: the first of two places
+    # Where they are if nothing moves down: of resident weights the topmost, of two tiles the lower.
+    row = end - own.weights - (0 if own.is_resident else own.reserved)
     lowest = max(space.inputs for space in earlier_spaces)
     highest = min(end - space.reserved - space.weights for space in earlier_spaces)
     if row >= end - above_before:

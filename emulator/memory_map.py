@@ -53,6 +53,8 @@ class Region(_Record):
     index: int = 0
     offset: int
     bytes: int
+    layer: str | None = None
+    """A later layer whose traffic this is: its weights are loaded early."""
 
 
 class Tile(_Record):

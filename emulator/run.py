@@ -127,12 +127,15 @@ class Firmware:
         return RunResult(observer.tensors, self._layer_runs(observer), machine.counts(), observer.absent)
 
     def _layer_runs(self, observer: _Observer) -> tuple[LayerRun, ...]:
-        runs = []
-        for index, layer in enumerate(self.memory_map.layers):
-            moved = [(region, self._machine.traffic(number)) for region, number in self._regions[index]]
-            traffic = tuple(_region_traffic(region, bytes_) for region, bytes_ in moved)
-            runs.append(LayerRun(layer.name, traffic, observer.cycles[index]))
-        return tuple(runs)
+        traffic: dict[str, list[RegionTraffic]] = {layer.name: [] for layer in self.memory_map.layers}
+        for layer, regions in zip(self.memory_map.layers, self._regions, strict=True):
+            for region, number in regions:
+                moved = _region_traffic(region, self._machine.traffic(number))
+                traffic[region.layer or layer.name].append(moved)
+        return tuple(
+            LayerRun(layer.name, tuple(traffic[layer.name]), cycles)
+            for layer, cycles in zip(self.memory_map.layers, observer.cycles, strict=True)
+        )
 
     def _address(self, symbol: str) -> int:
         try:

@@ -8,6 +8,7 @@ from costmodel.fusion import stored_as
 from costmodel.mapping import Level
 from costmodel.pooling import pool_of
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
+from emitters.gemmini.early_loads import EarlyPrinter
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal, print_formulas
@@ -99,6 +100,8 @@ class FunctionPrinter:
                 destinations,
             ).print()
             self._configure_array(layer, plan)
+            e, loads = self.plan.schedule.target.element_bytes, self.plan.early.get(layer.name)
+            early = None if loads is None else EarlyPrinter(c, loads, self.plan.memory, e, region.first)
             LayerPrinter(
                 c,
                 form,
@@ -106,6 +109,8 @@ class FunctionPrinter:
                 local,
                 region,
                 resident=plan.resident,
+                prefetched=plan.prefetched,
+                early=early,
                 boxed_input=input_box is not None,
                 destinations=destinations,
             ).print()
@@ -114,6 +119,8 @@ class FunctionPrinter:
     def _primitives(self, plan: LayerPlan, destinations: Destinations) -> set[str]:
         """Names of the primitives that a layer calls."""
         used = {"load_weights", "multiply"}
+        if plan.form.layer.name in self.plan.early:
+            used.add("load_early")
         held_input = plan.local.held_input
         if held_input is None:
             used.add("load_image")
@@ -183,6 +190,12 @@ class FunctionPrinter:
         ]
         if layer.onnx_nodes:
             lines.insert(1, f"ONNX nodes: {', '.join(layer.onnx_nodes)}")
+        if layer.name in self.plan.early:
+            lines.append(
+                f"loads the first weights of {self.plan.early[layer.name].form.layer.name} meanwhile"
+            )
+        if self.plan.layers[layer.name].prefetched:
+            lines.append("finds its first weights in the scratchpad; their bytes are among those below")
         for memory, label in (("dram", "DRAM bytes"), ("tile-buffer", "tile buffer bytes")):
             moved = [f"{t} {r} read {w} written" for t, (r, w) in sorted(cost.bytes_in(memory).items())]
             if moved:

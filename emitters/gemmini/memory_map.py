@@ -174,6 +174,9 @@ def _regions(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> list[dict[st
         roles = zip(("I", "I2"), layer.inputs, strict=True)
         return [*(_region(name, role, source(name)) for role, name in roles), *stores]
     regions = [_region(layer.weight.tensor, "W", memory.weight_place(layer))]
+    if layer.name in plan.early:
+        later = plan.early[layer.name].form.layer
+        regions.append(_region(later.weight.tensor, "W", memory.weight_place(later)) | {"layer": later.name})
     if plan.layers[layer.name].local.held_input is None:
         regions.insert(0, _region(layer.input.tensor, "I", source(layer.input.tensor)))
     if layer.bias is not None:

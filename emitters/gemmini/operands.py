@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from converter.graph import Graph, Tensor
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
+from emitters.gemmini.form import Form
 from emitters.gemmini.formula import float_literal
 from emitters.gemmini.local_memory import HeldRows
 from emitters.gemmini.memory import Memory, Place
@@ -121,19 +122,10 @@ class OperandPrinter:
             self.c.line(f".block = {form.depth}, .repeats = {form.repeats},")
 
     def _weights(self) -> None:
-        c, form, layer = self.c, self.plan.form, self.plan.form.layer
-        r, s, ci = form.weight_strides[1:]
-        block = form.depth if form.transposed else form.columns
-        if form.depthwise:
-            r, s, ci = form.dims.S * block, block, form.dims.R * form.dims.S * block
-        place = self.memory.weight_place(layer)
-        if place.symbol == "weights":
-            source = f"WEIGHTS(elem_t, {place.offset + layer.weight.offset * self.element_bytes})"
-        else:
-            source = f"stationary{_plus(layer.weight.offset)}"
-        with c.initialiser("const weights_t weights"):
-            c.line(f".data = {source},")
-            c.line(f".stride_r = {r}, .stride_s = {s}, .stride_c = {ci}, .block = {block},")
+        if not self.plan.loads_weights:
+            return
+        with self.c.initialiser("const weights_t weights"):
+            print_weights(self.c, self.plan.form, self.memory, self.element_bytes)
 
     def _output(self, name: str, first: str, strides: Sequence[int], ring: int = 0) -> None:
         form = self.plan.form
@@ -157,6 +149,22 @@ class OperandPrinter:
             c.line(f".data = (uintptr_t)ARENA(acc_t, {place.offset}),")
             c.line(f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof(acc_t),")
             c.line(f".block = {form.columns}, .activation = NO_ACTIVATION, .scale = ACC_SCALE_IDENTITY,")
+
+
+def print_weights(c: CPrinter, form: Form, memory: Memory, element_bytes: int) -> None:
+    """Initialisers of a weights_t."""
+    layer = form.layer
+    r, s, ci = form.weight_strides[1:]
+    block = form.depth if form.transposed else form.columns
+    if form.depthwise:
+        r, s, ci = form.dims.S * block, block, form.dims.R * form.dims.S * block
+    place = memory.weight_place(layer)
+    if place.symbol == "weights":
+        source = f"WEIGHTS(elem_t, {place.offset + layer.weight.offset * element_bytes})"
+    else:
+        source = f"stationary{_plus(layer.weight.offset)}"
+    c.line(f".data = {source},")
+    c.line(f".stride_r = {r}, .stride_s = {s}, .stride_c = {ci}, .block = {block},")
 
 
 def held_fields(c: CPrinter, held: HeldRows, corner: tuple[str, str, str]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 
-from converter.dims import Dim
+from converter.dims import Dim, Dims
 from converter.graph import TensorCoreLayer
 from costmodel.fusion import Member, plan_group
 from costmodel.local_tensors import Held, held_tensors, input_path, reserved_rows
@@ -15,6 +16,7 @@ from costmodel.schedule import FusionGroup, Schedule
 from costmodel.shape import extents
 from costmodel.target import Target
 from costmodel.tile_buffer import plan_tile_buffer
+from costmodel.weight_prefetch import Prefetch, planned_prefetches, without_prefetches
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS, Form, form_of
@@ -40,8 +42,28 @@ class LayerPlan:
     nest: Nest
     local: LocalMemory
     resident: bool
+    prefetched: bool
+    """Whether an earlier layer has loaded its resident weights, or its first weight tile."""
+    loads_weights: bool
+    """Whether it loads any itself."""
     varies: MappingABC[Dim, bool]
     """Whether the extent to compute along N, P, Q differs between group tiles."""
+
+
+@dataclass(frozen=True)
+class EarlyLoads:
+    """The first weights of a later layer and how often there is a moment to load some."""
+
+    form: Form
+    """Of the later layer."""
+    tile: Dims
+    """What of its weights is loaded."""
+    row: int
+    """First scratchpad row."""
+    runs: int
+    """How often the layer runs while which they are loaded: its group tiles."""
+    products: int
+    """Calls of `multiply` in one run of it, at least."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +101,8 @@ class FirmwarePlan:
     """C identifier of each layer."""
     groups: tuple[GroupPlan, ...]
     layers: MappingABC[str, LayerPlan]
+    early: MappingABC[str, EarlyLoads]
+    """Weights of later layers, by the layer while which they are loaded."""
     memory: Memory
     library: frozenset[str]
     """Tensor-core layers that run as calls of gemmini.h's tiled functions."""
@@ -94,7 +118,10 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
     if schedule.profile != "hw":
         raise EmitError("only schedules of profile hw can be emitted: compile with --profile hw")
     names = Names()
-    planned = [_plan_group(schedule, group) for group in schedule.groups]
+    if library_calls:  # gemmini.h's functions load what they use
+        schedule = without_prefetches(schedule)
+    prefetches = planned_prefetches(schedule)
+    planned = [_plan_group(schedule, group, prefetches.get(group.layers[0])) for group in schedule.groups]
     groups = tuple(plan for plan, _ in planned)
     layers = {name: layer for _, members in planned for name, layer in members.items()}
     members = [plan.members for plan in groups]
@@ -124,13 +151,29 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
         {layer.name: names.unique(layer.name) for layer in schedule.graph.layers},
         groups,
         layers,
+        {p.during: _early_loads(p, layers, groups) for p in prefetches.values()},
         plan_memory(schedule, psum_bytes, tile_buffer, never_whole, library),
         frozenset(library),
         library_calls,
     )
 
 
-def _plan_group(schedule: Schedule, group: FusionGroup) -> tuple[GroupPlan, dict[str, LayerPlan]]:
+def _early_loads(
+    prefetch: Prefetch, layers: MappingABC[str, LayerPlan], groups: tuple[GroupPlan, ...]
+) -> EarlyLoads:
+    later, now = layers[prefetch.layer], layers[prefetch.during]
+    (member,) = (plan.members[prefetch.during] for plan in groups if prefetch.during in plan.members)
+    n, p, q = member.computed
+    runs = len(n) * len(p) * len(q)
+    mapping, full = now.form.mapping, now.nest.full
+    loops = now.nest.outer + now.nest.inner
+    products = math.prod(mapping.trips(loop.level, full)[loop.dim] for loop in loops)
+    return EarlyLoads(later.form, prefetch.tile, prefetch.rows[0], runs, products)
+
+
+def _plan_group(
+    schedule: Schedule, group: FusionGroup, prefetch: Prefetch | None
+) -> tuple[GroupPlan, dict[str, LayerPlan]]:
     graph, target = schedule.graph, schedule.target
     members = plan_group(graph, group)
     layers = [graph.by_name[name] for name in group.layers]
@@ -145,8 +188,9 @@ def _plan_group(schedule: Schedule, group: FusionGroup) -> tuple[GroupPlan, dict
         for layer in layers
         if isinstance(layer, TensorCoreLayer)
     }
-    residents = _place_residents(group, shaped, target.scratchpad_rows)
-    stay = target.scratchpad_rows - min(residents.values(), default=target.scratchpad_rows)
+    top = target.scratchpad_rows - (prefetch.above if prefetch else 0)
+    residents = _place_residents(group, shaped, top)
+    stay = target.scratchpad_rows - min(residents.values(), default=top)
     held = held_tensors(graph, group, members, target.side, stay)
     rows = {name: _held_rows(place, target, group.halo == "retain") for name, place in held.items()}
     plans = {}
@@ -164,7 +208,12 @@ def _plan_group(schedule: Schedule, group: FusionGroup) -> tuple[GroupPlan, dict
             members[name].pooled_by is not None,
         )
         local = plan_local_memory(form, nest, target, beside)
-        plans[name] = LayerPlan(form, nest, local, name in residents, varies)
+        prefetched = prefetch is not None and name == prefetch.layer
+        assert prefetch is None or not prefetched or local.weight[0] == prefetch.rows[0], f"{name}: weights"
+        streams = name not in residents and (len(layers) > 1 or nest.fetch_position("W", "L2") > 0)
+        plans[name] = LayerPlan(
+            form, nest, local, name in residents, prefetched, streams or not prefetched, varies
+        )
     return GroupPlan(group, members, rows), plans
 
 

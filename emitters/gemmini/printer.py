@@ -52,7 +52,7 @@ class CPrinter:
         self.line(current)
 
     @contextmanager
-    def _braces(self, opening: str, closing: str = "}") -> Iterator[None]:
+    def braces(self, opening: str, closing: str = "}") -> Iterator[None]:
         """Lines between `opening` and `closing` are indented once more."""
         self.line(opening)
         self._depth += 1
@@ -66,32 +66,32 @@ class CPrinter:
         if head == "else":
             self._lines.pop()
             head = "} else"
-        with self._braces(f"{head} {{"):
+        with self.braces(f"{head} {{"):
             yield
 
     @contextmanager
     def scope(self) -> Iterator[None]:
         """`{ ... }`."""
-        with self._braces("{"):
+        with self.braces("{"):
             yield
 
     @contextmanager
     def function(self, signature: str) -> Iterator[None]:
         """A function definition, brace on its own line."""
         self.line(signature)
-        with self._braces("{"):
+        with self.braces("{"):
             yield
 
     @contextmanager
     def initialiser(self, head: str) -> Iterator[None]:
         """`head = { ... };`."""
-        with self._braces(f"{head} = {{", "};"):
+        with self.braces(f"{head} = {{", "};"):
             yield
 
     @contextmanager
     def initialiser_argument(self, function: str, ctype: str) -> Iterator[None]:
         """`function(&(const ctype){ ... });`."""
-        with self._braces(f"{function}(&(const {ctype}){{", "});"):
+        with self.braces(f"{function}(&(const {ctype}){{", "});"):
             yield
 
     @contextmanager

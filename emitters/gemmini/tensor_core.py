@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from converter.dims import DIMS, Dim
+from emitters.gemmini.early_loads import EarlyPrinter
 from emitters.gemmini.expression import Expr, add, bare, div, mul
 from emitters.gemmini.form import PIXELS, Form
 from emitters.gemmini.local_memory import HeldRows, LocalMemory
@@ -30,16 +31,20 @@ class LayerPrinter:
         region: Region,
         *,
         resident: bool = False,
+        prefetched: bool = False,
         boxed_input: bool = False,
         destinations: Destinations,
+        early: EarlyPrinter | None = None,
     ) -> None:
-        """`resident`: the group's first tile loads all weights; `boxed_input`: it is in the tile buffer,
-        where the channels of all groups of a pixel are together.
+        """`resident`: the group's first tile loads all weights; `prefetched`: an earlier layer has loaded
+        them, or the first tile; `boxed_input`: it is in the tile buffer, where the channels of all groups of
+        a pixel are together; `early`: weights of a later layer to load meanwhile.
         """
         self.c, self.form, self.nest, self.local, self.region = c, form, nest, local, region
         self.resident, self.boxed_input = resident, boxed_input
         self.at = Positions(form, nest, region)
-        self.weights = WeightPrinter(c, self.at, resident=resident)
+        self.weights = WeightPrinter(c, self.at, resident=resident, prefetched=prefetched)
+        self.early = early
         self.outputs = OutputPrinter(c, self.at, destinations, crosses_banks=local.crosses_banks)
 
     def print(self) -> None:
@@ -55,12 +60,13 @@ class LayerPrinter:
                 self.c.line(f"int32_t {name}_row = {places[1]};")
             elif places:
                 self.c.constant(f"{name}_row", places[0])
-        if self.resident and self.region.first:
-            with self.c.block(f"if ({self.region.first})"):
-                self.weights.load_all()
-        elif self.resident:
+        if self.resident:
             self.weights.load_all()
+        if self.early is not None:
+            self.early.declare()
         self._inside(0)
+        if self.early is not None:
+            self.early.rest()
 
     def _inside(self, depth: int) -> None:
         """Everything in the body of the first `depth` outer loops."""
@@ -73,7 +79,7 @@ class LayerPrinter:
             self._load_input()
         if depth == self.nest.fetch_position("W", "L2") and not self.resident:
             self._flip("weight", self.local.weight)
-            self.weights.load()
+            self.weights.load_tile()
         output_here = depth == self.nest.fetch_position("O", "L1")
         if output_here:
             self._flip("output", self.local.output)
@@ -84,7 +90,7 @@ class LayerPrinter:
             loop = self.nest.outer[depth]
             with self.c.loop(loop.variable, loop.bound, loop.step):
                 self._name_extent(loop)
-                self.weights.prefetch(loop)
+                self.weights.load_next_slice(loop)
                 self._inside(depth + 1)
         if output_here:
             self.outputs.end()
@@ -169,7 +175,7 @@ class LayerPrinter:
             return
         with self.c.loop(loops[0].variable, loops[0].bound, loops[0].step):
             self._name_extent(loops[0])
-            self.weights.prefetch(loops[0])
+            self.weights.load_next_slice(loops[0])
             self._blocks(loops[1:])
 
     def _multiply(self) -> None:
@@ -183,6 +189,8 @@ class LayerPrinter:
             depth: Expr = size["G"]
         else:
             depth = mul(size["C"], size["S"]) if form.repeats > 1 else size["C"]
+        if self.early is not None:
+            self.early.some()
         operands = (self._weight_row(), fresh, self._output_row(), accumulate)
         extents = (size["N"], size["P"], size["Q"], depth, size[form.output_channel])
         if held is None:

@@ -51,13 +51,29 @@ def slices_of(form: Form, nest: Nest) -> Slices | None:
 class WeightPrinter:
     """Prints the loads of one layer's weights to `weight_row`; `weights` must be declared."""
 
-    def __init__(self, c: CPrinter, positions: Positions, *, resident: bool) -> None:
-        """`resident`: all weights are loaded before the nest."""
+    def __init__(self, c: CPrinter, positions: Positions, *, resident: bool, prefetched: bool) -> None:
+        """`resident`: all weights are loaded before the nest; `prefetched`: an earlier layer has loaded them
+        or the first tile."""
         self.c, self.at = c, positions
-        self.form = positions.form
+        self.form, self.prefetched = positions.form, prefetched
         self.slices = None if resident else slices_of(positions.form, positions.nest)
 
-    def load(self, at: Expr = 0) -> None:
+    def load_tile(self) -> None:
+        """The weight tile or its first slice, where the nest fetches it."""
+        later = self._is_later_tile()
+        if not self.prefetched:
+            self._load_from(0)
+        elif later:
+            with self.c.block(f"if ({later})"):
+                self._load_from(0)
+
+    def _is_later_tile(self) -> str:
+        """C condition: this is not the first weight tile.  Empty when there is only one."""
+        nest, first = self.at.nest, self.at.region.first
+        loops = nest.outer[: nest.fetch_position("W", "L2")]
+        return " || ".join([*([f"!{first}"] if first else []), *(f"{loop.variable} > 0" for loop in loops)])
+
+    def _load_from(self, at: Expr) -> None:
         """The weight tile; when it is sliced, only the slice from output channel `at` of the tile on."""
         start: dict[Dim, Expr] = {d: self.at.start("L2", d) for d in DIMS}
         extent: dict[Dim, Expr] = {d: self.at.extent("L2", d) for d in DIMS}
@@ -69,20 +85,32 @@ class WeightPrinter:
             extent["K"] = minimum(self.slices.size, sub(extent["K"], at))
         self._load(row, start, extent)
 
-    def prefetch(self, loop: Loop) -> None:
+    def load_next_slice(self, loop: Loop) -> None:
         """Inside the slices' loop: load the next slice before this one is used."""
-        slices = self.slices
-        if slices is None or loop is not slices.loop:
+        slices, later = self.slices, self._is_later_tile()
+        if slices is None or loop is not slices.loop or (self.prefetched and not later):
             return
         after = add(loop.variable, slices.size)
         conditions = [f"{bare(after)} < {bare(loop.bound)}", *(f"{o.variable} == 0" for o in slices.reuse)]
         if slices.size > loop.step:
             conditions.insert(0, f"{loop.variable} % {slices.size} == 0")
+        if self.prefetched:
+            conditions.append(f"({later})")
         with self.c.block(f"if ({' && '.join(conditions)})"):
-            self.load(after)
+            self._load_from(after)
 
     def load_all(self) -> None:
-        """Resident weights, group after group."""
+        """Resident weights, group after group, in the first run."""
+        first = self.at.region.first
+        if self.prefetched:
+            return
+        if not first:
+            self._load_all()
+            return
+        with self.c.block(f"if ({first})"):
+            self._load_all()
+
+    def _load_all(self) -> None:
         start: dict[Dim, Expr] = dict.fromkeys(DIMS, 0)
         extent: dict[Dim, Expr] = dict(self.form.dims.as_dict())
         if self.form.depthwise or self.form.dims.G == 1:

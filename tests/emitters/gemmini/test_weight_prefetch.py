@@ -1,0 +1,127 @@
+"""First weights loaded while an earlier group runs: emitted C against ONNX Runtime and the cost model."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from converter.graph import Graph, TensorCoreLayer
+from costmodel.fusion import ScheduleError, plan_group
+from costmodel.local_tensors import obstacle
+from costmodel.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.shape import extents
+from costmodel.target import Target
+from costmodel.weight_prefetch import planned_prefetches
+from tests.emitters.gemmini.gemmini_cases import (
+    LOCAL_TARGETS,
+    Case,
+    Net,
+    Shape,
+    check,
+    random_conv,
+    random_mapping,
+)
+
+SETTINGS = settings(
+    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
+SEEDS = st.integers(0, 1 << 32)
+
+
+def prefetching_case(rng: random.Random) -> Case | None:
+    """Dense, depthwise and grouped convolutions, adds and lookups in random groups, prefetching."""
+    target = rng.choice(LOCAL_TARGETS)
+    net = Net(rng)
+    shape: Shape = (rng.choice([1, 1, 2]), rng.randint(3, 9), rng.randint(3, 9), rng.randint(1, 30))
+    x, sizes = net.input(shape), []
+    for _ in range(rng.randint(2, 6)):
+        kind = rng.random()
+        if sizes and kind < 0.1:
+            x = net.lookup(x, shape)
+        elif len(sizes) > 1 and kind < 0.25 and sizes[-2] == shape:
+            x = net.add(x, net.builder.layers[-2].outputs[0], shape)
+        else:
+            divisors = [g for g in (2, 3) if shape[3] % g == 0]
+            if divisors and kind < 0.4:
+                built = net.conv(x, shape, outputs=shape[3], kernel=(2, 1), groups=rng.choice(divisors))
+            else:
+                built = random_conv(rng, net, x, shape)
+            if built is None:
+                return None
+            x, shape = built
+        sizes.append(shape)
+    read = {tensor for layer in net.builder.layers for tensor in layer.inputs}
+    graph = net.builder.build(
+        tuple(t for layer in net.builder.layers for t in layer.outputs if t not in read)
+    )
+    for _ in range(60):
+        case = _random_groups(rng, graph, sizes, target)
+        if case is not None:
+            return case
+    return None
+
+
+def _random_groups(rng: random.Random, graph: Graph, sizes: list[Shape], target: Target) -> Case | None:
+    names = [layer.name for layer in graph.layers]
+    cuts = [0, *(i for i in range(1, len(names)) if rng.random() < 0.6), len(names)]
+    groups = []
+    for start, stop in pairwise(cuts):
+        group = FusionGroup((names[start],))
+        if stop - start > 1:
+            n, p, q, _ = sizes[stop - 1]
+            halo = rng.choice(["recompute", "retain"])
+            tile = GroupTile(
+                rng.randint(1, n), rng.randint(1, p), q if halo == "retain" else rng.randint(1, q)
+            )
+            stays = {name for name in names[start:stop] if rng.random() < 0.3}
+            resident = frozenset(layer.name for layer in graph.tensor_core_layers if layer.name in stays)
+            group = FusionGroup(tuple(names[start:stop]), tile, halo, resident)
+        groups.append(group)
+    try:
+        mappings = {}
+        for at, group in enumerate(groups):
+            members = plan_group(graph, group)
+            able = [name for name in group.layers if not obstacle(graph, group, members, name, "spad")]
+            held = frozenset(name for name in able if rng.random() < 0.3)
+            groups[at] = replace(group, in_scratchpad=held)
+            whole = held | {r.name for name in held for r in graph.consumers(graph.by_name[name].outputs[0])}
+            for name in group.layers:
+                layer = graph.by_name[name]
+                if isinstance(layer, TensorCoreLayer):
+                    full = {d: max(extents(a)) for d, a in zip("NPQ", members[name].computed, strict=True)}
+                    bounds = layer.dims.replace(full)
+                    mappings[name] = random_mapping(rng, bounds, layer, target, full_blocks=name in whole)
+        schedule = Schedule(graph, target, mappings, tuple(groups))
+    except (ScheduleError, ValueError):
+        return None
+    schedule = prefetching(rng, schedule)
+    return Case(schedule) if planned_prefetches(schedule) else None
+
+
+def prefetching(rng: random.Random, schedule: Schedule) -> Schedule:
+    """The schedule with every group's first weights loaded during some layer, wherever that is legal."""
+    for at in range(1, len(schedule.groups)):
+        for during in rng.sample(
+            [layer.name for layer in schedule.graph.tensor_core_layers], k=len(schedule.mappings)
+        ):
+            groups = list(schedule.groups)
+            groups[at] = replace(groups[at], prefetch_during=during)
+            try:
+                schedule = replace(schedule, groups=tuple(groups))
+            except ScheduleError:
+                continue
+            break
+    return schedule
+
+
+@settings(SETTINGS, max_examples=40)
+@given(SEEDS)
+def test_random_schedules_that_prefetch(seed: int) -> None:
+    case = prefetching_case(random.Random(seed))
+    assume(case is not None)
+    assert case is not None
+    check(case)
