@@ -34,5 +34,6 @@ def placement_of(
         is_paper=paper,
         input_path=input_path(graph, group, layer),
         output_path=group.path(layer.name),
+        weights_on_chip=layer.weight.tensor in resident,
         pooled=pooled(graph, plan, layer.name),
     )

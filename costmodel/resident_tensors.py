@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from converter.graph import Graph, Layer, TensorCoreLayer
+from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.fusion import ScheduleError
-from costmodel.schedule import FusionGroup
+from costmodel.schedule import FusionGroup, Profile
 
 
-def obstacle_to_staying(graph: Graph, tensor: str) -> str:
+def obstacle_to_staying(graph: Graph, tensor: str, profile: Profile = "hw") -> str:
     """Why no schedule can keep the whole `tensor` on chip until its last reader; empty if one can.
 
-    Gemmini must write and read it: one convolution, product or add computes all of it, and array layers
-    stream it or adds read it.
+    One layer computes all of it.  In profile dosa that is a convolution, product or add, and array layers
+    stream it or adds read it: nothing else reaches the scratchpad.
     """
     if tensor in graph.inputs or tensor in graph.outputs:
         return "it is an input or output of the graph"
@@ -28,12 +28,14 @@ def obstacle_to_staying(graph: Graph, tensor: str) -> str:
         return f"{len(producers)} layers write it"
     if not readers:
         return "no layer reads it"
+    if graph.tensors[tensor].dtype != graph.element_type:
+        return f"it is {graph.tensors[tensor].dtype}"
     producer = producers[0]
     if isinstance(producer, TensorCoreLayer):
         d = producer.dims
         if graph.tensors[tensor].size != d.G * d.N * d.K * d.P * d.Q:
             return f"{producer.name} writes a part of it"
-    for layer in (producer, *readers):
+    for layer in (producer, *readers) if profile == "dosa" else ():
         if not isinstance(layer, TensorCoreLayer) and layer.op != "add":
             return f"{layer.name} runs on the core"
         if isinstance(layer, TensorCoreLayer) and layer.weight.tensor == tensor:
@@ -56,10 +58,15 @@ def with_resident_tensors(
 ) -> tuple[FusionGroup, ...]:
     """The groups with exactly `tensors` on chip between them, which then take no other path inside a group.
 
-    A tensor that no other group reads than the one that computes it is left out.
+    A tensor is left out that no other group reads than the one that computes it, or that a host operator
+    reads there.
     """
     spans = {tensor: lifetime(graph, groups, tensor) for tensor in sorted(tensors)}
-    staying = {tensor for tensor, (first, last) in spans.items() if first < last}
+    staying = {
+        tensor
+        for tensor, (first, last) in spans.items()
+        if first < last and not _row_readers(graph, groups[first], tensor)
+    }
     writers = {layer.name for tensor in staying for layer in graph.producers(tensor)}
     return tuple(
         replace(
@@ -72,12 +79,18 @@ def with_resident_tensors(
     )
 
 
+def _row_readers(graph: Graph, group: FusionGroup, tensor: str) -> list[str]:
+    """Host operators of a group that read tiles of `tensor`, which a member writes."""
+    readers = [layer for layer in graph.consumers(tensor) if layer.name in group.layers]
+    return [layer.name for layer in readers if isinstance(layer, HostLayer) and layer.op != "add"]
+
+
 def resident_tensors(groups: Sequence[FusionGroup]) -> frozenset[str]:
     """All tensors that stay on chip across some boundary of the groups."""
     return frozenset[str]().union(*(group.resident_tensors for group in groups))
 
 
-def check_resident_tensors(graph: Graph, groups: Sequence[FusionGroup]) -> None:
+def check_resident_tensors(graph: Graph, groups: Sequence[FusionGroup], profile: Profile) -> None:
     """Check that every resident tensor can be one, and is there from its writer to its last reader.
 
     Raises:
@@ -86,7 +99,7 @@ def check_resident_tensors(graph: Graph, groups: Sequence[FusionGroup]) -> None:
     for tensor in sorted(resident_tensors(groups)):
         if tensor not in graph.tensors:
             raise ScheduleError(f"tensor {tensor}: is resident but not in the graph")
-        reason = obstacle_to_staying(graph, tensor)
+        reason = obstacle_to_staying(graph, tensor, profile)
         if reason:
             raise ScheduleError(f"tensor {tensor}: cannot stay on chip: {reason}")
         first, last = lifetime(graph, groups, tensor)
@@ -95,6 +108,10 @@ def check_resident_tensors(graph: Graph, groups: Sequence[FusionGroup]) -> None:
             raise ScheduleError(f"tensor {tensor}: is resident, but only the group of {writer} uses it")
         if writer in groups[first].in_scratchpad | groups[first].in_accumulator:
             raise ScheduleError(f"tensor {tensor}: is resident, so {writer} cannot keep it in local memory")
+        for name in _row_readers(graph, groups[first], tensor):
+            raise ScheduleError(
+                f"tensor {tensor}: is resident, but {name} reads tiles of it, fused with {writer}"
+            )
         for i, group in enumerate(groups):
             if (tensor in group.resident_tensors) != (first <= i <= last):
                 raise ScheduleError(

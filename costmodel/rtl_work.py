@@ -102,6 +102,7 @@ def layer_work(
     leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
     stored = leaving / total[out_channel] * _pieces(nest, out_channel, side, inner=True)
     use = _cache_use(nest, pixels, e, reload=reload)
+    weights = use.weights._replace(again=(), touched=()) if resident else use.weights
     to_dram = placement.output_to_dram or not placement.output_is_fused
     return Work(
         is_matmul=int(is_matmul(shape)),
@@ -111,7 +112,7 @@ def layer_work(
         requests=requests + spilled / longest,
         loaded_bytes=(weight_fills + input_fills) * e + spilled,
         stored_rows=stored + spilled / longest,
-        weights=use.weights._replace(again=(), touched=()) if resident else use.weights,
+        weights=NOTHING if placement.weights_on_chip else weights,
         inputs=NOTHING if placement.input_is_fused else use.inputs,
         outputs=use.outputs if to_dram else NOTHING,
     )

@@ -38,7 +38,7 @@ def check_schedule(schedule: Schedule) -> None:
             _check_paper_group(schedule, group)
         planned_prefetches(schedule)
         return
-    check_resident_tensors(graph, schedule.groups)
+    check_resident_tensors(graph, schedule.groups, schedule.profile)
     plans = [plan_group(graph, group) for group in schedule.groups]
     for group, plan in zip(schedule.groups, plans, strict=True):
         _check_group(schedule, group, plan)

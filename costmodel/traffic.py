@@ -58,6 +58,8 @@ class Placement(NamedTuple):
     input_path: FusionPath = "tile-buffer"
     output_path: FusionPath = "tile-buffer"
     """How fused operands travel in profile hw (see `path_of`)."""
+    weights_on_chip: bool = False
+    """The stationary operand is a tensor that is resident in the tile buffer (profile hw)."""
     pooled: Pooled | None = None
     """Set if the output leaves the accumulator pooled; all about the output then is about the pooled one."""
 
@@ -107,6 +109,7 @@ class Fusion(NamedTuple):
     written: Number = 1
     input_path: FusionPath = "tile-buffer"
     output_path: FusionPath = "tile-buffer"
+    weights_on_chip: bool = False
     pooled: Pooled | None = None
 
 
@@ -118,6 +121,7 @@ def fusion_of(placement: Placement) -> Fusion:
         int(placement.output_to_dram or not placement.output_is_fused),
         placement.input_path,
         placement.output_path,
+        placement.weights_on_chip,
         placement.pooled,
     )
 
@@ -136,7 +140,7 @@ def count_moves(
     """
     hw = profile == "hw"
     e, word = target.element_bytes, target.accumulator_bytes_per_word
-    into, copied, written, arrives, leaves, pooled = fusion
+    into, copied, written, arrives, leaves, weights_on_chip, pooled = fusion
     if not hw or paper:
         arrives = leaves = "spad"
     from_dram = q.input_fills * (1 - into) * e
@@ -154,7 +158,7 @@ def count_moves(
         Move("L1", "psum", "write", accumulated, "accumulator"),
         Move("L2", "W", "write", weight_fills, "scratchpad"),
         Move("L2", "W", "read", weight_loads, "scratchpad"),
-        Move("L3", "W", "read", weight_fills, "dram"),
+        Move("L3", "W", "read", weight_fills, "tile-buffer" if weights_on_chip else "dram"),
         Move("L3", "I", "read", from_dram, "dram"),
         Move("L3", "psum", "read", spilled, "dram"),
         Move("L3", "psum", "write", spilled, "dram"),

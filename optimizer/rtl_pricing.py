@@ -98,6 +98,7 @@ def _work(points: Points, q: Quantities, input_pixels: Ints, order: int) -> rtl.
     leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
     stored = leaving / shape.dims[out_channel] * _channel_pieces(points, out_channel, side, inner=True)
     use = _cache_use(points, input_pixels, order)
+    weights = use.weights._replace(again=(), touched=()) if placement.weights_are_resident else use.weights
     to_dram = placement.output_to_dram or not placement.output_is_fused
     tiles: Any = -(-shape.dims.G // space.groups_at_once) * tile_count(((shape.dims.K, 1),), t["K"], t["k"])
     for d in PIXELS:
@@ -112,7 +113,7 @@ def _work(points: Points, q: Quantities, input_pixels: Ints, order: int) -> rtl.
         requests=requests + spilled / longest,
         loaded_bytes=(q.weight_fills + q.input_fills) * e + spilled,
         stored_rows=stored + spilled / longest,
-        weights=use.weights._replace(again=(), touched=()) if placement.weights_are_resident else use.weights,
+        weights=NOTHING if placement.weights_on_chip else weights,
         inputs=NOTHING if placement.input_is_fused else use.inputs,
         outputs=use.outputs if to_dram else NOTHING,
     )

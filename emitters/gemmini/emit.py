@@ -139,8 +139,7 @@ def _tile_buffer_rows(plan: FirmwarePlan) -> list[str]:
     graph, memory = plan.schedule.graph, plan.memory
     rows = []
     for step, group in enumerate(plan.groups):
-        for member in group.group.layers:
-            name = graph.by_name[member].outputs[0]
+        for name in (o for member in group.group.layers for o in graph.by_name[member].outputs):
             if name in memory.boxes:
                 rows.append((memory.boxes[name], step, step, f"{name} (tiles)"))
             elif name in group.group.resident_tensors:

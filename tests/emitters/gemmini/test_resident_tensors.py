@@ -7,11 +7,13 @@ import random
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from converter.graph import Graph
+from converter.dims import Dims
+from converter.graph import Graph, View
 from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError, plan_group
 from costmodel.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
@@ -39,7 +41,7 @@ SEEDS = st.integers(0, 1 << 32)
 
 
 def resident_case(rng: random.Random) -> Case | None:
-    """Convolutions and adds in random groups, most tensors that can stay staying on chip between them."""
+    """Layers of all kinds in random groups, most tensors that can stay staying on chip between them."""
     target = rng.choice(LOCAL_TARGETS)
     net = Net(rng)
     shape: Shape = (rng.choice([1, 1, 2]), rng.randint(3, 9), rng.randint(3, 9), rng.randint(1, 20))
@@ -49,6 +51,9 @@ def resident_case(rng: random.Random) -> Case | None:
         peers = [name for name, other in values if other == shape and name != x]
         if peers and rng.random() < 0.4:
             values.append((net.add(x, rng.choice(peers), shape), shape))
+            continue
+        if rng.random() < 0.2:
+            values.append((rng.choice([net.lookup, net.layer_norm])(x, shape), shape))
             continue
         built = random_conv(rng, net, x, shape)
         if built is None:
@@ -70,12 +75,14 @@ def _random_groups(rng: random.Random, graph: Graph, sizes: dict[str, Shape], ta
     cuts = [0, *(i for i in range(1, len(names)) if rng.random() < 0.6), len(names)]
     groups = []
     for start, stop in pairwise(cuts):
-        n, p, q, _ = sizes[graph.layers[stop - 1].outputs[0]]
-        halo = rng.choice(["recompute", "retain"])
-        tile = GroupTile(rng.randint(1, n), rng.randint(1, p), q if halo == "retain" else rng.randint(1, q))
         group = FusionGroup((names[start],))
         if stop - start > 1:
-            group = FusionGroup(tuple(names[start:stop]), tile, halo)
+            n, p, q, _ = sizes.get(graph.layers[stop - 1].outputs[0], (1, 1, 1, 1))
+            halo = rng.choice(["recompute", "retain"])
+            wide = q if halo == "retain" else rng.randint(1, q)
+            group = FusionGroup(
+                tuple(names[start:stop]), GroupTile(rng.randint(1, n), rng.randint(1, p), wide), halo
+            )
         groups.append(group)
     able = [name for name in graph.tensors if not obstacle_to_staying(graph, name)]
     chosen = [name for name in able if rng.random() < 0.8]
@@ -94,6 +101,33 @@ def _random_groups(rng: random.Random, graph: Graph, sizes: dict[str, Shape], ta
         return Case(Schedule(graph, target, mappings, placed))
     except (ScheduleError, ValueError):
         return None
+
+
+def product_case(rng: random.Random) -> Case | None:
+    """Scores of queries and keys that three layers compute alone: the stationary operand may stay, too."""
+    target = rng.choice(LOCAL_TARGETS)
+    net, p, c = Net(rng), rng.randint(1, 20), rng.randint(1, 20)
+    shape = (1, p, 1, rng.randint(1, 20))
+    x = net.input(shape)
+    pair = [net.conv(x, shape, outputs=c, kernel=(1, 1)) for _ in range(2)]
+    assert pair[0] is not None and pair[1] is not None
+    left, right = View(pair[0][0], 0, (0, 0, c, 0, 1)), View(pair[1][0], 0, (0, 0, 0, 1, c))
+    out = net.builder.tensor("y", (p, p), scale=float(np.sqrt(c) * 6))
+    result = View(out, 0, (0, 0, p, 0, 1))
+    net.builder.tensor_core("l2", "bmm", Dims(P=p, C=c, K=p), left, right, result, (p, 1))
+    graph = net.builder.build((out,))
+    return next((case for _ in range(60) if (case := _random_groups(rng, graph, {}, target))), None)
+
+
+@settings(SETTINGS, max_examples=10)
+@given(SEEDS)
+def test_stationary_operands_that_stay(seed: int) -> None:
+    case = product_case(random.Random(seed))
+    assume(case is not None)
+    assert case is not None
+    result = check(case)
+    resident = "y1" in resident_tensors(case.schedule.groups)
+    assert any(r.role == "W" and r.memory == "tile-buffer" for r in result.layers[2].traffic) == resident
 
 
 @settings(SETTINGS, max_examples=20)
@@ -150,9 +184,7 @@ def test_residents_that_overlap_are_caught(overlap: dict[str, int], monkeypatch:
     schedule = residual(LOCAL_TARGETS[1], ("y0", "y1", "y2"))
     broken = TileBuffer({}, {name: Span(offset, 1024) for name, offset in overlap.items()}, 4096)
     monkeypatch.setattr(plan, "plan_tile_buffer", lambda *_: broken)
-    with pytest.raises(
-        (AssertionError, ExecutionError)
-    ):  # numbers, or a missing fence
+    with pytest.raises((AssertionError, ExecutionError)):  # numbers, or a missing fence
         check(Case(schedule))
 
 
