@@ -39,6 +39,11 @@ class MemberSpace:
         return self.tiles.resident_weights if self.is_resident else self.tiles.weights
 
     @property
+    def first_weights(self) -> int:
+        """What its first weight tile takes, or its resident weights."""
+        return self.weights // (1 + (self.tiles.weights_twice and not self.is_resident))
+
+    @property
     def inputs(self) -> int:
         """What its own input tiles take."""
         return 0 if self.input_on_chip else self.tiles.inputs

@@ -94,7 +94,7 @@ def _planned(
     if layer.weight.tensor in earlier.inputs:
         raise fail("both read the same weights")
     mapping, target = schedule.mappings[name], schedule.target
-    first = layer.dims if name in group.resident_weights else mapping.tile_l2
+    first = first_tile(schedule, layer)
     if layer.op == "depthwise" and first.G > mapping.cols.G and first.G % mapping.cols.G:
         raise fail(f"{first.G} channels are no whole blocks of {mapping.cols.G}")
     nbytes = first_weight_elements(layer, first, schedule) * target.element_bytes
@@ -112,7 +112,7 @@ def _planned(
             )
     end = target.scratchpad_rows
     own = spaces[0]
-    count = own.weights // (1 + (own.tiles.weights_twice and not own.is_resident))
+    count = own.first_weights
     # Where they are if nothing moves down: of resident weights the topmost, of two tiles the lower.
     row = end - own.weights - (0 if own.is_resident else own.reserved)
     lowest = max(space.inputs for space in earlier_spaces)
@@ -149,6 +149,10 @@ class EarlyLoads(NamedTuple):
     rtl_cycles: float = 0.0
     """Of the load engine (latency model rtl)."""
 
+    def plus(self, other: EarlyLoads, sign: int = 1) -> EarlyLoads:
+        """Both together; with `sign` -1 without the other."""
+        return EarlyLoads(self.nbytes + sign * other.nbytes, self.rtl_cycles + sign * other.rtl_cycles)
+
 
 NONE_EARLY = EarlyLoads()
 
@@ -157,17 +161,29 @@ def early_loads(schedule: Schedule, latency: LatencyModel) -> dict[str, EarlyLoa
     """What prefetching moves from one layer's time to another's, by layer."""
     found: dict[str, EarlyLoads] = {}
     for prefetch in planned_prefetches(schedule).values():
-        cycles = 0.0
-        if latency == "rtl":
-            layer = schedule.graph.by_name[prefetch.layer]
-            assert isinstance(layer, TensorCoreLayer)
-            plan = plan_group(schedule.graph, schedule.group_of[prefetch.layer])
-            nest = Nest(shape_of(layer), schedule.mappings[layer.name], plan[layer.name].computed)
-            cycles = _load_cycles(nest, prefetch.tile, prefetch.nbytes, schedule.target)
+        loads = first_loads(schedule, prefetch.layer, latency)
         for name, sign in ((prefetch.during, 1), (prefetch.layer, -1)):
-            nbytes, load = found.get(name, NONE_EARLY)
-            found[name] = EarlyLoads(nbytes + sign * prefetch.nbytes, load + sign * cycles)
+            found[name] = found.get(name, NONE_EARLY).plus(loads, sign)
     return found
+
+
+def first_loads(schedule: Schedule, name: str, latency: LatencyModel) -> EarlyLoads:
+    """The first weights of layer `name`: its scratchpad tile or, if they are resident, all of them."""
+    layer, group = schedule.graph.by_name[name], schedule.group_of[name]
+    assert isinstance(layer, TensorCoreLayer)
+    tile = first_tile(schedule, layer)
+    nbytes = first_weight_elements(layer, tile, schedule) * schedule.target.element_bytes
+    if latency == "roofline":
+        return EarlyLoads(nbytes)
+    region = plan_group(schedule.graph, group)[name].computed
+    nest = Nest(shape_of(layer), schedule.mappings[name], region)
+    return EarlyLoads(nbytes, _load_cycles(nest, tile, nbytes, schedule.target))
+
+
+def first_tile(schedule: Schedule, layer: TensorCoreLayer) -> Dims:
+    """Extents of the weights that a layer needs first."""
+    resident = layer.name in schedule.group_of[layer.name].resident_weights
+    return layer.dims if resident else schedule.mappings[layer.name].tile_l2
 
 
 def _load_cycles(nest: Nest, tile: Dims, nbytes: int, target: Target) -> float:

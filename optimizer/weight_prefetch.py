@@ -1,0 +1,166 @@
+"""Prefetching for a finished schedule: groups whose first weights load while the group before computes.
+
+Group after group, every layer of the group before is tried as the one while which they load.  Where the
+rows are taken, the members of either group are mapped again with as many rows less.  What lowers the
+objective is kept; where nothing is mapped again only latency changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from converter.graph import TensorCoreLayer
+from costmodel.evaluate import group_cost
+from costmodel.fusion import ScheduleError, plan_group
+from costmodel.mapping import Mapping
+from costmodel.placement import placement_of
+from costmodel.schedule import FusionGroup, Schedule
+from costmodel.scratchpad import MemberSpace, member_spaces
+from costmodel.shape import shape_of
+from costmodel.weight_prefetch import NONE_EARLY, early_loads, first_loads
+from optimizer.problem import Problem, value
+from optimizer.space import LayerSpace
+from optimizer.traffic_limit import dram_bytes
+
+
+def prefetching(schedule: Schedule, problem: Problem, most_bytes: int | None = None) -> Schedule:
+    """`schedule` with the prefetches that lower the objective of `problem`; itself if none does.
+
+    Args:
+        schedule: What a search found (fusion model sound).
+        problem: Of the same graph and rules.
+        most_bytes: DRAM bytes that the schedule may move, if there is a limit.
+    """
+    search = _Search(schedule, problem, most_bytes)
+    for at in range(1, len(schedule.groups)):
+        if problem.out_of_time():
+            break
+        search.improve(at)
+    return search.schedule
+
+
+class _Search:
+    """A schedule that gets better group by group."""
+
+    def __init__(self, schedule: Schedule, problem: Problem, most_bytes: int | None) -> None:
+        self.schedule, self.problem, self.most_bytes = schedule, problem, most_bytes
+        self.graph = schedule.graph
+        cost = problem.cost(schedule)
+        self.energy, self.latency = cost.energy_pj, float(cost.latency_cycles)
+
+    def improve(self, at: int) -> None:
+        """Let group `at` load its first weights early, if that pays."""
+        group, before = self.schedule.groups[at], self._before(at)
+        first = self.graph.by_name[group.layers[0]]
+        if before is None or not isinstance(first, TensorCoreLayer):
+            return
+        if self.graph.tensors[first.weight.tensor].data is None or not self._saves(group, first):
+            return
+        for during in before.layers:
+            if isinstance(self.graph.by_name[during], TensorCoreLayer):
+                wanted = replace(group, prefetch_during=during)
+                if not self._take(wanted, {}) and self._blocked(wanted):
+                    for mappings in self._with_room(wanted, before):
+                        self._take(wanted, mappings)
+
+    def _before(self, at: int) -> FusionGroup | None:
+        """The last group before that uses the scratchpad."""
+        for group in reversed(self.schedule.groups[:at]):
+            if any(isinstance(self.graph.by_name[name], TensorCoreLayer) for name in group.layers):
+                return group
+        return None
+
+    def _saves(self, group: FusionGroup, first: TensorCoreLayer) -> bool:
+        """Whether the group would take less time if its first weights were there."""
+        schedule, latency = self.schedule, self.problem.rules.latency
+        early = early_loads(schedule, latency)
+        late = early.get(first.name, NONE_EARLY)
+        run = (schedule.mappings, schedule.target, schedule.profile, latency)
+        now, then = (
+            sum(
+                cost.latency_cycles for cost in group_cost(self.graph, group, *run, early={first.name: loads})
+            )
+            for loads in (late, late.plus(first_loads(schedule, first.name, latency), -1))
+        )
+        return then < now
+
+    def _changed(self, wanted: FusionGroup, mappings: dict[str, Mapping]) -> Schedule:
+        """The schedule with `wanted` in place of the group of the same layers, and with `mappings`."""
+        groups = tuple(wanted if g.layers == wanted.layers else g for g in self.schedule.groups)
+        return replace(self.schedule, groups=groups, mappings={**self.schedule.mappings, **mappings})
+
+    def _take(self, wanted: FusionGroup, mappings: dict[str, Mapping]) -> bool:
+        """Change the schedule if that is legal and better."""
+        try:
+            changed = self._changed(wanted, mappings)
+        except ScheduleError:
+            return False
+        cost = self.problem.cost(changed)
+        if mappings and self.most_bytes is not None and dram_bytes(cost) > self.most_bytes:
+            return False
+        objective = self.problem.objective
+        now, then = (
+            value(objective, energy, latency)
+            for energy, latency in ((self.energy, self.latency), (cost.energy_pj, float(cost.latency_cycles)))
+        )
+        if then >= now:
+            return False
+        self.schedule, self.energy, self.latency = changed, cost.energy_pj, float(cost.latency_cycles)
+        return True
+
+    def _blocked(self, wanted: FusionGroup) -> bool:
+        """Whether only room is missing."""
+        try:
+            self._changed(wanted, {})
+        except ScheduleError as error:
+            return "are free" in str(error) or "no room" in str(error)
+        return False
+
+    def _with_room(self, wanted: FusionGroup, before: FusionGroup) -> Iterator[dict[str, Mapping]]:
+        """Mappings that leave room: of the group before, of the group, of both."""
+        later, earlier = self._spaces(wanted), self._spaces(before)
+        needed = later[0].first_weights
+        other = self._mapped_again(before, earlier, needed)
+        if other is not None:
+            yield other
+        if not self.problem.rules.hw:
+            return
+        taken = max(space.reserved + space.weights for space in earlier)
+        lower = self._mapped_again(wanted, later, taken)
+        if lower is not None:
+            yield lower
+            if other is not None:
+                yield {**other, **lower}
+
+    def _spaces(self, group: FusionGroup) -> list[MemberSpace]:
+        return member_spaces(self.schedule, group, plan_group(self.graph, group))
+
+    def _mapped_again(
+        self, group: FusionGroup, spaces: list[MemberSpace], fewer: int
+    ) -> dict[str, Mapping] | None:
+        """The best mapping of every member that leaves `fewer` rows (dosa: bytes) more."""
+        plan = plan_group(self.graph, group)
+        mappings = {}
+        for space in spaces:
+            layer = space.layer
+            own = space.weights if space.is_resident else 0
+            placement = placement_of(self.graph, group, plan, layer)
+            found = self.problem.fronts.front(
+                LayerSpace(
+                    shape_of(layer),
+                    plan[layer.name].computed,
+                    self.problem.rules,
+                    placement,
+                    space.reserved + own + fewer,
+                    space.reserved_accumulator,
+                ),
+                not self.problem.rules.hw and placement.output_is_fused,
+            )
+            if not len(found):
+                return None
+            worth = found.energy * self.latency + found.latency * self.energy
+            mappings[layer.name] = found.mappings[int(np.argmin(worth))]
+        return mappings
