@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from converter.dims import Dims
 from converter.graph import Graph, View
 from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError, plan_group
+from costmodel.mapping import Mapping
 from costmodel.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.serialize import schedule_from_document, to_document
@@ -30,9 +32,11 @@ from tests.emitters.gemmini.gemmini_cases import (
     Net,
     Shape,
     check,
+    measured,
     random_conv,
     random_mapping,
 )
+from tests.emitters.gemmini.test_pooling import max_pool
 
 SETTINGS = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
@@ -54,6 +58,10 @@ def resident_case(rng: random.Random) -> Case | None:
             continue
         if rng.random() < 0.2:
             values.append((rng.choice([net.lookup, net.layer_norm])(x, shape), shape))
+            continue
+        if rng.random() < 0.15 and min(shape[1:3]) > 1:
+            pooled = max_pool(net, x, shape, 2, rng.randint(1, 2), (0, 0, 0, 0))
+            values.append((f"y{len(net.names) - 1}", pooled))
             continue
         built = random_conv(rng, net, x, shape)
         if built is None:
@@ -219,3 +227,24 @@ def test_header_and_memory_map_say_where_residents_are(tmp_path: Path) -> None:
     rows = [line.split()[3:] for line in header.splitlines() if "* tile buffer" in line]
     assert rows == [["0", "1024", "0", "2", "y0"], ["1024", "1024", "2", "3", "y2"]]
     assert "#define NET_TILE_BUFFER_BYTES 2048" in header
+
+
+def test_a_pool_in_the_store_path_may_write_a_resident() -> None:
+    """{l0, l1}: a convolution pooled by its stores, in two tiles; l2 reads the pooled tensor later."""
+    net, shape = Net(random.Random(3)), (1, 8, 8, 16)
+    first = net.conv(net.input(shape), shape, outputs=16, kernel=(1, 1))
+    assert first is not None
+    pooled = max_pool(net, first[0], shape, 2, 2, (0, 0, 0, 0))
+    last = net.conv("y1", pooled, outputs=16, kernel=(1, 1))
+    assert last is not None
+    graph = net.builder.build((last[0],))
+    groups = (FusionGroup(("l0", "l1"), GroupTile(1, 2, 4)), FusionGroup(("l2",)))
+    block = Dims(K=16, C=16, P=4)
+    mapping = Mapping(block, block, Dims(K=16, C=16, P=4), Dims(C=16), Dims(K=16))
+    tile = Dims(K=16, C=16, P=4, Q=8)
+    mappings = {"l0": replace(mapping, tile_l2=tile, tile_l1=tile), "l2": mapping}
+    groups = with_resident_tensors(graph, groups, ["y0", "y1"])
+    assert [sorted(group.resident_tensors) for group in groups] == [["y1"], ["y1"]]
+    result = check(Case(Schedule(graph, LOCAL_TARGETS[1], mappings, groups)))
+    assert measured(result)["l0", "tile-buffer", "y1", "write"] == 4 * 4 * 16
+    assert measured(result)["l2", "tile-buffer", "y1", "read"] == 4 * 4 * 16
