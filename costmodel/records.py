@@ -14,6 +14,7 @@ from costmodel.readings import readings
 from costmodel.schedule import Schedule
 from costmodel.schedule_document import (
     CostRecord,
+    EdgePath,
     EdgeRecord,
     ExecutionRecord,
     Extents,
@@ -202,14 +203,14 @@ def fusion_record(schedule: Schedule) -> FusionRecord:
     )
 
 
-def _edge_path(
-    schedule: Schedule, producer: str, consumer: str, tensor: str
-) -> Literal["dram", "tile-buffer", "spad", "acc"]:
+def _edge_path(schedule: Schedule, producer: str, consumer: str, tensor: str) -> EdgePath:
     if not schedule.is_fused(producer, consumer):
         if tensor not in schedule.group_of[producer].resident_tensors:
             return "dram"
         return "tile-buffer" if schedule.profile == "hw" else "spad"
     if schedule.profile == "hw" and schedule.fusion_model == "sound":
+        if schedule.graph.by_name[consumer].op == "max_pool":
+            return "store"
         return schedule.group_of[producer].path(producer)
     return "spad"
 

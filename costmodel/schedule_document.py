@@ -154,6 +154,9 @@ class LayerRecord(_Record):
         return self
 
 
+EdgePath = Literal["dram", "tile-buffer", "spad", "acc", "store"]
+
+
 class EdgeRecord(_Record):
     """A tensor from one layer to another."""
 
@@ -161,8 +164,10 @@ class EdgeRecord(_Record):
     consumer: str
     tensor: str
     fused: bool
-    path: Literal["dram", "tile-buffer", "spad", "acc"] = Field(
-        "dram", description="what it flows through; inside a group, or resident across groups: on chip"
+    path: EdgePath = Field(
+        "dram",
+        description="what it flows through; inside a group, or resident across groups: on chip (store: a max "
+        "pool takes it as it leaves the accumulator)",
     )
 
 

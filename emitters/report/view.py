@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from converter.graph import HostLayer
 from costmodel.mapping import Level
+from costmodel.pooling import obstacle_to_pooling
 from costmodel.rtl import error_against_rtl
 from costmodel.schedule_document import LayerRecord, MappingRecord, ScheduleDocument
+from costmodel.serialize import graph_from_document
 from emitters.report.charts import bound_class, dram_bytes, layer_macs
 from emitters.report.text import count, edp, percent, picojoules, si
 
@@ -30,7 +33,6 @@ HOST_REASONS = {
     "add": "residual addition: two DMA streams through the accumulator, no products",
     "quantize": "float input becomes int8 once, on the core",
     "dequantize": "int8 becomes float once, on the core",
-    "max_pool": "not fusible into the store path here",
     "global_average_pool": "a mean has no form on the array that is exact in int8",
     "softmax": "needs exponentials over a whole row",
     "layer_norm": "needs mean and variance over a whole row",
@@ -321,16 +323,33 @@ def loop_nest(layer: LayerRecord, mapping: MappingRecord) -> str:
 
 def host_operators(document: ScheduleDocument) -> list[tuple[str, str, str, str]]:
     """Name, operator, bytes and reason of every layer that is not on the array."""
+    pools = _pools(document)
     return [
         (
             layer.name,
             layer.op,
             si(moved, "B") if (moved := dram_bytes(layer) + layer.cost.traffic.host_bytes) else "",
-            HOST_REASONS.get(layer.op, DEFAULT_REASON),
+            pools.get(layer.name) or HOST_REASONS.get(layer.op, DEFAULT_REASON),
         )
         for layer in document.layers
         if layer.mapping is None
     ]
+
+
+def _pools(document: ScheduleDocument) -> dict[str, str]:
+    """Where every max pool runs, and why."""
+    stored = {edge.consumer: edge.producer for edge in document.fusion.edges if edge.path == "store"}
+    graph = graph_from_document(document)
+    found = {}
+    for layer in graph.layers:
+        if not isinstance(layer, HostLayer) or layer.op != "max_pool":
+            continue
+        if layer.name in stored:
+            found[layer.name] = f"done by the stores of {stored[layer.name]}: only pooled bytes move"
+        else:
+            reason = obstacle_to_pooling(graph, layer) or "no group with its convolution was better"
+            found[layer.name] = f"on the core: {reason}"
+    return found
 
 
 def quantization_rows(document: ScheduleDocument) -> list[tuple[str, str, str, str]]:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from converter.dims import DIMS, Dims
 from converter.graph import TensorCoreLayer
-from costmodel.fusion import boundary, plan_group
+from costmodel.fusion import boundary, plan_group, stored_as
 from costmodel.local_tensors import input_path
 from costmodel.mapping import Mapping
 from costmodel.schedule import Schedule
@@ -92,16 +92,20 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
     also_dram = False
     regions: Counter[Dims] = Counter({layer.dims: 1})
     if len(group.layers) > 1:
-        plan = boundary if schedule.fusion_model == "paper" else plan_group
-        member = plan(schedule.graph, group)[layer.name]
+        plan = (boundary if schedule.fusion_model == "paper" else plan_group)(schedule.graph, group)
+        member, stored = plan[layer.name], stored_as(plan, layer.name)
         sizes = product(*(extents(axis) for axis in member.computed))
         regions = Counter(layer.dims.replace({"N": n, "P": p, "Q": q}) for n, p, q in sizes)
         if layer.input.tensor in member.fused_inputs:
             inputs_in, why = _fused_level(schedule, input_path(schedule.graph, group, layer))
             notes.append(f"Inputs come from the fused layer before, {why}: bypassed at DRAM")
-        if member.writes_inside:
+        if stored is not member:
+            notes.append(
+                f"Outputs are max-pooled as they are stored ({stored.name}); here they are counted unpooled"
+            )
+        if stored.writes_inside:
             outputs_in, why = _fused_level(schedule, group.path(layer.name))
-            also_dram = member.writes_outside
+            also_dram = stored.writes_outside
             where = "written to DRAM as well" if also_dram else "bypassed at DRAM"
             notes.append(f"Outputs go to a fused layer, {why}: {where}")
         if layer.name in group.resident_weights:

@@ -52,7 +52,7 @@ def inspect(
         return
     _print(console, summary)
     if explain:
-        for line in (*conversion.notes, *_rewrites(conversion)):
+        for line in (*conversion.notes, *_rewrites(conversion), *_pools(conversion.graph)):
             console.result(line)
 
 
@@ -61,6 +61,25 @@ def _rewrites(conversion: Conversion) -> list[str]:
     kept = "`compile` keeps it where scales fit and the schedule gets better"
     candidates = [f"merge-siblings: {group.note}; {kept}" for group in conversion.mergeable]
     return [*conversion.rewrites, *candidates]
+
+
+def _pools(graph: Graph) -> list[str]:
+    """Which max pools Gemmini can do as it stores, and why not the others."""
+    from converter.graph import HostLayer
+    from costmodel.pooling import convolution_of, obstacle_to_pooling
+
+    lines = []
+    for layer in graph.layers:
+        if layer.op == "max_pool":
+            assert isinstance(layer, HostLayer)
+            convolution = convolution_of(graph, layer)
+            where = (
+                f"on the core, or as the results of {convolution.name} are stored"
+                if convolution
+                else f"on the core: {obstacle_to_pooling(graph, layer)}"
+            )
+            lines.append(f"max-pool: {layer.name} runs {where}")
+    return lines
 
 
 def describe(graph: Graph) -> dict[str, object]:
