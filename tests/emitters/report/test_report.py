@@ -145,6 +145,8 @@ def test_names_from_the_model_cannot_inject_markup(document):
     content["fusion"]["groups"] = [
         [evil if name == old else name for name in group] for group in content["fusion"]["groups"]
     ]
+    for run in content["fusion"]["execution"]:
+        run["resident_weights"] = [evil if name == old else name for name in run["resident_weights"]]
     page = Page(render(ScheduleDocument.model_validate(content)))
     assert "script" not in page.count and "img" not in page.count
     assert "<script>alert(1)</script>" in page.text
