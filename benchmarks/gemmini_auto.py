@@ -33,7 +33,8 @@ from emitters.gemmini import emit
 from emulator.build import build_firmware
 from emulator.run import Firmware
 from fadiff.console import Console
-from fadiff.pipeline import ModelOptions, SearchOptions, find_schedule_and_siblings, limit_traffic, read_model
+from fadiff.pipeline import ModelOptions, read_model
+from fadiff.search import SearchOptions, decide
 from fadiff.vectors import Arrays, make_vectors, stored_inputs
 from optimizer.baselines.gemmini_auto import automatic_schedule
 from samples.catalog import SAMPLES
@@ -94,9 +95,7 @@ def compare(
 
     `inputs` are the model's, one vector each.
     """
-    quiet = Console(verbosity=-1)
-    merged, found = find_schedule_and_siblings(conversion, target, search, quiet)
-    _, found = limit_traffic(merged, found, "gemmini-auto", search, quiet)
+    _, found = decide(conversion, target, search, "gemmini-auto", Console(verbosity=-1))
     # The library tiles its calls itself: these tiles only have to be legal.
     automatic = automatic_schedule(conversion.graph, target, row_packing=search.row_packing)
     ours = run(found.schedule, _first(found.schedule.graph, inputs), library_calls=False)

@@ -33,15 +33,13 @@ from fadiff.console import Console
 from fadiff.folder import OutputFolder
 from fadiff.pipeline import (
     ModelOptions,
-    SearchOptions,
     TimeloopOptions,
     describe_search,
-    find_schedule_and_siblings,
     front_end_record,
-    limit_traffic,
     read_model,
     write_folder,
 )
+from fadiff.search import SearchOptions, decide
 from fadiff.vectors import TestVectors, make_vectors
 from samples.catalog import SAMPLES
 
@@ -161,8 +159,7 @@ def run(network: Network, target: Target, count: int, search: SearchOptions, sec
     """Compile and verify a converted network on `count` of its vectors."""
     quiet = Console(verbosity=-1)
     with seconds.of("search"):
-        conversion, found = find_schedule_and_siblings(network.conversion, target, search, quiet)
-        conversion, found = limit_traffic(conversion, found, "gemmini-auto", search, quiet)
+        conversion, found = decide(network.conversion, target, search, "gemmini-auto", quiet)
     vectors = first(make_vectors(conversion, network.inputs, seed=0), count)
     with tempfile.TemporaryDirectory(prefix="fadiff-models-") as scratch:
         folder = OutputFolder(Path(scratch) / network.name)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from costmodel.target import Target, TargetError, load_target
     from emulator import VerifyReport, verify
     from fadiff.errors import InputError
-    from fadiff.pipeline import CompileResult, ModelOptions, SearchOptions, compile
+    from fadiff.pipeline import CompileResult, ModelOptions, compile
+    from fadiff.search import SearchOptions
     from optimizer import SearchResult, optimize
 
 _HOME = {
@@ -38,7 +39,7 @@ _HOME = {
     "NetworkCost": "costmodel.evaluate",
     "Schedule": "costmodel.schedule",
     "ScheduleError": "costmodel.fusion",
-    "SearchOptions": "fadiff.pipeline",
+    "SearchOptions": "fadiff.search",
     "SearchResult": "optimizer",
     "Target": "costmodel.target",
     "TargetError": "costmodel.target",

@@ -26,7 +26,7 @@ from fadiff.errors import InputError
 if TYPE_CHECKING:
     from converter.graph import Graph
     from costmodel.target import Target
-    from fadiff.pipeline import SearchOptions
+    from fadiff.search import SearchOptions
 
 
 class DesignSpace(BaseModel):
@@ -127,7 +127,7 @@ def explore(graph: Graph, design: Design, search: SearchOptions) -> Outcome:
     from costmodel.fusion import ScheduleError
     from costmodel.mapping import MappingError
     from fadiff.console import Console
-    from fadiff.pipeline import find_schedule
+    from fadiff.search import find_schedule
 
     if design.target is None:
         return Outcome(graph.name, design, None, problem=design.problem)

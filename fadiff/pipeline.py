@@ -16,40 +16,19 @@ from fadiff.console import Console
 from fadiff.errors import InputError
 from fadiff.folder import OutputFolder
 from fadiff.output import check_free, replacing_folder
+from fadiff.search import DramLimit, SearchOptions, decide
 
 if TYPE_CHECKING:
-    from converter import Conversion, Graph
-    from costmodel.schedule import FusionModel, LatencyModel, Profile, Schedule
+    from converter import Conversion
+    from costmodel.schedule import LatencyModel, Schedule
     from costmodel.schedule_document import ConversionRecord, ScheduleDocument, SearchRecord
     from costmodel.serialize import Bound
     from costmodel.target import Target
     from emulator import VerifyReport
     from fadiff.vectors import TestVectors
     from optimizer import SearchResult
-    from optimizer.candidates import Tiling
-    from optimizer.partition import Objective
-    from optimizer.problem import MethodName, RelaxationForm
 
 Quantize = Literal["auto", "int8", "none"]
-DramLimit = int | Literal["gemmini-auto"] | None
-"""Most bytes a schedule may move, what gemmini.h's automatic tiles would move, or no limit."""
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """What to search for and how; the names and defaults of the command line."""
-
-    method: MethodName = "gradient"
-    objective: Objective = "edp"
-    fusion: bool = True
-    profile: Profile = "hw"
-    latency: LatencyModel = "roofline"
-    fusion_model: FusionModel = "sound"
-    tiling: Tiling = "ragged"
-    row_packing: bool = True
-    relaxation: RelaxationForm = "log"
-    seed: int = 0
-    time_budget: float | None = None
 
 
 @dataclass(frozen=True)
@@ -133,8 +112,7 @@ def compile(
     vectors = make_vectors(conversion, inputs, seed=0)  # a file that does not fit is refused before searching
     found = None
     if given is None:
-        conversion, found = find_schedule_and_siblings(conversion, hardware, search, console)
-        conversion, found = limit_traffic(conversion, found, max_dram_bytes, search, console)
+        conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
         decision = found.schedule
     else:
         conversion, decision = _as_given(given, conversion)
@@ -202,95 +180,6 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
     for note in conversion.notes:
         console.note(note)
     return conversion
-
-
-def find_schedule(graph: Graph, target: Target, search: SearchOptions, console: Console) -> SearchResult:
-    """Run the optimiser."""
-    from optimizer import optimize
-
-    with console.stage(f"searching ({search.method})"):
-        return optimize(
-            graph,
-            target,
-            profile=search.profile,
-            method=search.method,
-            objective=search.objective,
-            fusion=search.fusion,
-            fusion_model=search.fusion_model,
-            latency=search.latency,
-            tiling=search.tiling,
-            row_packing=search.row_packing,
-            relaxation=search.relaxation,
-            seed=search.seed,
-            time_budget=search.time_budget,
-            progress=console.update,
-        )
-
-
-def find_schedule_and_siblings(
-    conversion: Conversion, target: Target, search: SearchOptions, console: Console
-) -> tuple[Conversion, SearchResult]:
-    """Search the model as it is and with sibling products merged, and keep the better schedule.
-
-    A merged layer reads its input once, but may tile or fuse less well; only a schedule tells.  Where
-    all kinds of siblings together do not pay, each is tried alone.  The searches share the time budget.
-    """
-    together = conversion.with_siblings()
-    if together is None:
-        return conversion, find_schedule(conversion.graph, target, search, console)
-    kinds = sorted({group.kind for group in together.siblings})
-    if search.time_budget is not None:
-        searches = 2 if len(kinds) == 1 else 2 + len(kinds)
-        search = replace(search, time_budget=search.time_budget / searches)
-    apart = find_schedule(conversion.graph, target, search, console)
-    best, chosen = conversion, apart
-    tried = [together]
-    for candidate in tried:
-        found = find_schedule(candidate.graph, target, search, console)
-        if found.value < chosen.value:
-            best, chosen = candidate, found
-        elif candidate is together and len(kinds) > 1:
-            alone = (conversion.with_siblings([kind]) for kind in kinds)
-            tried.extend(one for one in alone if one is not None)
-    saved = f"{search.objective} {1 - chosen.value / apart.value:.2%} lower than apart"
-    kept = saved if best is not conversion else "not kept, schedules are better with them apart"
-    return replace(best, notes=(*best.notes, f"merge-siblings: {kept}")), chosen
-
-
-def limit_traffic(
-    conversion: Conversion, found: SearchResult, limit: DramLimit, search: SearchOptions, console: Console
-) -> tuple[Conversion, SearchResult]:
-    """Keep the schedule of a search of ours within `limit`, with a note of what that costs."""
-    from costmodel.fusion import ScheduleError
-    from optimizer.traffic_limit import automatic_bytes, dram_bytes, within
-
-    rules = (search.profile, search.fusion_model)
-    if limit is None or rules != ("hw", "sound") or search.method not in ("gradient", "exact", "layerwise"):
-        return conversion, found
-    if limit == "gemmini-auto":
-        try:
-            limit = automatic_bytes(found.schedule, row_packing=search.row_packing)
-        except ScheduleError as error:  # memories too small for gemmini.h's tiles: nothing to compare with
-            note = f"DRAM bytes not limited: gemmini.h's automatic tiles do not fit ({error})"
-            console.note(note)
-            return replace(conversion, notes=(*conversion.notes, note)), found
-    if dram_bytes(found.cost) <= limit:
-        return conversion, found
-    with console.stage("limiting DRAM bytes"):
-        limited = within(
-            found,
-            limit,
-            objective=search.objective,
-            latency=search.latency,
-            tiling=search.tiling,
-            row_packing=search.row_packing,
-        )
-    note = (
-        f"DRAM bytes limited to {limit:,}: {dram_bytes(found.cost):,} became {dram_bytes(limited.cost):,}, "
-        f"{search.objective} {limited.value / found.value - 1:+.2%} (--max-dram-bytes none: no limit)"
-    )
-    console.note(note)
-    return replace(conversion, notes=(*conversion.notes, note)), limited
 
 
 def front_end_record(conversion: Conversion, vectors: TestVectors, console: Console) -> ConversionRecord:

@@ -61,7 +61,8 @@ def compare(
       fadiff compare resnet18.onnx --target gemmini-large --time-budget 20
       fadiff compare resnet18.onnx --methods gradient,layerwise,gemmini-auto --plot curves.svg
     """
-    from fadiff.pipeline import ModelOptions, SearchOptions, find_schedule, read_model
+    from fadiff.pipeline import ModelOptions, read_model
+    from fadiff.search import SearchOptions, find_schedule
 
     wanted = {name.strip() for name in methods.split(",") if name.strip()}
     chosen = [name for name in METHODS if name in wanted]

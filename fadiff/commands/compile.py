@@ -69,6 +69,14 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     help="Most DRAM bytes the schedule may move, at whatever it costs; gemmini-auto: what gemmini.h's "
     "automatically tiled calls would move.",
 )
+@click.option(
+    "--no-rtl-choice",
+    "rtl_choice",
+    flag_value=False,
+    default=True,
+    help="Keep exactly what the search found. Otherwise the rtl model chooses among mappings that are nearly "
+    "equal under roofline latency (1 % of the objective in all).",
+)
 @dim_option
 @without_option
 @click.option(
@@ -121,8 +129,9 @@ def compile_command(
       fadiff compile bert.onnx --dim batch=1 --dim sequence=128 --time-budget 60
       fadiff compile net.onnx --schedule edited/schedule.json --out again
     """
-    from fadiff.pipeline import ModelOptions, SearchOptions, TimeloopOptions
+    from fadiff.pipeline import ModelOptions, TimeloopOptions
     from fadiff.pipeline import compile as compile_model
+    from fadiff.search import SearchOptions
 
     result = compile_model(
         model,

@@ -19,7 +19,7 @@ from fadiff.errors import InputError
 if TYPE_CHECKING:
     from costmodel.schedule import LatencyModel
     from fadiff.design_space import Outcome
-    from fadiff.pipeline import SearchOptions
+    from fadiff.search import SearchOptions
 
 
 @click.command()
@@ -103,7 +103,7 @@ def sweep(
 def _search_options(options: dict[str, Any], path: Path) -> SearchOptions:
     from dataclasses import fields
 
-    from fadiff.pipeline import SearchOptions
+    from fadiff.search import SearchOptions
 
     known = [field.name for field in fields(SearchOptions)]
     for name in options:

@@ -161,12 +161,12 @@ def test_usage_errors_exit_two(fadiff, arguments):
 
 
 def test_an_internal_error_says_how_to_report_it(fadiff, tmp_path, monkeypatch):
-    from fadiff import pipeline
+    from fadiff import search
 
     def broken(*_: object) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr(pipeline, "find_schedule", broken)
+    monkeypatch.setattr(search, "find_schedule", broken)
     model = small_network(tmp_path / "net.onnx")
     ended = fadiff("compile", model, "--out", tmp_path / "out", "-q")
     assert ended.code == 3

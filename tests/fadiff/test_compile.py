@@ -11,7 +11,8 @@ import pytest
 from costmodel.target import Target
 from fadiff.cli import main
 from fadiff.console import Console
-from fadiff.pipeline import SearchOptions, compile
+from fadiff.pipeline import compile
+from fadiff.search import SearchOptions
 from tests.fadiff.models import small_network
 
 TARGET = "gemmini-small"
@@ -272,8 +273,8 @@ def test_python_api(model, tmp_path, monkeypatch):
 
 
 def test_the_console_is_silent_for_python_callers(model, tmp_path, capfd):
-    from fadiff.pipeline import SearchOptions
     from fadiff.pipeline import compile as compile_model
+    from fadiff.search import SearchOptions
 
     search = SearchOptions(method="layerwise")
     compile_model(model, tmp_path / "out", target=TARGET, search=search, console=Console(verbosity=-1))

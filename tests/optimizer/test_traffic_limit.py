@@ -39,7 +39,7 @@ def test_the_limit_is_kept_and_the_cost_is_that_of_the_schedule(found: SearchRes
 
 def test_a_tighter_limit_costs_more(found: SearchResult) -> None:
     """Weighed as the choice is, by rtl latency."""
-    some, more = (within(found, int(share * dram_bytes(found.cost))) for share in (0.98, 0.8))
+    some, more = (within(found, int(share * dram_bytes(found.cost))) for share in (0.62, 0.56))
     assert dram_bytes(more.cost) < dram_bytes(some.cost)
     first, second = (evaluate(result.schedule, "rtl").edp_uj_cycles for result in (some, more))
     assert first < second

@@ -1,0 +1,173 @@
+"""From a converted model to the schedule that is emitted: searches, and what is settled after them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from fadiff.console import Console
+
+if TYPE_CHECKING:
+    from converter import Conversion, Graph
+    from costmodel.schedule import FusionModel, LatencyModel, Profile
+    from costmodel.target import Target
+    from optimizer import SearchResult
+    from optimizer.candidates import Tiling
+    from optimizer.partition import Objective
+    from optimizer.problem import MethodName, RelaxationForm
+
+DramLimit = int | Literal["gemmini-auto"] | None
+"""Most bytes a schedule may move, what gemmini.h's automatic tiles would move, or no limit."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What to search for and how; the names and defaults of the command line."""
+
+    method: MethodName = "gradient"
+    objective: Objective = "edp"
+    fusion: bool = True
+    profile: Profile = "hw"
+    latency: LatencyModel = "roofline"
+    fusion_model: FusionModel = "sound"
+    tiling: Tiling = "ragged"
+    row_packing: bool = True
+    relaxation: RelaxationForm = "log"
+    seed: int = 0
+    time_budget: float | None = None
+    rtl_choice: bool = True
+    """Whether `rtl` latency chooses among schedules that roofline latency finds nearly equal."""
+
+
+def find_schedule(graph: Graph, target: Target, search: SearchOptions, console: Console) -> SearchResult:
+    """Run the optimiser."""
+    from optimizer import optimize
+
+    with console.stage(f"searching ({search.method})"):
+        return optimize(
+            graph,
+            target,
+            profile=search.profile,
+            method=search.method,
+            objective=search.objective,
+            fusion=search.fusion,
+            fusion_model=search.fusion_model,
+            latency=search.latency,
+            tiling=search.tiling,
+            row_packing=search.row_packing,
+            relaxation=search.relaxation,
+            seed=search.seed,
+            time_budget=search.time_budget,
+            progress=console.update,
+        )
+
+
+def find_schedule_and_siblings(
+    conversion: Conversion, target: Target, search: SearchOptions, console: Console
+) -> tuple[Conversion, SearchResult]:
+    """Search the model as it is and with sibling products merged, and keep the better schedule.
+
+    A merged layer reads its input once, but may tile or fuse less well; only a schedule tells.  Where
+    all kinds of siblings together do not pay, each is tried alone.  The searches share the time budget.
+    """
+    together = conversion.with_siblings()
+    if together is None:
+        return conversion, find_schedule(conversion.graph, target, search, console)
+    kinds = sorted({group.kind for group in together.siblings})
+    if search.time_budget is not None:
+        searches = 2 if len(kinds) == 1 else 2 + len(kinds)
+        search = replace(search, time_budget=search.time_budget / searches)
+    apart = find_schedule(conversion.graph, target, search, console)
+    best, chosen = conversion, apart
+    tried = [together]
+    for candidate in tried:
+        found = find_schedule(candidate.graph, target, search, console)
+        if found.value < chosen.value:
+            best, chosen = candidate, found
+        elif candidate is together and len(kinds) > 1:
+            alone = (conversion.with_siblings([kind]) for kind in kinds)
+            tried.extend(one for one in alone if one is not None)
+    saved = f"{search.objective} {1 - chosen.value / apart.value:.2%} lower than apart"
+    kept = saved if best is not conversion else "not kept, schedules are better with them apart"
+    return replace(best, notes=(*best.notes, f"merge-siblings: {kept}")), chosen
+
+
+def limit_traffic(
+    found: SearchResult, limit: int, search: SearchOptions, console: Console
+) -> tuple[SearchResult, str]:
+    """The schedule within `limit` DRAM bytes, and a note of what that costs ("" if nothing)."""
+    from optimizer.traffic_limit import dram_bytes, within
+
+    if dram_bytes(found.cost) <= limit:
+        return found, ""
+    with console.stage("limiting DRAM bytes"):
+        limited = within(
+            found,
+            limit,
+            objective=search.objective,
+            latency=search.latency,
+            tiling=search.tiling,
+            row_packing=search.row_packing,
+        )
+    note = (
+        f"DRAM bytes limited to {limit:,}: {dram_bytes(found.cost):,} became {dram_bytes(limited.cost):,}, "
+        f"{search.objective} {limited.value / found.value - 1:+.2%} (--max-dram-bytes none: no limit)"
+    )
+    return limited, note
+
+
+def choose_by_rtl(
+    found: SearchResult, limit: int | None, search: SearchOptions, console: Console
+) -> tuple[SearchResult, str]:
+    """The schedule that `rtl` latency prefers among nearly equal ones, and a note of what that changes."""
+    from costmodel.evaluate import evaluate
+    from optimizer.rtl_choice import fastest_of_equals
+
+    if search.latency == "rtl" or not search.rtl_choice:
+        return found, ""
+    with console.stage("choosing among equals"):
+        chosen = fastest_of_equals(
+            found,
+            limit,
+            objective=search.objective,
+            tiling=search.tiling,
+            row_packing=search.row_packing,
+        )
+    before, after = (evaluate(result.schedule, "rtl").latency_cycles for result in (found, chosen))
+    if after == before:
+        return chosen, ""
+    return chosen, (
+        f"mappings nearly equal under roofline latency chosen by rtl latency: {after / before - 1:+.2%} "
+        f"cycles there, {search.objective} {chosen.value / found.value - 1:+.2%} (--no-rtl-choice: not done)"
+    )
+
+
+def decide(
+    conversion: Conversion, target: Target, search: SearchOptions, limit: DramLimit, console: Console
+) -> tuple[Conversion, SearchResult]:
+    """Search, then settle what the search does not see; notes say what each step changed.
+
+    Only schedules of our own methods that are executed are settled: baselines stay what they are.
+    """
+    from costmodel.fusion import ScheduleError
+    from optimizer.traffic_limit import automatic_bytes
+
+    conversion, found = find_schedule_and_siblings(conversion, target, search, console)
+    executed = (search.profile, search.fusion_model) == ("hw", "sound")
+    if not executed or search.method not in ("gradient", "exact", "layerwise"):
+        return conversion, found
+    notes = []
+    if limit == "gemmini-auto":
+        try:
+            limit = automatic_bytes(found.schedule, row_packing=search.row_packing)
+        except ScheduleError as error:  # memories too small for gemmini.h's tiles: nothing to compare with
+            limit = None
+            notes.append(f"DRAM bytes not limited: gemmini.h's automatic tiles do not fit ({error})")
+    if limit is not None:
+        found, note = limit_traffic(found, limit, search, console)
+        notes.append(note)
+    found, note = choose_by_rtl(found, limit, search, console)
+    notes = [text for text in (*notes, note) if text]
+    for text in notes:
+        console.note(text)
+    return replace(conversion, notes=(*conversion.notes, *notes)), found

@@ -1,0 +1,67 @@
+"""Other ways to run the groups of a finished schedule, priced one group at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from costmodel.evaluate import LayerCost, group_cost
+from costmodel.mapping import Mapping as LayerMapping
+from costmodel.schedule import FusionGroup, LatencyModel, Schedule
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run the layers of a group: energy in pJ, cycles of both latency models, DRAM bytes."""
+
+    groups: tuple[FusionGroup, ...]
+    mappings: Mapping[str, LayerMapping]
+    energy: float
+    roofline: float
+    rtl: float
+    bytes: int
+
+    @classmethod
+    def of(
+        cls, schedule: Schedule, groups: Sequence[FusionGroup], mappings: Mapping[str, LayerMapping]
+    ) -> Way:
+        """Priced in place of the group of `schedule` that has these layers."""
+
+        def costs(latency: LatencyModel) -> list[LayerCost]:
+            run = (mappings, schedule.target, schedule.profile, latency)
+            return [cost for group in groups for cost in group_cost(schedule.graph, group, *run)]
+
+        roofline = costs("roofline")
+        return cls(
+            tuple(groups),
+            mappings,
+            sum(cost.energy_pj for cost in roofline),
+            sum(cost.latency_cycles for cost in roofline),
+            sum(cost.latency_cycles for cost in costs("rtl")),
+            sum(map(layer_bytes, roofline)),
+        )
+
+    @classmethod
+    def as_is(cls, schedule: Schedule, group: FusionGroup) -> Way:
+        """A group as the schedule has it."""
+        mappings = {name: schedule.mappings[name] for name in group.layers if name in schedule.mappings}
+        return cls.of(schedule, [group], mappings)
+
+
+def with_ways(schedule: Schedule, ways: Iterable[Way]) -> Schedule:
+    """The schedule that runs its groups in these ways.
+
+    Raises:
+        ScheduleError: they do not fit together.
+    """
+    ways = list(ways)
+    return replace(
+        schedule,
+        groups=tuple(group for way in ways for group in way.groups),
+        mappings={name: mapping for way in ways for name, mapping in way.mappings.items()},
+    )
+
+
+def layer_bytes(cost: LayerCost) -> int:
+    """DRAM bytes of a layer."""
+    return sum(read + written for read, written in cost.bytes_in("dram").values())
