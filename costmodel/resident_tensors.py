@@ -7,7 +7,7 @@ the last that reads them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
@@ -43,14 +43,16 @@ def obstacle_to_staying(graph: Graph, tensor: str, profile: Profile = "hw") -> s
     return ""
 
 
-def lifetime(graph: Graph, groups: Sequence[FusionGroup], tensor: str) -> tuple[int, int]:
-    """First and last group, by index, that a resident tensor is on chip for: writer's and last reader's."""
+def lifetimes(
+    graph: Graph, groups: Sequence[FusionGroup], tensors: Iterable[str]
+) -> dict[str, tuple[int, int]]:
+    """First and last group, by index, that each tensor is on chip for: writer's and last reader's."""
     index = {name: i for i, group in enumerate(groups) for name in group.layers}
 
     def at(layers: Sequence[Layer]) -> list[int]:
         return [index[layer.name] for layer in layers]
 
-    return min(at(graph.producers(tensor))), max(at(graph.consumers(tensor)))
+    return {t: (min(at(graph.producers(t))), max(at(graph.consumers(t)))) for t in sorted(tensors)}
 
 
 def with_resident_tensors(
@@ -61,7 +63,7 @@ def with_resident_tensors(
     A tensor is left out that no other group reads than the one that computes it, or that a host operator
     reads there.
     """
-    spans = {tensor: lifetime(graph, groups, tensor) for tensor in sorted(tensors)}
+    spans = lifetimes(graph, groups, tensors)
     staying = {
         tensor
         for tensor, (first, last) in spans.items()
@@ -96,13 +98,14 @@ def check_resident_tensors(graph: Graph, groups: Sequence[FusionGroup], profile:
     Raises:
         ScheduleError: the first that breaks a rule, naming tensor and layer.
     """
-    for tensor in sorted(resident_tensors(groups)):
+    resident = sorted(resident_tensors(groups))
+    for tensor in resident:
         if tensor not in graph.tensors:
             raise ScheduleError(f"tensor {tensor}: is resident but not in the graph")
         reason = obstacle_to_staying(graph, tensor, profile)
         if reason:
             raise ScheduleError(f"tensor {tensor}: cannot stay on chip: {reason}")
-        first, last = lifetime(graph, groups, tensor)
+    for tensor, (first, last) in lifetimes(graph, groups, resident).items():
         writer = graph.producers(tensor)[0].name
         if first == last:
             raise ScheduleError(f"tensor {tensor}: is resident, but only the group of {writer} uses it")

@@ -13,7 +13,7 @@ from converter.graph import Graph
 from costmodel.allocation import Block, allocate
 from costmodel.fusion import Member, ScheduleError
 from costmodel.nest import product
-from costmodel.resident_tensors import lifetime, resident_tensors
+from costmodel.resident_tensors import lifetimes, resident_tensors
 from costmodel.schedule import FusionGroup
 from costmodel.shape import extents
 from costmodel.target import Target
@@ -63,8 +63,7 @@ def plan_tile_buffer(
                 else:
                     box = Block(f"box {layer.outputs[0]}", box_bytes(graph, member, target), at, at)
                     blocks.append(box)
-    for tensor in resident_tensors(groups):
-        span = lifetime(graph, groups, tensor)
+    for tensor, span in lifetimes(graph, groups, resident_tensors(groups)).items():
         blocks.append(Block(f"whole {tensor}", graph.tensors[tensor].nbytes, *span))
     spans: dict[str, Span] = {}
     size = 0

@@ -12,7 +12,7 @@ import numpy as np
 from converter.graph import Graph, Tensor
 from costmodel.allocation import align
 from costmodel.evaluate import evaluate
-from costmodel.resident_tensors import lifetime
+from costmodel.resident_tensors import lifetimes, resident_tensors
 from costmodel.schedule import Schedule
 from emitters.gemmini.constants import C_TYPES, STACK_BYTES
 from emitters.gemmini.errors import EmitError
@@ -136,14 +136,15 @@ def firmware_files(
 
 def _tile_buffer_rows(plan: FirmwarePlan) -> list[str]:
     """Boxes of fused tensors, each while its group runs, and resident tensors."""
-    graph, memory = plan.schedule.graph, plan.memory
+    graph, memory, groups = plan.schedule.graph, plan.memory, plan.schedule.groups
+    spans = lifetimes(graph, groups, resident_tensors(groups))
     rows = []
     for step, group in enumerate(plan.groups):
         for name in (o for member in group.group.layers for o in graph.by_name[member].outputs):
             if name in memory.boxes:
                 rows.append((memory.boxes[name], step, step, f"{name} (tiles)"))
             elif name in group.group.resident_tensors:
-                rows.append((memory.tensors[name], *lifetime(graph, plan.schedule.groups, name), name))
+                rows.append((memory.tensors[name], *spans[name], name))
     return [
         f"{place.offset:>10} {place.nbytes:>10} {first:>4} {last:>4}  {_plain(name)}"
         for place, first, last, name in rows
