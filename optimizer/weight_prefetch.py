@@ -2,7 +2,8 @@
 
 Group after group, every layer of the group before is tried as the one while which they load.  Where the
 rows are taken, the members of either group are mapped again with as many rows less.  What lowers the
-objective is kept; where nothing is mapped again only latency changes.
+objective is kept, if at least half of the time that the loads take is hidden: both latency models are
+ideal about what overlaps.  Where nothing is mapped again only latency changes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from costmodel.weight_prefetch import NONE_EARLY, early_loads, first_loads
 from optimizer.problem import Problem, value
 from optimizer.space import LayerSpace
 from optimizer.traffic_limit import dram_bytes
+
+HIDDEN = 0.5
+"""Share of the loads' time by which the schedule must get faster."""
 
 
 def prefetching(schedule: Schedule, problem: Problem, most_bytes: int | None = None) -> Schedule:
@@ -106,7 +110,10 @@ class _Search:
             value(objective, energy, latency)
             for energy, latency in ((self.energy, self.latency), (cost.energy_pj, float(cost.latency_cycles)))
         )
-        if then >= now:
+        name = wanted.layers[0]
+        loads = first_loads(changed, name, self.problem.rules.latency)
+        needed = loads.rtl_cycles or loads.nbytes / changed.target.bandwidth.dram_bytes
+        if then >= now or (not mappings and self.latency - cost.latency_cycles < HIDDEN * needed):
             return False
         self.schedule, self.energy, self.latency = changed, cost.energy_pj, float(cost.latency_cycles)
         return True
