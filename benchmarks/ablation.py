@@ -1,8 +1,9 @@
 """What each degree of freedom of a schedule is worth: exact search with one of them taken away.
 
 Rows: everything; no fusion; pairs only; no residual adds and host operators in groups (profile hw);
-fused tensors through the tile buffer only (targets with another fusion path); weights streamed for every
-group tile instead of kept; divisor tiles only; no row packing.  Every row is optimal for its space, so
+no max pooling in the store path (profile hw, networks with max pools); fused tensors through the tile
+buffer only (targets with another fusion path); weights streamed for every group tile instead of kept;
+divisor tiles only; no row packing.  Every row is optimal for its space, so
 ratios are the value of the freedom and not of the search.
 
 Two rows add a freedom that no emitted program has, priced on the best schedule: `weight_prefetch`
@@ -81,6 +82,9 @@ def without_one(full: Problem) -> dict[str, Problem]:
         "divisor_tiles": replace_problem(full, rules=replace(rules, tiling="divisor")),
         "no_row_packing": replace_problem(full, rules=replace(rules, row_packing=False)),
     }
+    if rules.hw and any(layer.op == "max_pool" for layer in full.graph.layers):
+        on_core = rules.target.model_copy(update={"has_max_pool": False})
+        cases["no_store_pooling"] = replace_problem(full, rules=replace(rules, target=on_core))
     if rules.hw and rules.target.fusion_path != "tile-buffer":
         buffered = rules.target.model_copy(update={"fusion_path": "tile-buffer"})
         cases["tile_buffer_only"] = replace_problem(full, rules=replace(rules, target=buffered))
