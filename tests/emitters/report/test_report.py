@@ -13,8 +13,10 @@ from emitters.report import render
 from emitters.report.diagrams import lifetimes
 from emitters.report.svg import Scale
 from emitters.report.text import edp, picojoules, si
+from emitters.report.view import resident_rows
 from optimizer import optimize
 from samples.graphs import graph_of
+from tests.costmodel.test_resident_tensors import alone, residual
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -208,3 +210,19 @@ def test_scales_are_monotone_and_ticks_lie_inside(low, high, log):
     assert points == sorted(points) and all(10 <= p <= 110 for p in points)
     assert all(low * 0.999 <= tick <= high * 1.001 for tick in scale.ticks())
     assert 1 <= len(scale.ticks()) <= 11
+
+
+def test_tensors_that_stay_on_chip_are_listed_and_drawn_as_such() -> None:
+    schedule = alone(residual(), ("A", "S"))
+    document = to_document(schedule, evaluate(schedule), generator="test")
+    rows = resident_rows(document)
+    assert [(row.tensor, row.nbytes, row.writer, row.readers, row.groups) for row in rows] == [
+        ("A", "1,024", "0", "1, 2", "3"),
+        ("S", "1,024", "2", "3", "2"),
+    ]
+    source = render(document)
+    assert "2 whole tensors stay on chip" in Page(source).text
+    assert "A: a to b, stays on chip" in source and "B: b to sum, through DRAM" in source
+    none = alone(residual(), ())
+    plain = render(to_document(none, evaluate(none), generator="test"))
+    assert "on chip from the group" not in Page(plain).text
