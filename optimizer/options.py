@@ -72,7 +72,7 @@ class GroupSolver:
             cost = group_cost(self.graph, group, {}, self.rules.target, self.rules.profile)[0]
             choice = Choice(group, (), ())
             return GroupHull(np.array([cost.energy_pj]), np.array([float(cost.latency_cycles)]), (choice,))
-        front = self.cache.front(LayerSpace.alone(shape_of(layer), self.rules))
+        front = self.cache.front(self._space_alone(layer))
         if not len(front):
             raise ScheduleError(
                 f"{name}: no mapping fits target {self.rules.target.name}: even the smallest tile needs more "
@@ -86,9 +86,16 @@ class GroupSolver:
         layer = self.graph.by_name[name]
         if not isinstance(layer, TensorCoreLayer):
             return self.alone(name)
-        energy, latency = self._floor(LayerSpace.alone(shape_of(layer), self.rules))
+        energy, latency = self._floor(self._space_alone(layer))
         choice = Choice(FusionGroup((name,)), (), ())
         return GroupHull(np.array([energy]), np.array([latency]), (choice,))
+
+    def _space_alone(self, layer: TensorCoreLayer) -> LayerSpace:
+        return replace(LayerSpace.alone(shape_of(layer), self.rules), prefetched=self._may_prefetch(layer))
+
+    def _may_prefetch(self, layer: TensorCoreLayer) -> bool:
+        """Whether the first layer of a group is counted as if its first weights were there."""
+        return self.rules.prefetch and self.graph.tensors[layer.weight.tensor].data is not None
 
     def solve(
         self,
@@ -238,6 +245,7 @@ class GroupSolver:
                 output_path=group.path(layer.name),
                 pooled=pooled(self.graph, plan, layer.name),
             ),
+            prefetched=layer.name == group.layers[0] and self._may_prefetch(layer),
         )
 
     def _price(self, option: Option) -> GroupHull:

@@ -51,11 +51,25 @@ def price(points: Points, q: Quantities | None = None) -> Costs:
     lanes = space.groups_at_once if space.shape.is_depthwise else space.blocks(points.tile["k"])
     if space.rules.latency == "rtl":
         return Costs(energy, rtl_latency(points, q, _input_pixels(points)), np.asarray(q.spills > 0))
+    if space.prefetched:
+        memory["dram"] = memory["dram"] - first_weight_bytes(points)
     latency = np.asarray(q.compute_cycles, dtype=np.float64)
     for name, bandwidth in bandwidths(target, 1).items():
         per_cycle = bandwidth * lanes if name == "accumulator" else bandwidth
         latency = np.maximum(latency, np.ceil(memory.get(name, 0.0) / per_cycle))
     return Costs(energy, latency, np.asarray(q.spills > 0))
+
+
+def first_weight_bytes(points: Points) -> Ints:
+    """Bytes of the first weight tile, or of resident weights: at most what the scratchpad holds."""
+    space, t = points.space, points.tile
+    target, d, g = space.rules.target, space.shape.dims, space.groups_at_once
+    elements = g * t["K"] * t["C"] * t["R"] * t["S"]
+    if space.placement.weights_are_resident:
+        elements = np.full_like(elements, d.G * d.K * d.C * d.R * d.S)
+    if space.rules.hw and space.shape.is_depthwise:  # block-diagonal array tiles, zeros included
+        elements = elements * g
+    return np.minimum(elements * target.element_bytes, target.scratchpad_bytes)
 
 
 def quantities(points: Points) -> Quantities:

@@ -61,8 +61,11 @@ def rtl_floor(points: Points) -> float:
     q = ideal.quantities(target, space.rules.profile, resident=True)
     work = layer_work(ideal, target, space.rules.profile, space.placement)
     inputs = min(q.input_fills, space.touched_inputs)
+    weights = q.weight_fills
+    if space.prefetched:  # as many as the scratchpad holds
+        weights -= min(weights, target.scratchpad_bytes // target.element_bytes)
     pooled = space.placement.pooled
-    loaded = (q.weight_fills + inputs) * target.element_bytes
+    loaded = (weights + inputs) * target.element_bytes
 
     def once(reuse: rtl.Reuse) -> rtl.Reuse:
         return reuse._replace(again=(), touched=())
@@ -73,7 +76,7 @@ def rtl_floor(points: Points) -> float:
         requests=loaded / request_bytes(target),
         loaded_bytes=loaded,
         stored_rows=(pooled.outputs * pooled.taps if pooled else q.outputs) / target.side,
-        weights=once(work.weights),
+        weights=once(work.weights)._replace(lines=work.weights.lines * weights / q.weight_fills),
         inputs=once(work.inputs)._replace(lines=work.inputs.lines * inputs / q.input_fills),
         outputs=once(work.outputs),
     )

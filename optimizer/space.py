@@ -42,6 +42,8 @@ class Rules:
     keep_weights: bool = True
     """Whether a group may keep weights in the scratchpad over all its tiles."""
     latency: LatencyModel = "roofline"
+    prefetch: bool = False
+    """Whether the first weights of every group come at no time, as a bound for schedules that prefetch."""
     all_lanes: bool = False
     """Whether depthwise layers try every number of channels at once, however slow."""
 
@@ -63,6 +65,8 @@ class LayerSpace:
     """Scratchpad rows (profile dosa: bytes) that the rest of the group occupies."""
     reserved_accumulator: int = 0
     """Accumulator rows that fused tensors occupy (profile hw)."""
+    prefetched: bool = False
+    """Whether the first weight tile, or the resident weights, takes no DRAM time."""
     lanes: int = 0
     """Channels of a depthwise layer that run at once; 0: as many as the array has columns."""
 

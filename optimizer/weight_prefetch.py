@@ -22,12 +22,15 @@ from costmodel.schedule import FusionGroup, Schedule
 from costmodel.scratchpad import MemberSpace, member_spaces
 from costmodel.shape import shape_of
 from costmodel.weight_prefetch import NONE_EARLY, early_loads, first_loads
+from optimizer.exact import exact, relaxed_bound
 from optimizer.problem import Problem, value
 from optimizer.space import LayerSpace
 from optimizer.traffic_limit import dram_bytes
 
 HIDDEN = 0.5
 """Share of the loads' time by which the schedule must get faster."""
+MOST_FRONTS = 2000
+"""Fronts of single layers that the bound may solve."""
 
 
 def prefetching(schedule: Schedule, problem: Problem, most_bytes: int | None = None) -> Schedule:
@@ -44,6 +47,18 @@ def prefetching(schedule: Schedule, problem: Problem, most_bytes: int | None = N
             break
         search.improve(at)
     return search.schedule
+
+
+def prefetch_bound(problem: Problem) -> float:
+    """A lower bound, in pJ and cycles, for schedules that may prefetch: first weights come at no time.
+
+    The search of `exact` on such costs, for as long as the time budget lasts: never above the best schedule
+    with prefetches, but below it by what they cannot hide.
+    """
+    free = replace(problem, rules=replace(problem.rules, prefetch=True), history=[])
+    if problem.rules.latency != "roofline":
+        return relaxed_bound(free)
+    return exact(free, most_fronts=MOST_FRONTS)[1]
 
 
 class _Search:
