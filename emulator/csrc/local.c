@@ -41,6 +41,13 @@ static void check_tails(const Span *span) {
   }
 }
 
+static void check_settled(const Memory *memory, uint32_t number) {
+  if (memory->rows[number].strewn_fence == machine.fence_count)
+    fail("%s row %u was written by a STORE_SPAD with a destination stride above 1, whose rows the hardware tracks as "
+         "if they were adjacent: fence",
+         memory->name, number);
+}
+
 double span_read(const Span *span, int reader) {
   check_limits(span);
   const uint64_t mask = column_mask(span->first, span->cols);
@@ -52,6 +59,7 @@ double span_read(const Span *span, int reader) {
     if ((row->valid & mask) != mask)
       fail("%s row %u is read (columns %u..%u) before anything wrote %s", span->memory->name, number, span->first,
            span->first + span->cols - 1, row->valid ? "all of them" : "it");
+    if (reader == READ_OPERAND) check_settled(span->memory, number); /* stores issue one after the other */
     if (reader == READ_OPERAND && row->writer_fence == machine.fence_count && row->writer_start != span->start)
       fail("%s row %u was written by a compute whose result starts at row %u, and is read from row %u on "
            "without a fence: the hardware only tracks equal start rows",
@@ -83,6 +91,7 @@ double span_load(const Span *span, bool accumulate) {
     if (accumulate && (row->valid & mask) != mask)
       fail("%s row %u is accumulated onto before anything wrote it", span->memory->name, number);
     check_not_copied(span->memory, number);
+    check_settled(span->memory, number);
     if (row->load != machine.loads) {
       const bool pending = in_flight(row->load);
       if (pending && !accumulate && (row->loaded & mask))
@@ -109,6 +118,13 @@ void span_untracked(const Span *span) {
     span->memory->rows[span->start + i * span->stride].tail_load = machine.loads;
 }
 
+void span_strewn(const Span *span) {
+  for (uint32_t i = 0; i < span->count; i++) {
+    const uint32_t number = span->start + i * span->stride;
+    if (number - span->start >= span->count) span->memory->rows[number].strewn_fence = machine.fence_count;
+  }
+}
+
 double span_write(const Span *span) {
   check_limits(span);
   double available = 0;
@@ -117,6 +133,7 @@ double span_write(const Span *span) {
     const uint32_t number = span->start + i * span->stride;
     Row *row = &span->memory->rows[number];
     check_not_copied(span->memory, number);
+    if (machine.funct != STORE_SPAD) check_settled(span->memory, number);
     row->valid |= mask;
     wait_for_load(row);
     touch(span->memory, row);

@@ -22,6 +22,8 @@ double span_load(const Span *span, bool accumulate);
 /* The reservation station moves the range of a packed mvin down by its pixel_repeats - 1 rows, so that
  * its last rows are not tracked: remember the span as such. */
 void span_untracked(const Span *span);
+/* The reservation station counts the rows of a scratchpad copy as adjacent: remember those beyond. */
+void span_strewn(const Span *span);
 /* Checks a write by a compute or a scratchpad copy.  Returns when the rows may be overwritten. */
 double span_write(const Span *span);
 /* A compute wrote the span: remember whose result it is. */

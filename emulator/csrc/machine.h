@@ -37,6 +37,7 @@ typedef struct {
   uint32_t writer_start; /* first row of the last compute that wrote the row */
   uint32_t writer_fence; /* fence count at that compute, 0 = no compute wrote it */
   uint32_t copied_fence; /* fence count when a store that is not tracked read the row, 0 = never */
+  uint32_t strewn_fence; /* fence count when a STORE_SPAD with a stride wrote the row untracked, 0 = never */
   uint32_t touched;      /* layer visit that last used the row */
   double ready, free;    /* estimated cycles: last write done, last read done */
 } Row;

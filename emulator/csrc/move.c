@@ -297,5 +297,6 @@ void store_to_spad(uint64_t rs1, uint64_t rs2) {
   const double start = timing_start(STORE_QUEUE, operands), end = start + from.rows;
   span_free(&source, end);
   span_ready(&destination, end);
+  span_strewn(&destination);
   timing_finish(STORE_QUEUE, start, end, end);
 }
