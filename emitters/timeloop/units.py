@@ -91,6 +91,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
     outputs_in: FusedLevel | None = None
     also_dram = False
     regions: Counter[Dims] = Counter({layer.dims: 1})
+    written = layer.output.tensor
     if len(group.layers) > 1:
         plan = (boundary if schedule.fusion_model == "paper" else plan_group)(schedule.graph, group)
         member, stored = plan[layer.name], stored_as(plan, layer.name)
@@ -100,6 +101,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
             inputs_in, why = _fused_level(schedule, input_path(schedule.graph, group, layer))
             notes.append(f"Inputs come from the fused layer before, {why}: bypassed at DRAM")
         if stored is not member:
+            written = schedule.graph.by_name[stored.name].outputs[0]
             notes.append(
                 f"Outputs are max-pooled as they are stored ({stored.name}); here they are counted unpooled"
             )
@@ -116,9 +118,11 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
     if layer.input.tensor in group.resident_tensors:
         inputs_in = resident_in
         notes.append(f"Inputs stay on chip since an earlier layer, {where}: bypassed at DRAM")
-    if layer.output.tensor in group.resident_tensors:
+    if written in group.resident_tensors:
         outputs_in = resident_in
         notes.append(f"Outputs stay on chip for later groups, {where}: bypassed at DRAM")
+    if layer.weight.tensor in group.resident_tensors:
+        notes.append(f"Weights stay on chip since an earlier layer, {where}; here they are counted at DRAM")
     for dims, runs in sorted(regions.items(), key=lambda item: (-item[0].product, tuple(item[0]))):
         clipped = _clipped(mapping, dims)
         try:
