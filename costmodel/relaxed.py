@@ -7,14 +7,16 @@ Shapes: B restarts, L nodes, O candidate orders, E fusion edges; the last axis o
 `converter.dims.DIMS` (G N K C P Q R S).
 
 `point` (RelaxedPoint): tile extents l2, l1, l0 and spatial factors rows, cols, each [B, L, 8] and
-positive (l0 = rows * cols * stream); order weights [B, L, O] that sum to one; sigma [B, E].
+positive (l0 = rows * cols * stream); order weights [B, L, O] that sum to one; sigma [B, E]; group tiles
+[B, L, 2] along P and Q.
 `cost` (RelaxedCost): energy_pj and latency_cycles [B, L], network totals [B] (every node times its
 `repeat`), and penalties, a dict of [B] tensors, zero exactly where the rule holds:
     mapping   tiles nest inside each other and inside the layer (Eq. 20-22)
     array     rows and columns fit the array (Eq. 22, as two limits)
     memory    scratchpad and accumulator capacity, fused residents included (Eq. 23-24)
     buffer    tile-buffer capacity, group by group (fused tensors of one group live side by side)
-    grid      fused layers walk the same group tiles, halo included (Eq. 25-26, made satisfiable)
+    grid      a fused layer's tile lies inside what one group tile makes it compute, halo included
+              (Eq. 25-26, made satisfiable)
     final     a fused producer leaves the accumulator finished (not needed for the tile buffer)
     reuse     a fused consumer fetches its input once (no hard rule: fused inputs are held whole)
     shape     strong edges make groups that a program can walk: one last layer, not led by an add, no
@@ -24,8 +26,8 @@ Penalties are squares of log ratios, so they have one scale for all layers.
 Trip counts have exact values of ceil division and the gradient of plain division; so at integer
 extents with one-hot orders and sigma of 0 or 1 the values equal costmodel.evaluate's to float
 precision (latency up to its rounding to whole cycles), in groups of up to `relaxed_groups.REACH`
-fused edges in a row whose members tile N, P and Q as their groups do.  Weights that fit whole are
-taken to be resident in their group.
+fused edges in a row whose members tile N as their groups do.  Along P and Q a member walks its part of a
+group tile in scratchpad tiles of its own.  Weights that fit whole are taken to be resident in their group.
 
 A residual add is a node, too (`Node.is_add`): it has no mapping of its own, only a tile along N, P, Q;
 both its operands are fusable edges, and what it needs of them is what its own readers need of it.
@@ -47,7 +49,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from converter.dims import DIMS, RELEVANT, Dims
+from converter.dims import DIMS, RELEVANT, Dim, Dims
 from costmodel.fetch_gradient import LoopOrders
 from costmodel.mapping import STREAM_ORDER, Order
 from costmodel.relaxed_groups import Companions, GroupShape, LiveTensors
@@ -61,6 +63,8 @@ from costmodel.tiling import Window, fetched_rows
 from costmodel.traffic import Memory
 
 G, N, K, C, P, Q, R, S = range(8)
+GROUP_LOOPS: tuple[Dim, ...] = ("N", "P", "Q")
+"""Loops over the tiles of a fusion group, outermost first; they enclose the members' own loops."""
 _TABLE_LIMIT = 1 << 15
 
 
@@ -111,7 +115,12 @@ class Edge(NamedTuple):
 
 @dataclass
 class RelaxedPoint:
-    """Where to evaluate; see the module text for shapes.  `sigma` may be None without edges."""
+    """Where to evaluate; see the module text for shapes.  `sigma` may be None without edges.
+
+    `group` is what one group tile makes each node compute along P and Q: of a group's last node the group
+    tile itself, of the others that with the halo of what follows (only gradients are taken from there).
+    None: everybody's scratchpad tile.
+    """
 
     l2: Tensor
     l1: Tensor
@@ -120,6 +129,7 @@ class RelaxedPoint:
     cols: Tensor
     order: Tensor
     sigma: Tensor | None = None
+    group: Tensor | None = None
 
 
 @dataclass
@@ -193,7 +203,7 @@ class RelaxedModel:
         self._set_orders(orders)
         self.latency, self.group_latency = latency, group_latency
         self.prefetch = Prefetch(sequence, self.companions, [node.repeat for node in nodes])
-        self.rtl = RtlConstants(shapes, self.loops[:, 16:] % 8, target.element_bytes, dtype)
+        self.rtl = RtlConstants(shapes, self.loops[:, 16:24] % 8, target.element_bytes, dtype)
 
     def _set_edges(self, edges: Sequence[Edge], nodes: Sequence[Node]) -> None:
         count = len(edges)
@@ -219,34 +229,23 @@ class RelaxedModel:
         self.unread = torch.tensor([not o for o in outer], dtype=self.dtype)
 
     def _set_orders(self, orders: Sequence[NestOrder]) -> None:
-        """Append, for every order, the one a fused layer follows: group loops N, P, Q outermost."""
-        known = list(orders)
-        grouped = []
-        for order in orders:
-            inner = tuple(d for d in order.l3 if d not in ("G", "N", "P", "Q"))
-            fused = order._replace(l3=("N", "P", "Q", "G", *inner))
-            if fused not in known:
-                known.append(fused)
-            grouped.append(known.index(fused))
-        self.to_group = torch.zeros(self.n_orders, len(known), dtype=self.dtype)
-        for index, fused_index in enumerate(grouped):
-            self.to_group[index, fused_index] = 1
-        self.identity = torch.eye(self.n_orders, len(known), dtype=self.dtype)
-        # Loops inner to outer; index level * 8 + dim into the concatenated trips (L1, L2, L3).
-        loops = [
+        """Loops of every order from the innermost out: three levels, then the group tiles."""
+        # Index level * 8 + dim into the concatenated trips (L1, L2, L3, then those over group tiles).
+        own = [
             [
                 level * 8 + DIMS.index(d)
                 for level, order in enumerate((o.l1, o.l2, o.l3))
                 for d in reversed(order)
             ]
-            for o in known
+            for o in orders
         ]
-        self.loops = torch.tensor(loops)
+        group = [24 + at for at in reversed(range(len(GROUP_LOOPS)))]
+        self.loops = torch.tensor([order + group for order in own])
+        dims = torch.tensor([*(3 * list(range(8))), *(DIMS.index(d) for d in GROUP_LOOPS)])[self.loops]
         relevant = {t: torch.tensor([d in RELEVANT[t] for d in DIMS], dtype=self.dtype) for t in RELEVANT}
-        self.relevant = {t: mask[self.loops % 8] for t, mask in relevant.items()}
-        over_pixels = torch.tensor([d in "NPQ" for d in DIMS], dtype=self.dtype)[self.loops % 8]
+        self.relevant = {t: mask[dims] for t, mask in relevant.items()}
         # Every group tile runs the nest again, so its loops reload the array whatever is inside them.
-        group_loops = over_pixels * (self.loops >= 16)
+        group_loops = (self.loops >= 24).to(self.dtype)
         nothing = torch.zeros_like(group_loops)
         self.fetch_orders = {
             "weight_fills": self._loop_orders("W", 16, nothing),

@@ -50,7 +50,7 @@ def penalties(terms: Terms) -> dict[str, Tensor]:
         if m.paper:
             found["grid"] = (sigma * _tile_mismatch(terms)).sum(dim=-1)
             return found
-        found["grid"] = (sigma * _misalignment(terms)).sum(dim=-1)
+        found["grid"] = _misalignment(terms)
         walkable = m.shape.walkable(terms.strength, terms.operands, terms.unread)
         found["shape"] = found["shape"] + walkable + _uncomputed(terms)
         if path == "tile-buffer":
@@ -124,11 +124,9 @@ def occupancy(terms: Terms) -> Occupied:
         k2 = k2 + m.transposed * (blocks(l2[C], rows[C]) - k2)
     k1 = blocks(l1[K], cols[K]) * blocks(l1[G], cols[G])
     c2 = blocks(l2[C], rows[C]) * blocks(l2[G], cols[G])
-    # A group of tiles is fetched in one run: its own loops over N, P, Q do not double-buffer.
-    alone = 1 - terms.member if terms.fused and not m.paper else torch.ones_like(h)
-    g3, once, within = terms.gate3.unbind(-1), terms.once3, (1 - terms.gate2).unbind(-1)
+    once, within = terms.once3, (1 - terms.gate2).unbind(-1)
     kernel = once[G] * once[C] * once[R] * once[S]
-    image = (1 - g3[N] * alone) * (1 - g3[P] * alone) * (1 - g3[Q] * alone)
+    image = once[N] * once[P] * once[Q]
     weight_loops, input_loops = kernel * once[K], kernel * image
     output_loops = once[G] * once[K] * image
     output_loops = output_loops * within[G] * within[N] * within[K] * within[P] * within[Q]
@@ -185,29 +183,29 @@ def _intermediates(terms: Terms) -> Tensor:
 
 
 def _boxes(terms: Terms) -> list[Tensor]:
-    """Rows and columns that a tile of each edge's consumer reads, clipped to the image at most, [B, E]."""
+    """Rows and columns that one group tile makes each edge's consumer read, clipped to the image, [B, E]."""
     m = terms.model
     boxes = []
-    for axis in m.axes:
+    for at, axis in enumerate(m.axes):
         reach = (axis.kernel - 1) * axis.dilation
-        box = (terms.l2[axis.outputs] - 1) * axis.stride + reach + 1
+        box = (terms.group[at] - 1) * axis.stride + reach + 1
         boxes.append(torch.minimum(box[:, m.sink], m.columns[axis.outputs][m.source]))
     return boxes
 
 
 def _misalignment(terms: Terms) -> Tensor:
-    """Producer tile against what the group computes of it along N, P, Q, in logs, [B, E].
-
-    Anything from the largest region (cut at the border) to the whole box is one tile.
-    """
-    m = terms.model
-    total = torch.log(terms.l2[N][:, m.source] / terms.l2[N][:, m.sink]).square()
-    largest = terms.regions.extent.amax(dim=-1)
+    """Members' tiles against what the group computes of them: equal along N, inside it along P and Q, [B]."""
+    m, sigma = terms.model, terms.point.sigma
+    assert sigma is not None
+    images = torch.log(terms.l2[N][:, m.source] / terms.l2[N][:, m.sink]).square()
+    outside = torch.zeros_like(terms.copied)
     for at, (axis, box) in enumerate(zip(m.axes, _boxes(terms), strict=True)):
-        tile = terms.l2[axis.outputs][:, m.source]
-        need = torch.minimum(exact(largest[at][:, m.source].clamp(min=1), box), box)
-        total = total + _over(tile / box) + _over(need / tile)
-    return total
+        # Several readers: the farthest-reaching decides.
+        need = torch.cat([sigma.detach().round() * box, torch.zeros_like(box[:, :1])], dim=1)
+        need = need[:, m.out_edges].amax(dim=-1)
+        limit = torch.where(need > 0, need, terms.group[at])
+        outside = outside + _over(terms.l2[axis.outputs] / limit)
+    return (sigma * images).sum(dim=-1) + (terms.member * outside).sum(dim=-1)
 
 
 def _tile_mismatch(terms: Terms) -> Tensor:

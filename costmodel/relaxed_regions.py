@@ -105,8 +105,9 @@ class GroupGrid:
         self.order = [node for node in reversed(order) if readers[node]] * (1 if acyclic else REACH)
         self.ends = max(_clipped_tiles(windows, bounds, readers), default=0) + 2
 
-    def __call__(self, tile: Tensor, strong: Tensor) -> Regions:
-        """Regions for tiles [2, B, L] of every node and the edges that are fused, [B, L, width]."""
+    def __call__(self, tile: Tensor, strong: Tensor, last: Tensor) -> Regions:
+        """Regions for group tiles [2, B, L] of every node as a group's last one, the edges that are fused,
+        [B, L, width], and the nodes that are last, [B, L]: their regions are the group tiles."""
         tile = torch.minimum(tile.round().clamp(min=1).unsqueeze(-1), self.size)
         count = ceil(self.size / tile)
         kept = min(2 * self.ends + 1, int(count.max()))
@@ -115,7 +116,7 @@ class GroupGrid:
         start = (at + skipped * (at > self.ends)) * tile
         ends = torch.stack([start, -torch.minimum(start + tile, self.size)])
         times = (1 + skipped * (at == self.ends)) * (at < count)
-        traced = self._traced_back(_without_empty(ends), skipped, strong)
+        traced = self._traced_back(_without_empty(ends), skipped, strong, last)
         start, stop = traced.ends[0], -traced.ends[1]
         empty = torch.isinf(start)
         start, stop = (torch.where(empty, 0.0, end) for end in (start, stop))
@@ -129,7 +130,7 @@ class GroupGrid:
             start = torch.stack([fresh[0], start[1]])
         return Regions(start, stop, times * (stop > start), largest, covered, traced.sink, traced.growth)
 
-    def _traced_back(self, own: Tensor, skipped: Tensor, strong: Tensor) -> _Traced:
+    def _traced_back(self, own: Tensor, skipped: Tensor, strong: Tensor, last: Tensor) -> _Traced:
         """Every node's hull of its readers' boxes, readers first; `own` are the ends of group tiles."""
         # Unbound once and by hand: small tensors, many of them.
         fused = strong.any(dim=-1).unbind(1)
@@ -152,18 +153,23 @@ class GroupGrid:
                     grown = torch.where(asks, grown, 0.0)
                     where = torch.where(asks, where, 0)
                 asked.append((box, grown, where))
-            hull, farthest, last = asked[0]
+            hull, farthest, walker = asked[0]
             for box, grown, where in asked[1:]:
                 hull = torch.minimum(hull, box)
-                farthest, last = torch.maximum(farthest, grown), torch.maximum(last, where)
+                farthest, walker = torch.maximum(farthest, grown), torch.maximum(walker, where)
             hull = torch.minimum(torch.maximum(hull, self.lowest[:, :, :, node]), self.highest[:, :, :, node])
             hulls[node] = _without_empty(hull)
-            sinks[node], growths[node] = last, farthest
+            sinks[node], growths[node] = walker, farthest
             inside = fused[node]
             state[node] = torch.where(inside.unsqueeze(-1), hulls[node], tiles[node])
-            sink[node] = torch.where(inside, last, node)
+            sink[node] = torch.where(inside, walker, node)
             growth[node] = torch.where(inside, farthest, 0.0)
-        return _Traced(torch.stack(hulls, dim=3), torch.stack(sinks, dim=1), torch.stack(growths, dim=2))
+        itself = torch.arange(len(tiles)).expand_as(last)
+        return _Traced(
+            torch.where(last.unsqueeze(-1), own, torch.stack(hulls, dim=3)),
+            torch.where(last, itself, torch.stack(sinks, dim=1)),
+            torch.where(last, 0.0, torch.stack(growths, dim=2)),
+        )
 
     def _box(
         self, reader: int, ends: Tensor, growth: Tensor, skipped: Tensor, sink: Tensor
@@ -187,26 +193,48 @@ class GroupGrid:
             before[..., ends + 1 : ends + 2] += skipped * step
         return torch.cummax(before, dim=-1).values
 
-    def touched(self, regions: Regions, taps: Tensor) -> Tensor:
-        """Input rows and columns inside the image that the regions fetch in one go, [2, B, L].
+    def touched(self, regions: Regions, tile: Tensor, taps: Tensor) -> Tensor:
+        """Input rows and columns inside the image that the regions fetch, [2, B, L].
 
-        Kernels are walked in pieces of `taps` [2, B, L]; costmodel.tiling.touched_rows.
+        Regions are cut by scratchpad tiles [2, B, L], kernels into pieces of `taps` [2, B, L];
+        costmodel.tiling.fetched_rows.
         """
         start, stop, times, *_ = regions
         taps = torch.minimum(taps.round().clamp(min=1).unsqueeze(-1), self.kernel)
-        first, last = start * self.stride - self.pad, (stop - 1) * self.stride - self.pad
-        total = torch.zeros_like(first)
+        tile = tile.round().clamp(min=1).unsqueeze(-1)
+        whole = floor((stop - start) / tile)
+        total = torch.zeros_like(start)
         for piece, nodes in enumerate(self.walks):
-            kernel, dilation, taken = (x[:, :, nodes] for x in (self.kernel, self.dilation, taps))
+            kernel, dilation, taken, stride, pad, size, begin, end, step, count = (
+                x[:, :, nodes]
+                for x in (
+                    *(self.kernel, self.dilation, taps, self.stride, self.pad, self.input_size),
+                    *(start, stop, tile, whole),
+                )
+            )
             low = piece * taken
             high = torch.minimum(low + taken, kernel) - 1
-            top = torch.minimum(last[:, :, nodes] + high * dilation, self.input_size[:, :, nodes] - 1)
-            rows = top.sub_((first[:, :, nodes] + low * dilation).clamp_(min=0)).add_(1).clamp_(min=0)
+            first, reach = begin * stride - pad + low * dilation, (high - low) * dilation + 1
+            past = first + (step - 1) * stride + reach
+            rows = _clipped_sum(past, step * stride, count, size)
+            rows -= _clipped_sum(first, step * stride, count, size)
+            # What whole tiles leave over.
+            bottom = (first + count * step * stride).clamp_(min=0)
+            top = torch.minimum((end - 1) * stride - pad + high * dilation + 1, size)
+            rows += (top - bottom).clamp_(min=0) * (count * step < end - begin)
             total.index_add_(2, nodes, rows.mul_(low < kernel))
         # Kernel 1: stride skips what lies between two touched rows.
         inside = torch.minimum(stop - 1, torch.floor((self.input_size - 1 + self.pad) / self.stride))
         inside = (inside - torch.maximum(start, ceil(self.pad / self.stride)) + 1).clamp(min=0)
         return (torch.where(self.kernel == 1, inside, total) * times).sum(dim=-1)
+
+
+def _clipped_sum(first: Tensor, step: Tensor, count: Tensor, size: Tensor) -> Tensor:
+    """Sum of first, first + step, ... (`count` of them), each clipped to 0 .. size."""
+    below = torch.minimum(ceil(-first / step).clamp_(min=0), count)
+    inside = torch.minimum(ceil((size - first) / step).clamp_(min=0), count)
+    between = inside - below
+    return between * (first + step * (below + inside - 1) / 2) + (count - inside) * size
 
 
 class _Traced(NamedTuple):

@@ -69,10 +69,14 @@ class Terms:
         zero = p.l2.new_zeros(batch, m.n_layers)
         self.totals = (m.columns[P].expand_as(zero), m.columns[Q].expand_as(zero))
         self.own3 = self.count3
+        self.group = [self.l2[P], self.l2[Q]] if p.group is None else list(p.group.unbind(-1))
+        self.trips3 = self.full[0]
+        self.runs: tuple[Tensor, Tensor, Tensor] | None = None
         self.fused = bool(m.edges) and p.sigma is not None
         if p.sigma is None or not self.fused:
             self.into, self.member, self.copied, self.written = zero, zero, zero, zero + 1
             self.operands = zero.unsqueeze(-1).expand(-1, -1, 2)
+            self.inside = zero
             return
         sigma = torch.cat([p.sigma, p.sigma.new_zeros(batch, 1)], dim=1)
         self.operands = sigma[:, m.in_edges]
@@ -92,19 +96,34 @@ class Terms:
         m = self.model
         axes = (P, Q)
         l2, l1, l0 = (torch.stack([tile[P], tile[Q]]) for tile in (self.l2, self.l1, self.l0))
+        tile = torch.stack(self.group)
+        fused_out, fused_in = self.out > 0.5, (self.operands > 0.5).any(dim=-1)
+        last = fused_in & ~fused_out.any(dim=-1)
         with torch.no_grad():
-            self.regions = regions = m.grid(l2, self.out > 0.5)
+            self.regions = regions = m.grid(tile, fused_out, last)
             counts = cut_regions(regions, l2, l1, l0)
+            happened = (regions.times * (regions.extent > 0)).sum(dim=-1).clamp(min=1)
+            largest = regions.extent.amax(dim=-1).clamp(min=1)
+            within = ceil(largest / l2)
         # The members of a group run as often as its last node has tiles.
-        runs = torch.stack([self.count3[d].gather(1, regions.sink) for d in axes])
+        walked = (m.grid.size.squeeze(-1) / tile).gather(2, regions.sink.expand_as(tile))
+        runs = exact(happened, walked)
         total = exact(regions.total, regions.growth * runs)
-        smooth = (runs, total / l1, total / l0)
+        smooth = (total / l2, total / l1, total / l0)
+        # A producer is in a group as far as somebody reads it there, the last node as far as it reads.
+        self.inside = self.copied + last * (1 - self.copied) * self.member
         own = torch.stack([self.n3, self.n2, self.n1])
-        mixed = list(own.unbind(-1))
-        inside = [exact(count, slope) for count, slope in zip(counts, smooth, strict=True)]
+        mixed, trips = list(own.unbind(-1)), list(self.full[0].unbind(-1))
+        levels = [exact(count, slope) for count, slope in zip(counts, smooth, strict=True)]
         for at, d in enumerate(axes):
-            group = torch.stack([level[at] for level in inside])
-            mixed[d] = mixed[d] + self.copied * (group - mixed[d])
+            group = torch.stack([level[at] for level in levels])
+            mixed[d] = mixed[d] + self.inside * (group - mixed[d])
+            first = exact(within[at], largest[at] / l2[at])
+            trips[d] = trips[d] + self.inside * (first - trips[d])
+        images = 1 + self.member * (self.full[0][..., N] - 1)
+        trips[N] = trips[N] / images
+        self.trips3 = torch.stack(trips, dim=-1)
+        self.runs = (images, 1 + self.inside * (runs[0] - 1), 1 + self.inside * (runs[1] - 1))
         self.n3, self.n2, self.n1 = torch.stack(mixed, dim=-1).unbind(0)
         self.count3, self.count2, self.count1 = (n.unbind(-1) for n in (self.n3, self.n2, self.n1))
         alone = torch.stack(self.totals)
@@ -118,12 +137,14 @@ class Terms:
         See costmodel.fetch_gradient for the rule.
         """
         m = self.model
-        effective = torch.cat([self.n1 / self.n2, self.n2 / self.n3, self.n3], dim=-1)
-        started = torch.cat([self.full[2], self.full[1], self.full[0]], dim=-1)
+        runs = torch.ones_like(self.n3[..., :3]) if self.runs is None else torch.stack(self.runs, dim=-1)
+        outer = self.own_trips()
+        effective = torch.cat([self.n1 / self.n2, self.n2 / self.n3, outer, runs], dim=-1)
+        started = torch.cat([self.full[2], self.full[1], self.trips3, runs], dim=-1)
         gate = (started - 1).clamp(0, 1)
         trips, gates = (x.permute(2, 0, 1).contiguous() for x in (effective - 1, gate))
         member = torch.zeros_like(self.member) if m.paper else self.member
-        weights = self.order_weights().permute(2, 0, 1)
+        weights = self.point.order.permute(2, 0, 1)
 
         def times(what: str) -> Tensor:
             return fetches(trips, gates, member, m.fetch_orders[what]) * weights
@@ -133,23 +154,23 @@ class Terms:
         self.fetch_i = (inputs * self._slide(gate) if m.sliding_window else inputs).sum(dim=0)
         self.fetch_o = times("outputs").sum(dim=0)
         self.fetch_w0 = times("weight_loads").sum(dim=0)
-        self.gate3 = gate[..., 16:]
+        self.gate3 = gate[..., 16:24]
         self.gate2 = gate[..., 8:16]
         self.once3 = (1 - self.gate3).unbind(-1)
 
-    def order_weights(self) -> Tensor:
-        """Weight of every loop order, those of fused layers included, [B, L, O]."""
-        m = self.model
-        own = self.point.order @ m.identity
-        if not self.fused or m.paper:
-            return own
-        member = self.member.unsqueeze(-1)
-        return own * (1 - member) + (self.point.order @ m.to_group) * member
+    def own_trips(self) -> Tensor:
+        """DRAM loops of every layer's own nest, once per group tile, [B, L, 8]."""
+        if self.runs is None:
+            return self.n3
+        outer = list(self.count3)
+        for d, runs in zip((N, P, Q), self.runs, strict=True):
+            outer[d] = outer[d] / runs
+        return torch.stack(outer, dim=-1)
 
     def _slide(self, gate: Tensor) -> Tensor:
         """Share of the input fetched anew when the innermost relevant loop keeps halos, [O, B, L]."""
         m = self.model
-        relevant = m.relevant["I"][:, 16:] * gate[..., m.loops[:, 16:]]
+        relevant = m.relevant["I"][:, 16:24] * gate[..., m.loops[:, 16:24]]
         before = torch.cumprod(1 - relevant, dim=-1)
         innermost = relevant * torch.cat([torch.ones_like(before[..., :1]), before[..., :-1]], dim=-1)
         fresh = [torch.ones_like(self.count3[P])] * 8
@@ -157,7 +178,7 @@ class Terms:
             for d, step in ((axis.outputs, axis.stride), (axis.taps, axis.dilation)):
                 n = self.count3[d]
                 fresh[d] = (box + (n - 1) * torch.minimum(box, step * self.l2[d])) / (n * box)
-        ratio = torch.stack(fresh, dim=-1)[..., m.loops[:, 16:] % 8]
+        ratio = torch.stack(fresh, dim=-1)[..., m.loops[:, 16:24] % 8]
         return (1 + (innermost * (ratio - 1)).sum(dim=-1)).permute(2, 0, 1)
 
     # -- bytes -----------------------------------------------------------------------------------
@@ -292,11 +313,12 @@ class Terms:
         ]
         if self.fused and not m.paper:
             with torch.no_grad():
-                touched = m.grid.touched(self.regions, torch.stack([self.l2[R], self.l2[S]]))
-                runs = (self.regions.times * (self.regions.extent > 0)).sum(dim=-1)
+                tiles = torch.stack([self.l2[P], self.l2[Q]])
+                touched = m.grid.touched(self.regions, tiles, torch.stack([self.l2[R], self.l2[S]]))
+                count = cut_regions(self.regions, tiles, tiles, tiles).l2
             for at, (axis, tap) in enumerate(zip(m.axes, taps, strict=True)):
-                boxes = axis.rows(self.regions.total[at], runs[at], tap).detach()
-                clipped[at] = clipped[at] + self.copied * (touched[at] - boxes - clipped[at])
+                boxes = axis.rows(self.regions.total[at], count[at], tap).detach()
+                clipped[at] = clipped[at] + self.inside * (touched[at] - boxes - clipped[at])
         return rows[0] + clipped[0], rows[1] + clipped[1]
 
     def boxes(self) -> Sequence[Tensor]:
@@ -322,7 +344,7 @@ class Terms:
     def image_pieces(self) -> tuple[Tensor, Tensor]:
         """`pieces` of P and Q, [2, B, L, pieces]: an image alone is one region."""
         with torch.no_grad():
-            inside = (self.copied > 0.5).unsqueeze(-1)
+            inside = (self.inside > 0.5).unsqueeze(-1)
             alone = torch.zeros_like(self.regions.extent)
             alone[..., 0] = 1
             extents = torch.where(inside, self.regions.extent, alone * self.model.grid.size)

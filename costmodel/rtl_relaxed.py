@@ -1,7 +1,7 @@
 """Latency model `rtl` of a relaxed mapping: costmodel.rtl_work with tensors [B, L], differentiable.
 
 Counts of pieces are exact in the forward pass and have the gradient of the plain ratio.  Cache
-behaviour is [B, L, O] (O loop orders, those of fused layers included) and mixed by order weight.
+behaviour is [B, L, O] (O loop orders) and mixed by order weight.
 """
 
 from __future__ import annotations
@@ -104,8 +104,7 @@ def rtl_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
         outputs=use.outputs._replace(lines=use.outputs.lines * written),
     )
     predicted: Tensor = cycles(work, calibration()[0])
-    weights = terms.order_weights()[..., : predicted.shape[-1]]
-    return (predicted * weights).sum(dim=-1)
+    return (predicted * p.order).sum(dim=-1)
 
 
 def _largest(a: Number, b: Number) -> Tensor:
@@ -160,8 +159,10 @@ def _cache_use(terms: Terms, pixels: Tensor) -> CacheUse:
     """`cache_use` under every loop order, [B, L, O]; `pixels` are those of one pass."""
     m, l2 = terms.model, terms.point.l2
     e, dw = m.target.element_bytes, m.depthwise
-    trips = terms.n3
-    boxes = trips[..., [N, P, Q, R, S]].prod(dim=-1)
+    boxes = terms.n3[..., [N, P, Q, R, S]].prod(dim=-1)
+    trips = terms.own_trips()
+    # The tiles of a group are the outermost loops.
+    runs = [] if terms.runs is None else list(zip((Q, P, N), reversed(terms.runs), strict=True))
     groups = dw + (1 - dw) * l2[..., G]
     block = dw * terms.point.l0[..., G]
     along = m.transposed * l2[..., C] + (1 - m.transposed) * l2[..., K]
@@ -177,7 +178,6 @@ def _cache_use(terms: Terms, pixels: Tensor) -> CacheUse:
         dw * l2[..., G] + (1 - dw) * l2[..., K],
     )
     wholes = (block * e + (1 - dw) * m.rtl.whole[0], m.rtl.whole[1], m.rtl.whole[2])
-    orders = m.rtl.loops if terms.fused else m.rtl.loops[: m.n_orders]
     parts = []
     for kind, layers in m.rtl.layers.items():
         streams = [
@@ -193,10 +193,13 @@ def _cache_use(terms: Terms, pixels: Tensor) -> CacheUse:
         uses = [
             cache_use(
                 streams,
-                [Loop(trips[:, layers, d], walks(d, kind), DIMS[d] in REDUCTION) for d in order],
+                [
+                    *(Loop(trips[:, layers, d], walks(d, kind), DIMS[d] in REDUCTION) for d in order),
+                    *(Loop(times[:, layers], walks(d, kind), False) for d, times in runs),
+                ],
                 _largest,
             )
-            for order in orders
+            for order in m.rtl.loops
         ]
         parts.append(_join(uses, lambda tensors: torch.stack(tensors, dim=-1)))
     return _join(parts, lambda tensors: torch.cat(tensors, dim=1)[:, m.rtl.place])
