@@ -18,7 +18,7 @@ from costmodel.shape import LayerShape, Region, extents
 from costmodel.tiling import Window
 
 MOST_TAPS = 3
-"""Largest window side, stride and padding (config_st: two bits each)."""
+"""Largest window side (config_st has two bits for it, for stride and for padding)."""
 MOST_PIXELS = 255
 """Largest height and width of an accumulator tile that is pooled (config_st: eight bits each)."""
 
@@ -51,7 +51,7 @@ class Pool:
 
         0: no tile may cut a region there, because windows overlap or the first one reaches into padding.
         """
-        height, width = (self.stride if self.kernel <= self.stride and not pad else 0 for pad in self.pads)
+        height, width = (self.stride if self.kernel == self.stride and not pad else 0 for pad in self.pads)
         return height, width
 
     @property
@@ -83,8 +83,10 @@ def obstacle_to_pooling(graph: Graph, layer: HostLayer) -> str:
     pool = pool_of(graph, layer)
     if pool is None:
         return "its window is not square over an image, or dilated"
-    if max(pool.kernel, pool.stride) > MOST_TAPS:
-        return f"its window of {pool.kernel} by stride {pool.stride} exceeds {MOST_TAPS}"
+    if pool.kernel > MOST_TAPS:
+        return f"its window of {pool.kernel} exceeds {MOST_TAPS}"
+    if pool.stride > pool.kernel:  # small group tiles would compute less than the whole, which bounds them
+        return "it leaves pixels out"
     for outputs, axis in zip(pool.output_size[1:], pool.axes, strict=True):
         if axis.pad >= axis.kernel or (outputs - 1) * axis.stride - axis.pad >= axis.size:
             return "some window holds nothing but padding"

@@ -127,6 +127,7 @@ def test_regions_are_whole_windows(kernel, stride, top, bottom, P, tile, halo):
     ("network", "words"),
     [
         (stem(kernel=4), "exceeds 3"),
+        (stem(kernel=2, stride=3, pads=(0, 0, 0, 0)), "leaves pixels out"),
         (stem(dilation=(2, 2)), "dilated"),
         (stem(8, 8, 2, 2, (2, 0, 0, 0)), "nothing but padding"),
     ],

@@ -1,0 +1,133 @@
+"""Searches over max pools in the store path: prices, floors, and what they find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from converter.graph import Graph, HostLayer
+from costmodel.evaluate import evaluate, layer_cost
+from costmodel.fusion import plan_group, pooled
+from costmodel.pooling import obstacle_in_tiles, pool_of
+from costmodel.schedule import FusionGroup, GroupTile
+from optimizer import optimize
+from optimizer.enumerate import enumerate_space
+from optimizer.fronts import FrontCache
+from optimizer.groups import candidate_groups
+from optimizer.options import GroupSolver, all_tiles, group_runs
+from optimizer.pricing import price
+from optimizer.space import Rules
+from tests.costmodel.test_pooling import SIDE_4, stem
+
+SMALL = SIDE_4.model_copy(update={"scratchpad_bytes": 1 << 13, "accumulator_bytes": 1 << 11})
+"""128 accumulator rows: no tile of the networks below covers its region with all channels."""
+GROUP = ("conv", "pool")
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Graph:
+    kernel, stride = draw(st.sampled_from([(2, 2), (3, 2), (3, 3), (2, 1)]))
+    pad = draw(st.integers(0, kernel - 1)) if draw(st.booleans()) else 0
+    P, Q = draw(st.integers(kernel, 20)), draw(st.integers(kernel, 20))
+    return stem(P, Q, kernel, stride, (pad,) * 4, K=draw(st.integers(1, 12)))
+
+
+@pytest.mark.parametrize("latency", ["roofline", "rtl"])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_prices_equal_the_exact_evaluator(latency, data):
+    network = data.draw(networks())
+    _, p, q = last_size(network)
+    group = FusionGroup(GROUP, GroupTile(1, data.draw(st.integers(1, p)), data.draw(st.integers(1, q))))
+    plan = plan_group(network, group)
+    rules = Rules(SMALL, tiling=data.draw(st.sampled_from(["ragged", "divisor"])), latency=latency)
+    solver = GroupSolver(network, rules, FrontCache())
+    conv = network.tensor_core_layers[0]
+    space = solver._space(conv, plan, group, data.draw(st.booleans()))
+    points = enumerate_space(space)
+    costs = price(points)
+    done = pooled(network, plan, "conv")
+    assert done is not None
+    for i in range(0, len(points), 1 + len(points) // 5):
+        mapping = points.mapping(i)
+        exact = layer_cost(
+            space.shape, mapping, SMALL, "hw", latency, region=space.region, placement=space.placement
+        )
+        assert costs.energy[i] == pytest.approx(exact.energy_pj, rel=1e-12)
+        assert abs(costs.latency[i] - exact.latency_cycles) <= (latency == "rtl")
+        if not costs.spills[i]:
+            assert not obstacle_in_tiles(space.shape, mapping, space.region, done.steps)
+    whole = FusionGroup(GROUP, GroupTile(*last_size(network)))
+    energy, cycles = solver.floor(whole, plan_group(network, whole))
+    assert (costs.energy >= energy * (1 - 1e-12)).all()
+    assert (costs.latency >= cycles - 1).all()
+
+
+def last_size(network: Graph) -> tuple[int, int, int]:
+    pool = network.by_name["pool"]
+    assert isinstance(pool, HostLayer)
+    found = pool_of(network, pool)
+    assert found is not None
+    return found.output_size
+
+
+def test_pools_join_with_their_convolution_only():
+    network = stem(after=True)
+    assert set(candidate_groups(network, 3)) == {("conv", "pool"), ("conv", "pool", "last")}
+    assert not set(candidate_groups(network, 3, pools=False))
+    assert not set(candidate_groups(network, 3, adds=False))
+
+
+@pytest.mark.parametrize("windows", [(3, 2, (1, 1, 1, 1)), (2, 2, (0, 0, 0, 0))])
+def test_exact_is_the_best_of_all_tiles_and_descent_agrees(windows):
+    """Every group and tile priced by itself; the search may not miss one, nor promise a better bound."""
+    network = stem(14, 14, *windows, after=True)
+    rules = Rules(SMALL)
+    solver = GroupSolver(network, rules, FrontCache())
+    alone = {name: solver.alone(name) for name in ("conv", "pool", "last")}
+    best = float("inf")
+    for layers in (("conv", "pool"), ("conv", "pool", "last")):
+        rest = [alone[name] for name in alone if name not in layers]
+        for run in group_runs(network, layers, "ragged"):
+            try:
+                plan = plan_group(network, run)
+            except ValueError:
+                continue
+            for option in solver._options(run, plan):
+                hull = solver._price(option)
+                for i in range(len(hull)):
+                    for other in rest or [None]:
+                        for j in range(len(other) if other else 1):
+                            energy = hull.energy[i] + (other.energy[j] if other else 0)
+                            cycles = hull.latency[i] + (other.latency[j] if other else 0)
+                            best = min(best, energy * cycles * 1e-6)
+    found = optimize(network, SMALL, method="exact")
+    assert found.cost.edp_uj_cycles == pytest.approx(best, rel=1e-9)
+    assert found.bound == "proven" and found.lower_bound <= best * (1 + 1e-9)
+    assert any("pool" in group.layers and len(group.layers) > 1 for group in found.schedule.groups)
+    descent = optimize(network, SMALL, method="gradient")
+    assert descent.cost.edp_uj_cycles == pytest.approx(best, rel=1e-9)
+
+
+def test_a_target_without_pooling_leaves_it_to_the_core():
+    network = stem(14, 14, after=True)
+    target = SMALL.model_copy(update={"has_max_pool": False})
+    result = optimize(network, target, method="exact")
+    assert FusionGroup(("pool",)) in result.schedule.groups
+    moved = evaluate(result.schedule).by_name["pool"].bytes_in("host")
+    assert moved == {"y": (14 * 14 * 8, 0), "z": (0, 7 * 7 * 8)}
+    better = optimize(network, SMALL, method="exact")
+    assert better.cost.edp_uj_cycles < result.cost.edp_uj_cycles
+    assert optimize(network, SMALL, profile="dosa", method="exact").schedule.groups == tuple(
+        group for group in optimize(network, target, profile="dosa", method="exact").schedule.groups
+    )
+
+
+def test_all_tiles_of_a_pool_are_tried():
+    tiles = list(all_tiles(1, 7, 7, "ragged"))
+    runs = {run.tile for run in group_runs(stem(14, 14), GROUP, "ragged")}
+    assert runs == set(tiles)
+    assert replace(FusionGroup(GROUP), tile=GroupTile(1, 7, 7)).tile in runs
