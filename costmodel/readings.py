@@ -60,8 +60,7 @@ def readings(schedule: Schedule) -> Readings:
     (other,) = (model for model in get_args(FusionModel) if model != schedule.fusion_model)
     obstacle = None
     try:
-        groups = with_resident_tensors(schedule.graph, schedule.groups, ())  # the paper knows none
-        found += _under(replace(schedule, fusion_model=other, groups=groups))
+        found += _under(under_fusion_model(schedule, other))
     except ScheduleError as error:
         obstacle = str(error)
         if other == "paper":
@@ -70,6 +69,20 @@ def readings(schedule: Schedule) -> Readings:
                 _reading(evaluate(schedule, "rtl", fusion_model=other), other, "rtl"),
             )
     return Readings(found, obstacle)
+
+
+def under_fusion_model(schedule: Schedule, model: FusionModel) -> Schedule:
+    """The same schedule by the rules of a fusion model; the paper's knows nothing that crosses group
+    boundaries: neither resident tensors nor weights that are loaded early.
+
+    Raises:
+        ScheduleError: it is not legal there.
+    """
+    if model == schedule.fusion_model:
+        return schedule
+    groups = with_resident_tensors(schedule.graph, schedule.groups, ())
+    groups = tuple(replace(group, prefetch_during=None) for group in groups)
+    return replace(schedule, fusion_model=model, groups=groups)
 
 
 def _under(counted: Schedule) -> tuple[Reading, ...]:

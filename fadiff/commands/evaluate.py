@@ -87,10 +87,8 @@ def evaluate(
       fadiff evaluate schedule.json --target gemmini-small --json
       fadiff evaluate --timeloop-mapping MAP.yaml --timeloop-problem PROB.yaml --target gemmini-large
     """
-    from dataclasses import replace
-
     from costmodel.evaluate import evaluate as exact_cost
-    from costmodel.readings import readings
+    from costmodel.readings import readings, under_fusion_model
 
     if schedule is not None and not (timeloop_mapping or timeloop_problem):
         decision, model = _from_json(schedule, target, profile)
@@ -111,7 +109,7 @@ def evaluate(
     if sliding_window is None:
         sliding_window = timeloop_mapping is not None and decision.profile == "dosa"
     if fusion_model is not None:
-        decision = replace(decision, fusion_model=cast("FusionModel", fusion_model))
+        decision = under_fusion_model(decision, cast("FusionModel", fusion_model))
     if group_latency != "sum" and model == "rtl":
         raise click.UsageError("--group-latency needs --latency roofline: rtl has no resources to overlap")
     cost = exact_cost(decision, latency=model, sliding_window=sliding_window)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from converter.graph import Graph
 from costmodel.evaluate import LayerCost, evaluate
 from costmodel.fusion import ScheduleError, plan_group
+from costmodel.readings import readings
 from costmodel.resident_tensors import obstacle_to_staying, with_resident_tensors
 from costmodel.schedule import FusionGroup, GroupTile, Profile, Schedule, singleton_groups
 from costmodel.target import Target
@@ -130,6 +131,17 @@ def test_a_resident_that_its_own_group_reads_has_one_place_and_no_box() -> None:
     plans = [plan_group(g, group) for group in schedule.groups]
     places = plan_tile_buffer(g, schedule.groups, plans, TARGET)
     assert set(places.boxes) == {"A"} and set(places.whole) == {"S"}
+
+
+def test_the_papers_model_counts_the_schedule_without_residents() -> None:
+    g = residual()
+    with_them, without = (readings(alone(g, resident)) for resident in (("A", "S"), ()))
+    assert with_them.obstacle is None
+    assert with_them.of("paper") == without.of("paper")
+    sound = [found.of("sound")[0].edp_uj_cycles for found in (with_them, without)]
+    assert sound[0] < sound[1]
+    with pytest.raises(ScheduleError, match=r"tensor A: the paper's model keeps no tensor on chip"):
+        replace(alone(g, ("A",)), fusion_model="paper")
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
