@@ -67,7 +67,7 @@ def with_resident_tensors(
     staying = {
         tensor
         for tensor, (first, last) in spans.items()
-        if first < last and not _row_readers(graph, groups[first], tensor)
+        if first < last and not row_readers(graph, groups[first], tensor)
     }
     writers = {layer.name for tensor in staying for layer in graph.producers(tensor)}
     return tuple(
@@ -81,7 +81,7 @@ def with_resident_tensors(
     )
 
 
-def _row_readers(graph: Graph, group: FusionGroup, tensor: str) -> list[str]:
+def row_readers(graph: Graph, group: FusionGroup, tensor: str) -> list[str]:
     """Host operators of a group that read tiles of `tensor`, which a member writes."""
     readers = [layer for layer in graph.consumers(tensor) if layer.name in group.layers]
     return [layer.name for layer in readers if isinstance(layer, HostLayer) and layer.op != "add"]
@@ -111,7 +111,7 @@ def check_resident_tensors(graph: Graph, groups: Sequence[FusionGroup], profile:
             raise ScheduleError(f"tensor {tensor}: is resident, but only the group of {writer} uses it")
         if writer in groups[first].in_scratchpad | groups[first].in_accumulator:
             raise ScheduleError(f"tensor {tensor}: is resident, so {writer} cannot keep it in local memory")
-        for name in _row_readers(graph, groups[first], tensor):
+        for name in row_readers(graph, groups[first], tensor):
             raise ScheduleError(
                 f"tensor {tensor}: is resident, but {name} reads tiles of it, fused with {writer}"
             )

@@ -27,6 +27,7 @@ class SearchOptions:
     method: MethodName = "gradient"
     objective: Objective = "edp"
     fusion: bool = True
+    residency: bool = True
     profile: Profile = "hw"
     latency: LatencyModel = "roofline"
     fusion_model: FusionModel = "sound"
@@ -51,6 +52,7 @@ def find_schedule(graph: Graph, target: Target, search: SearchOptions, console: 
             method=search.method,
             objective=search.objective,
             fusion=search.fusion,
+            residency=search.residency,
             fusion_model=search.fusion_model,
             latency=search.latency,
             tiling=search.tiling,

@@ -1,97 +1,162 @@
 """Exact search: every canonical mapping, every candidate group, hull dynamic programming.
 
-Optimal among canonical mappings (see `enumerate`), groups of up to `Problem.most_members` layers and the
-group tiles of `options.all_tiles`.  Groups are priced lazily: an unpriced group stands in with a
-floor no option of it can beat, the cuts are decided on these optimistic costs, and only groups that
-get chosen are priced.  When all chosen groups are priced the partition is optimal; until then its
-optimistic cost is a lower bound (anytime certificate).
+Optimal among canonical mappings (see `enumerate`), groups of up to `Problem.most_members` layers, the
+group tiles of `options.all_tiles` and the tensors that `Partitioner` lets stay on chip between groups.
+Groups are priced lazily: an unpriced variant stands in with a floor no option of it can beat, the cuts
+are decided on these optimistic costs, and only variants that get chosen are priced.  When all chosen
+ones are priced the partition is optimal; until then its optimistic cost is a lower bound (anytime
+certificate).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from costmodel.fusion import ScheduleError, boundary, plan_group
 from costmodel.schedule import FusionGroup, GroupTile
 from optimizer.group_hull import EMPTY, Choice, GroupHull, merge
-from optimizer.hull import HullResult
+from optimizer.hull import Solution
 from optimizer.options import last_output
-from optimizer.partition import Partition
-from optimizer.problem import Problem, partitioner, spread, value
+from optimizer.partition import Partition, Partitioner
+from optimizer.problem import Problem, value
+from optimizer.residency import Boundary, Layers, Variant
 
-Layers = tuple[str, ...]
+Hulls = dict[Variant, GroupHull]
 
 
-def layerwise(problem: Problem) -> HullResult[Partition]:
-    """Every layer alone at the mapping that is best for the network."""
-    result = partitioner(problem, {}).best(problem.objective)
+class Certified(NamedTuple):
+    """The best partition found, a lower bound on the objective (pJ and cycles), whether it is optimal."""
+
+    partition: Partition
+    lower_bound: float
+    complete: bool
+
+
+def layerwise(problem: Problem) -> tuple[Solution[Partition], float]:
+    """Every layer alone at the mapping that is best for the network, and the bound for that."""
+    cuts = Partitioner(problem.graph, problem.layers)
+    result = cuts.best(problem.alone, problem.objective)
     problem.steps += result.solves
     problem.record(value("edp", result.best.energy, result.best.latency))
-    return result
+    partition = cuts.partition(problem.alone, result.best.choice)
+    return Solution(result.best.energy, result.best.latency, partition), result.lower_bound
 
 
-def exact(
-    problem: Problem, known: dict[Layers, GroupHull] | None = None, most_fronts: int | None = None
-) -> tuple[Partition, float, bool]:
-    """(best partition found, lower bound on the objective in pJ and cycles, whether it is optimal).
+def exact(problem: Problem, known: Hulls | None = None, most_fronts: int | None = None) -> Certified:
+    """Every layer, every candidate group and every set of tensors on chip in between.
 
-    `known` has hulls of distinct groups that another search priced at some of their tiles: where they
-    are better than the unfused layers, less has to be enumerated.  After `most_fronts` solved fronts no
-    further group is priced: the bound is then that of the floors left.
+    `known` has hulls of variants that another search priced at some of their tiles: where they are
+    better than the unfused layers, less has to be enumerated.  After `most_fronts` solved fronts no
+    further variant is priced: the bound is then that of the floors left.
     """
-    best = layerwise(problem).best
-    candidates = problem.candidates
-    known = known or {}
-    if known:
-        best = partitioner(problem, spread(candidates, known)).best(problem.objective).best
-    priced: dict[Layers, GroupHull] = {}
-    optimistic = floors(problem, candidates)
+    layerwise(problem)
+    sure = {**problem.alone, **(known or {})}
+    found = _lazily(problem, problem.cuts, sure, problem.price, most_fronts)
+    placed = problem.placed(found.partition)
+    has_places = {choice.group for choice in placed} == {choice.group for choice in found.partition}
+    return Certified(placed, found.lower_bound, found.complete and has_places)
+
+
+def keep_tensors(problem: Problem, partition: Partition) -> Hulls:
+    """Hulls of the groups of `partition` at their group tiles, with those tensors on chip that pay there."""
+    if not problem.cuts.tensors:
+        return {}
+    first = {**problem.layers, **problem.candidates}
+    tiles: dict[Layers, set[GroupTile]] = {}
+    for choice in partition:
+        if choice.group.tile is not None:
+            tiles.setdefault(first[choice.group.layers], set()).add(choice.group.tile)
+    groups = {**problem.layers, **{c.group.layers: first[c.group.layers] for c in partition}}
+
+    def price(variant: Variant, known: GroupHull) -> GroupHull:
+        if variant.layers not in tiles:
+            return problem.price(variant, known)
+        some = sorted(tiles[variant.layers], key=lambda tile: (tile.N, tile.P, tile.Q))
+        return problem.price_group(variant.layers, some, known, variant.boundary)
+
+    hulls = dict(problem.alone)
+    _lazily(problem, Partitioner(problem.graph, groups, problem.rules), hulls, price, None)
+    return hulls
+
+
+def _lazily(
+    problem: Problem,
+    cuts: Partitioner,
+    sure: Hulls,
+    price: Callable[[Variant, GroupHull], GroupHull],
+    most_fronts: int | None,
+) -> Certified:
+    """Price what gets chosen, into `sure`, until nothing else is."""
+    objective = problem.objective
+    floors = Floors(problem)
+    priced = dict(problem.alone)
+    best = cuts.optimum(sure, objective)
 
     def stop() -> bool:
         return problem.out_of_time() or (most_fronts is not None and len(problem.fronts) >= most_fronts)
 
     while True:
-        result = partitioner(problem, spread(candidates, {**optimistic, **priced})).best(problem.objective)
-        chosen = {choice.group.layers for vertex in result.vertices for choice in vertex.choice}
-        wanted = {candidates[layers] for layers in chosen if len(layers) > 1} - set(priced)
+        hulls = {v: priced[v] if v in priced else floors.of(v) for v in cuts.variants}
+        result = cuts.best(hulls, objective)
+        wanted = {cuts.variant(step) for step, _ in result.best.choice} - priced.keys()
         if not wanted:
-            best = result.best
-            problem.record(value("edp", best.energy, best.latency))
-            return best.choice, result.lower_bound, True
-        for layers in sorted(wanted):
+            problem.record(value("edp", result.best.energy, result.best.latency))
+            return Certified(cuts.partition(hulls, result.best.choice), result.lower_bound, True)
+        for variant in sorted(wanted, key=_order):
             if stop():
                 break
-            problem.say(f"pricing fusion group {len(priced) + 1}: {' + '.join(layers)}")
-            found = known.get(layers, EMPTY)
-            priced[layers] = merge((found, problem.price_group(layers, known=found)))
+            if len(variant.layers) > 1:
+                problem.say(f"pricing fusion group {problem.steps}: {' + '.join(variant.layers)}")
+            found = sure.get(variant, EMPTY)
+            sure[variant] = priced[variant] = merge((found, price(variant, found)))
             problem.steps += 1
-        sure = partitioner(problem, spread(candidates, {**known, **priced})).best(problem.objective).best
-        if value(problem.objective, sure.energy, sure.latency) < value(
-            problem.objective, best.energy, best.latency
-        ):
-            best = sure
+        now = cuts.optimum(sure, objective)
+        if value(objective, now.energy, now.latency) < value(objective, best.energy, best.latency):
+            best = now
         problem.record(value("edp", best.energy, best.latency))
         if stop():
-            return best.choice, result.lower_bound, False
+            return Certified(best.choice, result.lower_bound, False)
 
 
-def floors(problem: Problem, candidates: dict[Layers, Layers]) -> dict[Layers, GroupHull]:
-    """For every distinct group a cost that none of its options can beat: no halo computed twice,
-    weights loaded once, a scratchpad that holds everything."""
-    found = {}
-    is_paper = problem.fusion_model == "paper"
-    for first in sorted(set(candidates.values())):
-        size = last_output(problem.graph, first)
+def _order(variant: Variant) -> tuple[Layers, list[str], list[str], int]:
+    read, kept, reserved = variant.boundary
+    return variant.layers, sorted(read), sorted(kept), reserved
+
+
+class Floors:
+    """Costs that no option of a variant can beat: no halo computed twice, weights loaded once, a
+    scratchpad that holds everything."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._found: Hulls = {}
+
+    def of(self, variant: Variant) -> GroupHull:
+        """One point; nothing for layers that cannot run as a group."""
+        key = Variant(variant.layers, variant.boundary._replace(reserved=0))
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._solve(*key)
+        return found
+
+    def _solve(self, layers: Layers, at: Boundary) -> GroupHull:
+        problem = self.problem
+        if len(layers) == 1:
+            return problem.groups.floor_alone(layers[0], at)
+        size = last_output(problem.graph, layers)
         if size is None:
-            continue
-        group = FusionGroup(first, GroupTile(*size))
+            return EMPTY
+        group = FusionGroup(layers, GroupTile(*size), resident_tensors=at.tensors)
+        is_paper = problem.fusion_model == "paper"
         try:
             plan = (boundary if is_paper else plan_group)(problem.graph, group)
         except ScheduleError:
-            continue
+            return EMPTY
         energy, latency = problem.groups.floor(group, plan, is_paper=is_paper)
-        found[first] = GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
-    return found
+        return GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
 
 
 def relaxed_bound(problem: Problem) -> float:
@@ -100,8 +165,7 @@ def relaxed_bound(problem: Problem) -> float:
     Under a latency model other than roofline floors stand for single layers, too: mappings that it would
     prefer may be missing among those enumerated.
     """
-    candidates = problem.candidates
-    hulls = spread(candidates, floors(problem, candidates))
-    if problem.rules.latency != "roofline":
-        hulls |= {layers: problem.groups.floor_alone(layers[0]) for layers in problem.alone}
-    return partitioner(problem, hulls).best(problem.objective).lower_bound
+    floors = Floors(problem)
+    known: Mapping[Variant, GroupHull] = problem.alone if problem.rules.latency == "roofline" else {}
+    hulls = {v: known[v] if v in known else floors.of(v) for v in problem.cuts.variants}
+    return problem.cuts.best(hulls, problem.objective).lower_bound

@@ -28,8 +28,8 @@ class Choice:
             for (name, front), vertex in zip(self.fronts, self.vertices, strict=True)
         }
 
-    def renamed(self, layers: tuple[str, ...]) -> Choice:
-        """The same choice for an identical group of other layers."""
+    def renamed(self, layers: tuple[str, ...], resident_tensors: frozenset[str] = frozenset()) -> Choice:
+        """The same choice for an identical group of other layers, with `resident_tensors` on chip."""
         names = dict(zip(self.group.layers, layers, strict=True))
         group = replace(
             self.group,
@@ -37,6 +37,7 @@ class Choice:
             resident_weights=frozenset(names[n] for n in self.group.resident_weights),
             in_scratchpad=frozenset(names[n] for n in self.group.in_scratchpad),
             in_accumulator=frozenset(names[n] for n in self.group.in_accumulator),
+            resident_tensors=resident_tensors,
         )
         return Choice(group, tuple((names[n], f) for n, f in self.fronts), self.vertices)
 
@@ -51,6 +52,11 @@ class GroupHull:
 
     def __len__(self) -> int:
         return len(self.choices)
+
+    def renamed(self, layers: tuple[str, ...], resident_tensors: frozenset[str] = frozenset()) -> GroupHull:
+        """`Choice.renamed` of every choice."""
+        choices = tuple(choice.renamed(layers, resident_tensors) for choice in self.choices)
+        return replace(self, choices=choices)
 
     @property
     def costs(self) -> tuple[Floats, Floats]:

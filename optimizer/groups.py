@@ -109,20 +109,34 @@ def _is_convex(
     return True
 
 
+def operands(layer: Layer) -> tuple[str, ...]:
+    """Tensors that a layer reads, bias left out."""
+    return (layer.input.tensor, layer.weight.tensor) if isinstance(layer, TensorCoreLayer) else layer.inputs
+
+
 def signature(graph: Graph, layers: tuple[str, ...]) -> Hashable:
     """Equal for groups whose plans and costs are equal, whatever the layers are called."""
     index = {name: i for i, name in enumerate(layers)}
+    place: dict[str, int] = {}
     parts: list[Hashable] = []
     for name in layers:
         layer = graph.by_name[name]
         sources = tuple(
-            next((index[p.name] for p in graph.producers(tensor) if p.name in index), -1)
-            for tensor in ((layer.input.tensor,) if isinstance(layer, TensorCoreLayer) else layer.inputs)
+            (
+                place.setdefault(tensor, len(place)),
+                next((index[p.name] for p in graph.producers(tensor) if p.name in index), -1),
+            )
+            for tensor in operands(layer)
         )
         tensor = layer.outputs[0]
         outside = tensor in graph.outputs or any(c.name not in index for c in graph.consumers(tensor))
         kind: Hashable = (
-            (shape_of(layer), layer.input.strides, layer.output.strides)
+            (
+                shape_of(layer),
+                layer.input.strides,
+                layer.output.strides,
+                graph.tensors[layer.weight.tensor].data is None,
+            )
             if isinstance(layer, TensorCoreLayer)
             else (layer.op, graph.tensors[tensor].shape, pool_of(graph, layer))
         )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.exact import exact, layerwise, relaxed_bound
-from optimizer.partition import Partition
+from optimizer.exact import Certified, exact, keep_tensors, layerwise, relaxed_bound
 from optimizer.polish import Polish
 from optimizer.problem import Problem
 
@@ -14,8 +13,8 @@ CERTIFIED_FRONTS = 2000
 """Fronts of single layers that the certificate may solve (about ten milliseconds each in profile hw)."""
 
 
-def gradient(problem: Problem) -> tuple[Partition, float, bool]:
-    """The joint search: (partition, lower bound in pJ and cycles, whether the partition meets it).
+def gradient(problem: Problem) -> Certified:
+    """The joint search.
 
     Never worse than layer-wise.  The certificate is the one of `exact`, started from what polish
     priced: it looks only at groups that could still beat the schedule found, and where one does, takes it.
@@ -28,12 +27,14 @@ def gradient(problem: Problem) -> tuple[Partition, float, bool]:
     while True:
         _propose(problem, polish, again)
         polished = polish.run()
+        hulls = {**keep_tensors(problem, polished.choice), **polish.variants}
         if problem.rules.latency == "roofline":
-            found = exact(problem, polish.hulls, len(problem.fronts) + CERTIFIED_FRONTS)
+            found = exact(problem, hulls, len(problem.fronts) + CERTIFIED_FRONTS)
         else:  # floors are too far to prune with
-            found = polished.best.choice, relaxed_bound(problem), False
+            best = problem.cuts.optimum(hulls, problem.objective).choice
+            found = Certified(best, relaxed_bound(problem), False)
         # What is left of a time budget is for further restarts.
-        if found[2] or problem.time_budget is None or problem.out_of_time(0.7):
+        if found.complete or problem.time_budget is None or problem.out_of_time(0.7):
             return found
         again += 1
 

@@ -16,18 +16,19 @@ import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
 from costmodel.evaluate import group_cost, host_cost
-from costmodel.fusion import Member, ScheduleError, output_size, plan_group, pooled, stored_as
-from costmodel.local_tensors import held_tensors, input_path, obstacle, reserved_rows
+from costmodel.fusion import Member, ScheduleError, output_size, plan_group
+from costmodel.local_tensors import held_tensors, obstacle, reserved_rows
 from costmodel.nest import product
+from costmodel.placement import placement_of
 from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import extents, shape_of
-from costmodel.traffic import Placement
 from optimizer import candidates
 from optimizer.enumerate import Points, best_inner
-from optimizer.fronts import Floats, FrontCache, minkowski
+from optimizer.fronts import Floats, Front, FrontCache, minkowski
 from optimizer.group_hull import EMPTY, Choice, GroupHull, above, merge
 from optimizer.hull import lower_hull
 from optimizer.pricing import price, quantities
+from optimizer.residency import OFF_CHIP, Boundary
 from optimizer.rtl_pricing import rtl_floor
 from optimizer.space import LayerSpace, Rules
 
@@ -64,16 +65,23 @@ class GroupSolver:
         self.graph, self.rules, self.cache = graph, rules, cache
         self._floors: dict[LayerSpace, tuple[float, float]] = {}
 
-    def alone(self, name: str) -> GroupHull:
-        """A layer that is not fused."""
+    def alone(self, name: str, boundary: Boundary = OFF_CHIP) -> GroupHull:
+        """A layer that is not fused.
+
+        Raises:
+            ScheduleError: not even the smallest tile fits, though nothing else is on chip.
+        """
         layer = self.graph.by_name[name]
-        group = FusionGroup((name,))
+        group = FusionGroup((name,), resident_tensors=boundary.tensors)
         if not isinstance(layer, TensorCoreLayer):
             cost = group_cost(self.graph, group, {}, self.rules.target, self.rules.profile)[0]
             choice = Choice(group, (), ())
             return GroupHull(np.array([cost.energy_pj]), np.array([float(cost.latency_cycles)]), (choice,))
-        front = self.cache.front(self._space_alone(layer))
-        if not len(front):
+        space = self._space(layer, plan_group(self.graph, group), group, False)
+        if not self.rules.hw:
+            space = replace(space, reserved=boundary.reserved)
+        front = self._front(space)
+        if not len(front) and boundary == OFF_CHIP:
             raise ScheduleError(
                 f"{name}: no mapping fits target {self.rules.target.name}: even the smallest tile needs more "
                 "scratchpad or accumulator than there is"
@@ -81,17 +89,14 @@ class GroupSolver:
         choices = tuple(Choice(group, ((name, front),), (i,)) for i in range(len(front)))
         return GroupHull(front.energy, front.latency, choices)
 
-    def floor_alone(self, name: str) -> GroupHull:
+    def floor_alone(self, name: str, boundary: Boundary = OFF_CHIP) -> GroupHull:
         """Cost of an unfused layer with a scratchpad that holds everything."""
         layer = self.graph.by_name[name]
         if not isinstance(layer, TensorCoreLayer):
-            return self.alone(name)
-        energy, latency = self._floor(self._space_alone(layer))
-        choice = Choice(FusionGroup((name,)), (), ())
-        return GroupHull(np.array([energy]), np.array([latency]), (choice,))
-
-    def _space_alone(self, layer: TensorCoreLayer) -> LayerSpace:
-        return replace(LayerSpace.alone(shape_of(layer), self.rules), prefetched=self._may_prefetch(layer))
+            return self.alone(name, boundary)
+        group = FusionGroup((name,), resident_tensors=boundary.tensors)
+        energy, latency = self._floor(self._space(layer, plan_group(self.graph, group), group, False))
+        return GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
 
     def _may_prefetch(self, layer: TensorCoreLayer) -> bool:
         """Whether the first layer of a group is counted as if its first weights were there."""
@@ -102,6 +107,7 @@ class GroupSolver:
         layers: tuple[str, ...],
         runs: Iterable[FusionGroup],
         known: tuple[Floats, Floats],
+        boundary: Boundary = OFF_CHIP,
     ) -> GroupHull:
         """Hull of what beats `known` (the hull of the members unfused) somewhere.
 
@@ -109,11 +115,12 @@ class GroupSolver:
         """
         floors: list[tuple[float, int, Option]] = []
         for run in runs:
+            run = replace(run, resident_tensors=boundary.tensors)
             try:
                 plan = plan_group(self.graph, run)
             except ScheduleError:
                 continue
-            for option in self._options(run, plan):
+            for option in self._options(run, plan, boundary.reserved):
                 if not above(known, option.energy, option.latency):
                     floors.append((option.energy * option.latency, len(floors), option))
         best = EMPTY
@@ -152,13 +159,13 @@ class GroupSolver:
 
     def extremes(self, run: FusionGroup, plan: dict[str, Member]) -> list[Option]:
         """All weights resident if they fit, then all streamed."""
-        options = list(self._residents(run, plan))
+        options = list(self._residents(run, plan, 0))
         return [max(options, key=lambda o: len(o.group.resident_weights)), options[0]] if options else []
 
-    def _options(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[Option]:
+    def _options(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> Iterator[Option]:
         """Paths of the fused tensors with sets of resident weights that leave room."""
         for variant in self._variants(run, plan):
-            yield from self._residents(variant, plan)
+            yield from self._residents(variant, plan, reserved)
 
     def _variants(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[FusionGroup]:
         """All fused tensors through the tile buffer; then those that can on the target's path, all or one."""
@@ -172,10 +179,11 @@ class GroupSolver:
                 in_scratchpad = path == "spad"
                 yield replace(run, in_scratchpad=held) if in_scratchpad else replace(run, in_accumulator=held)
 
-    def _residents(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[Option]:
-        """Sets of resident weights that leave room, each with its floor."""
+    def _residents(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> Iterator[Option]:
+        """Sets of resident weights that leave room, each with its floor; `reserved` bytes of tensors stay on
+        chip across group boundaries."""
         target = self.rules.target
-        limit = target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes
+        limit = target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes - reserved
         live = dict.fromkeys(run.layers, 0) if self.rules.hw else self._live_bytes(run, plan)
         if max(live.values()) > limit:
             return
@@ -184,9 +192,10 @@ class GroupSolver:
             for m in plan.values()
             if m.writes_inside and not m.in_place and run.path(m.name) == "tile-buffer"
         ]
-        if self.rules.hw and sum(map(self._box_bytes, through_buffer)) > target.tile_buffer_bytes:
+        if self.rules.hw and sum(map(self._box_bytes, through_buffer)) > target.tile_buffer_bytes - reserved:
             return
         host = self._host_cost(run, plan)
+        whole = 0 if self.rules.hw else reserved
         members = [
             _Member(
                 name,
@@ -203,16 +212,16 @@ class GroupSolver:
             if stay > limit:
                 continue
             held = held_tensors(self.graph, run, plan, target.side, stay) if self.rules.hw else {}
-            reserved = [
+            taken = [
                 (max(stay, reserved_rows(held, at, "spad")) + live[m.name], reserved_rows(held, at, "acc"))
                 for at, m in ((run.layers.index(m.name), m) for m in members)
             ]
-            if any(spad > limit or acc > target.accumulator_rows for spad, acc in reserved):
+            if any(spad > limit or acc > target.accumulator_rows for spad, acc in taken):
                 continue
             ideal = [m.resident if m.name in names else m.streamed for m in members]
             spaces = tuple(
-                (m.name, replace(space, reserved=spad, reserved_accumulator=acc))
-                for m, space, (spad, acc) in zip(members, ideal, reserved, strict=True)
+                (m.name, replace(space, reserved=spad + whole, reserved_accumulator=acc))
+                for m, space, (spad, acc) in zip(members, ideal, taken, strict=True)
             )
             costs = [self._floor(space) for space in ideal]
             yield Option(
@@ -231,29 +240,24 @@ class GroupSolver:
     def _space(
         self, layer: TensorCoreLayer, plan: dict[str, Member], group: FusionGroup, resident: bool
     ) -> LayerSpace:
-        member, stored = plan[layer.name], stored_as(plan, layer.name)
+        placement = placement_of(self.graph, group, plan, layer)
         return LayerSpace(
             shape_of(layer),
-            member.computed,
+            plan[layer.name].computed,
             self.rules,
-            Placement(
-                layer.input.tensor in member.fused_inputs,
-                stored.writes_inside,
-                stored.writes_outside,
-                resident,
-                input_path=input_path(self.graph, group, layer),
-                output_path=group.path(layer.name),
-                pooled=pooled(self.graph, plan, layer.name),
-            ),
+            placement._replace(weights_are_resident=resident),
             prefetched=layer.name == group.layers[0] and self._may_prefetch(layer),
         )
+
+    def _front(self, space: LayerSpace) -> Front:
+        """In profile dosa what stays on chip is a copy of final values."""
+        return self.cache.front(space, final=space.placement.output_is_fused and not self.rules.hw)
 
     def _price(self, option: Option) -> GroupHull:
         """Hull of one option: every member's front, summed."""
         fronts = []
         for name, space in option.spaces:
-            final = not self.rules.hw and option.plan[name].writes_inside
-            front = self.cache.front(space, final)
+            front = self._front(space)
             if not len(front):
                 return EMPTY
             fronts.append((name, front))
@@ -267,7 +271,14 @@ class GroupSolver:
         for name in group.layers:
             layer = self.graph.by_name[name]
             if not isinstance(layer, TensorCoreLayer):
-                cost = host_cost(self.graph, layer, plan[name], self.rules.target, self.rules.profile)
+                cost = host_cost(
+                    self.graph,
+                    layer,
+                    plan[name],
+                    self.rules.target,
+                    self.rules.profile,
+                    group.resident_tensors,
+                )
                 energy += cost.energy_pj
                 latency += cost.latency_cycles
         return energy, latency

@@ -1,124 +1,289 @@
 """Cut a graph into fusion groups: exact dynamic programming over what is done so far.
 
-The first layer not yet in a group decides the next group; what is done beyond it (open branches)
-is the state, so chains cost one state per layer and a residual block a handful.
+The first layer not yet in a group decides the next group; what is done beyond it (open branches) and
+which tensors are on chip is the state, so chains cost two states per layer and a residual block a few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Literal
+from itertools import combinations
+from typing import Literal, NamedTuple
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
-from converter.graph import Graph
+from converter.graph import Graph, HostLayer
+from costmodel.resident_tensors import row_readers
+from costmodel.schedule import FusionGroup
 from optimizer.group_hull import Choice, GroupHull
 from optimizer.hull import HullResult, Solution, minimise_edp
+from optimizer.residency import Boundary, Layers, Variant, capacity, residents, streamed
+from optimizer.space import Rules
 
 Objective = Literal["edp", "energy", "latency"]
 Partition = tuple[Choice, ...]
+Cuts = tuple[tuple[int, int], ...]
+"""Steps of a Partitioner, each with a vertex of its hull."""
+MOST_ALIVE = 4
+"""Tensors on chip at once."""
+MOST_STEPS = 200_000
+"""Steps between states; with more of them, fewer tensors may be on chip at once."""
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    layers: tuple[str, ...]
-    rest: int
-    """Bit mask of the members after the first."""
-    hull: GroupHull
-    distinct: int
-    """Index of the hull's costs among the distinct ones: identical groups share them."""
+    """A group, with layers and tensors as bits of integers."""
+
+    layers: Layers
+    first: Layers
+    """The first identical group."""
+    members: int
+    is_run: bool
+    """Whether its layers are neighbours in graph order."""
+    reads: int
+    """Tensors of other groups that may be on chip."""
+    writes: tuple[int, ...]
+    """Tensors that may stay for other groups, one bit each."""
 
 
-_Origin = tuple[int, int, int, _Candidate | None]
-"""(layer, state, vertex, group) that a state was reached from."""
-_Frontier = list[dict[int, tuple[float, _Origin | None]]]
-"""Per layer: which later layers are grouped already -> (least cost, how it was reached)."""
+class _Step(NamedTuple):
+    """Running one group in one state."""
+
+    candidate: int
+    variant: int
+    alive: int
+    """Tensors on chip meanwhile."""
 
 
 class Partitioner:
-    """Minimises over partitions of a graph into candidate groups, each with its hull of options."""
+    """Minimises over partitions of a graph into candidate groups and over the tensors that stay between them.
 
-    def __init__(self, graph: Graph, hulls: dict[tuple[str, ...], GroupHull]) -> None:
+    A tensor may stay while groups run that are neighbours in graph order: behind a group that leaves a
+    gap nothing is on chip until the gap is closed.
+    """
+
+    def __init__(self, graph: Graph, groups: Mapping[Layers, Layers], rules: Rules | None = None) -> None:
+        """`groups`: {candidate: the first identical one}, layers alone included.  Without `rules` no tensor
+        stays."""
         self.graph = graph
         self.position = {layer.name: i for i, layer in enumerate(graph.layers)}
-        self.starting: list[list[_Candidate]] = [[] for _ in graph.layers]
-        self.distinct: list[GroupHull] = []
-        index: dict[int, int] = {}
-        for layers, hull in hulls.items():
-            if len(hull):
-                mask = sum(1 << self.position[name] for name in layers[1:])
-                known = index.setdefault(id(hull.energy), len(self.distinct))
-                if known == len(self.distinct):
-                    self.distinct.append(hull)
-                self.starting[self.position[layers[0]]].append(_Candidate(layers, mask, hull, known))
+        self.tensors = residents(graph, rules) if rules else {}
+        self.rules = rules
+        self._bit = {name: 1 << i for i, name in enumerate(self.tensors)}
+        self._readers = [self._mask(c.name for c in graph.consumers(t)) for t in self.tensors]
+        self._candidates = [self._candidate(layers, first) for layers, first in groups.items()]
+        self._index: dict[Variant, int] = {}
+        most = MOST_ALIVE if self.tensors else 0
+        while not self._build(most):
+            most -= 1
+        self.most_alive = most
+        """Tensors on chip at once in this graph."""
+        self.variants = tuple(self._index)
 
-    def best(self, objective: Objective) -> HullResult[Partition]:
-        """The best partition and a bound that holds for every partition into the candidates."""
+    def _mask(self, names: Iterable[str]) -> int:
+        mask = 0
+        for name in names:
+            mask |= 1 << self.position[name]
+        return mask
+
+    def _candidate(self, layers: Layers, first: Layers) -> _Candidate:
+        members = self._mask(layers)
+        inside = {t for name in layers for t in self.graph.by_name[name].outputs}
+        names = dict.fromkeys(t for t in streamed(self.graph, layers) if t in self.tensors)
+        bits = [(name, self._bit[name]) for name in names]
+        return _Candidate(
+            layers,
+            first,
+            members,
+            self.position[layers[-1]] - self.position[layers[0]] == len(layers) - 1,
+            sum(bit for name, bit in bits if name not in inside),
+            tuple(
+                bit
+                for name, bit in bits
+                if name in inside
+                and self._reading(bit) & ~members
+                and not row_readers(self.graph, FusionGroup(layers), name)
+            ),
+        )
+
+    def _reading(self, bit: int) -> int:
+        return self._readers[bit.bit_length() - 1]
+
+    def _build(self, most_alive: int) -> bool:
+        """States, and steps between them; False if there are too many."""
+        starting: list[list[int]] = [[] for _ in self.graph.layers]
+        for index, candidate in enumerate(self._candidates):
+            starting[self.position[candidate.layers[0]]].append(index)
+        count = len(self.graph.layers)
+        self._index.clear()
+        self._steps: list[_Step] = []
+        into: list[dict[tuple[int, int], list[tuple[int, int]]]] = [{} for _ in range(count + 1)]
+        into[0][0, 0] = []
+        sources: list[int] = []
+        steps: list[int] = []
+        begins: list[int] = []
+        self._levels: list[tuple[int, int]] = []
+        for i, level in enumerate(into):
+            low = len(begins)
+            for (gaps, alive), entering in level.items():
+                state = len(begins)
+                begins.append(len(steps))
+                sources += (source for source, _ in entering)
+                steps += (step for _, step in entering)
+                if i == count:
+                    continue
+                for index in starting[i]:
+                    candidate = self._candidates[index]
+                    rest = candidate.members >> i
+                    if rest & gaps or (alive and not candidate.is_run):
+                        continue
+                    done = gaps | rest
+                    for kept in self._keeps(candidate, gaps, alive, most_alive):
+                        after, left = i, done
+                        while left & 1:
+                            after, left = after + 1, left >> 1
+                        step = self._step(index, alive, kept)
+                        waiting = self._waiting(alive | kept, (1 << after) - 1) if alive | kept else 0
+                        into[after].setdefault((left, waiting), []).append((state, step))
+                    if len(self._steps) > MOST_STEPS and most_alive:
+                        return False
+            if len(begins) > low:
+                self._levels.append((low, len(begins)))
+        self._sources, self._entering = np.array(sources, dtype=np.int64), np.array(steps, dtype=np.int64)
+        self._begins = np.array([*begins, len(steps)], dtype=np.int64)
+        self._variant_of = np.array([step.variant for step in self._steps], dtype=np.int64)
+        return True
+
+    def _keeps(self, candidate: _Candidate, gaps: int, alive: int, most_alive: int) -> Iterator[int]:
+        """Sets of tensors that a group may leave on chip beside those that are there."""
+        yield 0
+        if gaps or not candidate.is_run or not self.rules:
+            return
+        for size in range(1, len(candidate.writes) + 1):
+            for bits in combinations(candidate.writes, size):
+                kept = sum(bits)
+                together = alive | kept
+                if together.bit_count() <= most_alive and self._nbytes(together) <= capacity(self.rules):
+                    yield kept
+
+    def _names(self, bits: int) -> list[str]:
+        return [name for name, bit in self._bit.items() if bits & bit] if bits else []
+
+    def _nbytes(self, bits: int) -> int:
+        return sum(self.tensors[name] for name in self._names(bits))
+
+    def _waiting(self, alive: int, done: int) -> int:
+        """Of the tensors on chip those that a layer not done reads."""
+        return sum(bit for bit in _bits(alive) if self._reading(bit) & ~done)
+
+    def _step(self, index: int, alive: int, kept: int) -> int:
+        candidate = self._candidates[index]
+        variant = self._variant(candidate, alive, kept) if alive | kept else Variant(candidate.first)
+        self._steps.append(_Step(index, self._index.setdefault(variant, len(self._index)), alive | kept))
+        return len(self._steps) - 1
+
+    def _variant(self, candidate: _Candidate, alive: int, kept: int) -> Variant:
+        assert self.rules is not None
+        read = alive & candidate.reads
+        alone = len(candidate.layers) == 1
+        on_host = alone and isinstance(self.graph.by_name[candidate.layers[0]], HostLayer)
+        if on_host and not self.rules.hw:  # costs nothing wherever its tensors are
+            return Variant(candidate.first)
+        reserved = 0 if alone and self.rules.hw else self._nbytes(alive | kept)
+        same = dict(
+            zip(streamed(self.graph, candidate.layers), streamed(self.graph, candidate.first), strict=True)
+        )
+        names = [frozenset(same[name] for name in self._names(bits)) for bits in (read, kept)]
+        return Variant(candidate.first, Boundary(names[0], names[1], reserved))
+
+    def best(self, hulls: Mapping[Variant, GroupHull], objective: Objective) -> HullResult[Cuts]:
+        """The best partition and a bound that holds for every partition into groups that have a hull."""
+        solve = self.solver(hulls)
         if objective == "edp":
-            return minimise_edp(self.solve)
-        solution = self.solve(1.0, 1e-9) if objective == "energy" else self.solve(1e-9, 1.0)
+            return minimise_edp(solve)
+        solution = solve(1.0, 1e-9) if objective == "energy" else solve(1e-9, 1.0)
         return HullResult(
             solution, solution.energy if objective == "energy" else solution.latency, 1, (solution,)
         )
 
-    def solve(self, a: float, b: float) -> Solution[Partition]:
-        """Exact minimum of a * energy + b * latency."""
-        banned: set[tuple[str, ...]] = set()
-        while True:
-            solution = self._solve(a, b, banned)
-            cycle = deadlock(self.graph, [choice.group.layers for choice in solution.choice])
-            if cycle is None:
-                return solution
-            banned.add(cycle)
+    def optimum(self, hulls: Mapping[Variant, GroupHull], objective: Objective) -> Solution[Partition]:
+        """The best partition into groups that have a hull."""
+        found = self.best(hulls, objective).best
+        return Solution(found.energy, found.latency, self.partition(hulls, found.choice))
 
-    def _solve(self, a: float, b: float, banned: set[tuple[str, ...]]) -> Solution[Partition]:
-        best: list[tuple[float, int]] = []
-        for hull in self.distinct:
-            weighted = a * hull.energy + b * hull.latency
-            vertex = int(np.argmin(weighted))
-            best.append((float(weighted[vertex]), vertex))
-        priced = [
-            [(*best[c.distinct], c) for c in candidates if c.layers not in banned]
-            for candidates in self.starting
-        ]
-        count = len(self.graph.layers)
-        frontier: _Frontier = [{} for _ in range(count + 1)]
-        frontier[0][0] = (0.0, None)
-        for i in range(count):
-            for state, (cost, _) in frontier[i].items():
-                if state & 1:
-                    self._reach(frontier, i + 1, state >> 1, cost, (i, state, -1, None))
-                    continue
-                for value, vertex, candidate in priced[i]:
-                    rest = candidate.rest >> i
-                    if rest & state:
-                        continue
-                    self._reach(
-                        frontier, i + 1, (state | rest) >> 1, cost + value, (i, state, vertex, candidate)
-                    )
-        return self._trace(frontier)
+    def solver(self, hulls: Mapping[Variant, GroupHull]) -> Callable[[float, float], Solution[Cuts]]:
+        """solve(a, b): exact minimum of a * energy + b * latency; variants without a hull are not taken."""
+        nothing = np.array([np.inf])
+        found = [hulls.get(variant) for variant in self.variants]
+        energy = [hull.energy if hull is not None and len(hull) else nothing for hull in found]
+        latency = [hull.latency if hull is not None and len(hull) else nothing for hull in found]
+        begins = np.cumsum([0, *(len(e) for e in energy)])[:-1]
+        energies, latencies = np.concatenate(energy), np.concatenate(latency)
 
-    @staticmethod
-    def _reach(frontier: _Frontier, index: int, state: int, cost: float, origin: _Origin) -> None:
-        known = frontier[index].get(state)
-        if known is None or cost < known[0]:
-            frontier[index][state] = (cost, origin)
+        def solve(a: float, b: float) -> Solution[Cuts]:
+            weighted = a * energies + b * latencies
+            weights = np.minimum.reduceat(weighted, begins)[self._variant_of]
+            while True:
+                chosen = self._shortest(weights)
+                cuts = []
+                total_energy = total_latency = 0.0
+                for step in chosen:
+                    variant = self._steps[step].variant
+                    vertex = int(np.argmin(a * energy[variant] + b * latency[variant]))
+                    total_energy += float(energy[variant][vertex])
+                    total_latency += float(latency[variant][vertex])
+                    cuts.append((step, vertex))
+                cycle = deadlock(self.graph, [self.layers(step) for step in chosen])
+                if cycle is None:
+                    return Solution(total_energy, total_latency, tuple(cuts))
+                banned = [self._candidates[step.candidate].layers == cycle for step in self._steps]
+                weights = np.where(banned, np.inf, weights)
 
-    def _trace(self, frontier: _Frontier) -> Solution[Partition]:
-        energy = latency = 0.0
-        chosen: list[Choice] = []
-        origin = frontier[-1][0][1]
-        while origin is not None:
-            i, state, vertex, candidate = origin
-            if candidate is not None:
-                energy += float(candidate.hull.energy[vertex])
-                latency += float(candidate.hull.latency[vertex])
-                chosen.append(candidate.hull.choices[vertex])
-            origin = frontier[i][state][1]
-        return Solution(energy, latency, tuple(reversed(chosen)))
+        return solve
+
+    def _shortest(self, weights: NDArray[np.float64]) -> list[int]:
+        """Steps of least total weight, first to last."""
+        lengths = weights[self._entering]
+        cost = np.zeros(len(self._begins) - 1)
+        for low, high in self._levels[1:]:
+            begin, end = self._begins[low], self._begins[high]
+            through = cost[self._sources[begin:end]] + lengths[begin:end]
+            cost[low:high] = np.minimum.reduceat(through, self._begins[low:high] - begin)
+        state = len(cost) - 1
+        steps = []
+        while state:
+            begin, end = self._begins[state], self._begins[state + 1]
+            at = begin + int(np.argmin(cost[self._sources[begin:end]] + lengths[begin:end]))
+            steps.append(int(self._entering[at]))
+            state = int(self._sources[at])
+        return steps[::-1]
+
+    def layers(self, step: int) -> Layers:
+        """The group that a step runs."""
+        return self._candidates[self._steps[step].candidate].layers
+
+    def variant(self, step: int) -> Variant:
+        """What decides the cost of a step."""
+        return self.variants[self._steps[step].variant]
+
+    def partition(self, hulls: Mapping[Variant, GroupHull], cuts: Cuts) -> Partition:
+        """The choices behind `cuts`, each with the tensors on chip meanwhile."""
+        choices = []
+        for index, vertex in cuts:
+            step = self._steps[index]
+            choice = hulls[self.variants[step.variant]].choices[vertex]
+            choices.append(choice.renamed(self.layers(index), frozenset(self._names(step.alive))))
+        return tuple(choices)
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        yield mask & -mask
+        mask &= mask - 1
 
 
 def deadlock(graph: Graph, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:

@@ -13,11 +13,12 @@ from collections.abc import Iterable
 from costmodel.schedule import GroupTile
 from optimizer import candidates
 from optimizer.group_hull import EMPTY, GroupHull, merge
-from optimizer.hull import HullResult
+from optimizer.hull import Solution
 from optimizer.network import is_node, sources
 from optimizer.options import last_output
 from optimizer.partition import Partition
-from optimizer.problem import Problem, partitioner, spread, value
+from optimizer.problem import Problem, value
+from optimizer.residency import Variant
 
 Layers = tuple[str, ...]
 
@@ -59,21 +60,26 @@ class Polish:
         self.hulls[first] = merge((self.hulls.get(first, EMPTY), found))
         return True
 
-    def best(self) -> HullResult[Partition]:
-        """Cut the graph again."""
-        fused = spread(self.candidates, self.hulls)
-        return partitioner(self.problem, fused).best(self.problem.objective)
+    @property
+    def variants(self) -> dict[Variant, GroupHull]:
+        """What is priced."""
+        return {Variant(first): hull for first, hull in self.hulls.items()}
 
-    def run(self, rounds: int = 12) -> HullResult[Partition]:
+    def best(self) -> Solution[Partition]:
+        """Cut the graph again."""
+        hulls = {**self.problem.alone, **self.variants}
+        return self.problem.off_chip.optimum(hulls, self.problem.objective)
+
+    def run(self, rounds: int = 12) -> Solution[Partition]:
         """Moves until none helps (or time is up)."""
         problem = self.problem
         best = self.best()
         for _ in range(rounds):
             if problem.out_of_time():
                 break
-            problem.record(value("edp", best.best.energy, best.best.latency))
+            problem.record(value("edp", best.energy, best.latency))
             new = False
-            for layers, tiles in self._moves(best.best.choice):
+            for layers, tiles in self._moves(best.choice):
                 if problem.out_of_time():
                     break
                 new |= self.propose(layers, tiles)
@@ -83,7 +89,7 @@ class Polish:
             if not new:
                 break
             best = self.best()
-        problem.record(value("edp", best.best.energy, best.best.latency))
+        problem.record(value("edp", best.energy, best.latency))
         return best
 
     def _moves(self, partition: Partition) -> list[tuple[Layers, list[GroupTile]]]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from converter.graph import Graph
+from converter.graph import Graph, TensorCoreLayer
 from costmodel.evaluate import NetworkCost, evaluate
-from costmodel.schedule import FusionModel, GroupTile, Schedule
+from costmodel.schedule import FusionGroup, FusionModel, GroupTile, Schedule
 from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.group_hull import EMPTY, GroupHull
 from optimizer.groups import candidate_groups, signature
@@ -21,6 +21,7 @@ from optimizer.options import GroupSolver, group_runs, last_output
 from optimizer.paper import MOST_MEMBERS as PAPER_MEMBERS
 from optimizer.paper import paper_hull
 from optimizer.partition import Objective, Partition, Partitioner, ordered
+from optimizer.residency import OFF_CHIP, Boundary, Layers, Variant, at_member, boundary_of, with_places
 from optimizer.result import HistoryPoint
 from optimizer.space import Rules
 
@@ -48,6 +49,8 @@ class Problem:
     """Whether residual adds join groups (never in profile dosa, where they are free)."""
     most_members: int = 6
     """Layers of the largest fusion group."""
+    residency: bool = True
+    """Whether tensors may stay on chip from one group to later ones (with sound fusion only)."""
     relaxation: RelaxationForm = "log"
     """Form of the trainable tiles (method gradient)."""
     started: float = field(default_factory=time.monotonic)
@@ -70,13 +73,36 @@ class Problem:
         return GroupSolver(self.graph, self.rules, self.fronts)
 
     @cached_property
-    def alone(self) -> dict[tuple[str, ...], GroupHull]:
-        """Every layer unfused.
+    def layers(self) -> dict[Layers, Layers]:
+        """Every layer alone: {layer: the first identical layer}."""
+        first: dict[object, Layers] = {}
+        found: dict[Layers, Layers] = {}
+        for layer in self.graph.layers:
+            alone = (layer.name,)
+            same = isinstance(layer, TensorCoreLayer)
+            found[alone] = first.setdefault(signature(self.graph, alone), alone) if same else alone
+        return found
+
+    @cached_property
+    def alone(self) -> dict[Variant, GroupHull]:
+        """Every distinct layer unfused, nothing on chip before and after.
 
         Raises:
             ScheduleError: a layer of which not even the smallest tile fits.
         """
-        return {(layer.name,): self.groups.alone(layer.name) for layer in self.graph.layers}
+        return {Variant(first): self.groups.alone(first[0]) for first in dict.fromkeys(self.layers.values())}
+
+    @cached_property
+    def off_chip(self) -> Partitioner:
+        """Cuts into layers and candidate groups with nothing on chip in between."""
+        return Partitioner(self.graph, {**self.layers, **self.candidates})
+
+    @cached_property
+    def cuts(self) -> Partitioner:
+        """All cuts, with tensors on chip in between if this search may."""
+        if not (self.residency and self.fusion and self.fusion_model == "sound"):
+            return self.off_chip
+        return Partitioner(self.graph, {**self.layers, **self.candidates}, self.rules)
 
     @property
     def unit(self) -> float:
@@ -98,11 +124,11 @@ class Problem:
             self.progress(message)
 
     @cached_property
-    def candidates(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+    def candidates(self) -> dict[Layers, Layers]:
         """Groups that may fuse: {group: the first identical group}."""
         if not self.fusion:
             return {}
-        first: dict[object, tuple[str, ...]] = {}
+        first: dict[object, Layers] = {}
         found = {}
         pools = self.fuses_adds and self.rules.target.has_max_pool
         for layers in candidate_groups(self.graph, self.most_members, adds=self.fuses_adds, pools=pools):
@@ -110,38 +136,62 @@ class Problem:
                 found[layers] = first.setdefault(signature(self.graph, layers), layers)
         return found
 
-    def unfused(self, layers: tuple[str, ...]) -> tuple[Floats, Floats]:
-        """Hull of a group's members run one by one."""
-        hulls = [self.alone[(name,)] for name in layers]
-        energy, latency, _ = minkowski([(h.energy, h.latency) for h in hulls])
+    def unfused(self, layers: Layers, boundary: Boundary = OFF_CHIP) -> tuple[Floats, Floats]:
+        """Hull of a group's members run one by one; empty if one of them has no room."""
+        hulls = [self.groups.alone(name, at_member(self.graph, name, boundary)) for name in layers]
+        if not all(map(len, hulls)):
+            return EMPTY.costs
+        energy, latency, _ = minkowski([hull.costs for hull in hulls])
         return energy, latency
+
+    def price(self, variant: Variant, known: GroupHull = EMPTY) -> GroupHull:
+        """Hull of a layer alone, or of what a group of layers has to offer beside that and `known`."""
+        layers, boundary = variant
+        if len(layers) == 1:
+            return self.groups.alone(layers[0], boundary)
+        return self.price_group(layers, None, known, boundary)
 
     def price_group(
         self,
-        layers: tuple[str, ...],
+        layers: Layers,
         tiles: Iterable[GroupTile] | None = None,
         known: GroupHull = EMPTY,
+        boundary: Boundary = OFF_CHIP,
     ) -> GroupHull:
         """Hull of a group over `tiles` (default: all), without what running its layers alone, or an
         option of the group `known` already, beats."""
         if self.fusion_model == "paper":
             return paper_hull(self.graph, layers, self.rules, self.fronts)
         runs = group_runs(self.graph, layers, self.rules.tiling, tiles)
-        energy, latency = (np.concatenate(p) for p in zip(self.unfused(layers), known.costs, strict=True))
+        alone = self.unfused(layers, boundary)
+        energy, latency = (np.concatenate(p) for p in zip(alone, known.costs, strict=True))
         keep = lower_hull(energy, latency)
-        return self.groups.solve(layers, runs, (energy[keep], latency[keep]))
+        return self.groups.solve(layers, runs, (energy[keep], latency[keep]), boundary)
+
+    def same_group(self, group: FusionGroup) -> GroupHull:
+        """Hull of a scheduled group at its group tile, with the same tensors on chip."""
+        boundary = boundary_of(self.graph, group, self.rules)
+        if group.tile is None:
+            hull = self.price(Variant(group.layers, boundary))
+        else:
+            hull = self.price_group(group.layers, [group.tile], boundary=boundary)
+        return hull.renamed(group.layers, group.resident_tensors)
+
+    def placed(self, partition: Partition) -> Partition:
+        """The partition in running order, without tensors on chip that have no place in the tile buffer."""
+        partition = ordered(self.graph, partition)
+        groups = tuple(choice.group for choice in partition)
+        if self.rules.hw and self.fusion_model == "sound":
+            groups = with_places(self.graph, groups, self.rules.target)
+        return tuple(replace(choice, group=group) for choice, group in zip(partition, groups, strict=True))
 
     def schedule(self, partition: Partition) -> Schedule:
         """The legal schedule that a partition describes."""
-        partition = ordered(self.graph, partition)
+        partition = self.placed(partition)
         mappings = {name: m for choice in partition for name, m in choice.mappings().items()}
+        groups = tuple(choice.group for choice in partition)
         return Schedule(
-            self.graph,
-            self.rules.target,
-            mappings,
-            tuple(choice.group for choice in partition),
-            self.rules.profile,
-            self.fusion_model,
+            self.graph, self.rules.target, mappings, groups, self.rules.profile, self.fusion_model
         )
 
     def cost(self, schedule: Schedule) -> NetworkCost:
@@ -159,21 +209,3 @@ class Problem:
 def value(objective: Objective, energy: float, latency: float) -> float:
     """The objective in the units of SearchResult.lower_bound, from pJ and cycles."""
     return {"edp": energy * latency * 1e-6, "energy": energy, "latency": latency}[objective]
-
-
-def partitioner(problem: Problem, fused: dict[tuple[str, ...], GroupHull]) -> Partitioner:
-    """Over all layers alone and the given groups."""
-    return Partitioner(problem.graph, {**problem.alone, **fused})
-
-
-def spread(
-    candidates: dict[tuple[str, ...], tuple[str, ...]], hulls: dict[tuple[str, ...], GroupHull]
-) -> dict[tuple[str, ...], GroupHull]:
-    """Hulls of all groups from those of the distinct ones."""
-    result = {}
-    for layers, first in candidates.items():
-        hull = hulls.get(first, EMPTY)
-        if len(hull):
-            choices = tuple(choice.renamed(layers) for choice in hull.choices)
-            result[layers] = GroupHull(hull.energy, hull.latency, choices)
-    return result

@@ -53,13 +53,8 @@ def fastest_of_equals(
 
 def _ways(group: FusionGroup, schedule: Schedule, problem: Problem) -> Iterator[Way]:
     yield Way.as_is(schedule, group)
-    if group.tile is None:
-        choices = problem.alone[group.layers].choices
-    else:
-        choices = problem.price_group(group.layers, [group.tile]).choices
-    for choice in choices:
-        same = replace(choice.group, resident_tensors=group.resident_tensors)
-        yield Way.of(schedule, [same], choice.mappings())
+    for choice in problem.same_group(group).choices:
+        yield Way.of(schedule, [choice.group], choice.mappings())
 
 
 def _choose(units: Sequence[Sequence[Way]], objective: Objective, most_bytes: int | None) -> list[Way]:

@@ -22,6 +22,7 @@ def optimize(
     objective: Objective = "edp",
     fusion: bool = True,
     fusion_model: FusionModel = "sound",
+    residency: bool = True,
     latency: LatencyModel = "roofline",
     tiling: Tiling = "ragged",
     row_packing: bool = True,
@@ -40,6 +41,8 @@ def optimize(
         objective: What to minimise.
         fusion: Whether layers may be fused.
         fusion_model: `sound`, or the literature's (`paper`).
+        residency: Whether tensors may stay on chip from one group to later ones (methods exact and gradient,
+            with sound fusion).
         latency: Latency model to search and score with.  Under `rtl` nothing is proven: the bound is that
             of floors.
         tiling: `divisor` restricts tiles to divisors.
@@ -64,6 +67,7 @@ def optimize(
         time_budget,
         progress,
         relaxation=relaxation,
+        residency=residency,
     )
     schedule, bound, kind = _search(problem, method)
     if latency != "roofline":
@@ -87,8 +91,8 @@ def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, Boun
     scale = problem.unit
     proven: BoundKind = "proven" if problem.fusion else "unfused"
     if method == "layerwise" or (method == "exact" and not problem.fusion):
-        alone = layerwise(problem)
-        return problem.schedule(alone.best.choice), alone.lower_bound * scale, "unfused"
+        alone, bound = layerwise(problem)
+        return problem.schedule(alone.choice), bound * scale, "unfused"
     if method == "exact":
         partition, bound, complete = exact(problem)
         return problem.schedule(partition), bound * scale, proven if complete else "relaxed"

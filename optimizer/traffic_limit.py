@@ -79,15 +79,11 @@ def _dearer(target: Target, price: float) -> Target:
 def _ways(group: FusionGroup, schedule: Schedule, frugal: Sequence[Problem]) -> Iterator[Way]:
     """The group as it is, then what may move fewer bytes."""
     yield Way.as_is(schedule, group)
-    split = [FusionGroup((name,)) for name in group.layers]
+    split = [FusionGroup((name,), resident_tensors=group.resident_tensors) for name in group.layers]
     for problem in frugal:
-        hulls = [problem.alone[(name,)] for name in group.layers]
-        if group.tile is None:
-            choices = hulls[0].choices
-        else:
-            choices = problem.price_group(group.layers, [group.tile]).choices
-        for choice in choices:
+        for choice in problem.same_group(group).choices:
             yield Way.of(schedule, [choice.group], choice.mappings())
+        hulls = [problem.same_group(alone) for alone in split]
         fewest = [hull.choices[int(np.argmin(hull.energy))].mappings() for hull in hulls]
         yield Way.of(schedule, split, {name: mapping for part in fewest for name, mapping in part.items()})
     layers = [schedule.graph.by_name[name] for name in group.layers]

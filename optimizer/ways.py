@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from costmodel.evaluate import LayerCost, group_cost
 from costmodel.mapping import Mapping as LayerMapping
+from costmodel.resident_tensors import resident_tensors, with_resident_tensors
 from costmodel.schedule import FusionGroup, LatencyModel, Schedule
+from optimizer.residency import with_places
 
 
 @dataclass(frozen=True)
@@ -49,15 +51,17 @@ class Way:
 
 
 def with_ways(schedule: Schedule, ways: Iterable[Way]) -> Schedule:
-    """The schedule that runs its groups in these ways.
+    """The schedule that runs its groups in these ways (profile hw), the same tensors on chip between them.
 
     Raises:
         ScheduleError: they do not fit together.
     """
-    ways = list(ways)
+    ways, graph = list(ways), schedule.graph
+    groups = tuple(group for way in ways for group in way.groups)
+    groups = with_resident_tensors(graph, groups, resident_tensors(schedule.groups))
     return replace(
         schedule,
-        groups=tuple(group for way in ways for group in way.groups),
+        groups=with_places(graph, groups, schedule.target),
         mappings={name: mapping for way in ways for name, mapping in way.mappings.items()},
     )
 

@@ -161,6 +161,13 @@ def search_options(function: Command) -> Command:
             "--no-fusion", "fusion", flag_value=False, default=True, help="Keep every layer on its own."
         ),
         click.option(
+            "--no-residency",
+            "residency",
+            flag_value=False,
+            default=True,
+            help="Keep no tensor on chip from one fusion group to later ones.",
+        ),
+        click.option(
             "--profile",
             type=click.Choice(["hw", "dosa"]),
             default="hw",

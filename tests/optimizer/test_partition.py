@@ -7,6 +7,7 @@ from costmodel.schedule import FusionGroup
 from optimizer.group_hull import Choice, GroupHull
 from optimizer.groups import candidate_groups, signature
 from optimizer.partition import Partitioner, ordered
+from optimizer.residency import Variant
 from tests.optimizer.graphs import residual, separable
 
 
@@ -58,7 +59,9 @@ def test_weighted_sum_equals_brute_force(make, seed):
     graph, rng = make(), np.random.default_rng(seed)
     groups = list(candidate_groups(graph, 4))
     hulls = random_hulls(graph, groups, rng)
-    solver = Partitioner(graph, hulls)
+    cuts = Partitioner(graph, {layers: layers for layers in hulls})
+    by_variant = {Variant(layers): hull for layers, hull in hulls.items()}
+    solve = cuts.solver(by_variant)
     names = [layer.name for layer in graph.layers]
     for a, b in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 5.0)):
         best = min(
@@ -66,9 +69,10 @@ def test_weighted_sum_equals_brute_force(make, seed):
             for partition in partitions(names, list(hulls))
             if executable(graph, partition)
         )
-        found = solver.solve(a, b)
+        found = solve(a, b)
         assert a * found.energy + b * found.latency == pytest.approx(best)
-        layers = [name for choice in ordered(graph, found.choice) for name in choice.group.layers]
+        partition = ordered(graph, cuts.partition(by_variant, found.choice))
+        layers = [name for choice in partition for name in choice.group.layers]
         assert sorted(layers) == sorted(names)
 
 
