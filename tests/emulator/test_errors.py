@@ -377,6 +377,44 @@ def test_hardware_loops_use_half_of_each_memory(device: Device) -> None:
     device.expect_error("C takes 24 rows, half the accumulator is 16")
 
 
+def computed_in_both_banks(machine: Device) -> None:
+    """Rows 12 to 19 of 32: four in each half of the accumulator."""
+    loaded(machine)
+    for row in (12, 16):
+        machine.preload(4, ACC | row, (4, 4), (4, 4))
+        machine.compute(0, GARBAGE, (4, 4), (4, 4))
+
+
+def test_pooling_waits_for_the_bank_of_its_first_row_only(device: Device) -> None:
+    out = np.zeros((2, 4), np.int8)
+    computed_in_both_banks(device)
+    device.config_st(4, pool=(2, 2, 2, 1, 2, 2, 4, 0, 0))
+    device.mvout(out, ACC | 12, 4, 0)
+    device.expect_error("accumulator row 16 is pooled from row 12 on", "without a fence")
+
+
+def test_rows_pooled_across_the_middle_are_not_protected(device: Device) -> None:
+    out = np.zeros((2, 4), np.int8)
+    computed_in_both_banks(device)
+    device.fence()
+    device.config_st(4, pool=(2, 2, 2, 1, 2, 2, 4, 0, 0))
+    device.mvout(out, ACC | 12, 4, 0)
+    assert device.error is None
+    device.preload(4, ACC | 16, (4, 4), (4, 4))
+    device.compute(0, GARBAGE, (4, 4), (4, 4))
+    device.expect_error("accumulator row 16 is overwritten", "pools across the middle")
+
+
+def test_pooling_inside_one_bank_needs_no_fence(device: Device) -> None:
+    out = np.zeros((1, 4), np.int8)
+    computed_in_both_banks(device)
+    device.config_st(4, pool=(2, 2, 1, 1, 1, 2, 2, 0, 0))
+    device.mvout(out, ACC | 16, 4, 0)
+    device.preload(4, ACC | 16, (4, 4), (4, 4))
+    device.compute(0, GARBAGE, (4, 4), (4, 4))
+    assert device.error is None
+
+
 def test_pooling_needs_the_feature() -> None:
     machine = Device(target(has_max_pool=False), check_regions=False)
     machine.config_ld(16)
