@@ -181,7 +181,8 @@ typedef struct {
     int32_t block; /* output channels in a scratchpad row */
 } weights_t;
 
-/* Loads a box of weights: one scratchpad row per (r, s, c), output channel block after block. */
+/* Loads a box of weights: one scratchpad row per (r, s, c), output channel block after block.  Input channels go
+ * outermost, as products use them: the first can start while the rest is on its way. */
 static inline void load_weights(
     const weights_t *weights, int32_t row, int32_t r, int32_t r_count, int32_t s, int32_t s_count, int32_t c,
     int32_t c_count, int32_t k, int32_t k_count)
@@ -189,7 +190,8 @@ static inline void load_weights(
     const elem_t *from = weights->data + r * weights->stride_r + s * weights->stride_s + c * weights->stride_c + k;
     const int32_t chunk = weights->block == DIM ? MAX_BLOCK_LEN * DIM : weights->block;
     const int32_t block_stride = r_count * s_count * c_count;
-    if (c_count * weights->stride_c == weights->stride_s) { /* taps that adjoin in memory go as one */
+    /* Taps that adjoin in memory go as one, where an instruction would move less than DIM rows otherwise. */
+    if (c_count % DIM != 0 && c_count * weights->stride_c == weights->stride_s) {
         c_count *= s_count;
         s_count = 1;
         if (c_count * weights->stride_c == weights->stride_r) {
@@ -199,18 +201,18 @@ static inline void load_weights(
     }
     gemmini_extended4_config_ld(
         (uint64_t)weights->stride_c * sizeof(elem_t), MVIN_SCALE_IDENTITY, false, block_stride, 1);
-    for (int32_t i = 0; i < r_count; i++) {
-        for (int32_t j = 0; j < s_count; j++) {
-            const elem_t *tap = from + i * weights->stride_r + j * weights->stride_s;
-            for (int32_t l = 0; l < c_count; l += DIM) {
+    for (int32_t l = 0; l < c_count; l += DIM) {
+        for (int32_t i = 0; i < r_count; i++) {
+            for (int32_t j = 0; j < s_count; j++) {
+                const elem_t *tap
+                    = from + i * weights->stride_r + j * weights->stride_s + l * weights->stride_c;
                 for (int32_t m = 0; m < k_count; m += chunk) {
-                    const uint32_t target = (uint32_t)(row + l + m / weights->block * block_stride);
+                    const int32_t block = row + m / weights->block * block_stride;
                     gemmini_extended_mvin2(
-                        (uintptr_t)(tap + l * weights->stride_c + m), target, MIN(chunk, k_count - m),
-                        MIN(DIM, c_count - l));
+                        (uintptr_t)(tap + m), (uint32_t)(block + (i * s_count + j) * c_count + l),
+                        MIN(chunk, k_count - m), MIN(DIM, c_count - l));
                 }
             }
-            row += c_count;
         }
     }
 }
