@@ -80,6 +80,8 @@ class ResidentRow:
     readers: str
     groups: str
     """How many run meanwhile, the writer's and the last reader's included."""
+    passing: str
+    """What these groups move to and from DRAM: a cache must hold the tensor against it."""
 
 
 @dataclass(frozen=True)
@@ -247,12 +249,13 @@ def resident_rows(document: ScheduleDocument) -> list[ResidentRow]:
     index = {layer.name: i for i, layer in enumerate(document.layers)}
     element = document.target.element_bytes
     sizes = {tensor.name: math.prod(tensor.shape) * element for tensor in document.tensors}
-    groups: dict[str, int] = {}
-    for run in document.fusion.execution:
+    moved = {layer.name: dram_bytes(layer) for layer in document.layers}
+    passing: dict[str, list[int]] = {}
+    for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True):
         for tensor in run.resident_tensors:
-            groups[tensor] = groups.get(tensor, 0) + 1
+            passing.setdefault(tensor, []).append(sum(moved[name] for name in names))
     rows = []
-    for tensor, count_of_groups in groups.items():
+    for tensor, per_group in passing.items():
         edges = [edge for edge in document.fusion.edges if edge.tensor == tensor]
         rows.append(
             ResidentRow(
@@ -260,7 +263,8 @@ def resident_rows(document: ScheduleDocument) -> list[ResidentRow]:
                 count(sizes[tensor]),
                 str(min(index[edge.producer] for edge in edges)),
                 ", ".join(map(str, sorted({index[edge.consumer] for edge in edges}))),
-                str(count_of_groups),
+                str(len(per_group)),
+                si(sum(per_group), "B"),
             )
         )
     return rows
