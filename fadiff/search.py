@@ -38,6 +38,8 @@ class SearchOptions:
     time_budget: float | None = None
     rtl_choice: bool = True
     """Whether `rtl` latency chooses among schedules that roofline latency finds nearly equal."""
+    prefetch: bool = False
+    """Whether the first weights of a group may load while the group before computes."""
 
 
 def find_schedule(graph: Graph, target: Target, search: SearchOptions, console: Console) -> SearchResult:
@@ -144,6 +146,32 @@ def choose_by_rtl(
     )
 
 
+def load_early(
+    found: SearchResult, limit: int | None, search: SearchOptions, console: Console
+) -> tuple[SearchResult, str]:
+    """The schedule with prefetches where they pay, and a note of what they change."""
+    from optimizer.weight_prefetch import with_prefetches
+
+    with console.stage("prefetching weights"):
+        early = with_prefetches(
+            found,
+            limit,
+            objective=search.objective,
+            fusion=search.fusion,
+            residency=search.residency,
+            latency=search.latency,
+            tiling=search.tiling,
+            row_packing=search.row_packing,
+            progress=console.update,
+        )
+    count = sum(group.prefetch_during is not None for group in early.schedule.groups)
+    note = (
+        f"first weights of {count} of {len(early.schedule.groups)} groups loaded under the group before: "
+        f"{search.objective} {early.value / found.value - 1:+.2%}"
+    )
+    return early, note
+
+
 def decide(
     conversion: Conversion, target: Target, search: SearchOptions, limit: DramLimit, console: Console
 ) -> tuple[Conversion, SearchResult]:
@@ -155,10 +183,11 @@ def decide(
     from optimizer.traffic_limit import automatic_bytes
 
     conversion, found = find_schedule_and_siblings(conversion, target, search, console)
-    executed = (search.profile, search.fusion_model) == ("hw", "sound")
-    if not executed or search.method not in ("gradient", "exact", "layerwise"):
+    if search.fusion_model != "sound" or search.method not in ("gradient", "exact", "layerwise"):
         return conversion, found
     notes = []
+    if search.profile != "hw":
+        limit = None
     if limit == "gemmini-auto":
         try:
             limit = automatic_bytes(found.schedule, row_packing=search.row_packing)
@@ -168,8 +197,13 @@ def decide(
     if limit is not None:
         found, note = limit_traffic(found, limit, search, console)
         notes.append(note)
-    found, note = choose_by_rtl(found, limit, search, console)
-    notes = [text for text in (*notes, note) if text]
+    if search.profile == "hw":
+        found, note = choose_by_rtl(found, limit, search, console)
+        notes.append(note)
+    if search.prefetch:
+        found, note = load_early(found, limit, search, console)
+        notes.append(note)
+    notes = [text for text in notes if text]
     for text in notes:
         console.note(text)
     return replace(conversion, notes=(*conversion.notes, *notes)), found

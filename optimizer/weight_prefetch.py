@@ -8,6 +8,7 @@ ideal about what overlaps.  Where nothing is mapped again only latency changes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -18,13 +19,16 @@ from costmodel.evaluate import group_cost
 from costmodel.fusion import ScheduleError, plan_group
 from costmodel.mapping import Mapping
 from costmodel.placement import placement_of
-from costmodel.schedule import FusionGroup, Schedule
+from costmodel.schedule import FusionGroup, LatencyModel, Schedule
 from costmodel.scratchpad import MemberSpace, member_spaces
 from costmodel.shape import shape_of
 from costmodel.weight_prefetch import NONE_EARLY, early_loads, first_loads
+from optimizer.candidates import Tiling
 from optimizer.exact import exact, relaxed_bound
-from optimizer.problem import Problem, value
-from optimizer.space import LayerSpace
+from optimizer.partition import Objective
+from optimizer.problem import Problem, Progress, value
+from optimizer.result import SearchResult
+from optimizer.space import LayerSpace, Rules
 from optimizer.traffic_limit import dram_bytes
 
 HIDDEN = 0.5
@@ -47,6 +51,44 @@ def prefetching(schedule: Schedule, problem: Problem, most_bytes: int | None = N
             break
         search.improve(at)
     return search.schedule
+
+
+def with_prefetches(
+    result: SearchResult,
+    most_bytes: int | None = None,
+    *,
+    objective: Objective = "edp",
+    fusion: bool = True,
+    residency: bool = True,
+    latency: LatencyModel = "roofline",
+    tiling: Tiling = "ragged",
+    row_packing: bool = True,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """`result` with the prefetches that lower its objective, and a bound that holds for those, too.
+
+    The bound takes at most as long again as the search did.
+
+    Args:
+        result: What a search found (fusion model sound).
+        most_bytes: DRAM bytes that the schedule may move, if there is a limit.
+        objective, fusion, residency, latency, tiling, row_packing: As in the search.
+        progress: Called with a line of text now and then.
+    """
+    schedule = result.schedule
+    rules = Rules(schedule.target, schedule.profile, tiling, row_packing, latency=latency)
+    problem = Problem(schedule.graph, rules, objective, fusion, residency=residency, progress=progress)
+    found = prefetching(schedule, problem, most_bytes)
+    timed = replace(problem, time_budget=max(result.seconds, 1.0), started=time.monotonic(), history=[])
+    bound = prefetch_bound(timed) * problem.unit
+    return replace(
+        result,
+        schedule=found,
+        cost=problem.cost(found),
+        lower_bound=bound,
+        bound="relaxed",
+        seconds=result.seconds + problem.seconds,
+    )
 
 
 def prefetch_bound(problem: Problem) -> float:

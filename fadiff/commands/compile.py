@@ -70,6 +70,12 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     "automatically tiled calls would move.",
 )
 @click.option(
+    "--prefetch/--no-prefetch",
+    default=False,
+    show_default=True,
+    help="Load the first weights of a group while the group before computes, where that pays.",
+)
+@click.option(
     "--no-rtl-choice",
     "rtl_choice",
     flag_value=False,
