@@ -96,7 +96,7 @@ def test_exact_is_the_best_of_all_tiles_and_descent_agrees(windows):
                 plan = plan_group(network, run)
             except ValueError:
                 continue
-            for option in solver._options(run, plan):
+            for option in solver._options(run, plan, 0):
                 hull = solver._price(option)
                 for i in range(len(hull)):
                     for other in rest or [None]:
@@ -104,22 +104,22 @@ def test_exact_is_the_best_of_all_tiles_and_descent_agrees(windows):
                             energy = hull.energy[i] + (other.energy[j] if other else 0)
                             cycles = hull.latency[i] + (other.latency[j] if other else 0)
                             best = min(best, energy * cycles * 1e-6)
-    found = optimize(network, SMALL, method="exact")
+    found = optimize(network, SMALL, method="exact", residency=False)
     assert found.cost.edp_uj_cycles == pytest.approx(best, rel=1e-9)
     assert found.bound == "proven" and found.lower_bound <= best * (1 + 1e-9)
     assert any("pool" in group.layers and len(group.layers) > 1 for group in found.schedule.groups)
-    descent = optimize(network, SMALL, method="gradient")
+    descent = optimize(network, SMALL, method="gradient", residency=False)
     assert descent.cost.edp_uj_cycles == pytest.approx(best, rel=1e-9)
 
 
 def test_a_target_without_pooling_leaves_it_to_the_core():
     network = stem(14, 14, after=True)
     target = SMALL.model_copy(update={"has_max_pool": False})
-    result = optimize(network, target, method="exact")
+    result = optimize(network, target, method="exact", residency=False)
     assert FusionGroup(("pool",)) in result.schedule.groups
     moved = evaluate(result.schedule).by_name["pool"].bytes_in("host")
     assert moved == {"y": (14 * 14 * 8, 0), "z": (0, 7 * 7 * 8)}
-    better = optimize(network, SMALL, method="exact")
+    better = optimize(network, SMALL, method="exact", residency=False)
     assert better.cost.edp_uj_cycles < result.cost.edp_uj_cycles
     assert optimize(network, SMALL, profile="dosa", method="exact").schedule.groups == tuple(
         group for group in optimize(network, target, profile="dosa", method="exact").schedule.groups
