@@ -17,6 +17,7 @@ from converter.qoperators import INTEGER_OPERATORS
 _WHERE = {
     "array": "systolic array",
     "core": "RISC-V core",
+    "store": "stores of the convolution before, [where exact](host-ops.md); else RISC-V core",
     "gone": "access pattern (a copy on the core where strides cannot say it)",
 }
 

@@ -57,8 +57,9 @@ from converter.plan import Step
 from converter.program import Node, Program
 
 Handler = Callable[[Lowering, Step], None]
-Where = Literal["array", "core", "gone"]
-"""Where an operator runs: systolic array, RISC-V core, or nowhere (it became an access pattern)."""
+Where = Literal["array", "core", "gone", "store"]
+"""Where an operator runs: systolic array, RISC-V core, nowhere (it became an access pattern), or the core or
+the stores of the layer before."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ OPERATORS: tuple[Operator, ...] = (
     _binary("Max", limits.numbers),
     Operator(
         "MaxPool",
-        "core",
+        "store",
         lower_max_pool,
         (_FLOAT, limits.image, limits.windows_begin_inside, limits.one_output, limits.row_major_indices),
     ),
