@@ -1,0 +1,336 @@
+"""Tensors on chip between groups: against every schedule of tiny networks, and against random ones."""
+
+from dataclasses import replace
+from itertools import chain, combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from converter.graph import TensorCoreLayer
+from costmodel.evaluate import evaluate, group_cost
+from costmodel.fusion import ScheduleError, plan_group
+from costmodel.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
+from costmodel.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.shape import shape_of
+from costmodel.target import Target, load_target
+from costmodel.tile_buffer import plan_tile_buffer
+from optimizer import optimize
+from optimizer.enumerate import canonical_mapping, enumerate_space
+from optimizer.exact import exact
+from optimizer.gradient import Effort
+from optimizer.group_hull import Choice, GroupHull
+from optimizer.groups import candidate_groups
+from optimizer.options import all_tiles, last_output
+from optimizer.orders import L3_ORDERS
+from optimizer.partition import MOST_ALIVE, Partitioner, ordered
+from optimizer.problem import Problem
+from optimizer.residency import OFF_CHIP, Variant, boundary_of, with_places
+from optimizer.space import LayerSpace, Rules
+from tests.optimizer.graphs import Net, random_dags, residual, separable
+from tests.optimizer.test_partition import executable, partitions
+
+TINY = Target(name="tiny", side=2, scratchpad_bytes=28, accumulator_bytes=32, tile_buffer_bytes=20)
+
+
+def subsets(names):
+    names = sorted(names)
+    return chain.from_iterable(combinations(names, size) for size in range(len(names) + 1))
+
+
+def rows(layers=3):
+    """A chain of products of two rows."""
+    net = Net(2, 2)
+    x = net.x
+    for i in range(layers):
+        x = net.conv(f"c{i}", x, 2, stride=2 if i == 0 else 1)
+    return net.build(x)
+
+
+def block():
+    """y = a(x); c(b(y) + y) on two pixels."""
+    net = Net(2, 2)
+    y = net.conv("a", net.x, 2, stride=2)
+    return net.build(net.conv("c", net.add("sum", net.conv("b", y, 2), y), 2))
+
+
+def every_mapping(layer, rules):
+    """All extents of a layer of at most 2 x 2 channels and one pixel row, and all orders."""
+    d = layer.dims
+    assert d.R == d.S == d.N == d.G == 1
+    space = LayerSpace.alone(shape_of(layer), rules)
+    found = set()
+    sizes = [[(a, b) for a in range(1, n + 1) for b in range(1, a + 1)] for n in (d.K, d.P, d.Q)]
+    for (k2, k1), (p2, p1), (q2, q1) in product(*sizes):
+        for c, order in product(range(1, d.C + 1), L3_ORDERS.values()):
+            tile = {"K": k2, "C": c, "R": 1, "S": 1, "N": 1, "P": p2, "Q": q2}
+            tile |= {"k": k1, "n": 1, "p": p1, "q": q1}
+            found.add(canonical_mapping(space, tile, order))
+    return sorted(found, key=repr)
+
+
+class Everything:
+    """All schedules of a graph, group by group."""
+
+    def __init__(self, graph, target, profile):
+        self.graph, self.target, self.profile = graph, target, profile
+        self.layers = graph.tensor_core_layers
+        self.pool = {layer.name: every_mapping(layer, Rules(target, profile)) for layer in self.layers}
+        self.smallest = {name: min(pool, key=lambda m: m.tile_l2.product) for name, pool in self.pool.items()}
+        self.fronts = {}
+
+    def front(self, groups, at):
+        """(energy, latency) of every undominated legal way to run groups[at]."""
+        key = groups[at]
+        if key not in self.fronts:
+            self.fronts[key] = list(self._front(groups, at))
+        return self.fronts[key]
+
+    def _front(self, groups, at):
+        layers = groups[at].layers
+        members = [name for name in layers if name in self.pool]
+        ways = []
+        size = last_output(self.graph, layers) if len(layers) > 1 else None
+        if len(layers) > 1 and size is None:
+            return  # an add cannot lead a group
+        tiles = [None] if size is None else all_tiles(*size, "ragged")
+        for tile, kept in product(tiles, subsets(members) if len(layers) > 1 else [()]):
+            group = FusionGroup(
+                layers, tile, "recompute", frozenset(kept), resident_tensors=groups[at].resident_tensors
+            )
+            costs = []
+            for name in members:
+                each = []
+                for mapping in self.pool[name]:
+                    run = {**self.smallest, name: mapping}
+                    cost = group_cost(self.graph, group, run, self.target, self.profile)
+                    each.append(next((c.energy_pj, c.latency_cycles) for c in cost if c.name == name))
+                costs.append(each)
+            rest = group_cost(self.graph, group, self.smallest, self.target, self.profile)
+            host = [(c.energy_pj, c.latency_cycles) for c in rest if c.name not in self.pool]
+            for picked in product(*(range(len(each)) for each in costs)):
+                points = [each[i] for each, i in zip(costs, picked, strict=True)] + host
+                chosen = {name: self.pool[name][i] for name, i in zip(members, picked, strict=True)}
+                ways.append((sum(p[0] for p in points), sum(p[1] for p in points), group, chosen))
+        ways.sort(key=lambda way: way[:2])
+        least = float("inf")
+        for energy, latency, group, chosen in ways:
+            if latency < least and self._legal(groups, at, group, chosen):
+                least = latency
+                yield energy, latency
+
+    def _legal(self, groups, at, group, chosen):
+        """With the layers that are not in the group at their smallest tiles."""
+        others = [*groups[:at], group, *groups[at + 1 :]]
+        for i, other in enumerate(others):
+            if i != at and len(other.layers) > 1:
+                others[i] = replace(other, tile=GroupTile(1, 1, 1))
+        try:
+            Schedule(self.graph, self.target, {**self.smallest, **chosen}, tuple(others), self.profile)
+        except ScheduleError:
+            return False
+        return True
+
+    def best(self, most):
+        """Least EDP over all partitions and all sets of tensors on chip, in uJ x cycles, and its tensors."""
+        names = [layer.name for layer in self.graph.layers]
+        alone = [(name,) for name in names]
+        candidates = list(candidate_groups(self.graph, most, adds=self.profile == "hw"))
+        able = [t for t in self.graph.tensors if not obstacle_to_staying(self.graph, t, self.profile)]
+        best = float("inf"), ()
+        for cuts in partitions(names, alone + candidates):
+            if not executable(self.graph, cuts):
+                continue
+            choices = tuple(Choice(FusionGroup(layers), (), ()) for layers in cuts)
+            order = [choice.group for choice in ordered(self.graph, choices)]
+            for staying in subsets(able):
+                groups = with_resident_tensors(self.graph, order, staying)
+                fronts = [self.front(groups, at) for at in range(len(groups))]
+                for points in product(*fronts):
+                    edp = sum(p[0] for p in points) * sum(p[1] for p in points) * 1e-6
+                    best = min(best, (edp, tuple(sorted(resident_tensors(groups)))))
+        return best
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+@pytest.mark.parametrize(("make", "most"), [(rows, 2), (block, 2)])
+def test_exact_is_the_best_of_all_schedules(profile, make, most):
+    graph = make()
+    edp, staying = Everything(graph, TINY, profile).best(most)
+    assert staying
+    problem = Problem(graph, Rules(TINY, profile, row_packing=False), most_members=most)
+    partition, bound, complete = exact(problem)
+    found = problem.cost(problem.schedule(partition)).edp_uj_cycles
+    assert complete
+    assert found == pytest.approx(edp, rel=1e-12)
+    assert bound * 1e-6 == pytest.approx(edp, rel=1e-12)
+
+
+def boundaries(graph, groups, rules):
+    return [boundary_of(graph, group, rules) for group in groups]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+@pytest.mark.parametrize("make", [separable, residual, lambda: separable(blocks=3)])
+def test_cuts_equal_brute_force(make, profile, seed):
+    """Any cost per group and surroundings: least over all partitions and all sets of tensors that fit."""
+    graph, rng = make(), np.random.default_rng(seed)
+    sizes = sorted(graph.tensors[t].nbytes for t in graph.tensors if t.endswith(".out"))
+    room = 2 * sizes[len(sizes) // 2]
+    rules = Rules(TINY.model_copy(update={"scratchpad_bytes": room, "tile_buffer_bytes": room}), profile)
+    names = [layer.name for layer in graph.layers]
+    groups = [(name,) for name in names] + list(candidate_groups(graph, 3, adds=profile == "hw"))
+    cuts = Partitioner(graph, {layers: layers for layers in groups}, rules)
+    assert cuts.most_alive == MOST_ALIVE
+    hulls = {}
+    for variant in cuts.variants:
+        at = rng.integers(1, 100, 2) * len(variant.layers) / (1 + len(variant.boundary.tensors))
+        hulls[variant] = GroupHull(at[:1], at[1:], (Choice(FusionGroup(variant.layers), (), ()),))
+    best, most = float("inf"), 0
+    able = [t for t in graph.tensors if not obstacle_to_staying(graph, t, profile)]
+    for partition in partitions(names, groups):
+        if not executable(graph, partition):
+            continue
+        choices = tuple(Choice(FusionGroup(layers), (), ()) for layers in partition)
+        order = [choice.group for choice in ordered(graph, choices)]
+        for staying in subsets(able):
+            run = with_resident_tensors(graph, order, staying)
+            if resident_tensors(run) != set(staying) or not allowed(graph, run, room):
+                continue
+            total = 0.0
+            for group, boundary in zip(run, boundaries(graph, run, rules), strict=True):
+                alone, layer = len(group.layers) == 1, graph.by_name[group.layers[0]]
+                if alone and rules.hw:
+                    boundary = boundary._replace(reserved=0)
+                if alone and not rules.hw and not isinstance(layer, TensorCoreLayer):
+                    boundary = OFF_CHIP
+                total += float(hulls[Variant(group.layers, boundary)].energy[0])
+            best, most = min(best, total), max(most, len(staying))
+    assert most >= 2
+    solve = cuts.solver(hulls)
+    assert solve(1.0, 0.0).energy == pytest.approx(best)
+    partition = ordered(graph, cuts.partition(hulls, solve(1.0, 0.0).choice))
+    tensors = resident_tensors([choice.group for choice in partition])
+    again = with_resident_tensors(graph, [choice.group for choice in partition], tensors)
+    assert [g.resident_tensors for g in again] == [c.group.resident_tensors for c in partition]
+
+
+def allowed(graph, groups, room):
+    """Few enough at once, and only while groups of neighbours run."""
+    done = 0
+    for group in groups:
+        at = sorted(graph.index[name] for name in group.layers)
+        run = at == list(range(done, done + len(at)))
+        done += len(at)
+        total = sum(graph.tensors[t].nbytes for t in group.resident_tensors)
+        if group.resident_tensors and (not run or total > room or len(group.resident_tensors) > MOST_ALIVE):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_nothing_legal_is_below_the_bound(profile, data):
+    """The schedule found is legal, no worse than without tensors on chip, and no random schedule beats it."""
+    graph = data.draw(random_dags())
+    room = data.draw(st.sampled_from([512, 2048, 8192]))
+    target = TINY.model_copy(
+        update={"side": 4, "scratchpad_bytes": room, "accumulator_bytes": 1024, "tile_buffer_bytes": room}
+    )
+    rules = Rules(target, profile)
+    problem = Problem(graph, rules, most_members=2)
+    partition, bound, _ = exact(problem)
+    schedule = problem.schedule(partition)
+    found = problem.cost(schedule).edp_uj_cycles
+    assert bound * 1e-6 <= found * (1 + 1e-9)
+    without = Problem(graph, rules, most_members=2, residency=False)
+    plain = without.schedule(exact(without)[0])
+    assert found <= without.cost(plain).edp_uj_cycles * (1 + 1e-9)
+    able = [t for t in graph.tensors if not obstacle_to_staying(graph, t, profile)]
+    legal = 0
+    for groups in (schedule.groups, plain.groups, tuple(FusionGroup((x.name,)) for x in graph.layers)):
+        for _ in range(6):
+            staying = data.draw(st.sets(st.sampled_from(able))) if able else set()
+            run = with_resident_tensors(graph, groups, staying)
+            mappings = {}
+            for group in run:
+                plan = plan_group(graph, group)
+                for name in group.layers:
+                    layer = graph.by_name[name]
+                    if isinstance(layer, TensorCoreLayer):
+                        space = LayerSpace(shape_of(layer), plan[name].computed, rules)
+                        points = enumerate_space(space)
+                        mappings[name] = points.mapping(data.draw(st.integers(0, len(points) - 1)))
+            try:
+                candidate = Schedule(graph, target, mappings, run, profile)
+            except ScheduleError:
+                continue
+            legal += 1
+            assert evaluate(candidate).edp_uj_cycles * (1 + 1e-9) >= bound * 1e-6
+    assert legal
+
+
+@pytest.mark.parametrize("method", ["exact", "gradient"])
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+def test_tensors_stay_where_that_pays(method, profile, monkeypatch):
+    monkeypatch.setattr("optimizer.gradient.Effort", lambda: Effort(8, 60))
+    target = load_target("gemmini-large")
+    graph = residual(size=32, channels=32)
+    found, without = (
+        optimize(graph, target, profile=profile, method=method, residency=residency)
+        for residency in (True, False)
+    )
+    assert resident_tensors(found.schedule.groups)
+    assert not resident_tensors(without.schedule.groups)
+    assert found.bound == without.bound == "proven"
+    assert found.value == pytest.approx(found.lower_bound)
+    assert found.value < 0.99 * without.value
+
+
+@pytest.mark.parametrize("method", ["layerwise", "dosa", "random", "gemmini-auto"])
+def test_baselines_keep_nothing_on_chip(method):
+    found = optimize(residual(), load_target("gemmini-large"), method=method, time_budget=0.5)
+    assert not resident_tensors(found.schedule.groups)
+
+
+def test_rtl_searches_keep_tensors_too(monkeypatch):
+    monkeypatch.setattr("optimizer.gradient.Effort", lambda: Effort(8, 30))
+    graph = residual(size=16, channels=16)
+    found = optimize(graph, load_target("gemmini-large"), latency="rtl")
+    assert resident_tensors(found.schedule.groups)
+    assert found.lower_bound <= found.value
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_tensors_without_a_place_go_to_memory(data):
+    """Bytes that fit at every moment need not have places: what is left has."""
+    net = Net(2, 1)
+    tensors = [net.x]
+    for i in range(data.draw(st.integers(3, 9))):
+        source = data.draw(st.sampled_from(tensors[-3:]))
+        tensors.append(net.conv(f"c{i}", source, data.draw(st.integers(1, 9))))
+    read = {name for layer in net.builder.layers for name in layer.inputs}
+    graph = net.build(*[t for t in tensors[1:] if t not in read])
+    able = [t for t in graph.tensors if not obstacle_to_staying(graph, t)]
+    groups = tuple(FusionGroup((layer.name,)) for layer in graph.layers)
+    wanted = with_resident_tensors(graph, groups, able)
+    capacity = data.draw(st.integers(1, 120))
+    target = TINY.model_copy(update={"tile_buffer_bytes": capacity})
+    found = with_places(graph, wanted, target)
+    plan_tile_buffer(graph, found, [plan_group(graph, group) for group in found], target)
+    assert resident_tensors(found) <= resident_tensors(wanted)
+    if sum(graph.tensors[t].nbytes for t in able) <= capacity:
+        assert found == wanted
+
+
+def test_identical_variants_are_solved_once():
+    """The same layers with the same of their tensors on chip, whatever they are called."""
+    problem = Problem(separable(blocks=4), Rules(load_target("gemmini-large"), "dosa"))
+    exact(problem)
+    firsts = {variant.layers for variant in problem.cuts.variants}
+    assert ("dw0",) in firsts and ("dw0", "pw0") in firsts
+    assert ("dw2",) not in firsts and ("dw2", "pw2") not in firsts
