@@ -17,6 +17,7 @@ from converter.dims import Dims
 from converter.graph import Graph, View
 from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError, plan_group
+from costmodel.local_tensors import obstacle
 from costmodel.mapping import Mapping
 from costmodel.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
@@ -98,15 +99,25 @@ def _random_groups(rng: random.Random, graph: Graph, sizes: dict[str, Shape], ta
     if not resident_tensors(placed):
         return None
     try:
-        mappings = {}
+        mappings, paths = {}, []
         for group in placed:
             members = plan_group(graph, group)
-            for name in group.layers:
-                layer = graph.by_name[name]
-                if layer in graph.tensor_core_layers:
-                    full = {d: max(extents(a)) for d, a in zip("NPQ", members[name].computed, strict=True)}
-                    mappings[name] = random_mapping(rng, layer.dims.replace(full), layer, target)
-        return Case(Schedule(graph, target, mappings, placed))
+            held = {n for n in group.layers if not obstacle(graph, group, members, n, "spad")}
+            held = held if rng.random() < 0.5 else set()
+            readers = {r.name for n in held for r in graph.consumers(graph.by_name[n].outputs[0])}
+            paths.append(replace(group, in_scratchpad=frozenset(held)))
+            for layer in graph.tensor_core_layers:
+                if layer.name in group.layers:
+                    computed = members[layer.name].computed
+                    full = {d: max(extents(axis)) for d, axis in zip("NPQ", computed, strict=True)}
+                    mappings[layer.name] = random_mapping(
+                        rng,
+                        layer.dims.replace(full),
+                        layer,
+                        target,
+                        full_blocks=layer.name in held | readers,
+                    )
+        return Case(Schedule(graph, target, mappings, tuple(paths)))
     except (ScheduleError, ValueError):
         return None
 
