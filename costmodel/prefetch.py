@@ -1,8 +1,9 @@
-"""Overlap across groups: the next group's first weights load while the current group computes.
+"""What overlap across groups could be worth: the next group's first weights load under compute, any part.
 
-`evaluate` lets groups run strictly one after the other.  A group that does not keep the DRAM channel
-busy can load the first weight tile (and the resident weights) of the next one, as far as its own
-tiles leave scratchpad free.  Energy does not change, only the latency of groups bound by DRAM.
+A what-if: programs load whole first tiles, where `costmodel.weight_prefetch` finds room for them.  A
+group that does not keep the DRAM channel busy can load the first weight tile (and the resident weights)
+of the next one, as far as its own tiles leave scratchpad free.  Energy does not change, only the
+latency of groups bound by DRAM.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from costmodel.evaluate import GroupCost, LayerCost, NetworkCost
 from costmodel.fusion import plan_group
 from costmodel.latency import roofline
 from costmodel.legality import occupancy
-from costmodel.local_tensors import held_tensors, input_path, reserved_rows
 from costmodel.schedule import FusionGroup, Schedule
-from costmodel.scratchpad import live_bytes, resident_bytes
+from costmodel.scratchpad import member_spaces
 from costmodel.shape import shape_of
 from costmodel.traffic import Move
 
@@ -92,33 +92,8 @@ def _paper_use(schedule: Schedule, group: FusionGroup) -> int:
 
 def _most_used(schedule: Schedule, group: FusionGroup) -> int:
     """Rows (profile dosa: bytes) of the member that needs most, as legality counts them."""
-    graph, target, profile = schedule.graph, schedule.target, schedule.profile
-    plan = plan_group(graph, group)
-    layers = [graph.by_name[name] for name in group.layers]
-    tiles = {
-        layer.name: occupancy(
-            shape_of(layer), schedule.mappings[layer.name], target, profile, plan[layer.name].computed
-        )
-        for layer in layers
-        if isinstance(layer, TensorCoreLayer)
-    }
-    residents = {name: tiles[name].resident_weights for name in group.resident_weights}
-    stay = sum(residents.values())
-    live = live_bytes(schedule, plan) if profile == "dosa" and len(layers) > 1 else {}
-    held = held_tensors(graph, group, plan, target.side, stay) if profile == "hw" else {}
-    most = 0
-    for at, layer in enumerate(layers):
-        if not isinstance(layer, TensorCoreLayer):
-            continue
-        fused = layer.input.tensor in plan[layer.name].fused_inputs
-        on_chip = fused and (bool(live) or input_path(graph, group, layer) != "tile-buffer")
-        on_chip |= profile == "dosa" and layer.input.tensor in group.resident_tensors
-        own = tiles[layer.name]
-        streamed = (0 if on_chip else own.inputs) + (0 if layer.name in residents else own.weights)
-        others = max(reserved_rows(held, at, "spad"), stay) + live.get(layer.name, 0)
-        others += resident_bytes(schedule, group)
-        most = max(most, streamed + others)
-    return most
+    spaces = member_spaces(schedule, group, plan_group(schedule.graph, group))
+    return max((space.weights + space.inputs + space.reserved for space in spaces), default=0)
 
 
 def _without(layer: LayerCost, loaded: int, schedule: Schedule) -> LayerCost:

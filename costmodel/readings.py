@@ -15,6 +15,7 @@ from costmodel.prefetch import prefetch_weights, resource_latency
 from costmodel.resident_tensors import with_resident_tensors
 from costmodel.rtl import error_against_rtl
 from costmodel.schedule import FusionModel, GroupLatency, LatencyModel, Schedule
+from costmodel.weight_prefetch import without_prefetches
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,22 @@ def under_fusion_model(schedule: Schedule, model: FusionModel) -> Schedule:
 
 
 def _under(counted: Schedule) -> tuple[Reading, ...]:
-    """Readings of a legal schedule under its own fusion model."""
+    """Readings of a legal schedule under its own fusion model; first as it is executed, if it prefetches."""
     model = counted.fusion_model
-    cost = evaluate(counted)
-    return (
+    plain = without_prefetches(counted)
+    cost = evaluate(plain)
+    rows = (
         _reading(cost, model, "roofline"),
-        _reading(prefetch_weights(counted, cost), model, "roofline", "prefetch"),
-        Reading(model, "roofline", "overlap", cost.energy_pj, resource_latency(counted, cost)),
-        _reading(evaluate(counted, "rtl"), model, "rtl"),
+        _reading(prefetch_weights(plain, cost), model, "roofline", "prefetch"),
+        Reading(model, "roofline", "overlap", cost.energy_pj, resource_latency(plain, cost)),
+        _reading(evaluate(plain, "rtl"), model, "rtl"),
+    )
+    if plain is counted:
+        return rows
+    return (
+        _reading(evaluate(counted), model, "roofline", "executed"),
+        _reading(evaluate(counted, "rtl"), model, "rtl", "executed"),
+        *rows,
     )
 
 

@@ -22,8 +22,9 @@ Profile = Literal["hw", "dosa"]
 FusionModel = Literal["sound", "paper"]
 Halo = Literal["recompute", "retain"]
 LatencyModel = Literal["roofline", "rtl"]
-GroupLatency = Literal["sum", "prefetch", "overlap"]
-"""How groups share time: one after the other, first weights prefetched, or the busiest resource alone."""
+GroupLatency = Literal["executed", "sum", "prefetch", "overlap"]
+"""How groups share time: with the prefetches of the schedule, one after the other, every group's first
+weights prefetched as far as they fit, or the busiest resource alone.  Programs do the first two."""
 
 
 @dataclass(frozen=True)

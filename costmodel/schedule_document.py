@@ -192,7 +192,7 @@ class ExecutionRecord(_Record):
     )
     prefetch_during: str | None = Field(
         None,
-        description="layer of an earlier group while which the first weights of this group's first layer load",
+        description="layer of an earlier group while which this group's first weights load",
     )
 
 
@@ -251,9 +251,9 @@ class ReadingRecord(_Record):
 
     fusion_model: Literal["sound", "paper"]
     latency_model: Literal["roofline", "rtl"]
-    group_latency: Literal["sum", "prefetch", "overlap"] = Field(
-        description="groups one after the other; the next group's first weights loaded under compute; "
-        "the busiest resource alone (a bound)"
+    group_latency: Literal["executed", "sum", "prefetch", "overlap"] = Field(
+        description="with the prefetches of the schedule; groups one after the other; every group's first "
+        "weights loaded under compute, whatever part of them fits; the busiest resource alone (a bound)"
     )
     energy_pj: float
     latency_cycles: float

@@ -47,11 +47,12 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--group-latency",
-    type=click.Choice(["sum", "prefetch", "overlap"]),
-    default="sum",
+    type=click.Choice(["executed", "sum", "prefetch", "overlap"]),
+    default="executed",
     show_default=True,
-    help="sum: one group after the other.  prefetch: the next group's first weights load under compute.  "
-    "overlap: the busiest resource of the network, a bound.  The last two need the roofline.",
+    help="executed: with the schedule's prefetches.  sum: one group after the other.  prefetch: the next "
+    "group's first weights load under compute, whatever part fits.  overlap: the busiest resource of the "
+    "network, a bound.  The last two need the roofline.",
 )
 @click.option(
     "--sliding-window/--no-sliding-window",
@@ -89,6 +90,7 @@ def evaluate(
     """
     from costmodel.evaluate import evaluate as exact_cost
     from costmodel.readings import readings, under_fusion_model
+    from costmodel.weight_prefetch import without_prefetches
 
     if schedule is not None and not (timeloop_mapping or timeloop_problem):
         decision, model = _from_json(schedule, target, profile)
@@ -110,10 +112,11 @@ def evaluate(
         sliding_window = timeloop_mapping is not None and decision.profile == "dosa"
     if fusion_model is not None:
         decision = under_fusion_model(decision, cast("FusionModel", fusion_model))
-    if group_latency != "sum" and model == "rtl":
+    if group_latency in ("prefetch", "overlap") and model == "rtl":
         raise click.UsageError("--group-latency needs --latency roofline: rtl has no resources to overlap")
-    cost = exact_cost(decision, latency=model, sliding_window=sliding_window)
-    cycles = _network_cycles(decision, cost, cast("GroupLatency", group_latency))
+    counted = decision if group_latency == "executed" else without_prefetches(decision)
+    cost = exact_cost(counted, latency=model, sliding_window=sliding_window)
+    cycles = _network_cycles(counted, cost, cast("GroupLatency", group_latency))
     found = None if sliding_window else readings(decision)
     if as_json:
         summary = _summary(decision, cost, cycles, model)
