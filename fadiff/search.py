@@ -137,12 +137,16 @@ def choose_by_rtl(
             tiling=search.tiling,
             row_packing=search.row_packing,
         )
-    before, after = (evaluate(result.schedule, "rtl").latency_cycles for result in (found, chosen))
-    if after == before:
+    old, new = found.schedule.mappings, chosen.schedule.mappings
+    changed = [name for name in old if old[name] != new[name]]
+    if not changed:
         return chosen, ""
+    before, after = (evaluate(result.schedule, "rtl").latency_cycles for result in (found, chosen))
+    more = "" if len(changed) <= 4 else f" and {len(changed) - 4} more"
     return chosen, (
-        f"mappings nearly equal under roofline latency chosen by rtl latency: {after / before - 1:+.2%} "
-        f"cycles there, {search.objective} {chosen.value / found.value - 1:+.2%} (--no-rtl-choice: not done)"
+        f"rtl latency chose among mappings nearly equal under roofline latency: {after / before - 1:+.2%} "
+        f"cycles there, {search.objective} {chosen.value / found.value - 1:+.3%}; "
+        f"changed {', '.join(changed[:4])}{more} (--no-rtl-choice: not done)"
     )
 
 

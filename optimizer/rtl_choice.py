@@ -21,7 +21,7 @@ from optimizer.result import SearchResult
 from optimizer.space import Rules
 from optimizer.ways import Way, with_ways
 
-SLACK = 0.01
+SLACK = 0.001
 """Share of the objective that may be lost."""
 
 
@@ -32,6 +32,7 @@ def fastest_of_equals(
     objective: Objective = "edp",
     tiling: Tiling = "ragged",
     row_packing: bool = True,
+    slack: float = SLACK,
 ) -> SearchResult:
     """`result`, or a schedule of the same groups that is nearly as good under roofline and better under rtl.
 
@@ -39,13 +40,14 @@ def fastest_of_equals(
         result: What a search under roofline latency found (profile hw).
         most_bytes: DRAM bytes that the schedule may move, if there is a limit.
         objective, tiling, row_packing: As in the search.
+        slack: Share of the objective that all changes together may cost.
     """
     schedule = result.schedule
     rules = Rules(schedule.target, tiling=tiling, row_packing=row_packing, latency="rtl")
     problem = Problem(schedule.graph, rules, objective)
     units = [list(_ways(group, schedule, problem)) for group in schedule.groups]
     try:
-        changed = with_ways(schedule, _choose(units, objective, most_bytes))
+        changed = with_ways(schedule, _choose(units, objective, slack, most_bytes))
     except ScheduleError:  # tensors that stay from group to group leave too little room
         return result
     return replace(result, schedule=changed, cost=evaluate(changed))
@@ -57,13 +59,15 @@ def _ways(group: FusionGroup, schedule: Schedule, problem: Problem) -> Iterator[
         yield Way.of(schedule, [choice.group], choice.mappings())
 
 
-def _choose(units: Sequence[Sequence[Way]], objective: Objective, most_bytes: int | None) -> list[Way]:
+def _choose(
+    units: Sequence[Sequence[Way]], objective: Objective, slack: float, most_bytes: int | None
+) -> list[Way]:
     """One way per group."""
     chosen = [ways[0] for ways in units]
     energy = sum(way.energy for way in chosen)
     roofline, rtl = sum(way.roofline for way in chosen), sum(way.rtl for way in chosen)
     moved = sum(way.bytes for way in chosen)
-    limit = value(objective, energy, roofline) * (1 + SLACK)
+    limit = value(objective, energy, roofline) * (1 + slack)
     while True:
         best: tuple[float, int, Way] | None = None
         now = value(objective, energy, roofline)

@@ -81,7 +81,7 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     flag_value=False,
     default=True,
     help="Keep exactly what the search found. Otherwise the rtl model chooses among mappings that are nearly "
-    "equal under roofline latency (1 % of the objective in all).",
+    "equal under roofline latency (0.1 % of the objective in all).",
 )
 @dim_option
 @without_option
