@@ -68,8 +68,10 @@ def test_an_addition_reads_two_operands(document):
         elements = 1
         for extent in size[layer.outputs[0]]:
             elements *= extent
-        traffic = layer.cost.traffic.dram
-        assert traffic["I"].read == traffic["I2"].read == traffic["O"].write == elements
+        dram, buffer = layer.cost.traffic.dram, layer.cost.traffic.tile_buffer
+        for role, direction in (("I", "read"), ("I2", "read"), ("O", "write")):
+            moved = [getattr(memory[role], direction) for memory in (dram, buffer) if role in memory]
+            assert moved == [elements], (layer.name, role)
 
 
 def test_trip_counts_cover_the_layer(document):

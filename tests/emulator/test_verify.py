@@ -22,12 +22,15 @@ from tests.fadiff.models import small_network
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A residual network whose convolutions are one fused group on gemmini-small."""
-    folder = tmp_path_factory.mktemp("compiled")
+    """A residual network whose tensors stay on chip from group to group on gemmini-small."""
+    return compile_small(tmp_path_factory.mktemp("compiled"))
+
+
+def compile_small(folder: Path, *options: str) -> Path:
     model = small_network(folder / "small.onnx")
     out = folder / "out"
     arguments = ["compile", model, "--target", "gemmini-small", "--out", out, "--method", "exact", "-q"]
-    assert main([str(a) for a in arguments]) == 0
+    assert main([*(str(a) for a in arguments), *options]) == 0
     return out
 
 
@@ -73,11 +76,24 @@ def test_right_numbers_and_predicted_bytes(compiled: Path) -> None:
     assert document["measured"]["peak_spad_rows"] <= 512
 
 
-def test_fused_intermediates_are_compared_tile_by_tile(compiled: Path) -> None:
-    layers = {layer["name"]: layer for layer in memory_map(compiled)["layers"]}
+def test_fused_intermediates_are_compared_tile_by_tile(tmp_path: Path) -> None:
+    fused = compile_small(tmp_path, "--no-residency")
+    layers = {layer["name"]: layer for layer in memory_map(fused)["layers"]}
     assert layers["first"]["tiles"], "the schedule no longer fuses: choose another model"
-    report = verify(compiled, vectors=1)
+    report = verify(fused, vectors=1)
     assert {layer.name: layer.bit_exact for layer in report.layers}["first"] is True
+
+
+def test_tensors_that_stay_on_chip_are_compared_whole(compiled: Path) -> None:
+    places = memory_map(compiled)["tensors"]
+    resident = {name for name, place in places.items() if place["symbol"] == "tile_buffer"}
+    assert resident, "the schedule keeps no tensor on chip: choose another model"
+    writers = {layer["name"] for layer in memory_map(compiled)["layers"] if resident & set(layer["outputs"])}
+    report = verify(compiled, vectors=1)
+    assert {layer.bit_exact for layer in report.layers if layer.name in writers} == {True}
+    for layer in report.layers:
+        if layer.name in writers - {"pool"}:  # which runs on the core
+            assert "tile-buffer O" in layer.traffic and "dram O" not in layer.traffic
 
 
 def test_a_flipped_weight_names_the_first_layer_that_diverges(folder: Path) -> None:
