@@ -15,12 +15,15 @@ from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.mapping import Mapping
 from costmodel.nest import Nest
 from costmodel.shape import LayerShape, Region, extents
+from costmodel.target import Target
 from costmodel.tiling import Window
+from costmodel.traffic import Pooled
 
 MOST_TAPS = 3
 """Largest window side (config_st has two bits for it, for stride and for padding)."""
-MOST_PIXELS = 255
-"""Largest height and width of an accumulator tile that is pooled (config_st: eight bits each)."""
+MOST_PIXELS = 253
+"""Largest height and width of an accumulator tile that is pooled.  config_st has eight bits each for pixels
+and windows; with padding there may be two windows more than pixels."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,19 @@ def pool_after(graph: Graph, layer: Layer, inside: Sequence[str]) -> str | None:
     return None
 
 
-def obstacle_in_tiles(shape: LayerShape, mapping: Mapping, region: Region, steps: tuple[int, int]) -> str:
-    """Why the stores of a layer cannot pool with this mapping (`steps`: Pool.steps); empty if they can."""
+def most_columns(target: Target, taps: int) -> int:
+    """Widest accumulator tile of which one instruction can pool a row of windows.
+
+    Gemmini counts the taps of one mvout in as many bits as the rows of its larger memory take.
+    """
+    return min(MOST_PIXELS, max(target.scratchpad_rows, target.accumulator_rows) // taps - 2)
+
+
+def obstacle_in_tiles(
+    shape: LayerShape, mapping: Mapping, region: Region, pooled: Pooled, target: Target
+) -> str:
+    """Why the stores of a layer cannot pool with this mapping; empty if they can."""
+    steps = pooled.steps
     height, width = (max(extents(axis)) for axis in (region.P, region.Q))
     axes: tuple[tuple[Dim, int, int], ...] = (("P", height, steps[0]), ("Q", width, steps[1]))
     for d, bound, step in axes:
@@ -136,8 +150,9 @@ def obstacle_in_tiles(shape: LayerShape, mapping: Mapping, region: Region, steps
         for tile, whole in ((l2, bound), (l1, l2)):
             if step and tile < whole and tile % step:
                 return f"tile {d}={tile} cuts windows, which start every {step}"
-        if l1 > MOST_PIXELS:
-            return f"accumulator tile {d}={l1} exceeds {MOST_PIXELS}"
+        most = MOST_PIXELS if d == "P" else most_columns(target, pooled.taps)
+        if l1 > most:
+            return f"accumulator tile {d}={l1} exceeds {most}"
     times = Nest(shape, mapping, region).fetch("O", 2)[0]
     return f"it leaves the accumulator unfinished ({times} visits)" if times > 1 else ""
 

@@ -113,7 +113,8 @@ def _check_pools(schedule: Schedule, plan: dict[str, Member]) -> None:
             )
         layer = _tensor_core(schedule, name)
         assert layer is not None
-        reason = obstacle_in_tiles(shape_of(layer), schedule.mappings[name], member.computed, done.steps)
+        mapping = schedule.mappings[name]
+        reason = obstacle_in_tiles(shape_of(layer), mapping, member.computed, done, schedule.target)
         if reason:
             raise ScheduleError(f"{name}: its stores cannot do {member.pooled_by}: {reason}")
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import Dim, Dims
-from costmodel.pooling import MOST_PIXELS
+from costmodel.pooling import MOST_PIXELS, most_columns
 from costmodel.row_layout import resident_dim, splits_block
 from costmodel.schedule import LatencyModel, Profile
 from costmodel.shape import LayerShape, Region, extents, whole
@@ -207,9 +207,10 @@ class LayerSpace:
 
     def pools(self, p: Ints, q: Ints) -> NDArray[np.bool_]:
         """Whether accumulator tiles of P `p` and Q `q` are small enough for a max pool that follows."""
-        if self.placement.pooled is None:
+        pooled = self.placement.pooled
+        if pooled is None:
             return np.ones(len(p), dtype=np.bool_)
-        return np.asarray(np.maximum(p, q) <= MOST_PIXELS)
+        return np.asarray((p <= MOST_PIXELS) & (q <= most_columns(self.rules.target, pooled.taps)))
 
     def fills_resident_rows(self, channels: Ints, columns: Ints) -> NDArray[np.bool_]:
         """Whether tiles with C `channels` and K `columns` have the blocks in which resident weights lie."""

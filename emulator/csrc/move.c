@@ -203,6 +203,9 @@ static void pool_out(uint64_t address, const Operand *from) {
   const StoreState *store = &machine.store;
   if (!machine.config.has_max_pool) fail("pooling needs a Gemmini with max pooling");
   if (!store->orows || !store->ocols) fail("pooling a tile of %u x %u pixels", store->orows, store->ocols);
+  const uint32_t most = machine.spad.count > machine.acc.count ? machine.spad.count : machine.acc.count;
+  const uint32_t taps = store->porows * store->pocols * store->pool_size * store->pool_size;
+  if (taps > most) fail("pooling %u taps in one mvout: the store controller counts up to %u", taps, most);
   const Span all = {memory_of(from), from->row, 1, store->orows * store->ocols, 0, from->cols};
   const double operands = span_read(&all, READ_STORE);
   check_bank(&all);

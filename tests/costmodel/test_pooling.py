@@ -183,7 +183,7 @@ def test_tiles_hold_whole_windows():
     with pytest.raises(ScheduleError, match="leaves the accumulator unfinished"):
         pooled(overlapping, GroupTile(1, 4, 4), {"conv": unfinished})
     wide = stem(2, 512, 2, 2, (0, 0, 0, 0))
-    with pytest.raises(ScheduleError, match="accumulator tile Q=256 exceeds 255"):
+    with pytest.raises(ScheduleError, match="accumulator tile Q=256 exceeds 253"):
         pooled(wide, GroupTile(1, 1, 128), {"conv": mapping(2, 256)})
 
 

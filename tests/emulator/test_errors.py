@@ -415,6 +415,13 @@ def test_pooling_inside_one_bank_needs_no_fence(device: Device) -> None:
     assert device.error is None
 
 
+def test_pooling_counts_its_taps(device: Device) -> None:
+    out = np.zeros((20, 4), np.int8)
+    device.config_st(4, pool=(1, 2, 5, 4, 5, 5, 6, 0, 0))
+    device.mvout(out, ACC, 4, 0)
+    device.expect_error("pooling 80 taps in one mvout: the store controller counts up to 64")
+
+
 def test_pooling_needs_the_feature() -> None:
     machine = Device(target(has_max_pool=False), check_regions=False)
     machine.config_ld(16)

@@ -59,7 +59,7 @@ def test_prices_equal_the_exact_evaluator(latency, data):
         assert costs.energy[i] == pytest.approx(exact.energy_pj, rel=1e-12)
         assert abs(costs.latency[i] - exact.latency_cycles) <= (latency == "rtl")
         if not costs.spills[i]:
-            assert not obstacle_in_tiles(space.shape, mapping, space.region, done.steps)
+            assert not obstacle_in_tiles(space.shape, mapping, space.region, done, SMALL)
     whole = FusionGroup(GROUP, GroupTile(*last_size(network)))
     energy, cycles = solver.floor(whole, plan_group(network, whole))
     assert (costs.energy >= energy * (1 - 1e-12)).all()
