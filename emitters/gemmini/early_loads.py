@@ -44,8 +44,8 @@ class EarlyPrinter:
                 c.line("early_next = 0;")
         else:
             c.line("int32_t early_next = 0;")
-        c.constant("early_share", f"(early_count(&early) + {loads.runs - 1}) / {loads.runs}")
-        c.constant("early_step", f"(early_share + {loads.products - 1}) / {loads.products}")
+        c.constant("early_share", _share("early_count(&early)", loads.runs))
+        c.constant("early_step", _share("early_share", loads.products))
         c.constant("early_end", "early_next + early_share")
 
     def some(self) -> None:
@@ -56,6 +56,11 @@ class EarlyPrinter:
     def rest(self) -> None:
         """At the end of a run."""
         self.c.line(f"{'early_next = ' if self.first else ''}load_early(&early, early_next, early_end);")
+
+
+def _share(count: str, parts: int) -> str:
+    """C expression of one of `parts` equal parts, rounded up."""
+    return count if parts == 1 else f"({count} + {parts - 1}) / {parts}"
 
 
 def _boxes(form: Form, tile: Dims) -> tuple[int, int, int, int, int, int, int]:
