@@ -80,7 +80,8 @@ def test_attention_is_searched_as_a_group_and_the_scores_stay_out_of_dram() -> N
     graph, _ = attention(random.Random(4), Net(random.Random(4)), heads=4, p=64, keys=64)
     target = load_target("gemmini-default")
     fused, alone = (
-        optimize(graph, target, method="exact", fusion=fusion).schedule for fusion in (True, False)
+        optimize(graph, target, method="exact", fusion=fusion, residency=False).schedule
+        for fusion in (True, False)
     )
     assert [group.layers for group in fused.groups] == [("l0", "l1", "l2")]
     result = check(Case(fused))
