@@ -50,6 +50,7 @@ def render(
         arena=arena_map(document, memory_map) if memory_map else None,
         groups=view.group_rows(document),
         residents=view.resident_rows(document),
+        early_weights=view.early_weights(document),
         readings=view.reading_rows(document),
         latency_validation=validation_error(document.latency_model),
     )

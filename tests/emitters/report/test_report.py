@@ -18,6 +18,7 @@ from emitters.report.view import resident_rows
 from optimizer import optimize
 from samples.graphs import graph_of
 from tests.costmodel.test_resident_tensors import alone, residual
+from tests.costmodel.test_weight_prefetch import schedule as prefetching_schedule
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -228,3 +229,10 @@ def test_tensors_that_stay_on_chip_are_listed_and_drawn_as_such() -> None:
     none = alone(residual(), ())
     plain = render(to_document(none, evaluate(none), generator="test"))
     assert "on chip from the group" not in Page(plain).text
+
+
+def test_weights_that_load_early_are_named() -> None:
+    schedule = prefetching_schedule("hw")
+    text = Page(render(to_document(schedule, evaluate(schedule), generator="test"))).text
+    assert "layer 1 during 0" in text
+    assert "executed" in text
