@@ -120,7 +120,7 @@ class GroupSolver:
                 plan = plan_group(self.graph, run)
             except ScheduleError:
                 continue
-            for option in self._options(run, plan, boundary.reserved):
+            for option in self._options(run, plan, boundary.reserved, known):
                 if not above(known, option.energy, option.latency):
                     floors.append((option.energy * option.latency, len(floors), option))
         best = EMPTY
@@ -159,13 +159,15 @@ class GroupSolver:
 
     def extremes(self, run: FusionGroup, plan: dict[str, Member]) -> list[Option]:
         """All weights resident if they fit, then all streamed."""
-        options = list(self._residents(run, plan, 0))
+        options = list(self._residents(run, plan, 0, EMPTY.costs))
         return [max(options, key=lambda o: len(o.group.resident_weights)), options[0]] if options else []
 
-    def _options(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> Iterator[Option]:
+    def _options(
+        self, run: FusionGroup, plan: dict[str, Member], reserved: int, known: tuple[Floats, Floats]
+    ) -> Iterator[Option]:
         """Paths of the fused tensors with sets of resident weights that leave room."""
         for variant in self._variants(run, plan):
-            yield from self._residents(variant, plan, reserved)
+            yield from self._residents(variant, plan, reserved, known)
 
     def _variants(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[FusionGroup]:
         """All fused tensors through the tile buffer; then those that can on the target's path, all or one."""
@@ -179,9 +181,11 @@ class GroupSolver:
                 in_scratchpad = path == "spad"
                 yield replace(run, in_scratchpad=held) if in_scratchpad else replace(run, in_accumulator=held)
 
-    def _residents(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> Iterator[Option]:
-        """Sets of resident weights that leave room, each with its floor; `reserved` bytes of tensors stay on
-        chip across group boundaries."""
+    def _residents(
+        self, run: FusionGroup, plan: dict[str, Member], reserved: int, known: tuple[Floats, Floats]
+    ) -> Iterator[Option]:
+        """Sets of resident weights that leave room, each with its floor; none if all of them at once would
+        not beat `known`.  `reserved` bytes of tensors stay on chip across group boundaries."""
         target = self.rules.target
         limit = target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes - reserved
         live = dict.fromkeys(run.layers, 0) if self.rules.hw else self._live_bytes(run, plan)
@@ -206,6 +210,9 @@ class GroupSolver:
             for name in run.layers
             if isinstance(layer := self.graph.by_name[name], TensorCoreLayer)
         ]
+        least = [self._floor(m.resident) for m in members]
+        if above(known, host[0] + sum(c[0] for c in least), host[1] + sum(c[1] for c in least)):
+            return
         sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
         for names in resident_sets(sizes):
             stay = sum(sizes[name] for name in names)
