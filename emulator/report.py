@@ -48,8 +48,10 @@ class Predicted(_Record):
 
 
 class LayerReport(_Record):
-    """One layer.  `agrees` and `bit_exact` are None where its output never is in memory (fused on chip).
-    Roles that read one tensor are one entry ("dram I+W")."""
+    """One layer.  `agrees` and `bit_exact` are None where its output never is in memory: it leaves the
+    accumulator max-pooled and is compared as the pool's.  Roles that read one tensor are one entry
+    ("dram I+W").
+    """
 
     name: str
     agrees: bool | None

@@ -60,9 +60,10 @@ def print_verification(console: Console, report: VerifyReport) -> None:
     )
     unseen = [layer.name for layer in report.layers if layer.agrees is None]
     if unseen:
+        what = "output leaves" if len(unseen) == 1 else "outputs leave"
         console.result(
-            f"  on chip     {len(unseen)} outputs never leave the chip: compared through their readers "
-            f"(first: {unseen[0]})"
+            f"  pooled      {len(unseen)} {what} the accumulator max-pooled: compared as the pool's output "
+            f"({', '.join(unseen[:3])}{', ...' if len(unseen) > 3 else ''})"
         )
     if report.first_divergence is not None:
         console.result(f"  first       {_divergence(report.first_divergence)}")
