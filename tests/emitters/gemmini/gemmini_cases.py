@@ -1,157 +1,29 @@
-"""Random small graphs, legal random mappings, and the check: numbers as ONNX Runtime, bytes as predicted."""
+"""Random small graphs with legal random mappings."""
 
 from __future__ import annotations
 
 import random
-import tempfile
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from converter.builder import GraphBuilder, image_view, weight_view
+from converter.builder import GraphBuilder
 from converter.dims import DIMS, Dim, Dims
 from converter.graph import Graph, TensorCoreLayer, View
-from converter.reference import integer_reference, reference_session
-from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError, plan_group
 from costmodel.local_tensors import obstacle
 from costmodel.mapping import Mapping
 from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from costmodel.shape import extents
 from costmodel.target import Target, load_target
-from emitters.gemmini import emit
-from emulator.build import build_firmware
-from emulator.run import Firmware, RunResult
+from tests.emitters.gemmini.executed import Case
+from tests.emitters.gemmini.nets import Net, Shape
 
 TINY = Target(name="tiny", side=4, scratchpad_bytes=2048, accumulator_bytes=1024)
 TARGETS = (TINY, load_target("gemmini-small"), load_target("gemmini-large"))
 LOCAL_TARGETS = tuple(target.model_copy(update={"use_tl_ext_mem": True}) for target in TARGETS)
 """With the instructions that keep fused tensors in local memory."""
-
-Shape = tuple[int, int, int, int]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A legal schedule."""
-
-    schedule: Schedule
-
-    @property
-    def graph(self) -> Graph:
-        return self.schedule.graph
-
-
-class Net:
-    """Grows a graph of convolutions and adds with random int8 constants."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.numbers = np.random.default_rng(rng.randint(0, 1 << 30))
-        self.builder = GraphBuilder("net")
-        self.names: list[str] = []
-
-    def input(self, shape: Shape) -> str:
-        return self.builder.input("x", shape, scale=0.1)
-
-    def conv(
-        self,
-        x: str,
-        shape: Shape,
-        *,
-        outputs: int,
-        kernel: tuple[int, int],
-        stride: tuple[int, int] = (1, 1),
-        dilation: tuple[int, int] = (1, 1),
-        pads: tuple[int, int, int, int] = (0, 0, 0, 0),
-        groups: int = 1,
-        bias: bool | None = None,
-    ) -> tuple[str, Shape] | None:
-        """Add a convolution; None when its output would be empty."""
-        n, h, w, c = shape
-        p = (h + pads[0] + pads[2] - (kernel[0] - 1) * dilation[0] - 1) // stride[0] + 1
-        q = (w + pads[1] + pads[3] - (kernel[1] - 1) * dilation[1] - 1) // stride[1] + 1
-        if p < 1 or q < 1:
-            return None
-        depthwise = groups == c and outputs == c and groups > 1
-        dims = Dims(G=groups, N=n, K=outputs // groups, C=c // groups, P=p, Q=q, R=kernel[0], S=kernel[1])
-        b, i = self.builder, len(self.names)
-        constants = (dims.G, dims.R, dims.S, dims.C, dims.K)
-        weights = b.tensor(f"w{i}", constants, scale=0.05, data=self._integers(-127, 128, constants, np.int8))
-        bias_name = None
-        if self.rng.random() < 0.6 if bias is None else bias:
-            shape_b = (dims.G, dims.K)
-            bias_name = b.tensor(
-                f"b{i}", shape_b, "int32", 0.005, self._integers(-5000, 5000, shape_b, np.int32)
-            )
-        out_shape = (n, p, q, outputs)
-        y = b.tensor(f"y{i}", out_shape, scale=0.1)
-        b.tensor_core(
-            f"l{i}",
-            "depthwise" if depthwise else "conv",
-            dims,
-            image_view(x, shape, groups),
-            weight_view(weights, dims),
-            image_view(y, out_shape, groups),
-            (h, w),
-            bias=bias_name,
-            stride=stride,
-            dilation=dilation,
-            pads=pads,
-            activation=self.rng.choice(["relu", "none"]),
-        )
-        layer = b.layers[-1]
-        assert isinstance(layer, TensorCoreLayer)
-        # Spread the results over the int8 range whatever the depth of the sum.
-        spread = 1 / (60 * np.sqrt(dims.C * dims.R * dims.S))
-        b.layers[-1] = replace(layer, scale=float(np.float32(spread)))
-        self.names.append(f"l{i}")
-        return y, out_shape
-
-    def add(self, a: str, b: str, shape: Shape) -> str:
-        i = len(self.names)
-        y = self.builder.tensor(f"y{i}", shape, scale=0.1)
-        attributes = {
-            "a_scale": float(np.float32(self.rng.uniform(0.3, 1))),
-            "b_scale": 1.0,
-            "scale": float(np.float32(self.rng.uniform(0.4, 1.2))),
-            "activation": self.rng.choice(["relu", "none"]),
-        }
-        self.builder.host(f"l{i}", "add", (a, b), (y,), attributes)
-        self.names.append(f"l{i}")
-        return y
-
-    def lookup(self, x: str, shape: Shape) -> str:
-        i, size = len(self.names), int(np.prod(shape))
-        y = self.builder.tensor(f"y{i}", shape, scale=0.1)
-        table = self.builder.tensor(f"t{i}", (256,), data=self._integers(-128, 128, (256,), np.int8))
-        attributes = {"shape": (size,), "offset": 0, "strides": (1,), "out_strides": (1,)}
-        self.builder.host(f"l{i}", "lookup", (x, table), (y,), attributes)
-        self.names.append(f"l{i}")
-        return y
-
-    def layer_norm(self, x: str, shape: Shape) -> str:
-        i, length = len(self.names), shape[3]
-        y = self.builder.tensor(f"y{i}", shape, scale=0.02)
-        affine = [
-            self.builder.tensor(
-                f"{name}{i}", (length,), "float32", data=self.numbers.normal(size=length).astype(np.float32)
-            )
-            for name in ("gamma", "beta")
-        ]
-        attributes = {
-            "outer": int(np.prod(shape[:3])), "length": length, "inner": 1, "center": 1, "per_inner": 0,
-            "epsilon": 1e-5, "variance_scale": 0.01 / length**2, "unit": float(np.float32(0.1 / length)),
-            "scale": 50.0,
-        }  # fmt: skip
-        self.builder.host(f"l{i}", "layer_norm", (x, *affine), (y,), attributes)
-        self.names.append(f"l{i}")
-        return y
-
-    def _integers(self, low: int, high: int, shape: tuple[int, ...], dtype: type) -> np.ndarray:
-        return self.numbers.integers(low, high, shape).astype(dtype)
 
 
 def random_mapping(
@@ -476,69 +348,3 @@ def _random_held(
         return Case(Schedule(graph, target, mappings, (group,)))
     except (ScheduleError, ValueError):
         return None
-
-
-def run_firmware(schedule: Schedule, inputs: dict[str, np.ndarray]) -> RunResult:
-    """Emit, build and run on the functional model."""
-    with tempfile.TemporaryDirectory() as scratch:
-        firmware = emit(schedule, model_name=schedule.graph.name, out_dir=Path(scratch) / "firmware")
-        built = build_firmware(firmware, schedule.target, Path(scratch))
-        return Firmware(firmware, built, schedule.target).run(inputs)
-
-
-def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
-    numbers = np.random.default_rng(seed)
-    return {
-        name: numbers.integers(-128, 128, graph.tensors[name].shape).astype(np.int8) for name in graph.inputs
-    }
-
-
-def check(case: Case) -> RunResult:
-    """Every tensor as the integer reference in ONNX Runtime, every byte as `evaluate` says."""
-    inputs = random_inputs(case.graph)
-    result = run_firmware(case.schedule, inputs)
-    session = reference_session(integer_reference(case.graph))
-    names = [output.name for output in session.get_outputs()]
-    expected = dict(zip(names, session.run(None, inputs), strict=True))
-    unseen = {
-        case.graph.by_name[name].outputs[0]
-        for group in case.schedule.groups
-        for name, member in plan_group(case.graph, group).items()
-        if member.pooled_by
-    }
-    for layer in case.graph.layers:
-        for name in layer.outputs:
-            assert (name in unseen) == (name not in result.tensors), name
-            if name in unseen:  # it leaves the accumulator pooled
-                continue
-            computed = ~result.absent.get(name, np.zeros(expected[name].shape, bool))
-            np.testing.assert_array_equal(
-                result.tensors[name][computed], expected[name][computed], err_msg=f"{layer.name}: {name}"
-            )
-    assert measured(result) == predicted(case.schedule)
-    return result
-
-
-Bytes = dict[tuple[str, str, str, str], int]
-"""By layer, memory, tensor and direction."""
-
-
-def measured(result: RunResult) -> Bytes:
-    bytes_: Bytes = {}
-    for layer in result.layers:
-        for region in layer.traffic:
-            for direction, moved in (("read", region.read), ("write", region.write)):
-                if moved:
-                    key = (layer.name, region.memory, region.tensor, direction)
-                    bytes_[key] = bytes_.get(key, 0) + moved
-    return bytes_
-
-
-def predicted(schedule: Schedule) -> Bytes:
-    bytes_: Bytes = {}
-    for layer in evaluate(schedule).layers:
-        for move in layer.traffic:
-            if move.memory in ("dram", "tile-buffer"):
-                key = (layer.name, move.memory, move.tensor, move.direction)
-                bytes_[key] = bytes_.get(key, 0) + move.bytes
-    return bytes_

@@ -14,61 +14,27 @@ import numpy as np
 import pytest
 
 from converter.builder import GraphBuilder
-from converter.dims import Dims
 from converter.graph import Graph
-from converter.reference import integer_reference, reference_session
-from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
-from costmodel.target import Target, load_target
-from emitters.gemmini import EmitError, emit
+from costmodel.schedule import Schedule, singleton_groups
+from costmodel.target import load_target
+from emitters.gemmini import emit
 from emulator.build import include_flags, link_flags
-from tests.emitters.gemmini.gemmini_cases import Net, random_inputs
+from tests.emitters.gemmini.compilers import (
+    WARNINGS,
+    hardware_flags,
+    need,
+    run_compiler,
+    small_schedule,
+    vectors_of,
+)
 
-WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
 GOLDEN = Path(__file__).parent / "golden"
-
-
-def small_schedule(target: Target | None = None) -> Schedule:
-    """Two fused 3x3 convolutions, a spilling pointwise convolution, an add and a host pool."""
-    import random
-
-    net = Net(random.Random(1))
-    shape = (1, 8, 8, 8)
-    x = net.input(shape)
-    first = net.conv(x, shape, outputs=8, kernel=(3, 3), pads=(1, 1, 1, 1), bias=True)
-    assert first
-    second = net.conv(first[0], shape, outputs=8, kernel=(3, 3), pads=(1, 1, 1, 1), bias=True)
-    assert second
-    third = net.conv(second[0], shape, outputs=24, kernel=(1, 1), bias=False)
-    assert third
-    fourth = net.conv(third[0], third[1], outputs=8, kernel=(1, 1), bias=True)
-    assert fourth
-    net.add(fourth[0], x, shape)
-    pool = net.builder.tensor("y5", (1, 1, 1, 8), scale=0.1)
-    net.builder.host("pool", "global_average_pool", ("y4",), (pool,), {"scale": 0.01})
-    graph = net.builder.build((pool,))
-    full = Dims(K=8, C=8, P=4, Q=8, R=3, S=3)
-    block = Dims(K=8, C=8, Q=8)
-    spatial = {"rows": Dims(C=8), "cols": Dims(K=8)}
-    fused = Mapping(full, full.replace({"P": 2}), block, **spatial)
-    wide = Dims(K=8, C=8, P=8, Q=8)
-    third_mapping = Mapping(wide, wide, block, **spatial)
-    # C outermost at L3: partial sums leave the accumulator.
-    order = ("C", "G", "N", "K", "P", "Q", "R", "S")
-    tile = wide.replace({"P": 4})
-    fourth_mapping = Mapping(tile, tile, block, **spatial, order_l3=order)
-    groups = (
-        FusionGroup(("l0", "l1"), GroupTile(1, 4, 8), "recompute", frozenset({"l1"})),
-        *singleton_groups(graph)[2:],
-    )
-    mappings = {"l0": fused, "l1": fused, "l2": third_mapping, "l3": fourth_mapping}
-    return Schedule(graph, target or load_target("gemmini-default"), mappings, groups)
 
 
 @pytest.fixture(scope="module")
 def firmware(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     schedule = small_schedule()
-    vectors = _vectors(schedule.graph)
+    vectors = vectors_of(schedule.graph)
     yield emit(
         schedule,
         model_name="small",
@@ -77,35 +43,14 @@ def firmware(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     )
 
 
-def _vectors(graph: Graph) -> dict[str, np.ndarray]:
-    inputs = random_inputs(graph)
-    session = reference_session(integer_reference(graph))
-    outputs = session.run(list(graph.outputs), inputs)
-    return {**inputs, **dict(zip(graph.outputs, outputs, strict=True))}
-
-
-def _flags(tmp_path: Path) -> list[str]:
-    return include_flags(load_target("gemmini-default"), tmp_path / "params")
-
-
-def _compile(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(c) for c in command], cwd=folder, capture_output=True, text=True, check=False)
-
-
-def need(tool: str) -> str:
-    if shutil.which(tool) is None:
-        pytest.skip(f"{tool} is not installed")
-    return tool
-
-
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_no_warnings(firmware: Path, tmp_path: Path, compiler: str) -> None:
-    done = _compile(
+    done = run_compiler(
         need(compiler),
         "-std=gnu11",
         "-O2",
         *WARNINGS,
-        *_flags(tmp_path),
+        *hardware_flags(tmp_path),
         "-c",
         "small.c",
         "-o",
@@ -116,7 +61,7 @@ def test_no_warnings(firmware: Path, tmp_path: Path, compiler: str) -> None:
 
 
 def test_no_warnings_bare_metal(firmware: Path, tmp_path: Path) -> None:
-    done = _compile(
+    done = run_compiler(
         need("riscv64-unknown-elf-gcc"),
         "-std=gnu11",
         "-O2",
@@ -125,7 +70,7 @@ def test_no_warnings_bare_metal(firmware: Path, tmp_path: Path) -> None:
         "-mabi=lp64d",
         "-mcmodel=medany",
         "--specs=picolibc.specs",
-        *_flags(tmp_path),
+        *hardware_flags(tmp_path),
         "-c",
         "small.c",
         "-o",
@@ -166,13 +111,13 @@ def test_stack_stays_below_what_is_promised(tmp_path: Path, optimisation: str) -
             else Schedule(graph, load_target("gemmini-default"), {}, singleton_groups(graph))
         )
         folder = emit(schedule, model_name="net", out_dir=tmp_path / str(len(graph.layers)))
-        done = _compile(
+        done = run_compiler(
             need("riscv64-unknown-elf-gcc"),
             "-std=gnu11",
             optimisation,
             *("-march=rv64gc", "-mabi=lp64d", "-mcmodel=medany", "--specs=picolibc.specs"),
             "-fcallgraph-info=su",
-            *_flags(tmp_path),
+            *hardware_flags(tmp_path),
             *("-c", "net.c", "-o", tmp_path / "net.o"),
             folder=folder,
         )
@@ -189,7 +134,7 @@ def test_stack_stays_below_what_is_promised(tmp_path: Path, optimisation: str) -
 def test_header_needs_no_gemmini(firmware: Path, tmp_path: Path, compiler: str, standard: str) -> None:
     user = tmp_path / f"user.{'cpp' if '+' in standard else 'c'}"
     user.write_text('#include "small.h"\nint main(void) { return SMALL_NUM_INPUTS - 1; }\n')
-    done = _compile(
+    done = run_compiler(
         need(compiler),
         f"-std={standard}",
         "-Wpedantic",
@@ -218,15 +163,15 @@ def test_main_agrees_under_sanitizers(firmware: Path, tmp_path: Path, net: str) 
     if net != "small":
         graph = _host_graphs()[net]
         schedule = Schedule(graph, load_target("gemmini-default"), {}, singleton_groups(graph))
-        folder = emit(schedule, model_name=net, out_dir=tmp_path / net, test_vectors=_vectors(graph))
-    done = _compile(
+        folder = emit(schedule, model_name=net, out_dir=tmp_path / net, test_vectors=vectors_of(graph))
+    done = run_compiler(
         need("gcc"),
         "-std=gnu11",
         "-O1",
         "-g",
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",
-        *_flags(tmp_path),
+        *hardware_flags(tmp_path),
         "-DFADIFF_HOST",
         "main.c",
         f"{net}.c",
@@ -279,10 +224,10 @@ def test_make_riscv(firmware: Path, tmp_path: Path) -> None:
 
 
 def test_public_symbols_carry_the_prefix(firmware: Path, tmp_path: Path) -> None:
-    _compile(
+    run_compiler(
         need("gcc"),
         "-std=gnu11",
-        *_flags(tmp_path),
+        *hardware_flags(tmp_path),
         "-c",
         "small.c",
         "-o",
@@ -302,7 +247,7 @@ def test_no_allocation_no_io_no_recursion(firmware: Path) -> None:
 
 def test_other_hardware_is_refused_at_compile_time(firmware: Path, tmp_path: Path) -> None:
     wrong = include_flags(load_target("gemmini-large"), tmp_path / "wrong")
-    done = _compile(
+    done = run_compiler(
         need("gcc"), "-std=gnu11", *wrong, "-c", "small.c", "-o", tmp_path / "x.o", folder=firmware
     )
     assert done.returncode != 0
@@ -312,7 +257,7 @@ def test_other_hardware_is_refused_at_compile_time(firmware: Path, tmp_path: Pat
 def test_deterministic(firmware: Path, tmp_path: Path) -> None:
     schedule = small_schedule()
     again = emit(
-        schedule, model_name="small", out_dir=tmp_path / "again", test_vectors=_vectors(schedule.graph)
+        schedule, model_name="small", out_dir=tmp_path / "again", test_vectors=vectors_of(schedule.graph)
     )
     files = sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file())
     for file in files:
@@ -335,11 +280,11 @@ def test_names_cannot_break_the_code(tmp_path: Path) -> None:
     schedule = small_schedule()
     graph = replace(schedule.graph, name='*/ "evil"\n#error')
     evil = emit(replace(schedule, graph=graph), model_name="int", out_dir=tmp_path / "firmware")
-    done = _compile(
+    done = run_compiler(
         need("gcc"),
         "-std=gnu11",
         *WARNINGS,
-        *_flags(tmp_path),
+        *hardware_flags(tmp_path),
         "-c",
         "int_.c",
         "-o",
@@ -393,11 +338,11 @@ def test_hostile_node_names(tmp_path: Path) -> None:
     assert len(converted.layers) == len(HOSTILE)
     schedule = optimize(converted, load_target("gemmini-default"), method="layerwise").schedule
     folder = emit(
-        schedule, model_name="signed", out_dir=tmp_path / "firmware", test_vectors=_vectors(converted)
+        schedule, model_name="signed", out_dir=tmp_path / "firmware", test_vectors=vectors_of(converted)
     )
     for compiler in ("gcc", "clang"):
-        command = (need(compiler), "-std=gnu11", *WARNINGS, *_flags(tmp_path), "-c", "signed_.c")
-        done = _compile(*command, "-o", tmp_path / "x.o", folder=folder)
+        command = (need(compiler), "-std=gnu11", *WARNINGS, *hardware_flags(tmp_path), "-c", "signed_.c")
+        done = run_compiler(*command, "-o", tmp_path / "x.o", folder=folder)
         assert done.returncode == 0, done.stderr
     test_make_check(folder)
 
@@ -410,13 +355,13 @@ def test_model_that_runs_on_the_core_only(tmp_path: Path) -> None:
     builder.host("pool", "global_average_pool", (x,), (y,), {"scale": 0.1})
     graph = builder.build((y,))
     schedule = Schedule(graph, load_target("gemmini-default"), {}, singleton_groups(graph))
-    folder = emit(schedule, model_name="core", out_dir=tmp_path / "core", test_vectors=_vectors(graph))
+    folder = emit(schedule, model_name="core", out_dir=tmp_path / "core", test_vectors=vectors_of(graph))
     for compiler in ("gcc", "clang"):
-        done = _compile(
+        done = run_compiler(
             need(compiler),
             "-std=gnu11",
             *WARNINGS,
-            *_flags(tmp_path),
+            *hardware_flags(tmp_path),
             "-c",
             "core.c",
             "-o",
@@ -425,33 +370,3 @@ def test_model_that_runs_on_the_core_only(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
     test_make_check(folder)
-
-
-def test_elements_of_another_type_are_refused(tmp_path: Path) -> None:
-    target = load_target("gemmini-default").model_copy(
-        update={"element_type": "float32", "element_bytes": 4, "scratchpad_bytes": 4 * 262144}
-    )
-    with pytest.raises(EmitError, match="int8, but target gemmini-default computes in float32"):
-        emit(small_schedule(target), model_name="x", out_dir=tmp_path / "firmware")
-    assert not (tmp_path / "firmware").exists()
-
-
-def test_additions_need_two_blocks_of_the_accumulator(tmp_path: Path) -> None:
-    import random
-
-    net = Net(random.Random(1))
-    shape = (1, 4, 4, 4)
-    graph = net.builder.build((net.add(net.input(shape), net.builder.input("z", shape, scale=0.1), shape),))
-    target = Target(name="least", side=4, scratchpad_bytes=256, accumulator_bytes=4 * 4 * 7)
-    schedule = Schedule(graph, target, {}, singleton_groups(graph))
-    with pytest.raises(EmitError, match="l0: an addition needs 8 accumulator rows, target least has 7"):
-        emit(schedule, model_name="x", out_dir=tmp_path / "firmware")
-    assert not (tmp_path / "firmware").exists()
-
-
-def test_dosa_profile_is_refused(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    with pytest.raises(EmitError, match="--profile hw"):
-        emit(replace(small_schedule(), profile="dosa"), model_name="x", out_dir=tmp_path / "firmware")
-    assert not (tmp_path / "firmware").exists()

@@ -13,7 +13,7 @@ from converter.graph import Graph
 from costmodel.mapping import Mapping
 from costmodel.schedule import Schedule, singleton_groups
 from costmodel.target import Target
-from tests.emitters.gemmini.gemmini_cases import measured, predicted, run_firmware
+from tests.emitters.gemmini.executed import measured, predicted, run_firmware
 
 TARGET = Target(
     name="float",

@@ -14,17 +14,8 @@ from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
 from converter.reference import MEASURED, integer_reference, reference_session
 from costmodel.schedule import Schedule
 from emulator.compare import difference
-from tests.emitters.gemmini.gemmini_cases import (
-    Case,
-    bmm_case,
-    group_case,
-    held_case,
-    layer_case,
-    measured,
-    predicted,
-    rows_case,
-    run_firmware,
-)
+from tests.emitters.gemmini.executed import Case, measured, predicted, run_firmware
+from tests.emitters.gemmini.gemmini_cases import bmm_case, group_case, held_case, layer_case, rows_case
 from tests.emitters.gemmini.test_random_schedules import SEEDS, SETTINGS
 from tests.emitters.gemmini.test_resident_tensors import resident_case
 

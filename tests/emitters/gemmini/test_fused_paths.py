@@ -14,7 +14,8 @@ from costmodel.evaluate import evaluate
 from costmodel.serialize import schedule_from_document, to_document
 from emitters.gemmini import emit
 from emulator.build import include_flags
-from tests.emitters.gemmini.gemmini_cases import Case, held_case, rows_case
+from tests.emitters.gemmini.executed import Case
+from tests.emitters.gemmini.gemmini_cases import held_case, rows_case
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
 

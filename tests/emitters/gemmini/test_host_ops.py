@@ -9,7 +9,7 @@ from converter.builder import GraphBuilder
 from converter.graph import Graph
 from costmodel.schedule import Schedule, singleton_groups
 from costmodel.target import load_target
-from tests.emitters.gemmini.gemmini_cases import Case, check
+from tests.emitters.gemmini.executed import Case, check
 
 N, H, W, C = 2, 5, 6, 7
 SHAPE = (N, H, W, C)

@@ -20,7 +20,7 @@ from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_group
 from costmodel.shape import extents
 from costmodel.target import Target
 from emitters.gemmini import emit
-from tests.emitters.gemmini.gemmini_cases import Net
+from tests.emitters.gemmini.nets import Net
 
 TINY = Target(name="tiny", side=4, scratchpad_bytes=1024, accumulator_bytes=2048)
 RULES = (

@@ -14,7 +14,8 @@ from emitters.gemmini import emit
 from emulator.build import build_firmware
 from emulator.run import Firmware
 from optimizer import optimize
-from tests.emitters.gemmini.gemmini_cases import Net, random_inputs
+from tests.emitters.gemmini.executed import random_inputs
+from tests.emitters.gemmini.nets import Net
 
 
 def test_same_numbers() -> None:

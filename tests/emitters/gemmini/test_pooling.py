@@ -16,15 +16,9 @@ from costmodel.pooling import obstacle_to_pooling, pool_of
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.shape import extents
 from costmodel.target import Target
-from tests.emitters.gemmini.gemmini_cases import (
-    TARGETS,
-    Case,
-    Net,
-    Shape,
-    check,
-    random_conv,
-    random_mapping,
-)
+from tests.emitters.gemmini.executed import Case, check
+from tests.emitters.gemmini.gemmini_cases import TARGETS, random_conv, random_mapping
+from tests.emitters.gemmini.nets import Net, Shape
 
 SETTINGS = settings(
     deadline=None,
@@ -35,7 +29,9 @@ SETTINGS = settings(
 SEEDS = st.integers(0, 1 << 32)
 
 
-def max_pool(net: Net, x: str, shape: Shape, kernel: int, stride: int, pads: tuple[int, int, int, int]) -> Shape:
+def max_pool(
+    net: Net, x: str, shape: Shape, kernel: int, stride: int, pads: tuple[int, int, int, int]
+) -> Shape:
     """Adds a pool that rounds down; returns its output's shape (name y<i>)."""
     n, h, w, c = shape
     p = (h + pads[0] + pads[2] - kernel) // stride + 1

@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 from costmodel.evaluate import evaluate
 from costmodel.target import load_target
 from optimizer.search import optimize
+from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import (
-    Case,
-    Net,
     attention,
     bmm_case,
-    check,
     group_case,
     held_case,
     layer_case,
     rows_case,
 )
+from tests.emitters.gemmini.nets import Net
 
 SETTINGS = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]

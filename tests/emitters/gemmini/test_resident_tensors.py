@@ -27,16 +27,9 @@ from costmodel.target import Target
 from costmodel.tile_buffer import Span, TileBuffer
 from emitters.gemmini import emit, plan
 from emulator.errors import ExecutionError
-from tests.emitters.gemmini.gemmini_cases import (
-    LOCAL_TARGETS,
-    Case,
-    Net,
-    Shape,
-    check,
-    measured,
-    random_conv,
-    random_mapping,
-)
+from tests.emitters.gemmini.executed import Case, check, measured
+from tests.emitters.gemmini.gemmini_cases import LOCAL_TARGETS, random_conv, random_mapping
+from tests.emitters.gemmini.nets import Net, Shape
 from tests.emitters.gemmini.test_pooling import max_pool
 
 SETTINGS = settings(

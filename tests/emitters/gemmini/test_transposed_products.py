@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from converter.pipeline import convert
 from costmodel.target import load_target
 from optimizer.search import optimize
-from tests.emitters.gemmini.gemmini_cases import Case, check
+from tests.emitters.gemmini.executed import Case, check
 
 M, K, N, HEADS = 9, 21, 18, 3
 

@@ -1,0 +1,95 @@
+"""Runs schedules on the functional model: numbers as ONNX Runtime, bytes as predicted."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from converter.graph import Graph
+from converter.reference import integer_reference, reference_session
+from costmodel.evaluate import evaluate
+from costmodel.fusion import plan_group
+from costmodel.schedule import Schedule
+from emitters.gemmini import emit
+from emulator.build import build_firmware
+from emulator.run import Firmware, RunResult
+
+
+@dataclass(frozen=True)
+class Case:
+    """A legal schedule."""
+
+    schedule: Schedule
+
+    @property
+    def graph(self) -> Graph:
+        return self.schedule.graph
+
+
+def run_firmware(schedule: Schedule, inputs: dict[str, np.ndarray]) -> RunResult:
+    """Emit, build and run on the functional model."""
+    with tempfile.TemporaryDirectory() as scratch:
+        firmware = emit(schedule, model_name=schedule.graph.name, out_dir=Path(scratch) / "firmware")
+        built = build_firmware(firmware, schedule.target, Path(scratch))
+        return Firmware(firmware, built, schedule.target).run(inputs)
+
+
+def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
+    numbers = np.random.default_rng(seed)
+    return {
+        name: numbers.integers(-128, 128, graph.tensors[name].shape).astype(np.int8) for name in graph.inputs
+    }
+
+
+def check(case: Case) -> RunResult:
+    """Every tensor as the integer reference in ONNX Runtime, every byte as `evaluate` says."""
+    inputs = random_inputs(case.graph)
+    result = run_firmware(case.schedule, inputs)
+    session = reference_session(integer_reference(case.graph))
+    names = [output.name for output in session.get_outputs()]
+    expected = dict(zip(names, session.run(None, inputs), strict=True))
+    unseen = {
+        case.graph.by_name[name].outputs[0]
+        for group in case.schedule.groups
+        for name, member in plan_group(case.graph, group).items()
+        if member.pooled_by
+    }
+    for layer in case.graph.layers:
+        for name in layer.outputs:
+            assert (name in unseen) == (name not in result.tensors), name
+            if name in unseen:  # it leaves the accumulator pooled
+                continue
+            computed = ~result.absent.get(name, np.zeros(expected[name].shape, bool))
+            np.testing.assert_array_equal(
+                result.tensors[name][computed], expected[name][computed], err_msg=f"{layer.name}: {name}"
+            )
+    assert measured(result) == predicted(case.schedule)
+    return result
+
+
+Bytes = dict[tuple[str, str, str, str], int]
+"""By layer, memory, tensor and direction."""
+
+
+def measured(result: RunResult) -> Bytes:
+    bytes_: Bytes = {}
+    for layer in result.layers:
+        for region in layer.traffic:
+            for direction, moved in (("read", region.read), ("write", region.write)):
+                if moved:
+                    key = (layer.name, region.memory, region.tensor, direction)
+                    bytes_[key] = bytes_.get(key, 0) + moved
+    return bytes_
+
+
+def predicted(schedule: Schedule) -> Bytes:
+    bytes_: Bytes = {}
+    for layer in evaluate(schedule).layers:
+        for move in layer.traffic:
+            if move.memory in ("dram", "tile-buffer"):
+                key = (layer.name, move.memory, move.tensor, move.direction)
+                bytes_[key] = bytes_.get(key, 0) + move.bytes
+    return bytes_
