@@ -8,6 +8,7 @@ smallest plan kept.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -68,17 +69,17 @@ def allocate(blocks: Sequence[Block], alignment: int = ALIGNMENT) -> Allocation:
 
 
 def _place(blocks: Sequence[Block], alignment: int) -> dict[str, int]:
-    placed: list[tuple[int, Block]] = []
+    placed: list[tuple[int, str, Block]] = []  # by offset
     for block in blocks:
         offset = 0
-        for start, other in sorted(placed, key=lambda entry: (entry[0], entry[1].name)):
+        for start, _, other in placed:
             if not block.overlaps(other):
                 continue
             if offset + align(block.nbytes, alignment) <= start:
                 break
             offset = max(offset, start + align(other.nbytes, alignment))
-        placed.append((offset, block))
-    return {block.name: offset for offset, block in placed}
+        insort(placed, (offset, block.name, block))
+    return {name: offset for offset, name, _ in placed}
 
 
 def _end(blocks: Sequence[Block], offsets: dict[str, int], alignment: int) -> int:
