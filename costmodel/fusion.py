@@ -83,9 +83,9 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
     """Regions and placements of every member, in graph order.
 
     Raises:
-        ScheduleError: the group cannot be executed as one (unknown tile, member that is neither
-            tensor-core nor add, member that feeds nobody inside, layouts that differ, output that
-            is read outside but not computed everywhere).
+        ScheduleError: the group cannot be executed as one (unknown tile, host operator that cannot be a
+            member, member that feeds nobody inside, layouts that differ, output that is read outside
+            but not computed everywhere).
     """
     layers = [graph.by_name[name] for name in group.layers]
     if len(layers) == 1:
@@ -95,11 +95,11 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
     sizes: dict[str, tuple[int, int, int]] = {}
     for layer in layers:
         if isinstance(layer, HostLayer) and layer.op != "add":
-            is_pool = layer.op == "max_pool"
+            pools = layer.op == "max_pool"
             reason = (
                 obstacle_to_pooling(graph, layer)
-                if is_pool
-                else obstacle_to_rows(graph, layer, set(group.layers))
+                if pools
+                else obstacle_to_rows(graph, layer, {*group.layers})
             )
             if reason:
                 raise ScheduleError(f"{layer.name}: {reason}")

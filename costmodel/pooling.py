@@ -19,7 +19,7 @@ from costmodel.target import Target
 from costmodel.tiling import Window
 from costmodel.traffic import Pooled
 
-MOST_TAPS = 3
+MOST_SIDE = 3
 """Largest window side (config_st has two bits for it, for stride and for padding)."""
 MOST_PIXELS = 253
 """Largest height and width of an accumulator tile that is pooled.  config_st has eight bits each for pixels
@@ -86,8 +86,8 @@ def obstacle_to_pooling(graph: Graph, layer: HostLayer) -> str:
     pool = pool_of(graph, layer)
     if pool is None:
         return "its window is not square over an image, or dilated"
-    if pool.kernel > MOST_TAPS:
-        return f"its window of {pool.kernel} exceeds {MOST_TAPS}"
+    if pool.kernel > MOST_SIDE:
+        return f"its window of {pool.kernel} exceeds {MOST_SIDE}"
     if pool.stride > pool.kernel:  # small group tiles would compute less than the whole, which bounds them
         return "it leaves pixels out"
     for outputs, axis in zip(pool.output_size[1:], pool.axes, strict=True):
