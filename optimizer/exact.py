@@ -63,7 +63,7 @@ def exact(problem: Problem, known: Hulls | None = None, most_fronts: int | None 
 def keep_tensors(problem: Problem, partition: Partition) -> Hulls:
     """Hulls of the groups of `partition` at their group tiles, with those tensors on chip that pay there."""
     if not problem.cuts.tensors:
-        return {}
+        return dict(problem.alone)
     first = {**problem.layers, **problem.candidates}
     tiles: dict[Layers, set[GroupTile]] = {}
     for choice in partition:
