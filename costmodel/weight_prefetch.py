@@ -28,6 +28,10 @@ from costmodel.target import Target
 from costmodel.tiling import tile_extents
 
 
+class NoRoomError(ScheduleError):
+    """A prefetch that only lacks scratchpad."""
+
+
 @dataclass(frozen=True)
 class Prefetch:
     """The first weights of one group, loaded while a layer of an earlier group runs."""
@@ -81,8 +85,8 @@ def _planned(
     name = group.layers[0]
     layer = schedule.graph.by_name[name]
 
-    def fail(reason: str) -> ScheduleError:
-        return ScheduleError(f"{name}: its weights cannot be loaded while {during} runs: {reason}")
+    def fail(reason: str, kind: type[ScheduleError] = ScheduleError) -> ScheduleError:
+        return kind(f"{name}: its weights cannot be loaded while {during} runs: {reason}")
 
     if schedule.fusion_model == "paper":
         raise fail("the paper's model knows no prefetch")
@@ -103,7 +107,7 @@ def _planned(
     if schedule.profile == "dosa":
         free = target.scratchpad_bytes - max(s.weights + s.inputs + s.reserved for s in earlier_spaces)
         if nbytes > free:
-            raise fail(f"they take {nbytes} bytes of the scratchpad, {free} are free")
+            raise fail(f"they take {nbytes} bytes of the scratchpad, {free} are free", NoRoomError)
         return Prefetch(name, during, first, nbytes)
     for space in (*spaces, *earlier_spaces):
         if schedule.mappings[space.layer.name].rows.S > 1 and space.inputs > target.scratchpad_rows // 2:
@@ -121,10 +125,12 @@ def _planned(
         return Prefetch(name, during, first, nbytes, 0, (row, row + count))
     above = max(0, row + count - highest)
     if row - above < lowest:
-        raise fail(f"they take {count} rows of the scratchpad, {highest - lowest} are free")
+        raise fail(f"they take {count} rows of the scratchpad, {highest - lowest} are free", NoRoomError)
     for space in spaces:
         if space.weights + space.inputs + space.reserved + above > end:
-            raise fail(f"{space.layer.name} has no room besides: {above} more rows are taken then")
+            raise fail(
+                f"{space.layer.name} has no room besides: {above} more rows are taken then", NoRoomError
+            )
     return Prefetch(name, during, first, nbytes, above, (row - above, row - above + count))
 
 

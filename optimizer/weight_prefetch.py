@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from costmodel.placement import placement_of
 from costmodel.schedule import FusionGroup, LatencyModel, Schedule
 from costmodel.scratchpad import MemberSpace, member_spaces
 from costmodel.shape import shape_of
-from costmodel.weight_prefetch import NONE_EARLY, early_loads, first_loads
+from costmodel.weight_prefetch import NONE_EARLY, NoRoomError, early_loads, first_loads
 from optimizer.candidates import Tiling
 from optimizer.exact import exact, relaxed_bound
 from optimizer.partition import Objective
@@ -33,6 +34,7 @@ from optimizer.traffic_limit import dram_bytes
 
 HIDDEN = 0.5
 """Share of the loads' time by which the schedule must get faster."""
+LEAST_SECONDS = 5.0
 MOST_FRONTS = 2000
 """Fronts of single layers that the bound may solve."""
 
@@ -67,7 +69,7 @@ def with_prefetches(
 ) -> SearchResult:
     """`result` with the prefetches that lower its objective, and a bound that holds for those, too.
 
-    The bound takes at most as long again as the search did.
+    Each of the two takes at most as long as the search did (or `LEAST_SECONDS`).
 
     Args:
         result: What a search found (fusion model sound).
@@ -77,10 +79,12 @@ def with_prefetches(
     """
     schedule = result.schedule
     rules = Rules(schedule.target, schedule.profile, tiling, row_packing, latency=latency)
-    problem = Problem(schedule.graph, rules, objective, fusion, residency=residency, progress=progress)
+    seconds = max(result.seconds, LEAST_SECONDS)
+    problem = Problem(
+        schedule.graph, rules, objective, fusion, residency=residency, time_budget=seconds, progress=progress
+    )
     found = prefetching(schedule, problem, most_bytes)
-    timed = replace(problem, time_budget=max(result.seconds, 1.0), started=time.monotonic(), history=[])
-    bound = prefetch_bound(timed) * problem.unit
+    bound = prefetch_bound(replace(problem, started=time.monotonic(), history=[])) * problem.unit
     return replace(
         result,
         schedule=found,
@@ -100,7 +104,7 @@ def prefetch_bound(problem: Problem) -> float:
     free = replace(problem, rules=replace(problem.rules, prefetch=True), history=[])
     if problem.rules.latency != "roofline":
         return relaxed_bound(free)
-    return exact(free, most_fronts=MOST_FRONTS)[1]
+    return exact(free, most_fronts=MOST_FRONTS).lower_bound
 
 
 class _Search:
@@ -111,6 +115,8 @@ class _Search:
         self.graph = schedule.graph
         cost = problem.cost(schedule)
         self.energy, self.latency = cost.energy_pj, float(cost.latency_cycles)
+        self.before = self.latency
+        """Cycles without a prefetch of the group at hand."""
 
     def improve(self, at: int) -> None:
         """Let group `at` load its first weights early, if that pays."""
@@ -120,12 +126,16 @@ class _Search:
             return
         if self.graph.tensors[first.weight.tensor].data is None or not self._saves(group, first):
             return
+        self.before = self.latency
         for during in before.layers:
             if isinstance(self.graph.by_name[during], TensorCoreLayer):
                 wanted = replace(group, prefetch_during=during)
-                if not self._take(wanted, {}) and self._blocked(wanted):
+                try:
+                    self._take(wanted, {})
+                except NoRoomError:
                     for mappings in self._with_room(wanted, before):
-                        self._take(wanted, mappings)
+                        with suppress(NoRoomError):
+                            self._take(wanted, mappings)
 
     def _before(self, at: int) -> FusionGroup | None:
         """The last group before that uses the scratchpad."""
@@ -153,35 +163,29 @@ class _Search:
         groups = tuple(wanted if g.layers == wanted.layers else g for g in self.schedule.groups)
         return replace(self.schedule, groups=groups, mappings={**self.schedule.mappings, **mappings})
 
-    def _take(self, wanted: FusionGroup, mappings: dict[str, Mapping]) -> bool:
-        """Change the schedule if that is legal and better."""
+    def _take(self, wanted: FusionGroup, mappings: dict[str, Mapping]) -> None:
+        """Change the schedule if that is legal and better.
+
+        Raises:
+            NoRoomError: only scratchpad is missing.
+        """
         try:
             changed = self._changed(wanted, mappings)
+        except NoRoomError:
+            raise
         except ScheduleError:
-            return False
+            return
         cost = self.problem.cost(changed)
+        energy, latency = cost.energy_pj, float(cost.latency_cycles)
         if mappings and self.most_bytes is not None and dram_bytes(cost) > self.most_bytes:
-            return False
+            return
         objective = self.problem.objective
-        now, then = (
-            value(objective, energy, latency)
-            for energy, latency in ((self.energy, self.latency), (cost.energy_pj, float(cost.latency_cycles)))
-        )
-        name = wanted.layers[0]
-        loads = first_loads(changed, name, self.problem.rules.latency)
+        if value(objective, energy, latency) >= value(objective, self.energy, self.latency):
+            return
+        loads = first_loads(changed, wanted.layers[0], self.problem.rules.latency)
         needed = loads.rtl_cycles or loads.nbytes / changed.target.bandwidth.dram_bytes
-        if then >= now or (not mappings and self.latency - cost.latency_cycles < HIDDEN * needed):
-            return False
-        self.schedule, self.energy, self.latency = changed, cost.energy_pj, float(cost.latency_cycles)
-        return True
-
-    def _blocked(self, wanted: FusionGroup) -> bool:
-        """Whether only room is missing."""
-        try:
-            self._changed(wanted, {})
-        except ScheduleError as error:
-            return "are free" in str(error) or "no room" in str(error)
-        return False
+        if mappings or self.before - latency >= HIDDEN * needed:
+            self.schedule, self.energy, self.latency = changed, energy, latency
 
     def _with_room(self, wanted: FusionGroup, before: FusionGroup) -> Iterator[dict[str, Mapping]]:
         """Mappings that leave room: of the group before, of the group, of both."""
