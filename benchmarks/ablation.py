@@ -1,7 +1,7 @@
 """What each degree of freedom of a schedule is worth: exact search with one of them taken away.
 
-Rows: everything; no fusion; pairs only; no residual adds and host operators in groups (profile hw);
-no max pooling in the store path (profile hw, networks with max pools); fused tensors through the tile
+Rows: everything; no fusion; pairs only; no residual adds and host operators in groups (profile hw); no
+tensor on chip from one group to later ones; no max pooling in the store path (profile hw, networks with max pools); fused tensors through the tile
 buffer only (targets with another fusion path); weights streamed for every group tile instead of kept;
 divisor tiles only; no row packing.  Every row is optimal for its space, so
 ratios are the value of the freedom and not of the search.
@@ -78,6 +78,7 @@ def without_one(full: Problem) -> dict[str, Problem]:
         "no_fusion": replace_problem(full, fusion=False),
         "pairs_only": replace_problem(full, most_members=2),
         "no_adds_in_groups": replace_problem(full, fuses_adds=False),
+        "no_residency": replace_problem(full, residency=False),
         "weights_streamed": replace_problem(full, rules=replace(rules, keep_weights=False)),
         "divisor_tiles": replace_problem(full, rules=replace(rules, tiling="divisor")),
         "no_row_packing": replace_problem(full, rules=replace(rules, row_packing=False)),
