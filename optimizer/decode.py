@@ -24,17 +24,21 @@ from optimizer.candidates import divisors
 from optimizer.enumerate import Points
 from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits
 from optimizer.fronts import Front
-from optimizer.group_hull import Choice
+from optimizer.group_hull import Choice, GroupHull, merge
+from optimizer.hull import Solution, lower_hull
 from optimizer.network import RelaxedNetwork, relaxed_network
-from optimizer.options import Option
+from optimizer.options import Option, group_runs
 from optimizer.partition import Partition, deadlock
 from optimizer.pricing import price
 from optimizer.problem import Problem
-from optimizer.space import Ints, LayerSpace
+from optimizer.residency import Variant
+from optimizer.space import Ints, LayerSpace, tile_count
 
 VARIABLES: tuple[str, ...] = ("N", "K", "C", "P", "Q", "R", "S", "n", "k", "p", "q")
 """Scratchpad-tile extents (capitals) and accumulator-tile extents; C R S of the latter follow the former."""
 SHRINK = 0.6
+MOST_PASSES = 1.05
+"""Array passes of K and C extents that fill the array, over the fewest."""
 Tile = dict[str, Ints]
 Priced = tuple[float, float, Choice]
 """Energy, latency and how to run a group."""
@@ -49,6 +53,8 @@ def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArra
     steps = {d: np.array(space.tiles(d), dtype=np.int64) for d in ("N", "K", "C", "P", "Q", "R", "S")}
     for d, options in steps.items():
         t[d] = _snap(options, t[d])
+    for d in ("K", "C"):
+        steps[d] = steps[d][fills_array(space, d, steps[d]) | (steps[d] < space.side)]
     outer = ("P", "Q", "K", "C", "N", "R", "S")
     while True:
         bad = ~scratchpad_fits(space, _with_foot(space, t), _lanes(space, t, t["K"]))
@@ -67,6 +73,15 @@ def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArra
     fits = scratchpad_fits(space, _with_foot(space, t), lanes)
     fits &= accumulator_need(space, t, lanes) <= limit
     return Points(space, t, order), np.asarray(fits)
+
+
+def fills_array(space: LayerSpace, dim: str, extents: Ints) -> NDArray[np.bool_]:
+    """Whether tiles along K or C take hardly more array passes than tiles of whole blocks."""
+    if space.shape.is_depthwise:
+        return np.ones(len(extents), dtype=np.bool_)
+    bound = space.bounds.K if dim == "K" else space.bounds.C
+    passes = tile_count(((bound, 1),), extents, space.blocks(extents))
+    return np.asarray(passes <= MOST_PASSES * passes.min())
 
 
 def _snap(options: Ints, values: Ints) -> Ints:
@@ -171,11 +186,25 @@ class Encoding:
 
 @dataclass
 class Batch:
-    """Points of the search space: extents [B, L, V], order [B, L], fused [B, E]."""
+    """Points of the search space: extents [B, L, V], order [B, L], fused [B, E], and height and width of
+    the group tile of each node as the last of its group, [B, L, 2] (None: its scratchpad tile)."""
 
     extents: Ints
     order: Ints
     fused: NDArray[np.bool_]
+    tiles: Ints | None = None
+
+    def select(self, b: int) -> Batch:
+        """One point."""
+        tiles = None if self.tiles is None else self.tiles[b : b + 1]
+        return Batch(self.extents[b : b + 1], self.order[b : b + 1], self.fused[b : b + 1], tiles)
+
+    def group_tile(self, b: int, node: int) -> GroupTile:
+        """The group tile of a group that ends with a node."""
+        n, p, q = (int(self.extents[b, node, VARIABLES.index(d)]) for d in ("N", "P", "Q"))
+        if self.tiles is not None:
+            p, q = self.tiles[b, node].tolist()
+        return GroupTile(n, p, q)
 
     def __len__(self) -> int:
         return len(self.extents)
@@ -234,9 +263,35 @@ class Decoder:
                         latency[b] -= self.problem.groups.alone(name).latency[0]
         return energy, latency
 
+    def best(self, batch: Batch) -> Solution[Partition]:
+        """The best schedule made of groups and unfused layers of any points: only the sums of energy and
+        latency couple them, so points are as good as their best parts together."""
+        problem = self.problem
+        found: dict[Variant, dict[int, GroupHull]] = {}
+        energy, latency, points = self.alone(batch)
+        for name, node in self.encoding.network.node_of.items():
+            first, legal = problem.layers[name,], points[node]
+            if legal is not None and node not in found.setdefault(Variant(first), {}):
+                fits = np.flatnonzero(np.isfinite(energy[:, node]))
+                keep = fits[lower_hull(energy[fits, node], latency[fits, node])]
+                mappings = tuple(legal.mapping(int(b)) for b in keep)
+                front = Front(energy[keep, node], latency[keep, node], mappings)
+                group = FusionGroup(first)
+                choices = tuple(Choice(group, ((first[0], front),), (at,)) for at in range(len(front)))
+                found[Variant(first)][node] = GroupHull(front.energy, front.latency, choices)
+        for b in range(len(batch)):
+            for layers in self._joined(batch.fused[b]):
+                priced = self._group(layers, batch, b)
+                if priced is not None:
+                    e, lat, choice = priced
+                    same = found.setdefault(Variant(problem.candidates[layers]), {})
+                    same[id(choice)] = GroupHull(np.array([e]), np.array([lat]), (choice,))
+        hulls = problem.alone | {variant: merge(same.values()) for variant, same in found.items() if same}
+        return problem.off_chip.optimum(hulls, problem.objective)
+
     def partition(self, batch: Batch, b: int) -> Partition:
         """The schedule of one point."""
-        one = Batch(batch.extents[b : b + 1], batch.order[b : b + 1], batch.fused[b : b + 1])
+        one = batch.select(b)
         energy, latency, points = self.alone(one)
         parts = [found[2].renamed(layers) for layers, found in self._groups_of(one, 0)]
         fused = {name for choice in parts for name in choice.group.layers}
@@ -280,25 +335,27 @@ class Decoder:
         cannot be executed."""
         nodes = self._nodes(layers)
         first = self.problem.candidates.get(layers, layers)
-        key = (first, tuple(nodes), batch.extents[b, nodes].tobytes(), batch.order[b, nodes].tobytes())
+        tile = batch.group_tile(b, nodes[-1])
+        key = (first, tuple(nodes), batch.extents[b, nodes].tobytes(), batch.order[b, nodes].tobytes(), tile)
         if key not in self._groups:
             self._groups[key] = self._price_group(layers, nodes, batch, b)
         return self._groups[key]
 
     def _price_group(self, layers: tuple[str, ...], nodes: list[int], batch: Batch, b: int) -> Priced | None:
         most = self.encoding.network.nodes[nodes[-1]].shape.dims
-        wanted = dict(zip(VARIABLES, batch.extents[b, nodes[-1]].tolist(), strict=True))
-        tile = GroupTile(*(min(wanted[d], most[d]) for d in ("N", "P", "Q")))
-        group = FusionGroup(layers, tile)
-        try:
-            plan = plan_group(self.problem.graph, group)
-        except ScheduleError:
-            return None
-        for option in self.problem.groups.extremes(group, plan):
-            found = self._price_option(option, batch, b)
-            if found is not None:
-                return found
-        return None
+        wanted = batch.group_tile(b, nodes[-1])
+        tile = GroupTile(min(wanted.N, most.N), min(wanted.P, most.P), min(wanted.Q, most.Q))
+        best: Priced | None = None
+        for group in group_runs(self.problem.graph, layers, self.problem.rules.tiling, [tile]):
+            try:
+                plan = plan_group(self.problem.graph, group)
+            except ScheduleError:
+                continue
+            for option in self.problem.groups.extremes(group, plan):
+                found = self._price_option(option, batch, b)
+                if found is not None and (best is None or found[0] * found[1] < best[0] * best[1]):
+                    best = found
+        return best
 
     def _price_option(self, option: Option, batch: Batch, b: int) -> Priced | None:
         energy, latency = option.host

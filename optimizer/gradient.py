@@ -24,15 +24,20 @@ from torch import Tensor
 from converter.dims import DIMS
 from costmodel.relaxed import RelaxedModel
 from costmodel.schedule import GroupTile
-from optimizer.decode import VARIABLES, joined_groups
+from optimizer.decode import VARIABLES, Batch, Decoder, Encoding, joined_groups
+from optimizer.hull import Solution
 from optimizer.network import RelaxedNetwork, relaxed_network
-from optimizer.problem import Problem
-from optimizer.relaxation import Choices, Relaxation, Variables
+from optimizer.orders import L3_ORDERS, STATIONARY
+from optimizer.partition import Partition
+from optimizer.problem import Problem, value
+from optimizer.relaxation import Choices, Known, Relaxation, Variables
 from optimizer.space import LayerSpace
 
 RATE = 0.1
 SIGMA_START = 2.0
 HELD = 0.5
+RECOMBINED = (0.4, 0.6, 0.8)
+MUTATED = 0.4
 PATIENCE = 60
 FEWEST_STEPS, FEWEST_RESTARTS = 100, 4
 """Below so many steps a time budget takes restarts away instead, down to so many."""
@@ -44,7 +49,7 @@ class Effort:
     """How much to search."""
 
     restarts: int = 32
-    steps: int = 200
+    steps: int = 120
 
 
 @dataclass(frozen=True)
@@ -57,15 +62,30 @@ class Proposal:
 
 @dataclass
 class Descent:
-    """Where descent ended: integer extents [B, L, V], orders [B, L], fused edges [B, E]."""
+    """Where descent ended: integer extents [B, L, V], group tiles along P and Q [B, L, 2], orders [B, L],
+    fused edges [B, E]."""
 
     network: RelaxedNetwork
     extents: Tensor
+    tiles: Tensor
     order: Tensor
     fused: Tensor
     loss: Tensor
     feasible: Tensor
-    relaxation: Relaxation
+    known: Known
+    best: Solution[Partition] | None = None
+    """The best schedule that parts of the restarts make (fusion model `sound`)."""
+
+    def batch(self) -> Batch:
+        """Where all restarts ended, and the mappings that some started from."""
+        start = self.known.extents.long()[None]
+        own, tiles = start[..., : len(VARIABLES)], start[..., len(VARIABLES) :]
+        return Batch(
+            torch.cat([self.extents, own]).numpy(),
+            torch.cat([self.order, self.known.order[None]]).numpy(),
+            torch.cat([self.fused, self.known.fused[None]]).numpy(),
+            torch.cat([self.tiles, tiles]).numpy(),
+        )
 
 
 def schedule_at(f: float) -> tuple[float, float, float]:
@@ -92,15 +112,45 @@ class Loss:
         )
         self.relaxation = Relaxation(nodes, spaces, edges, problem.relaxation, one_grid=sound)
         self.rules = PENALTIES + (("final",) if sound and not rules.hw else ())
+        self.known = best_alone(problem, self.network)
 
     def start(self, restarts: int, generator: torch.Generator) -> Variables:
-        """Random tiles and orders; restart r fuses a share r/B of the edges, chosen at random."""
-        variables = self.relaxation.start(restarts, generator)
+        """Random tiles and orders in every other restart, the layers' own best mappings in the rest;
+        restart r fuses a share r/B of the edges, chosen at random."""
+        variables = self.relaxation.start(restarts, generator, self.known)
         share = torch.linspace(0, 1, restarts).unsqueeze(1)
         fused = torch.rand(variables.sigma.shape, generator=generator) < share
         with torch.no_grad():
             variables.sigma.copy_(torch.where(fused, SIGMA_START, -SIGMA_START))
         return variables
+
+    def restart(self, variables: Variables, point: Known, generator: torch.Generator) -> None:
+        """All restarts at one point; restart r has up to a share MUTATED of its edges the other way."""
+        self.known = point
+        batch = len(variables.sigma)
+        share = torch.linspace(0, MUTATED, batch).unsqueeze(1)
+        other = torch.rand(variables.sigma.shape, generator=generator) < share
+        with torch.no_grad():
+            variables.x.copy_(point.extents.log())
+            variables.order.copy_(self.relaxation.order_of(point))
+            variables.sigma.copy_(torch.where(point.fused ^ other, SIGMA_START, -SIGMA_START))
+
+    def end(self, variables: Variables) -> Descent:
+        """What the variables stand for now."""
+        with torch.no_grad():
+            choices = self.relaxation.sample(variables, 0.1, None)
+            point = self.relaxation.point(choices)
+            loss, _, feasible = self(choices, 10.0)
+        return Descent(
+            self.network,
+            _integers(point.l2, point.l1),
+            choices.tiles.round().long(),
+            choices.order.argmax(dim=-1),
+            choices.sigma > 0.5,
+            loss,
+            feasible,
+            self.known,
+        )
 
     def __call__(
         self, choices: Choices, weight: float, beta: float | None = None
@@ -118,6 +168,35 @@ class Loss:
         if self.problem.objective == "latency":
             return latency.log()
         return energy.log() + latency.log()
+
+
+def best_alone(problem: Problem, network: RelaxedNetwork) -> Known:
+    """The mapping of every node that is best for the network if nothing is fused."""
+    return point_of(network, problem.off_chip.optimum(problem.alone, problem.objective).choice)
+
+
+def point_of(network: RelaxedNetwork, partition: Partition) -> Known:
+    """Where a schedule is in the space of descent; of identical layers the last one decides."""
+    orders = [L3_ORDERS[name] for name in STATIONARY]
+    extents = [[1] * (len(VARIABLES) + 2) for _ in network.nodes]
+    order = [0] * len(network.nodes)
+    fused = [False] * len(network.edges)
+    group_of = {name: choice.group for choice in partition for name in choice.group.layers}
+    for choice in partition:
+        for name, mapping in choice.mappings().items():
+            node = network.node_of[name]
+            levels = ((mapping.tile_l1 if v.islower() else mapping.tile_l2, v.upper()) for v in VARIABLES)
+            extents[node][: len(VARIABLES)] = [level[d] for level, d in levels]  # type: ignore[index]
+            extents[node][-2:] = mapping.tile_l2.P, mapping.tile_l2.Q
+            order[node] = orders.index(mapping.order_l3)
+        last = choice.group.layers[-1]
+        if choice.group.tile is not None and last in network.node_of:
+            extents[network.node_of[last]][-2:] = choice.group.tile.P, choice.group.tile.Q
+    for (producer, consumer), edge in network.edge_of.items():
+        fused[edge] = group_of[producer] == group_of[consumer]
+    return Known(
+        torch.tensor(extents, dtype=torch.float32), torch.tensor(order), torch.tensor(fused, dtype=torch.bool)
+    )
 
 
 def descend(problem: Problem, effort: Effort, again: int = 0) -> Descent:
@@ -140,11 +219,9 @@ def _descend(problem: Problem, effort: Effort, generator: torch.Generator) -> De
     began = problem.seconds
     restarts = _affordable(problem, effort, loss_of)
     variables = loss_of.start(restarts, generator)
-    groups: list[dict[str, Any]] = [
-        {"params": [variables.x, variables.order]},
-        {"params": [variables.sigma], "lr": 0.0},
-    ]
-    optimizer = torch.optim.Adam(groups, lr=RATE)
+    decoder = Decoder(problem, Encoding.of(problem)) if problem.fusion_model == "sound" else None
+    waiting = list(RECOMBINED)
+    optimizer = _adam(variables)
     best = float("inf")
     stale = 0
     for step in range(effort.steps):
@@ -152,6 +229,13 @@ def _descend(problem: Problem, effort: Effort, generator: torch.Generator) -> De
         f = max(step / effort.steps, _time_share(problem, began))
         if f >= 1:
             break
+        if waiting and f >= waiting[0]:
+            waiting = [share for share in waiting if share > f]
+            if decoder is not None:
+                found = decoder.best(loss_of.end(variables).batch())
+                problem.record(value("edp", found.energy, found.latency))
+                loss_of.restart(variables, point_of(loss_of.network, found.choice), generator)
+                optimizer = _adam(variables)
         tau, beta, weight = schedule_at(f)
         optimizer.param_groups[1]["lr"] = 0.0 if f < HELD else RATE / 2
         loss, edp, feasible = loss_of(sample(variables, tau, generator), weight, beta)
@@ -168,20 +252,18 @@ def _descend(problem: Problem, effort: Effort, generator: torch.Generator) -> De
             best = min(best, lowest)
             if stale >= PATIENCE and f > HELD + 0.25:
                 break
+    descent = loss_of.end(variables)
+    if decoder is not None:
+        descent.best = decoder.best(descent.batch())
+    return descent
 
-    with torch.no_grad():
-        choices = sample(variables, 0.1, None)
-        point = loss_of.relaxation.point(choices)
-        loss, _, feasible = loss_of(choices, 10.0)
-    return Descent(
-        loss_of.network,
-        _integers(point.l2, point.l1),
-        choices.order.argmax(dim=-1),
-        choices.sigma > 0.5,
-        loss,
-        feasible,
-        loss_of.relaxation,
-    )
+
+def _adam(variables: Variables) -> torch.optim.Adam:
+    groups: list[dict[str, Any]] = [
+        {"params": [variables.x, variables.order]},
+        {"params": [variables.sigma], "lr": 0.0},
+    ]
+    return torch.optim.Adam(groups, lr=RATE)
 
 
 def _time_share(problem: Problem, began: float) -> float:
@@ -205,20 +287,23 @@ def _affordable(problem: Problem, effort: Effort, loss_of: Loss) -> int:
 
 
 def _integers(l2: Tensor, l1: Tensor) -> Tensor:
-    """Extents in the order of VARIABLES, group tiles handed back."""
+    """Extents in the order of VARIABLES."""
     position = {d: i for i, d in enumerate(DIMS)}
     columns = [(l1 if v.islower() else l2)[..., position[v.upper()]] for v in VARIABLES]  # type: ignore[index]
     return torch.stack(columns, dim=-1).round().long().clamp(min=1)
 
 
 def proposals(problem: Problem, descent: Descent) -> list[Proposal]:
-    """Groups that restarts agreed on, most frequent (then best restart) first."""
+    """Groups of the best schedule, then those that restarts agreed on, most frequent (then best restart)
+    first."""
     network = descent.network
-    tile_at = {d: VARIABLES.index(d) for d in ("N", "P", "Q")}
     count: Counter[Proposal] = Counter()
+    for choice in descent.best.choice if descent.best is not None else ():
+        if choice.group.tile is not None:
+            count[Proposal(choice.group.layers, choice.group.tile)] += len(descent.loss)
     for r in torch.argsort(descent.loss).tolist():
         for layers in joined_groups(problem, network, descent.fused[r].tolist()):
-            extents = descent.extents[r, network.node_of[layers[-1]]].tolist()
-            tile = GroupTile(*(extents[tile_at[d]] for d in ("N", "P", "Q")))
-            count[Proposal(layers, tile)] += 1
+            last = network.node_of[layers[-1]]
+            images = int(descent.extents[r, last, VARIABLES.index("N")])
+            count[Proposal(layers, GroupTile(images, *descent.tiles[r, last].tolist()))] += 1
     return [proposal for proposal, _ in count.most_common()]

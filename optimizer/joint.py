@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from optimizer.exact import Certified, exact, keep_tensors, layerwise, relaxed_bound
 from optimizer.polish import Polish
-from optimizer.problem import Problem
+from optimizer.problem import Problem, value
 
 MOST_PROPOSALS = 80
 CERTIFIED_FRONTS = 2000
@@ -41,15 +39,12 @@ def gradient(problem: Problem) -> Certified:
 
 def _propose(problem: Problem, polish: Polish, again: int) -> None:
     """Price the groups that one descent arrives at."""
-    from optimizer.decode import Batch, Decoder, Encoding
     from optimizer.gradient import Effort, descend, proposals
 
     descent = descend(problem, Effort(), again)
-    if problem.fusion_model == "sound":
-        batch = Batch(descent.extents.numpy(), descent.order.numpy(), descent.fused.numpy())
-        energy, latency = Decoder(problem, Encoding.of(problem)).cost(batch)
-        decoded = float(np.min(energy * latency)) * 1e-6
-        problem.say(f"decoded {len(batch)} restarts: best EDP {decoded:.4g} uJ x cycles")
+    if descent.best is not None:
+        decoded = value("edp", descent.best.energy, descent.best.latency)
+        problem.say(f"decoded {len(descent.fused)} restarts: best EDP {decoded:.4g} uJ x cycles")
         problem.record(decoded, float(descent.feasible.float().mean()))
     for proposal in proposals(problem, descent)[:MOST_PROPOSALS]:
         if problem.out_of_time(0.75):

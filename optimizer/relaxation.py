@@ -5,10 +5,11 @@ candidate, the gradient flows through the softmax.  A tile extent T has one vari
 logits -alpha (x - log d_j)^2 over its candidates d_j (Eq. 1-3 in log space: linear distance spans
 seven orders of magnitude and saturates the softmax; form `paper` keeps it for comparison).
 
-A fused pair walks one grid: where sigma is one, the producer's tile along N, P and Q *is* the input
-box of the consumer's tile (Eq. 25-26 by construction rather than by penalty), so gradients of every
-member's cost reach the one tile of the group's last layer.  A residual add passes its readers' tile on
-to both operands.
+Two levels of tiles along P and Q: every layer has a group tile, which counts if it is the last of its
+group, and a scratchpad tile.  Fused layers walk one grid: where sigma is one, what a group tile makes the
+producer compute *is* the input box of what it makes the consumer compute (Eq. 25-26 by construction
+rather than by penalty), so gradients of every member's cost reach the one group tile; a member's
+scratchpad tile is at most that.  A residual add passes its readers' box on to both operands.
 
 Shapes: B restarts, L nodes, V variables per node, J candidates, E fusable edges.
 """
@@ -19,32 +20,48 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from converter.dims import DIMS
 from costmodel.relaxed import ORDERS, Node, RelaxedPoint
-from optimizer.decode import VARIABLES, extents_of
+from optimizer.decode import VARIABLES, extents_of, fills_array
 from optimizer.problem import RelaxationForm
 from optimizer.space import LayerSpace
 
 MOST_CANDIDATES = 48
 ALPHA = 4.0
+ORDER_START = 2.0
+"""Logit of the order that a known mapping has."""
+KNOWN_AGAIN = 8
+"""Every so many restarts one starts from random mappings."""
 CHAIN = 5
 """Fused edges over which a group tile is handed back within one step."""
 
 
 class Choices(NamedTuple):
-    """One batch of samples: extents [B, L, V], order weights [B, L, 3], sigma [B, E]."""
+    """One batch of samples: extents [B, L, V] and of group tiles [B, L, 2], order weights [B, L, 3],
+    sigma [B, E]."""
 
     extents: Tensor
+    tiles: Tensor
     order: Tensor
     sigma: Tensor
 
 
+class Known(NamedTuple):
+    """One integer point: extents [L, V] with those of the group tile along P and Q behind, order [L],
+    fused edges [E]."""
+
+    extents: Tensor
+    order: Tensor
+    fused: Tensor
+
+
 @dataclass
 class Variables:
-    """Free parameters of all restarts."""
+    """Free parameters of all restarts: log extents of VARIABLES and of the group tile, order, sigma."""
 
     x: Tensor
     order: Tensor
@@ -79,12 +96,12 @@ class Relaxation:
         }
         self.size = {d: _column(s.shape.dims[d] for s in spaces)[self.source] for d in ("N", "P", "Q")}
         self.lists = [
-            [_thinned(extents) for extents in extents_of(node, space)]
+            [_thinned(extents) for extents in [*_worthwhile(node, space), space.tiles("P"), space.tiles("Q")]]
             for node, space in zip(nodes, spaces, strict=True)
         ]
         width = max(len(c) for row in self.lists for c in row)
-        self.candidates = torch.ones(len(spaces), len(VARIABLES), width)
-        self.absent = torch.zeros(len(spaces), len(VARIABLES), width)
+        self.candidates = torch.ones(len(spaces), len(self.lists[0]), width)
+        self.absent = torch.zeros_like(self.candidates)
         for i, row in enumerate(self.lists):
             for j, extents in enumerate(row):
                 self.candidates[i, j, : len(extents)] = torch.tensor(extents, dtype=torch.float32)
@@ -98,14 +115,26 @@ class Relaxation:
         self.packs = torch.tensor([s.packs and side >= s.shape.dims.C for s in spaces])
         self.divisor = spaces[0].rules.tiling == "divisor"
 
-    def start(self, restarts: int, generator: torch.Generator) -> Variables:
-        """Random extents (uniform in the log), unbiased orders, fusion half open."""
+    def start(self, restarts: int, generator: torch.Generator, known: Known | None = None) -> Variables:
+        """Random extents (uniform in the log), unbiased orders, fusion half open.
+
+        All restarts but every eighth one have the mappings of `known`; group tiles are random in all.
+        """
         top = torch.where(self.absent == 0, self.log_candidates, torch.zeros(())).amax(dim=-1)
         shape = (restarts, *top.shape)
         x = torch.rand(shape, generator=generator) * top
         order = 0.5 * torch.randn((restarts, len(self.spaces), len(ORDERS)), generator=generator)
         sigma = 2.0 * torch.randn((restarts, len(self.edges)), generator=generator)
+        if known is not None:
+            warm = torch.arange(restarts) % KNOWN_AGAIN > 0
+            own = known.extents[:, : len(VARIABLES)].log()
+            x[:, :, : len(VARIABLES)] = torch.where(warm[:, None, None], own, x[:, :, : len(VARIABLES)])
+            order = torch.where(warm[:, None, None], self.order_of(known), order)
         return Variables(*(t.requires_grad_() for t in (x, order, sigma)))
+
+    def order_of(self, known: Known) -> Tensor:
+        """Logits [L, 3] of the orders of a point."""
+        return ORDER_START * torch.nn.functional.one_hot(known.order, len(ORDERS)).float()
 
     def sample(self, v: Variables, tau: float, generator: torch.Generator | None) -> Choices:
         """One straight-through sample; without a generator the arg-max."""
@@ -122,13 +151,21 @@ class Relaxation:
         pair = torch.stack([v.sigma, torch.zeros_like(v.sigma)], dim=-1)
         soft, hard = _straight_through(pair, tau, generator)
         sigma = (hard + (soft - soft.detach()))[..., 0]
-        return Choices(extents, order, sigma)
+        own, tiles = extents[..., : len(VARIABLES)], extents[..., len(VARIABLES) :]
+        return Choices(own, tiles, order, sigma)
 
     def point(self, choices: Choices) -> RelaxedPoint:
         """Tiles of all levels; spatial factors use as many lanes as the tile fills."""
         e = dict(zip(VARIABLES, choices.extents.unbind(-1), strict=True))
+        group = None
         if self.edges and self.one_grid:
-            e.update(self._on_one_grid(e, choices.sigma))
+            tiles = dict(zip("PQ", choices.tiles.unbind(-1), strict=True))
+            member, tied = self._on_one_grid({"N": e["N"], **tiles}, choices.sigma)
+            e["N"] = tied["N"]
+            for d in "PQ":
+                own = e[d].log()
+                e[d] = torch.exp(own + member * (torch.minimum(own, tied[d].log()) - own))
+            group = torch.stack([tied["P"], tied["Q"]], dim=-1)
         g = self.groups.expand_as(e["K"])
         one = torch.ones_like(e["K"])
         inner = {d: torch.minimum(e[d.lower()], e[d]) for d in ("N", "K", "P", "Q")}
@@ -142,14 +179,17 @@ class Relaxation:
         rows = _stack({"C": row_c, "S": row_s}, one)
         cols = _stack({"K": col_k, "G": torch.where(self.depthwise, g, one)}, one)
         return RelaxedPoint(
-            _stack(l2, one), _stack(l1, one), rows * cols, rows, cols, choices.order, choices.sigma
+            _stack(l2, one), _stack(l1, one), rows * cols, rows, cols, choices.order, choices.sigma, group
         )
 
-    def _on_one_grid(self, e: dict[str, Tensor], sigma: Tensor) -> dict[str, Tensor]:
-        """Tiles along N, P, Q after handing group tiles back from consumers to producers."""
+    def _on_one_grid(self, tiles: dict[str, Tensor], sigma: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """How much every node is in a group, and what group tiles `tiles` make it compute along N, P, Q."""
+        zero = torch.zeros_like(tiles["N"])
+        strength = zero.scatter_reduce(1, self.source.expand_as(sigma), sigma, "amax")
+        member = strength.scatter_reduce(1, self.sink.expand_as(sigma), sigma, "amax")
         tied = {}
         for d in ("N", "P", "Q"):
-            own = e[d].log()
+            own = tiles[d].log()
             tile = own
             for _ in range(CHAIN):
                 need = tile[:, self.sink]
@@ -160,12 +200,9 @@ class Relaxation:
                 pulled = torch.full_like(own, -1.0).scatter_reduce(
                     1, self.source.expand_as(need), torch.where(sigma > 0.5, need, -1.0), "amax"
                 )
-                strength = torch.zeros_like(own).scatter_reduce(
-                    1, self.source.expand_as(sigma), sigma, "amax"
-                )
                 tile = torch.where(pulled >= 0, own + strength * (pulled - own), own)
             tied[d] = tile.exp()
-        return tied
+        return member, tied
 
     def _block(self, extent: Tensor) -> Tensor:
         return extent.clamp(max=self.side)
@@ -176,11 +213,15 @@ class Relaxation:
 
 
 def _straight_through(logits: Tensor, tau: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """(softmax, one-hot of the arg-max) of the perturbed logits."""
+    """(softmax, one-hot of the arg-max) of logits / tau plus Gumbel noise.
+
+    Samples cool down with the gradient: noise of one size would leave tiles a factor of two below limits.
+    """
+    logits = logits / tau
     if generator is not None:
         uniform = torch.rand(logits.shape, generator=generator).clamp(1e-9, 1 - 1e-7)
         logits = logits - torch.log(-torch.log(uniform))
-    soft = torch.softmax(logits / tau, dim=-1)
+    soft = torch.softmax(logits, dim=-1)
     hard = torch.zeros_like(soft).scatter_(-1, soft.argmax(dim=-1, keepdim=True), 1.0)
     return soft, hard
 
@@ -191,6 +232,17 @@ def _stack(extents: dict[str, Tensor], one: Tensor) -> Tensor:
 
 def _column(values: Iterable[float]) -> Tensor:
     return torch.tensor([float(v) for v in values])
+
+
+def _worthwhile(node: Node, space: LayerSpace) -> list[tuple[int, ...]]:
+    """Candidates of every variable.  K and C extents fill the array: the gradient sees no further than the
+    next whole block, and between two of them lie local minima."""
+    found = list(extents_of(node, space))
+    for at, name in enumerate(VARIABLES):
+        if name in ("K", "C", "k") and not node.is_add:
+            extents = np.array(found[at], dtype=np.int64)
+            found[at] = tuple(extents[fills_array(space, name.upper(), extents)].tolist())
+    return found
 
 
 def _thinned(extents: tuple[int, ...]) -> tuple[int, ...]:
