@@ -69,7 +69,7 @@ def first_weight_bytes(points: Points) -> Ints:
         elements = np.full_like(elements, d.G * d.K * d.C * d.R * d.S)
     if space.rules.hw and space.shape.is_depthwise:  # block-diagonal array tiles, zeros included
         elements = elements * g
-    return np.minimum(elements * target.element_bytes, target.scratchpad_bytes)
+    return np.asarray(np.minimum(elements * target.element_bytes, target.scratchpad_bytes))
 
 
 def quantities(points: Points) -> Quantities:
