@@ -73,6 +73,7 @@ class Polish:
     def run(self, rounds: int = 12) -> Solution[Partition]:
         """Moves until none helps (or time is up)."""
         problem = self.problem
+        self._propose_pools()
         best = self.best()
         for _ in range(rounds):
             if problem.out_of_time():
@@ -91,6 +92,13 @@ class Polish:
             best = self.best()
         problem.record(value("edp", best.energy, best.latency))
         return best
+
+    def _propose_pools(self) -> None:
+        """Every max pool with its convolution: descent knows none, and they cost next to nothing to price."""
+        for producer, _, consumer in sorted(self.joins):
+            if self.problem.graph.by_name[consumer].op == "max_pool":
+                pair = (producer, consumer)
+                self.propose(pair, [*self._coarse(pair), *self._blocks(pair)])
 
     def _moves(self, partition: Partition) -> list[tuple[Layers, list[GroupTile]]]:
         """Distinct neighbours of a partition: (group, tiles to try)."""

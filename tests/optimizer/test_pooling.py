@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from optimizer.fronts import FrontCache
 from optimizer.groups import candidate_groups
 from optimizer.options import GroupSolver, all_tiles, group_runs
 from optimizer.pricing import price
+from optimizer.problem import Problem
 from optimizer.space import Rules
 from tests.costmodel.test_pooling import SIDE_4, stem
 
@@ -85,25 +87,17 @@ def test_pools_join_with_their_convolution_only():
 def test_exact_is_the_best_of_all_tiles_and_descent_agrees(windows):
     """Every group and tile priced by itself; the search may not miss one, nor promise a better bound."""
     network = stem(14, 14, *windows, after=True)
-    rules = Rules(SMALL)
-    solver = GroupSolver(network, rules, FrontCache())
-    alone = {name: solver.alone(name) for name in ("conv", "pool", "last")}
+    problem = Problem(network, Rules(SMALL))
+    alone = {name: problem.groups.alone(name) for name in ("conv", "pool", "last")}
     best = float("inf")
     for layers in (("conv", "pool"), ("conv", "pool", "last")):
-        rest = [alone[name] for name in alone if name not in layers]
+        rest = [hull for name, hull in alone.items() if name not in layers]
         for run in group_runs(network, layers, "ragged"):
-            try:
-                plan = plan_group(network, run)
-            except ValueError:
-                continue
-            for option in solver._options(run, plan, 0):
-                hull = solver._price(option)
-                for i in range(len(hull)):
-                    for other in rest or [None]:
-                        for j in range(len(other) if other else 1):
-                            energy = hull.energy[i] + (other.energy[j] if other else 0)
-                            cycles = hull.latency[i] + (other.latency[j] if other else 0)
-                            best = min(best, energy * cycles * 1e-6)
+            assert run.tile is not None
+            hulls = [problem.price_group(layers, [run.tile]), *rest]
+            costs = product(*(zip(h.energy, h.latency, strict=True) for h in hulls))
+            edps = [sum(e for e, _ in cost) * sum(c for _, c in cost) * 1e-6 for cost in costs]
+            best = min([best, *edps])
     found = optimize(network, SMALL, method="exact", residency=False)
     assert found.cost.edp_uj_cycles == pytest.approx(best, rel=1e-9)
     assert found.bound == "proven" and found.lower_bound <= best * (1 + 1e-9)
