@@ -2,8 +2,9 @@
 
 Group after group, every layer of the group before is tried as the one while which they load.  Where the
 rows are taken, the members of either group are mapped again with as many rows less.  What lowers the
-objective is kept, if at least half of the time that the loads take is hidden: both latency models are
-ideal about what overlaps.  Where nothing is mapped again only latency changes.
+objective is kept if at least half of the loads fit in the time that the layer leaves the DMA idle, which
+moves the tile buffer's bytes, too: latency models let the two overlap.  Where nothing is mapped again
+only latency changes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from converter.graph import TensorCoreLayer
 from costmodel.evaluate import group_cost
 from costmodel.fusion import ScheduleError, plan_group
+from costmodel.latency import bandwidths
 from costmodel.mapping import Mapping
 from costmodel.placement import placement_of
 from costmodel.schedule import FusionGroup, LatencyModel, Schedule
@@ -33,7 +35,7 @@ from optimizer.space import LayerSpace, Rules
 from optimizer.traffic_limit import dram_bytes
 
 HIDDEN = 0.5
-"""Share of the loads' time by which the schedule must get faster."""
+"""Share of the loads that must fit in the time in which the DMA would be idle."""
 LEAST_SECONDS = 5.0
 MOST_FRONTS = 2000
 """Fronts of single layers that the bound may solve."""
@@ -115,8 +117,6 @@ class _Search:
         self.graph = schedule.graph
         cost = problem.cost(schedule)
         self.energy, self.latency = cost.energy_pj, float(cost.latency_cycles)
-        self.before = self.latency
-        """Cycles without a prefetch of the group at hand."""
 
     def improve(self, at: int) -> None:
         """Let group `at` load its first weights early, if that pays."""
@@ -126,7 +126,6 @@ class _Search:
             return
         if self.graph.tensors[first.weight.tensor].data is None or not self._saves(group, first):
             return
-        self.before = self.latency
         for during in before.layers:
             if isinstance(self.graph.by_name[during], TensorCoreLayer):
                 wanted = replace(group, prefetch_during=during)
@@ -182,10 +181,22 @@ class _Search:
         objective = self.problem.objective
         if value(objective, energy, latency) >= value(objective, self.energy, self.latency):
             return
-        loads = first_loads(changed, wanted.layers[0], self.problem.rules.latency)
-        needed = loads.rtl_cycles or loads.nbytes / changed.target.bandwidth.dram_bytes
-        if mappings or self.before - latency >= HIDDEN * needed:
+        if self._hides(wanted, mappings):
             self.schedule, self.energy, self.latency = changed, energy, latency
+
+    def _hides(self, wanted: FusionGroup, mappings: dict[str, Mapping]) -> bool:
+        """Whether the layer while which they load leaves the DMA enough time."""
+        assert wanted.prefetch_during is not None
+        late = self._changed(replace(wanted, prefetch_during=None), mappings)
+        during = self.problem.cost(late).by_name[wanted.prefetch_during]
+        early = early_loads(late, "roofline").get(during.name, NONE_EARLY)
+        rates = bandwidths(late.target, 1)
+        busy = early.nbytes / rates["dram"]
+        for _, move in during.moves:
+            if move.memory in ("dram", "tile-buffer"):
+                busy += move.bytes / rates[move.memory]
+        needed = first_loads(late, wanted.layers[0], "roofline").nbytes / rates["dram"]
+        return during.latency_cycles - busy >= HIDDEN * needed
 
     def _with_room(self, wanted: FusionGroup, before: FusionGroup) -> Iterator[dict[str, Mapping]]:
         """Mappings that leave room: of the group before, of the group, of both."""
