@@ -18,6 +18,7 @@ BENCHMARKS = {
     "figure4": "EDP against wall-clock time of every method (the paper's Figure 4)",
     "ablation": "what each degree of freedom of a schedule is worth",
     "scaling": "search time against network size",
+    "descent": "descent alone, decoded but not polished, against the final schedule",
     "models": "every sample network, exported, compiled and verified on every target",
     "conformance": "onnx's own test suite: every case verifies or is refused by name",
 }

@@ -10,6 +10,9 @@ Schedules over the run (f goes from 0 to 1):
     rate    0.1 (Adam), extents in the log; sigma starts at a random pattern per restart (restart r
             fuses a share r/B of the edges), is held for the first half so that tiles and orders
             settle on a grid that serves the pattern, and moves with them from then on.
+
+Most restarts begin at the layers' own best mappings.  At RECOMBINED shares of the run all restarts are
+decoded, and go on from the best schedule that their parts make together, each with other edges flipped.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ RATE = 0.1
 SIGMA_START = 2.0
 HELD = 0.5
 RECOMBINED = (0.4, 0.6, 0.8)
+"""Progress at which all restarts go on from the best schedule of their parts."""
 MUTATED = 0.4
+"""Share of the edges that the last restart then flips; the first flips none."""
 PATIENCE = 60
 FEWEST_STEPS, FEWEST_RESTARTS = 100, 4
 """Below so many steps a time budget takes restarts away instead, down to so many."""

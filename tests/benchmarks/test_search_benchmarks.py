@@ -4,13 +4,17 @@ import csv
 
 import pytest
 
-from benchmarks import ablation, cells, figure4, table1
+from benchmarks import ablation, cells, descent, figure4, table1
 from benchmarks.bounds import fusion_bound
 from benchmarks.cells import seconds_to
 from benchmarks.networks import TABLE1, network
 from costmodel.fusion import ScheduleError
 from costmodel.target import load_target
 from optimizer import optimize
+from optimizer.gradient import Effort, descend
+from optimizer.joint import gradient
+from optimizer.problem import Problem
+from optimizer.space import Rules
 from tests.optimizer.graphs import separable
 
 
@@ -82,3 +86,20 @@ def test_ablation_takes_freedoms_away_and_prices_overlap_apart(tmp_path, monkeyp
     rows = {name: float(value) for name, value in figures(capsys.readouterr().out.splitlines()[-1]).items()}
     assert rows.pop("ideal_overlap") <= rows.pop("prefetch") <= rows["full"] == 1
     assert min(rows.values()) == 1 < rows["no_fusion"]
+
+
+def test_losses_of_descent_multiply_to_its_distance_from_the_final_schedule():
+    """A descent of no step at all: its first restarts fuse nothing or what happens to be drawn."""
+    graph, rules = separable(blocks=1), Rules(load_target("gemmini-large"), "dosa")
+    problem = Problem(graph, rules, residency=False)
+    partition = descend(problem, Effort(restarts=4, steps=0)).best.choice
+    least = problem.cost(problem.schedule(gradient(problem).partition)).edp_uj_cycles
+    losses = descent.losses_of(problem, partition, least, 0.0)
+    ratio = problem.cost(problem.schedule(partition)).edp_uj_cycles / least
+    assert losses.ratio == pytest.approx(ratio) and ratio > 1.001
+    assert min(losses.unfused, losses.members, losses.tile, losses.fusion) > 1 - 1e-9
+
+
+def test_descent_of_an_unknown_model(capsys):
+    assert descent.main(["--models", "nothing"]) == 2
+    assert "nothing" in capsys.readouterr().err
