@@ -244,6 +244,18 @@ def test_bounds_without_fusion_say_so(fadiff, model, tmp_path):
     assert "(proven for schedules without fusion)" in ended.out
 
 
+def test_no_tensor_stays_on_chip_when_that_is_switched_off(fadiff, model, tmp_path):
+    edp, staying = [], []
+    for switch in ((), ("--no-residency",)):
+        out = tmp_path / f"out{len(switch)}"
+        fadiff("compile", model, "--target", TARGET, "--method", "exact", "--out", out, *switch)
+        found = document(out)
+        edp.append(found["totals"]["edp_uj_cycles"])
+        staying.append({t for group in found["fusion"]["execution"] for t in group["resident_tensors"]})
+    assert staying[0] and not staying[1]
+    assert edp[0] < edp[1]
+
+
 def test_compare_lists_methods_by_what_they_reach(fadiff, model, tmp_path):
     plot = tmp_path / "curves.svg"
     ended = fadiff(
