@@ -19,6 +19,7 @@ from converter.graph import TensorCoreLayer
 from costmodel.fusion import ScheduleError, plan_group
 from costmodel.mapping import ceil_div
 from costmodel.nest import Nest
+from costmodel.placement import placement_of
 from costmodel.rtl import calibration, part_of_load
 from costmodel.rtl_work import layer_work, request_bytes, segments
 from costmodel.schedule import FusionGroup, LatencyModel, Schedule
@@ -184,6 +185,16 @@ def first_loads(schedule: Schedule, name: str, latency: LatencyModel) -> EarlyLo
     region = plan_group(schedule.graph, group)[name].computed
     nest = Nest(shape_of(layer), schedule.mappings[name], region)
     return EarlyLoads(nbytes, _load_cycles(nest, tile, nbytes, schedule.target))
+
+
+def load_requests(schedule: Schedule, name: str) -> float:
+    """Requests of the DMA that load the operands of layer `name`."""
+    layer, group = schedule.graph.by_name[name], schedule.group_of[name]
+    assert isinstance(layer, TensorCoreLayer)
+    plan = plan_group(schedule.graph, group)
+    nest = Nest(shape_of(layer), schedule.mappings[name], plan[name].computed)
+    placement = placement_of(schedule.graph, group, plan, layer)
+    return float(layer_work(nest, schedule.target, schedule.profile, placement).requests)
 
 
 def first_tile(schedule: Schedule, layer: TensorCoreLayer) -> Dims:

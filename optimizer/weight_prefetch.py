@@ -2,9 +2,9 @@
 
 Group after group, every layer of the group before is tried as the one while which they load.  Where the
 rows are taken, the members of either group are mapped again with as many rows less.  What lowers the
-objective is kept if at least half of the loads fit in the time that the layer leaves the DMA idle, which
-moves the tile buffer's bytes, too: latency models let the two overlap.  Where nothing is mapped again
-only latency changes.
+objective is kept if at least half of the loads fit in the time that the layer leaves the DMA idle.  That
+is judged apart from the objective, since the roofline lets DRAM and tile buffer overlap and knows no
+requests.  Where nothing is mapped again only latency changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from costmodel.placement import placement_of
 from costmodel.schedule import FusionGroup, LatencyModel, Schedule
 from costmodel.scratchpad import MemberSpace, member_spaces
 from costmodel.shape import shape_of
-from costmodel.weight_prefetch import NONE_EARLY, NoRoomError, early_loads, first_loads
+from costmodel.weight_prefetch import NONE_EARLY, NoRoomError, early_loads, first_loads, load_requests
 from optimizer.candidates import Tiling
 from optimizer.exact import exact, relaxed_bound
 from optimizer.partition import Objective
@@ -37,6 +37,8 @@ from optimizer.traffic_limit import dram_bytes
 HIDDEN = 0.5
 """Share of the loads that must fit in the time in which the DMA would be idle."""
 LEAST_SECONDS = 5.0
+REQUEST_CYCLES = 4
+"""Least cycles of a DMA request of at most 64 bytes of one row, as the functional model estimates them."""
 MOST_FRONTS = 2000
 """Fronts of single layers that the bound may solve."""
 
@@ -189,14 +191,16 @@ class _Search:
         assert wanted.prefetch_during is not None
         late = self._changed(replace(wanted, prefetch_during=None), mappings)
         during = self.problem.cost(late).by_name[wanted.prefetch_during]
-        early = early_loads(late, "roofline").get(during.name, NONE_EARLY)
+        early = early_loads(late, "roofline").get(during.name, NONE_EARLY).nbytes
         rates = bandwidths(late.target, 1)
-        busy = early.nbytes / rates["dram"]
-        for _, move in during.moves:
-            if move.memory in ("dram", "tile-buffer"):
-                busy += move.bytes / rates[move.memory]
+        moving = early / rates["dram"] + sum(
+            move.bytes / rates[move.memory]
+            for _, move in during.moves
+            if move.memory in ("dram", "tile-buffer")
+        )
+        busy = max(moving, load_requests(late, during.name) * REQUEST_CYCLES)
         needed = first_loads(late, wanted.layers[0], "roofline").nbytes / rates["dram"]
-        return during.latency_cycles - busy >= HIDDEN * needed
+        return bool(during.latency_cycles - busy >= HIDDEN * needed)
 
     def _with_room(self, wanted: FusionGroup, before: FusionGroup) -> Iterator[dict[str, Mapping]]:
         """Mappings that leave room: of the group before, of the group, of both."""
