@@ -30,7 +30,7 @@ Cuts = tuple[tuple[int, int], ...]
 """Steps of a Partitioner, each with a vertex of its hull."""
 MOST_ALIVE = 4
 """Tensors on chip at once."""
-MOST_STEPS = 200_000
+MOST_STEPS = 50_000
 """Steps between states; with more of them, fewer tensors may be on chip at once."""
 
 

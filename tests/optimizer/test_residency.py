@@ -334,3 +334,16 @@ def test_identical_variants_are_solved_once():
     firsts = {variant.layers for variant in problem.cuts.variants}
     assert ("dw0",) in firsts and ("dw0", "pw0") in firsts
     assert ("dw2",) not in firsts and ("dw2", "pw2") not in firsts
+
+
+def test_fewer_tensors_at_once_where_states_would_be_too_many(monkeypatch):
+    target = load_target("gemmini-large")
+    edp = []
+    for steps, most in ((50_000, MOST_ALIVE), (25, 1), (1, 0)):
+        monkeypatch.setattr("optimizer.partition.MOST_STEPS", steps)
+        problem = Problem(residual(size=16, channels=16), Rules(target, "dosa"), most_members=1)
+        found = exact(problem)
+        groups = problem.schedule(found.partition).groups
+        assert max(len(group.resident_tensors) for group in groups) <= problem.cuts.most_alive == most
+        edp.append(found.lower_bound)
+    assert edp[0] <= edp[1] < edp[2]
