@@ -75,15 +75,15 @@ class LayerPrinter:
             # The sums stored on the previous visit are loaded again below: DRAM order is not tracked.
             with self.c.block(f"if ({not_first(revisits)})"):
                 self.c.call("wait_for_gemmini")
+        output_here = depth == self.nest.fetch_position("O", "L1")
+        if output_here:  # first, because loads are served in order and products wait for it
+            self._flip("output", self.local.output)
+            self.outputs.begin()
         if depth == self.nest.fetch_position("I", "L2") and self.local.held_input is None:
             self._load_input()
         if depth == self.nest.fetch_position("W", "L2") and not self.resident:
             self._flip("weight", self.local.weight)
             self.weights.load_tile()
-        output_here = depth == self.nest.fetch_position("O", "L1")
-        if output_here:
-            self._flip("output", self.local.output)
-            self.outputs.begin()
         if depth == len(self.nest.outer):
             self._compute()
         else:

@@ -316,17 +316,17 @@ static inline void move_outputs(
     } else {
         gemmini_extended_config_st(stride, output->activation, output->scale);
     }
-    for (int32_t i = 0; i < n_count; i++) {
-        for (int32_t j = 0; j < p_count; j++) {
-            const int32_t slot = output->ring == 0 ? p + j : (p + j) % output->ring;
-            const ptrdiff_t line = (n + i) * output->stride_n + slot * output->stride_p + q * output->stride_q + k;
-            for (int32_t l = 0; l < q_count; l += DIM) {
-                for (int32_t m = 0; m < k_count; m += output->block) {
+    for (int32_t m = 0; m < k_count; m += output->block) { /* as products finish them */
+        const int32_t columns = MIN(output->block, k_count - m);
+        for (int32_t i = 0; i < n_count; i++) {
+            for (int32_t j = 0; j < p_count; j++) {
+                const int32_t slot = output->ring == 0 ? p + j : (p + j) % output->ring;
+                const ptrdiff_t line = (n + i) * output->stride_n + slot * output->stride_p + q * output->stride_q;
+                const int32_t first = row + m / output->block * block_stride + (i * p_count + j) * q_count;
+                for (int32_t l = 0; l < q_count; l += DIM) {
                     const uintptr_t place
-                        = output->data + (uintptr_t)(line + l * pitch + m) * (uintptr_t)output->size;
-                    const uint32_t local
-                        = (uint32_t)(row + (i * p_count + j) * q_count + l + m / output->block * block_stride);
-                    const int32_t columns = MIN(output->block, k_count - m);
+                        = output->data + (uintptr_t)(line + l * pitch + k + m) * (uintptr_t)output->size;
+                    const uint32_t local = (uint32_t)(first + l);
                     const int32_t rows = MIN(DIM, q_count - l);
                     if (load) {
                         gemmini_extended_mvin3(place, OVERWRITE | local, columns, rows);
@@ -642,9 +642,9 @@ static void layer_l2(const elem_t *input, elem_t *result)
     int32_t output_row = 64;
     load_image(&image, input_row, 0, 1, 0, 8, 0, 8, 0, 8);
     for (int32_t k3 = 0; k3 < 24; k3 += 8) {
+        output_row = 64 - output_row;
         weight_row = 32744 - weight_row;
         load_weights(&weights, weight_row, 0, 1, 0, 1, 0, 8, k3, 8);
-        output_row = 64 - output_row;
         const stream_t stream = {64, 8, 1, 64, 8, 0};
         multiply(&stream, input_row, weight_row, true, output_row, false, 1, 8, 8, 8, 8);
         move_outputs(&output, false, output_row, 0, 1, 0, 8, 0, 8, k3, 8);
@@ -691,14 +691,14 @@ static void layer_l3(const elem_t *input, elem_t *result)
         weight_row = 32744 - weight_row;
         load_weights(&weights, weight_row, 0, 1, 0, 1, c3, 8, 0, 8);
         for (int32_t p3 = 0; p3 < 8; p3 += 4) {
-            input_row = 32 - input_row;
-            load_image(&image, input_row, 0, 1, p3, 4, 0, 8, c3, 8);
             output_row = 32 - output_row;
             if (c3 != 0) {
                 move_outputs(&psum, true, output_row, 0, 1, p3, 4, 0, 8, 0, 8);
             } else {
                 load_bias(bias, output_row, 32, 8, 8);
             }
+            input_row = 32 - input_row;
+            load_image(&image, input_row, 0, 1, p3, 4, 0, 8, c3, 8);
             const stream_t stream = {32, 8, 1, 32, 8, 0};
             multiply(&stream, input_row, weight_row, p3 == 0, output_row, true, 1, 4, 8, 8, 8);
             if (c3 + 8 >= 24) {
