@@ -17,6 +17,7 @@ from emulator.memory_map import LayerPlace, MemoryMap, Region, TensorPlace, Tile
 
 BEGIN, END, COMPLETE = 0, 1, 2
 _LOCAL = ("scratchpad", "accumulator")
+_REQUEST_BYTES = 64
 _POISON = 0xA5
 """What the arena holds before a run: reading what no layer wrote does not look like zeros."""
 
@@ -149,7 +150,7 @@ class Firmware:
         buffers = {}
         for index, name in enumerate(names):
             place = self.memory_map.tensors[name]
-            buffers[name] = np.zeros(place.shape, place.dtype)
+            buffers[name] = _aligned(place.shape, place.dtype)
             self._bases[kind, index] = buffers[name].ctypes.data
         return buffers
 
@@ -262,6 +263,14 @@ class _Observer:
             rows = np.maximum(rows, 0)
         scaled = rows.astype(np.float32) * np.float32(tile.scale)
         return scaled if rows.dtype == np.float32 else np.clip(np.rint(scaled), -128, 127).astype(np.int8)
+
+
+def _aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Zeros that start with a DMA request, as the firmware's own buffers do: estimates then repeat."""
+    nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    room = np.zeros(nbytes + _REQUEST_BYTES, np.uint8)
+    start = -room.ctypes.data % _REQUEST_BYTES
+    return room[start : start + nbytes].view(dtype).reshape(shape)
 
 
 def _region_traffic(region: Region, moved: Traffic) -> RegionTraffic:
