@@ -61,24 +61,34 @@ def exact(problem: Problem, known: Hulls | None = None, most_fronts: int | None 
 
 
 def keep_tensors(problem: Problem, partition: Partition) -> Hulls:
-    """Hulls of the groups of `partition` at their group tiles, with those tensors on chip that pay there."""
+    """Hulls of the groups of `partition` with those tensors on chip that pay there.
+
+    In profile hw at the mappings found, which takes milliseconds; in profile dosa, where tensors on chip
+    take room from the tiles, at the group tiles found.
+    """
+    hulls = dict(problem.alone)
     if not problem.cuts.tensors:
-        return dict(problem.alone)
+        return hulls
     first = {**problem.layers, **problem.candidates}
-    tiles: dict[Layers, set[GroupTile]] = {}
+    choices: dict[Layers, list[Choice]] = {}
     for choice in partition:
-        if choice.group.tile is not None:
-            tiles.setdefault(first[choice.group.layers], set()).add(choice.group.tile)
-    groups = {**problem.layers, **{c.group.layers: first[c.group.layers] for c in partition}}
+        same = first[choice.group.layers]
+        choices.setdefault(same, []).append(choice.renamed(same))
+    groups = {choice.group.layers: first[choice.group.layers] for choice in partition}
+    if problem.rules.hw:
+        for variant in Partitioner(problem.graph, groups, problem.rules).variants:
+            found = problem.groups.at_mappings(choices[variant.layers], variant.boundary)
+            hulls[variant] = merge((hulls.get(variant, EMPTY), found))
+        return hulls
 
     def price(variant: Variant, known: GroupHull) -> GroupHull:
-        if variant.layers not in tiles:
+        if len(variant.layers) == 1:
             return problem.price(variant, known)
-        some = sorted(tiles[variant.layers], key=lambda tile: (tile.N, tile.P, tile.Q))
-        return problem.price_group(variant.layers, some, known, variant.boundary)
+        tiles = dict.fromkeys(c.group.tile for c in choices[variant.layers] if c.group.tile)
+        return problem.price_group(variant.layers, tiles, known, variant.boundary)
 
-    hulls = dict(problem.alone)
-    _lazily(problem, Partitioner(problem.graph, groups, problem.rules), hulls, price, None)
+    cuts = Partitioner(problem.graph, {**problem.layers, **groups}, problem.rules)
+    _lazily(problem, cuts, hulls, price, None)
     return hulls
 
 

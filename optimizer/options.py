@@ -100,6 +100,28 @@ class GroupSolver:
         """Whether the first layer of a group is counted as if its first weights were there."""
         return self.rules.prefetch and self.graph.tensors[layer.weight.tensor].data is not None
 
+    def at_mappings(self, choices: Iterable[Choice], boundary: Boundary) -> GroupHull:
+        """Hull of given choices of one group with other tensors on chip (profile hw: mappings stay legal)."""
+        found = []
+        target = self.rules.target
+        writers = {layer.name for tensor in boundary.kept for layer in self.graph.producers(tensor)}
+        for choice in choices:
+            group = replace(choice.group, resident_tensors=boundary.tensors)
+            if writers & (group.in_scratchpad | group.in_accumulator):
+                continue
+            try:
+                plan = plan_group(self.graph, group)
+            except ScheduleError:
+                continue
+            if self._buffered_bytes(group, plan) > target.tile_buffer_bytes - boundary.reserved:
+                continue
+            run = (choice.mappings(), target, self.rules.profile, self.rules.latency)
+            costs = group_cost(self.graph, group, *run)
+            energy, latency = sum(c.energy_pj for c in costs), sum(c.latency_cycles for c in costs)
+            same = replace(choice, group=group)
+            found.append(GroupHull(np.array([energy]), np.array([float(latency)]), (same,)))
+        return merge(found)
+
     def solve(
         self,
         layers: tuple[str, ...],
@@ -189,12 +211,7 @@ class GroupSolver:
         live = dict.fromkeys(run.layers, 0) if self.rules.hw else self._live_bytes(run, plan)
         if max(live.values()) > limit:
             return
-        through_buffer = [
-            m
-            for m in plan.values()
-            if m.writes_inside and not m.in_place and run.path(m.name) == "tile-buffer"
-        ]
-        if self.rules.hw and sum(map(self._box_bytes, through_buffer)) > target.tile_buffer_bytes - reserved:
+        if self.rules.hw and self._buffered_bytes(run, plan) > target.tile_buffer_bytes - reserved:
             return
         host = self._host_cost(run, plan)
         whole = 0 if self.rules.hw else reserved
@@ -305,6 +322,14 @@ class GroupSolver:
         tensor = self.graph.tensors[self.graph.by_name[member.name].outputs[0]]
         box = product([max(extents(axis)) for axis in member.needed])
         return box * (tensor.size // product(member.size)) * self.rules.target.element_bytes
+
+    def _buffered_bytes(self, run: FusionGroup, plan: dict[str, Member]) -> int:
+        """Tile-buffer bytes of a group's own fused tensors."""
+        return sum(
+            self._box_bytes(member)
+            for member in plan.values()
+            if member.writes_inside and not member.in_place and run.path(member.name) == "tile-buffer"
+        )
 
     def _live_bytes(self, group: FusionGroup, plan: dict[str, Member]) -> dict[str, int]:
         """Fused tensors alive in the scratchpad while each member runs."""

@@ -18,7 +18,7 @@ from costmodel.target import Target, load_target
 from costmodel.tile_buffer import plan_tile_buffer
 from optimizer import optimize
 from optimizer.enumerate import canonical_mapping, enumerate_space
-from optimizer.exact import exact
+from optimizer.exact import exact, keep_tensors
 from optimizer.gradient import Effort
 from optimizer.group_hull import Choice, GroupHull
 from optimizer.groups import candidate_groups
@@ -347,3 +347,21 @@ def test_fewer_tensors_at_once_where_states_would_be_too_many(monkeypatch):
         assert max(len(group.resident_tensors) for group in groups) <= problem.cuts.most_alive == most
         edp.append(found.lower_bound)
     assert edp[0] <= edp[1] < edp[2]
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+def test_the_quick_pass_keeps_tensors_and_says_what_they_cost(profile):
+    """Without residents first, then with them at those mappings (profile dosa: group tiles)."""
+    graph = residual(size=32, channels=32)
+    problem = Problem(graph, Rules(load_target("gemmini-large"), profile))
+    sure = dict(problem.alone)
+    candidates = [layers for layers in problem.candidates if len(layers) == 2]
+    sure |= {Variant(layers): problem.price_group(layers) for layers in candidates}
+    plain = problem.off_chip.optimum(sure, "edp")
+    kept = problem.cuts.optimum(keep_tensors(problem, plain.choice), "edp")
+    schedule = problem.schedule(kept.choice)
+    assert resident_tensors(schedule.groups)
+    cost = problem.cost(schedule)
+    assert (kept.energy, kept.latency) == pytest.approx((cost.energy_pj, cost.latency_cycles))
+    assert kept.energy * kept.latency < 0.99 * plain.energy * plain.latency
+    assert cost.edp_uj_cycles >= exact(problem).lower_bound * 1e-6 * (1 - 1e-9)
