@@ -377,11 +377,15 @@ class Decoder:
 def joined_groups(problem: Problem, network: RelaxedNetwork, fused: Sequence[bool]) -> list[tuple[str, ...]]:
     """Groups that the fused edges join: of layers that may not run as one the first are left out."""
     found = []
-    waiting = network.components(fused)
+    joined = network.joined(fused)
+    waiting = network.components(joined)
     while waiting:
         layers = waiting.pop()
         if layers in problem.candidates:
             found.append(layers)
         elif len(layers) > 2:
-            waiting += network.components(fused, among=layers[1:])
+            rest = layers[1:]
+            is_leaf = joined.degree[layers[0]] == 1  # the others hang together without it
+            joined.remove_node(layers[0])
+            waiting += [rest] if is_leaf else network.components(joined.subgraph(rest))
     return sorted(found)

@@ -54,20 +54,19 @@ class RelaxedNetwork:
         """Layers that every node stands for."""
         return tuple(int(node.repeat) for node in self.nodes)
 
-    def components(
-        self, fused: Sequence[bool], among: tuple[str, ...] | None = None
-    ) -> list[tuple[str, ...]]:
-        """Layers (of `among`) joined by the fused edges, two or more each, in the order of the graph."""
+    def joined(self, fused: Sequence[bool]) -> nx.Graph[str]:
+        """Layers with the fused edges between them."""
         joined: nx.Graph[str] = nx.Graph()
         for pair, edge in self.edge_of.items():
             if fused[edge]:
                 nx.add_path(joined, (pair[0], *self.between[pair], pair[1]))
-        if among is not None:
-            joined = nx.Graph(joined.subgraph(among))
-            joined.remove_nodes_from(list(nx.isolates(joined)))
+        return joined
+
+    def components(self, joined: nx.Graph[str]) -> list[tuple[str, ...]]:
+        """Layers that hang together, two or more each, in the order of the graph."""
         position = self.position
         found = [tuple(sorted(c, key=position.__getitem__)) for c in nx.connected_components(joined)]
-        return sorted(found, key=lambda layers: position[layers[0]])
+        return sorted((c for c in found if len(c) > 1), key=lambda layers: position[layers[0]])
 
 
 def relaxed_network(graph: Graph, groups: Mapping[Group, Group] | None = None) -> RelaxedNetwork:
