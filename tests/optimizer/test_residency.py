@@ -18,7 +18,7 @@ from costmodel.target import Target, load_target
 from costmodel.tile_buffer import plan_tile_buffer
 from optimizer import optimize
 from optimizer.enumerate import canonical_mapping, enumerate_space
-from optimizer.exact import exact, keep_tensors
+from optimizer.exact import Floors, exact, keep_tensors
 from optimizer.gradient import Effort
 from optimizer.group_hull import Choice, GroupHull
 from optimizer.groups import candidate_groups
@@ -365,3 +365,14 @@ def test_the_quick_pass_keeps_tensors_and_says_what_they_cost(profile):
     assert (kept.energy, kept.latency) == pytest.approx((cost.energy_pj, cost.latency_cycles))
     assert kept.energy * kept.latency < 0.99 * plain.energy * plain.latency
     assert cost.edp_uj_cycles >= exact(problem).lower_bound * 1e-6 * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+def test_floors_know_that_windows_may_skip_pixels(profile):
+    """Of what a strided 1 x 1 convolution reads, small group tiles compute a part only."""
+    net = Net(19, 8)
+    graph = net.build(net.conv("b", net.conv("a", net.x, 8, 3), 8, 1, 3))
+    problem = Problem(graph, Rules(load_target("gemmini-large"), profile))
+    fused = Variant(("a", "b"))
+    floor, hull = Floors(problem).of(fused), problem.price(fused)
+    assert floor.energy[0] <= hull.energy.min() and floor.latency[0] <= hull.latency.min()
