@@ -17,7 +17,7 @@ from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of
 from costmodel.row_operators import obstacle_to_rows, source, stores_channels_together
 from costmodel.schedule import FusionGroup
-from costmodel.shape import Region, extents, whole
+from costmodel.shape import Region, extents, shape_of, whole
 from costmodel.tiling import Interval, Window
 from costmodel.traffic import Pooled
 
@@ -265,14 +265,20 @@ def uncovered(intervals: list[Interval]) -> list[Interval]:
 def _boxes(graph: Graph, consumer: Layer, computed: list[list[Interval]]) -> list[list[Interval]]:
     """Input boxes of the consumer's regions in the producer's output coordinates, unclipped."""
     n, p, q = computed
-    if isinstance(consumer, TensorCoreLayer):
-        height = Window(consumer.dims.R, consumer.stride[0], consumer.dilation[0], consumer.pads[0], 0)
-        width = Window(consumer.dims.S, consumer.stride[1], consumer.dilation[1], consumer.pads[1], 0)
-    elif pool := pool_of(graph, consumer):
-        height, width = pool.axes
-    else:
+    axes = windows(graph, consumer)
+    if axes is None:
         return [list(axis) for axis in computed]
+    height, width = axes
     return [list(n), [input_box(height, i) for i in p], [input_box(width, i) for i in q]]
+
+
+def windows(graph: Graph, consumer: Layer) -> tuple[Window, Window] | None:
+    """How a convolution or max pool reads its producer's image, height and width; None: pixel by pixel."""
+    if isinstance(consumer, TensorCoreLayer):
+        shape = shape_of(consumer)
+        return shape.height, shape.width
+    pool = pool_of(graph, consumer)
+    return pool.axes if pool else None
 
 
 def input_box(window: Window, outputs: Interval) -> Interval:

@@ -20,6 +20,7 @@ from costmodel.fusion import Member, ScheduleError, boundary, plan_group
 from costmodel.schedule import FusionGroup, GroupTile
 from optimizer.group_hull import EMPTY, Choice, GroupHull, merge
 from optimizer.hull import Solution
+from optimizer.least_regions import least_regions
 from optimizer.options import last_output
 from optimizer.partition import Partition, Partitioner
 from optimizer.problem import Problem, value
@@ -166,10 +167,15 @@ class Floors:
             plan = (boundary if is_paper else plan_group)(problem.graph, group)
         except ScheduleError:
             return EMPTY
+<<<<<<< optimizer/exact.py
+        least = plan if is_paper else least_regions(problem.graph, plan)
+        energy, latency = problem.groups.floor(group, least, is_paper=is_paper)
+=======
         if not is_paper and any(_skips(problem.graph, plan, member) for member in plan.values()):
             energy = latency = 0.0  # small group tiles compute less than the whole
         else:
             energy, latency = problem.groups.floor(group, plan, is_paper=is_paper)
+>>>>>>> /tmp/r2/mine
         return GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
 
 

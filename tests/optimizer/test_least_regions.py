@@ -1,0 +1,44 @@
+"""Floors of fusion groups whose members skip pixels: strides larger than windows."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from costmodel.target import load_target
+from optimizer.exact import Floors
+from optimizer.problem import Problem
+from optimizer.residency import Variant
+from optimizer.space import Rules
+from tests.optimizer.graphs import Net
+
+TARGET = load_target("gemmini-small")
+
+
+@st.composite
+def skipping_chains(draw):
+    """Convolutions, then one whose windows leave out rows and columns, sometimes with more around them."""
+    net = Net(draw(st.sampled_from([7, 9, 12])), 8)
+    y = net.x
+    for i in range(draw(st.integers(1, 2))):
+        y = net.conv(f"before{i}", y, 8, draw(st.sampled_from([1, 3])), draw(st.sampled_from([1, 2])))
+    y = net.conv("skip", y, 16, 1, draw(st.sampled_from([2, 3])))
+    if draw(st.booleans()):
+        y = net.conv("after", y, 8, draw(st.sampled_from([1, 3])), draw(st.sampled_from([1, 2])))
+    return net.build(y)
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(graph=skipping_chains())
+def test_no_group_is_below_its_floor(profile, graph):
+    problem = Problem(graph, Rules(TARGET, profile))
+    floors = Floors(problem)
+    priced = 0
+    for layers in problem.candidates:
+        hull = problem.price(Variant(layers))
+        if len(hull):
+            floor = floors.of(Variant(layers))
+            assert floor.energy[0] <= hull.energy.min() * (1 + 1e-9), layers
+            assert floor.latency[0] <= hull.latency.min() * (1 + 1e-9), layers
+            priced += 1
+    assert priced
