@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.graph import Graph, TensorCoreLayer
-from costmodel.fusion import Member, ScheduleError, boundary, plan_group
+from costmodel.fusion import ScheduleError, boundary, plan_group
 from costmodel.schedule import FusionGroup, GroupTile
 from optimizer.group_hull import EMPTY, Choice, GroupHull, merge
 from optimizer.hull import Solution
@@ -167,33 +166,9 @@ class Floors:
             plan = (boundary if is_paper else plan_group)(problem.graph, group)
         except ScheduleError:
             return EMPTY
-<<<<<<< optimizer/exact.py
         least = plan if is_paper else least_regions(problem.graph, plan)
         energy, latency = problem.groups.floor(group, least, is_paper=is_paper)
-=======
-        if not is_paper and any(_skips(problem.graph, plan, member) for member in plan.values()):
-            energy = latency = 0.0  # small group tiles compute less than the whole
-        else:
-            energy, latency = problem.groups.floor(group, plan, is_paper=is_paper)
->>>>>>> /tmp/r2/mine
         return GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
-
-
-def _skips(graph: Graph, plan: Mapping[str, Member], member: Member) -> bool:
-    """Whether all that read a member's output leave pixels out: windows further apart than they are wide."""
-    readers = [c for c in graph.consumers(graph.by_name[member.name].outputs[0]) if c.name in plan]
-    return (
-        bool(readers)
-        and not member.writes_outside
-        and all(
-            isinstance(r, TensorCoreLayer)
-            and (
-                r.stride[0] > (r.dims.R - 1) * r.dilation[0] + 1
-                or r.stride[1] > (r.dims.S - 1) * r.dilation[1] + 1
-            )
-            for r in readers
-        )
-    )
 
 
 def relaxed_bound(problem: Problem) -> float:
