@@ -184,7 +184,11 @@ class GroupPrinter:
                     f".fresh_{d} = {k} == 0 ? 0 : m{at}_{d}[{k} - 1].end" for d, k in (("p", "j"), ("q", "k"))
                 ]
                 lines.append(", ".join(fresh))
-        lines.append(".first = i == 0 && j == 0 && k == 0")
+        starts = (  # before those the member has nothing to compute
+            next(at for at, (start, stop) in enumerate(axis) if stop > start) for axis in member.computed_grid
+        )
+        at_first = (f"{counter} == {at}" for counter, at in zip(_COUNTERS, starts, strict=True))
+        lines.append(f".first = {' && '.join(at_first)}")
         with c.initialiser("const region_t region"):
             for line in lines:
                 c.line(f"{line},")
