@@ -126,8 +126,8 @@ class LayerRecord(_Record):
     onnx_nodes: tuple[str, ...]
     dims: dict[Literal["N", "K", "C", "P", "Q", "R", "S"], Positive] | None = None
     groups: Positive = 1
-    stride: tuple[int, int] = (1, 1)
-    dilation: tuple[int, int] = (1, 1)
+    stride: tuple[Positive, Positive] = (1, 1)
+    dilation: tuple[Positive, Positive] = (1, 1)
     pads: tuple[int, int, int, int] = Field((0, 0, 0, 0), description="top, left, bottom, right")
     input_size: tuple[int, int] | None = None
     activation: Literal["none", "relu"] = "none"

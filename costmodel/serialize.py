@@ -207,15 +207,22 @@ def _order(layer: str, level: str, text: str) -> Order:
 
 
 def graph_from_document(document: ScheduleDocument) -> Graph:
-    """The graph without its weights: constants are broadcast zeros that take no memory."""
-    return Graph(
-        name=document.model.name,
-        tensors={record.name: _tensor(record) for record in document.tensors},
-        layers=tuple(_layer(record) for record in document.layers),
-        inputs=document.model.inputs,
-        outputs=document.model.outputs,
-        sha256=document.model.sha256,
-    )
+    """The graph without its weights: constants are broadcast zeros that take no memory.
+
+    Raises:
+        ScheduleFileError: the layers and tensors are no graph.
+    """
+    try:
+        return Graph(
+            name=document.model.name,
+            tensors={record.name: _tensor(record) for record in document.tensors},
+            layers=tuple(_layer(record) for record in document.layers),
+            inputs=document.model.inputs,
+            outputs=document.model.outputs,
+            sha256=document.model.sha256,
+        )
+    except ValueError as error:
+        raise ScheduleFileError(f"the schedule's layers and tensors are no graph: {error}") from error
 
 
 def _tensor(record: TensorRecord) -> Tensor:

@@ -44,10 +44,10 @@ class Energy(_Spec):
 class Bandwidth(_Spec):
     """Per cycle, reads and writes shared."""
 
-    dram_bytes: float = 8.0
-    scratchpad_bytes: float | None = Field(None, description="default 2 * side")
-    accumulator_words_per_column: float = 2.0
-    tile_buffer_bytes: float = Field(16.0, description="one 128-bit DMA beat")
+    dram_bytes: float = Field(8.0, gt=0)
+    scratchpad_bytes: float | None = Field(None, description="default 2 * side", gt=0)
+    accumulator_words_per_column: float = Field(2.0, gt=0)
+    tile_buffer_bytes: float = Field(16.0, description="one 128-bit DMA beat", gt=0)
 
 
 class Target(_Spec):

@@ -116,6 +116,8 @@ def first_core(content: dict) -> dict:
         (lambda c: first_core(c).update(colour="red"), "colour"),
         (lambda c: first_core(c)["dims"].update(K=0), "greater than or equal to 1"),
         (lambda c: first_core(c)["dims"].update(Z=3), "dims"),
+        (lambda c: first_core(c).update(stride=[0, 1]), "stride"),
+        (lambda c: c["target"]["bandwidth"].update(dram_bytes=0), "greater than 0"),
         (lambda c: first_core(c).update(mapping=None), "mapping is missing"),
         (lambda c: c["fusion"]["groups"].pop(), "execution"),
     ],
@@ -125,6 +127,12 @@ def test_a_wrong_field_is_named_in_one_line(document, tmp_path, edit, says):
     with pytest.raises(ScheduleFileError, match=says) as caught:
         read_document(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_layers_that_are_no_graph(document, tmp_path):
+    path = broken(document, tmp_path, lambda c: first_core(c).update(name=c["layers"][-1]["name"]))
+    with pytest.raises(ScheduleFileError, match="two layers are called"):
+        schedule_from_document(read_document(path))
 
 
 def test_not_json_names_the_line(tmp_path):
