@@ -19,6 +19,7 @@ from optimizer.partition import Objective
 from optimizer.problem import Problem, value
 from optimizer.result import SearchResult
 from optimizer.space import Rules
+from optimizer.traffic_limit import dram_bytes
 from optimizer.ways import Way, with_ways
 
 SLACK = 0.001
@@ -50,7 +51,10 @@ def fastest_of_equals(
         changed = with_ways(schedule, _choose(units, objective, slack, most_bytes))
     except ScheduleError:  # tensors that stay from group to group leave too little room
         return result
-    return replace(result, schedule=changed, cost=evaluate(changed))
+    chosen = replace(result, schedule=changed, cost=evaluate(changed))
+    # Priced again: where places in the tile buffer fragment, `with_ways` takes tensors off the chip.
+    in_limit = most_bytes is None or dram_bytes(chosen.cost) <= most_bytes
+    return chosen if in_limit and chosen.value <= result.value * (1 + slack) else result
 
 
 def _ways(group: FusionGroup, schedule: Schedule, problem: Problem) -> Iterator[Way]:

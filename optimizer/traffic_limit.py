@@ -67,8 +67,15 @@ def within(
         rules = Rules(_dearer(schedule.target, price), tiling=tiling, row_packing=row_packing, all_lanes=True)
         frugal.append(Problem(schedule.graph, rules, objective))
     units = [list(_ways(group, schedule, frugal)) for group in schedule.groups]
-    changed = with_ways(schedule, _choose(units, limit, objective))
-    return replace(result, schedule=changed, cost=evaluate(changed, latency))
+    aim = limit
+    while True:
+        changed = with_ways(schedule, _choose(units, aim, objective))
+        limited = replace(result, schedule=changed, cost=evaluate(changed, latency))
+        # Where places in the tile buffer fragment, `with_ways` takes tensors off the chip.
+        excess = dram_bytes(limited.cost) - limit
+        if excess <= 0:
+            return limited
+        aim -= excess
 
 
 def _dearer(target: Target, price: float) -> Target:

@@ -51,3 +51,16 @@ def test_fused_groups_stay_and_costs_are_those_of_the_schedule(target: str) -> N
     assert chosen.cost == evaluate(chosen.schedule)
     assert chosen.value <= (1 + SLACK) * found.value
     assert _rtl(chosen.schedule) <= _rtl(found.schedule)
+
+
+def test_what_fits_together_badly_is_left_alone(
+    product: SearchResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors that lose their place on chip can cost more than the groups gained."""
+    net = Net(size=1, channels=4096)
+    poor = optimize(
+        net.build(net.conv("fc", net.x, 4096)), load_target("gemmini-default"), method="gemmini-auto"
+    ).schedule
+    assert evaluate(poor).edp_uj_cycles > (1 + SLACK) * product.value
+    monkeypatch.setattr("optimizer.rtl_choice.with_ways", lambda *_: poor)
+    assert fastest_of_equals(product) is product

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError
+from costmodel.schedule import Schedule
 from costmodel.target import load_target
 from optimizer import SearchResult, optimize
 from optimizer.traffic_limit import automatic_bytes, dram_bytes, within
+from optimizer.ways import Way, with_ways
 from tests.optimizer.graphs import Net
 
 
@@ -53,3 +57,19 @@ def test_what_automatic_tiles_move_can_always_be_reached(found: SearchResult) ->
 def test_an_impossible_limit_says_what_is_possible(found: SearchResult) -> None:
     with pytest.raises(ScheduleError, match="at most 10 bytes; the fewest are"):
         within(found, 10)
+
+
+def test_the_limit_holds_where_tensors_lose_their_place(
+    found: SearchResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first choice is undone, as fragmented places in the tile buffer may: the next one saves more."""
+    calls = []
+
+    def undone_once(schedule: Schedule, ways: Iterable[Way]) -> Schedule:
+        calls.append(schedule)
+        return schedule if len(calls) == 1 else with_ways(schedule, ways)
+
+    monkeypatch.setattr("optimizer.traffic_limit.with_ways", undone_once)
+    limit = int(0.99 * dram_bytes(found.cost))
+    assert dram_bytes(within(found, limit).cost) <= limit
+    assert len(calls) > 1
