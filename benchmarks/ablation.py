@@ -1,10 +1,11 @@
 """What each degree of freedom of a schedule is worth: exact search with one of them taken away.
 
-Rows: everything; no fusion; pairs only; no residual adds and host operators in groups (profile hw); no
-tensor on chip from one group to later ones; no max pooling in the store path (profile hw, networks with
-max pools); fused tensors through the tile buffer only (targets with another fusion path); weights streamed
-for every group tile instead of kept; divisor tiles only; no row packing.  Every row is optimal for its
-space, so ratios are the value of the freedom and not of the search.
+Rows: everything; no fusion (then nothing stays on chip between layers); pairs only; no residual adds and
+host operators in groups (profile hw); no tensor on chip from one group to later ones; no max pooling in
+the store path (profile hw, networks with max pools); fused tensors through the tile buffer only (targets
+with another fusion path); weights streamed for every group tile instead of kept; divisor tiles only; no
+row packing.  Every row is optimal for its space, so ratios are the value of the freedom and not of the
+search.
 
 Two rows add something to the best schedule: `prefetch` lets groups load their first weights while the group
 before computes (what `fadiff compile --prefetch` emits), `ideal_overlap` counts the busiest resource alone

@@ -4,7 +4,9 @@ A fusion group runs its members once per *group tile*: a block (N, P, Q) of the 
 output.  For every group tile, member by member in graph order, the region of the member's output
 that later members need (halo included) is computed by the member's own loop nest, whose bounds are
 that region instead of the whole layer.  What flows between members never goes to DRAM: it goes
-through the target's fusion path.  A layer alone is a group of one whose tile is its whole output.
+through the tile buffer or the target's fusion path.  Between groups tensors go to DRAM, except those
+in `resident_tensors`, which stay on chip whole.  A layer alone is a group of one whose tile is its
+whole output.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Loss:
         self.known = best_alone(problem, self.network)
 
     def start(self, restarts: int, generator: torch.Generator) -> Variables:
-        """Random tiles and orders in every other restart, the layers' own best mappings in the rest;
+        """Random tiles and orders in every eighth restart, the layers' own best mappings in the rest;
         restart r fuses a share r/B of the edges, chosen at random."""
         variables = self.relaxation.start(restarts, generator, self.known)
         share = torch.linspace(0, 1, restarts).unsqueeze(1)
