@@ -49,11 +49,12 @@ def layerwise(problem: Problem) -> tuple[Solution[Partition], float]:
 def exact(problem: Problem, known: Hulls | None = None, most_fronts: int | None = None) -> Certified:
     """Every layer, every candidate group and every set of tensors on chip in between.
 
-    `known` has hulls of variants that another search priced at some of their tiles: where they are
-    better than the unfused layers, less has to be enumerated.  After `most_fronts` solved fronts no
-    further variant is priced: the bound is then that of the floors left.
+    `known` has hulls of variants that another search, begun layer-wise, priced at some of their tiles:
+    where they are better than the unfused layers, less has to be enumerated.  After `most_fronts` solved
+    fronts no further variant is priced: the bound is then that of the floors left.
     """
-    layerwise(problem)
+    if known is None:
+        layerwise(problem)
     sure = {**problem.alone, **(known or {})}
     found = _lazily(problem, problem.cuts, sure, problem.price, most_fronts)
     placed = problem.placed(found.partition)

@@ -231,9 +231,12 @@ class Partitioner:
                 chosen = self._shortest(weights)
                 cuts = []
                 total_energy = total_latency = 0.0
+                vertices: dict[int, int] = {}
                 for step in chosen:
                     variant = self._steps[step].variant
-                    vertex = int(np.argmin(a * energy[variant] + b * latency[variant]))
+                    if variant not in vertices:
+                        vertices[variant] = int(np.argmin(a * energy[variant] + b * latency[variant]))
+                    vertex = vertices[variant]
                     total_energy += float(energy[variant][vertex])
                     total_latency += float(latency[variant][vertex])
                     cuts.append((step, vertex))
