@@ -105,7 +105,8 @@ def _search_options(options: dict[str, Any], path: Path) -> SearchOptions:
 
     from fadiff.search import SearchOptions
 
-    known = [field.name for field in fields(SearchOptions)]
+    # What is settled after a search does not concern a comparison of designs.
+    known = [field.name for field in fields(SearchOptions) if field.name not in ("rtl_choice", "prefetch")]
     for name in options:
         if name not in known:
             raise InputError(f"{path}: search.{name}: unknown option; choose from {', '.join(known)}")

@@ -67,6 +67,7 @@ def test_a_design_that_is_too_small_is_a_row_with_its_reason(fadiff, tmp_path, m
         ("base: gemmini-small\nvary: {side: []}\n", "side"),
         ("base: gemmini-huge\nvary: {side: [8]}\n", "gemmini-huge"),
         ("base: gemmini-small\nvary: {side: [8]}\nsearch: {speed: 9}\n", "speed"),
+        ("base: gemmini-small\nvary: {side: [8]}\nsearch: {prefetch: true}\n", "prefetch"),
         ("base: [\n", "not YAML"),
     ],
 )
