@@ -54,17 +54,14 @@ class Dims:
     @property
     def product(self) -> int:
         """Number of points of the iteration space."""
-        """Of all eight."""
         return math.prod(self)
 
     def as_dict(self) -> dict[Dim, int]:
         """All eight dimensions, in order."""
-        """By name."""
         return {d: self[d] for d in DIMS}
 
     def replace(self, changes: Mapping[Dim, int]) -> Dims:
         """A copy with some dimensions changed."""
-        """With some dimensions changed."""
         return Dims(**{**self.as_dict(), **changes})
 
     def __str__(self) -> str:
