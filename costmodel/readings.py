@@ -81,9 +81,9 @@ def under_fusion_model(schedule: Schedule, model: FusionModel) -> Schedule:
     """
     if model == schedule.fusion_model:
         return schedule
-    groups = with_resident_tensors(schedule.graph, schedule.groups, ())
-    groups = tuple(replace(group, prefetch_during=None) for group in groups)
-    return replace(schedule, fusion_model=model, groups=groups)
+    plain = without_prefetches(schedule)
+    groups = with_resident_tensors(plain.graph, plain.groups, ())
+    return replace(plain, fusion_model=model, groups=groups)
 
 
 def _under(counted: Schedule) -> tuple[Reading, ...]:

@@ -75,10 +75,10 @@ class GroupSolver:
             cost = group_cost(self.graph, group, {}, self.rules.target, self.rules.profile)[0]
             choice = Choice(group, (), ())
             return GroupHull(np.array([cost.energy_pj]), np.array([float(cost.latency_cycles)]), (choice,))
-        space = self._space(layer, plan_group(self.graph, group), group, False)
+        space = self.space(layer, plan_group(self.graph, group), group, False)
         if not self.rules.hw:
             space = replace(space, reserved=boundary.reserved)
-        front = self._front(space)
+        front = self.front(space)
         if not len(front) and boundary == OFF_CHIP:
             raise ScheduleError(
                 f"{name}: no mapping fits target {self.rules.target.name}: even the smallest tile needs more "
@@ -93,7 +93,7 @@ class GroupSolver:
         if not isinstance(layer, TensorCoreLayer):
             return self.alone(name, boundary)
         group = FusionGroup((name,), resident_tensors=boundary.tensors)
-        energy, latency = self._floor(self._space(layer, plan_group(self.graph, group), group, False))
+        energy, latency = self._floor(self.space(layer, plan_group(self.graph, group), group, False))
         return GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
 
     def _may_prefetch(self, layer: TensorCoreLayer) -> bool:
@@ -166,7 +166,7 @@ class GroupSolver:
         for name in group.layers:
             layer = self.graph.by_name[name]
             if isinstance(layer, TensorCoreLayer):
-                spaces = {self._space(layer, plan, variant, True) for variant in variants}
+                spaces = {self.space(layer, plan, variant, True) for variant in variants}
                 if is_paper:
                     spaces = {
                         replace(s, placement=s.placement._replace(weights_are_resident=False, is_paper=True))
@@ -219,8 +219,8 @@ class GroupSolver:
             _Member(
                 name,
                 layer,
-                self._space(layer, plan, run, False),
-                self._space(layer, plan, run, True),
+                self.space(layer, plan, run, False),
+                self.space(layer, plan, run, True),
             )
             for name in run.layers
             if isinstance(layer := self.graph.by_name[name], TensorCoreLayer)
@@ -259,9 +259,10 @@ class GroupSolver:
         """Weights, constant or computed before the group, that streaming would load more than once."""
         return self.rules.keep_weights and member.streamed.runs() > 1
 
-    def _space(
+    def space(
         self, layer: TensorCoreLayer, plan: dict[str, Member], group: FusionGroup, resident: bool
     ) -> LayerSpace:
+        """Mappings of one member of a group that has the scratchpad to itself."""
         placement = placement_of(self.graph, group, plan, layer)
         return LayerSpace(
             shape_of(layer),
@@ -271,15 +272,15 @@ class GroupSolver:
             prefetched=layer.name == group.layers[0] and self._may_prefetch(layer),
         )
 
-    def _front(self, space: LayerSpace) -> Front:
-        """In profile dosa what stays on chip is a copy of final values."""
+    def front(self, space: LayerSpace) -> Front:
+        """Undominated mappings of a space; in profile dosa what stays on chip is a copy of final values."""
         return self.cache.front(space, final=space.placement.output_is_fused and not self.rules.hw)
 
     def _price(self, option: Option) -> GroupHull:
         """Hull of one option: every member's front, summed."""
         fronts = []
         for name, space in option.spaces:
-            front = self._front(space)
+            front = self.front(space)
             if not len(front):
                 return EMPTY
             fronts.append((name, front))

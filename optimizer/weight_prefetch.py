@@ -21,17 +21,16 @@ from costmodel.evaluate import group_cost
 from costmodel.fusion import ScheduleError, plan_group
 from costmodel.latency import bandwidths
 from costmodel.mapping import Mapping
-from costmodel.placement import placement_of
 from costmodel.schedule import FusionGroup, LatencyModel, Schedule
 from costmodel.scratchpad import MemberSpace, member_spaces
-from costmodel.shape import shape_of
 from costmodel.weight_prefetch import NONE_EARLY, NoRoomError, early_loads, first_loads, load_requests
 from optimizer.candidates import Tiling
 from optimizer.exact import exact, relaxed_bound
+from optimizer.joint import CERTIFIED_FRONTS
 from optimizer.partition import Objective
 from optimizer.problem import Problem, Progress, value
 from optimizer.result import SearchResult
-from optimizer.space import LayerSpace, Rules
+from optimizer.space import Rules
 from optimizer.traffic_limit import dram_bytes
 
 HIDDEN = 0.5
@@ -39,8 +38,6 @@ HIDDEN = 0.5
 LEAST_SECONDS = 5.0
 REQUEST_CYCLES = 4
 """Least cycles of a DMA request of at most 64 bytes of one row, as the functional model estimates them."""
-MOST_FRONTS = 2000
-"""Fronts of single layers that the bound may solve."""
 
 
 def prefetching(schedule: Schedule, problem: Problem, most_bytes: int | None = None) -> Schedule:
@@ -108,7 +105,7 @@ def prefetch_bound(problem: Problem) -> float:
     free = replace(problem, rules=replace(problem.rules, prefetch=True), history=[])
     if problem.rules.latency != "roofline":
         return relaxed_bound(free)
-    return exact(free, most_fronts=MOST_FRONTS).lower_bound
+    return exact(free, most_fronts=CERTIFIED_FRONTS).lower_bound
 
 
 class _Search:
@@ -225,25 +222,19 @@ class _Search:
         self, group: FusionGroup, spaces: list[MemberSpace], fewer: int
     ) -> dict[str, Mapping] | None:
         """The best mapping of every member that leaves `fewer` rows (dosa: bytes) more."""
-        plan = plan_group(self.graph, group)
+        plan, groups = plan_group(self.graph, group), self.problem.groups
         mappings = {}
         for space in spaces:
-            layer = space.layer
             own = space.weights if space.is_resident else 0
-            placement = placement_of(self.graph, group, plan, layer)
-            found = self.problem.fronts.front(
-                LayerSpace(
-                    shape_of(layer),
-                    plan[layer.name].computed,
-                    self.problem.rules,
-                    placement,
-                    space.reserved + own + fewer,
-                    space.reserved_accumulator,
-                ),
-                not self.problem.rules.hw and placement.output_is_fused,
+            found = groups.front(
+                replace(
+                    groups.space(space.layer, plan, group, space.is_resident),
+                    reserved=space.reserved + own + fewer,
+                    reserved_accumulator=space.reserved_accumulator,
+                )
             )
             if not len(found):
                 return None
             worth = found.energy * self.latency + found.latency * self.energy
-            mappings[layer.name] = found.mappings[int(np.argmin(worth))]
+            mappings[space.layer.name] = found.mappings[int(np.argmin(worth))]
         return mappings
