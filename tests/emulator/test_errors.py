@@ -318,44 +318,40 @@ def test_scratchpad_copy_needs_external_memory(device: Device) -> None:
     device.expect_error("STORE_SPAD needs a Gemmini with use_tl_ext_mem")
 
 
-def test_scratchpad_copy_source_is_not_protected() -> None:
+def copied_to_scratchpad(stride: int) -> Device:
+    """After STORE_SPAD of a 4 x 4 tile to rows `stride` apart from row 8 on."""
     machine = Device(target(use_tl_ext_mem=True), check_regions=False)
     machine.config_ex()
     machine.config_ld(4)
     machine.config_ld(16, state=2)
     machine.config_st(4)
     loaded(machine)
-    machine.issue(23, 1 << 32 | 8, local(ACC, 4, 4))
+    machine.issue(23, stride << 32 | 8, local(ACC, 4, 4))
+    return machine
+
+
+def test_scratchpad_copy_source_is_not_protected() -> None:
+    machine = copied_to_scratchpad(stride=1)
     machine.preload(4, ACC, (4, 4), (4, 4))
     machine.compute(0, GARBAGE, (4, 4), (4, 4))
     machine.expect_error("overwritten while STORE_SPAD may still read it")
 
 
 def test_scratchpad_copies_with_a_stride_are_tracked_as_if_adjacent() -> None:
-    def copied(stride: int) -> Device:
-        machine = Device(target(use_tl_ext_mem=True), check_regions=False)
-        machine.config_ex()
-        machine.config_ld(4)
-        machine.config_ld(16, state=2)
-        machine.config_st(4)
-        loaded(machine)
-        machine.issue(23, stride << 32 | 8, local(ACC, 4, 4))
-        return machine
-
     row = np.ones((1, 4), np.int8)
-    adjacent = copied(1)
+    adjacent = copied_to_scratchpad(1)
     adjacent.mvin(row, 11, 4, 1)
     assert adjacent.error is None
-    near = copied(2)
+    near = copied_to_scratchpad(2)
     near.mvin(row, 10, 4, 1)  # the fourth row that the hardware tracks is 11
     assert near.error is None
     near.mvin(row, 12, 4, 1)
     near.expect_error("row 12 was written by a STORE_SPAD with a destination stride above 1")
-    product = copied(2)
+    product = copied_to_scratchpad(2)
     product.preload(4, ACC | 8, (4, 4), (1, 4))
     product.compute(14, GARBAGE, (4, 1), (4, 1))
     product.expect_error("row 14 was written by a STORE_SPAD")
-    stores = copied(2)
+    stores = copied_to_scratchpad(2)
     stores.mvout(np.zeros((1, 4), np.int8), 14, 4, 1)  # issued after the copy is over
     stores.fence()
     stores.mvin(row, 12, 4, 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,10 @@ import numpy as np
 from converter.builder import GraphBuilder
 from converter.dims import DIMS, Dim, Dims
 from converter.graph import Graph, TensorCoreLayer, View
-from costmodel.fusion import ScheduleError, plan_group
+from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.local_tensors import obstacle
 from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
+from costmodel.schedule import FusionGroup, GroupTile, Halo, Schedule, singleton_groups
 from costmodel.shape import extents
 from costmodel.target import Target, load_target
 from tests.emitters.gemmini.executed import Case
@@ -24,6 +26,34 @@ TINY = Target(name="tiny", side=4, scratchpad_bytes=2048, accumulator_bytes=1024
 TARGETS = (TINY, load_target("gemmini-small"), load_target("gemmini-large"))
 LOCAL_TARGETS = tuple(target.model_copy(update={"use_tl_ext_mem": True}) for target in TARGETS)
 """With the instructions that keep fused tensors in local memory."""
+
+
+def first_legal(attempt: Callable[[], Case | None]) -> Case | None:
+    """What the first of sixty attempts that is legal makes; None if none is."""
+    return next((case for _ in range(60) if (case := attempt()) is not None), None)
+
+
+def largest_region(layer: TensorCoreLayer, member: Member) -> Dims:
+    """The largest extents that a member computes of its layer in one group tile."""
+    n, p, q = (max(extents(axis)) for axis in member.computed)
+    return layer.dims.replace({"N": n, "P": p, "Q": q})
+
+
+def random_runs(rng: random.Random, graph: Graph, sizes: Sequence[Shape]) -> list[FusionGroup]:
+    """The layers, whose outputs have these `sizes`, cut into groups of neighbours with tiles of any size."""
+    names = [layer.name for layer in graph.layers]
+    cuts = [0, *(i for i in range(1, len(names)) if rng.random() < 0.6), len(names)]
+    groups = []
+    for start, stop in pairwise(cuts):
+        group = FusionGroup((names[start],))
+        if stop - start > 1:
+            n, p, q, _ = sizes[stop - 1]
+            halo: Halo = rng.choice(["recompute", "retain"])
+            wide = q if halo == "retain" else rng.randint(1, q)
+            tile = GroupTile(rng.randint(1, n), rng.randint(1, p), wide)
+            group = FusionGroup(tuple(names[start:stop]), tile, halo)
+        groups.append(group)
+    return groups
 
 
 def random_mapping(
@@ -162,11 +192,7 @@ def group_case(rng: random.Random) -> Case | None:
     if len(values) > 2 and rng.random() < 0.4:
         outputs.append(rng.choice(values[1:-1])[0])
     graph = net.builder.build(tuple(outputs))
-    for _ in range(60):
-        case = _random_group(rng, net, graph, shape, target)
-        if case is not None:
-            return case
-    return None
+    return first_legal(lambda: _random_group(rng, net, graph, shape, target))
 
 
 def random_conv(rng: random.Random, net: Net, x: str, shape: Shape) -> tuple[str, Shape] | None:
@@ -204,8 +230,7 @@ def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, targ
         plan = plan_group(graph, group)
         mappings = {}
         for layer in graph.tensor_core_layers:
-            full = {d: max(extents(axis)) for d, axis in zip("NPQ", plan[layer.name].computed, strict=True)}
-            mappings[layer.name] = random_mapping(rng, layer.dims.replace(full), layer, target)
+            mappings[layer.name] = random_mapping(rng, largest_region(layer, plan[layer.name]), layer, target)
         return Case(Schedule(graph, target, mappings, (group,)))
     except (ScheduleError, ValueError):
         return None
@@ -237,11 +262,7 @@ def rows_case(rng: random.Random) -> Case | None:
                 return None
             x, shape = built
         graph = net.builder.build((x,))
-    for _ in range(60):
-        case = _random_group(rng, net, graph, shape, target)
-        if case is not None:
-            return case
-    return None
+    return first_legal(lambda: _random_group(rng, net, graph, shape, target))
 
 
 def attention(rng: random.Random, net: Net, heads: int = 0, p: int = 0, keys: int = 0) -> tuple[Graph, Shape]:
@@ -306,11 +327,7 @@ def held_case(rng: random.Random) -> Case | None:
     if rng.random() < 0.3:
         outputs.append(rng.choice(sizes)[0])
     graph = net.builder.build(tuple(dict.fromkeys(outputs)))
-    for _ in range(60):
-        case = _random_held(rng, net, graph, shape, target, in_accumulator)
-        if case is not None:
-            return case
-    return None
+    return first_legal(lambda: _random_held(rng, net, graph, shape, target, in_accumulator))
 
 
 def _random_held(
@@ -336,10 +353,9 @@ def _random_held(
         group = replace(group, **{"in_accumulator" if in_accumulator else "in_scratchpad": held})
         mappings = {}
         for layer in graph.tensor_core_layers:
-            full = {d: max(extents(axis)) for d, axis in zip("NPQ", plan[layer.name].computed, strict=True)}
             mappings[layer.name] = random_mapping(
                 rng,
-                layer.dims.replace(full),
+                largest_region(layer, plan[layer.name]),
                 layer,
                 target,
                 full_blocks=layer.name in held | readers,

@@ -8,16 +8,20 @@ from dataclasses import replace
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from converter.dims import Dim
 from converter.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.mapping import Mapping
 from costmodel.pooling import obstacle_to_pooling, pool_of
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.shape import extents
 from costmodel.target import Target
 from tests.emitters.gemmini.executed import Case, check
-from tests.emitters.gemmini.gemmini_cases import TARGETS, random_conv, random_mapping
+from tests.emitters.gemmini.gemmini_cases import (
+    TARGETS,
+    first_legal,
+    largest_region,
+    random_conv,
+    random_mapping,
+)
 from tests.emitters.gemmini.nets import Net, Shape
 
 SETTINGS = settings(
@@ -82,11 +86,7 @@ def pooled_case(rng: random.Random) -> Case | None:
             x = net.add(*rng.sample([x, before], 2), shape)
     outputs = dict.fromkeys([x, *(name for name in pooled if rng.random() < 0.2)])
     graph = net.builder.build(tuple(outputs))
-    for _ in range(60):
-        case = _random_group(rng, net, graph, shape, target)
-        if case is not None:
-            return case
-    return None
+    return first_legal(lambda: _random_group(rng, net, graph, shape, target))
 
 
 def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, target: Target) -> Case | None:
@@ -111,10 +111,8 @@ def _mapping(
 ) -> Mapping:
     """Random tiles; of a layer that is pooled such as hold whole windows."""
     member = plan[layer.name]
-    full: dict[Dim, int] = {
-        d: max(extents(axis)) for d, axis in zip(("N", "P", "Q"), member.computed, strict=True)
-    }
-    mapping = random_mapping(rng, layer.dims.replace(full), layer, target)
+    full = largest_region(layer, member)
+    mapping = random_mapping(rng, full, layer, target)
     if member.pooled_by is None:
         return mapping
     after = graph.by_name[member.pooled_by]

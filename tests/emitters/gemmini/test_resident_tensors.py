@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +21,19 @@ from costmodel.mapping import Mapping
 from costmodel.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.serialize import schedule_from_document, to_document
-from costmodel.shape import extents
 from costmodel.target import Target
 from costmodel.tile_buffer import Span, TileBuffer
 from emitters.gemmini import emit, plan
 from emulator.errors import ExecutionError
 from tests.emitters.gemmini.executed import Case, check, measured
-from tests.emitters.gemmini.gemmini_cases import LOCAL_TARGETS, random_conv, random_mapping
+from tests.emitters.gemmini.gemmini_cases import (
+    LOCAL_TARGETS,
+    first_legal,
+    largest_region,
+    random_conv,
+    random_mapping,
+    random_runs,
+)
 from tests.emitters.gemmini.nets import Net, Shape
 from tests.emitters.gemmini.test_pooling import max_pool
 
@@ -65,27 +70,12 @@ def resident_case(rng: random.Random) -> Case | None:
     outputs = [name for name, _ in values[1:] if name not in read]
     graph = net.builder.build(tuple(outputs))
     sizes = {layer.outputs[0]: size for layer, (_, size) in zip(graph.layers, values[1:], strict=True)}
-    for _ in range(60):
-        case = _random_groups(rng, graph, sizes, target)
-        if case is not None:
-            return case
-    return None
+    return first_legal(lambda: _random_groups(rng, graph, sizes, target))
 
 
 def _random_groups(rng: random.Random, graph: Graph, sizes: dict[str, Shape], target: Target) -> Case | None:
-    names = [layer.name for layer in graph.layers]
-    cuts = [0, *(i for i in range(1, len(names)) if rng.random() < 0.6), len(names)]
-    groups = []
-    for start, stop in pairwise(cuts):
-        group = FusionGroup((names[start],))
-        if stop - start > 1:
-            n, p, q, _ = sizes.get(graph.layers[stop - 1].outputs[0], (1, 1, 1, 1))
-            halo = rng.choice(["recompute", "retain"])
-            wide = q if halo == "retain" else rng.randint(1, q)
-            group = FusionGroup(
-                tuple(names[start:stop]), GroupTile(rng.randint(1, n), rng.randint(1, p), wide), halo
-            )
-        groups.append(group)
+    last = [sizes.get(layer.outputs[0], (1, 1, 1, 1)) for layer in graph.layers]
+    groups = random_runs(rng, graph, last)
     able = [name for name in graph.tensors if not obstacle_to_staying(graph, name)]
     chosen = [name for name in able if rng.random() < 0.8]
     placed = with_resident_tensors(graph, groups, chosen)
@@ -101,15 +91,9 @@ def _random_groups(rng: random.Random, graph: Graph, sizes: dict[str, Shape], ta
             paths.append(replace(group, in_scratchpad=frozenset(held)))
             for layer in graph.tensor_core_layers:
                 if layer.name in group.layers:
-                    computed = members[layer.name].computed
-                    full = {d: max(extents(axis)) for d, axis in zip("NPQ", computed, strict=True)}
-                    mappings[layer.name] = random_mapping(
-                        rng,
-                        layer.dims.replace(full),
-                        layer,
-                        target,
-                        full_blocks=layer.name in held | readers,
-                    )
+                    bounds = largest_region(layer, members[layer.name])
+                    whole = layer.name in held | readers
+                    mappings[layer.name] = random_mapping(rng, bounds, layer, target, full_blocks=whole)
         return Case(Schedule(graph, target, mappings, tuple(paths)))
     except (ScheduleError, ValueError):
         return None
@@ -128,7 +112,7 @@ def product_case(rng: random.Random) -> Case | None:
     result = View(out, 0, (0, 0, p, 0, 1))
     net.builder.tensor_core("l2", "bmm", Dims(P=p, C=c, K=p), left, right, result, (p, 1))
     graph = net.builder.build((out,))
-    return next((case for _ in range(60) if (case := _random_groups(rng, graph, {}, target))), None)
+    return first_legal(lambda: _random_groups(rng, graph, {}, target))
 
 
 @settings(SETTINGS, max_examples=10)

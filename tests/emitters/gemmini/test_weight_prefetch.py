@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import pairwise
 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -15,12 +14,18 @@ from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError, plan_group
 from costmodel.local_tensors import obstacle
 from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.shape import extents
+from costmodel.schedule import FusionGroup, Schedule
 from costmodel.target import Target, load_target
 from costmodel.weight_prefetch import planned_prefetches, without_prefetches
 from tests.emitters.gemmini.executed import Case, check
-from tests.emitters.gemmini.gemmini_cases import LOCAL_TARGETS, random_conv, random_mapping
+from tests.emitters.gemmini.gemmini_cases import (
+    LOCAL_TARGETS,
+    first_legal,
+    largest_region,
+    random_conv,
+    random_mapping,
+    random_runs,
+)
 from tests.emitters.gemmini.nets import Net, Shape
 
 SETTINGS = settings(
@@ -55,29 +60,15 @@ def prefetching_case(rng: random.Random) -> Case | None:
     graph = net.builder.build(
         tuple(t for layer in net.builder.layers for t in layer.outputs if t not in read)
     )
-    for _ in range(60):
-        case = _random_groups(rng, graph, sizes, target)
-        if case is not None:
-            return case
-    return None
+    return first_legal(lambda: _random_groups(rng, graph, sizes, target))
 
 
 def _random_groups(rng: random.Random, graph: Graph, sizes: list[Shape], target: Target) -> Case | None:
-    names = [layer.name for layer in graph.layers]
-    cuts = [0, *(i for i in range(1, len(names)) if rng.random() < 0.6), len(names)]
-    groups = []
-    for start, stop in pairwise(cuts):
-        group = FusionGroup((names[start],))
-        if stop - start > 1:
-            n, p, q, _ = sizes[stop - 1]
-            halo = rng.choice(["recompute", "retain"])
-            tile = GroupTile(
-                rng.randint(1, n), rng.randint(1, p), q if halo == "retain" else rng.randint(1, q)
-            )
-            stays = {name for name in names[start:stop] if rng.random() < 0.3}
-            resident = frozenset(layer.name for layer in graph.tensor_core_layers if layer.name in stays)
-            group = FusionGroup(tuple(names[start:stop]), tile, halo, resident)
-        groups.append(group)
+    groups = random_runs(rng, graph, sizes)
+    for at, group in enumerate(groups):
+        stays = {name for name in group.layers if len(group.layers) > 1 and rng.random() < 0.3}
+        resident = frozenset(layer.name for layer in graph.tensor_core_layers if layer.name in stays)
+        groups[at] = replace(group, resident_weights=resident)
     try:
         mappings = {}
         for at, group in enumerate(groups):
@@ -89,8 +80,7 @@ def _random_groups(rng: random.Random, graph: Graph, sizes: list[Shape], target:
             for name in group.layers:
                 layer = graph.by_name[name]
                 if isinstance(layer, TensorCoreLayer):
-                    full = {d: max(extents(a)) for d, a in zip("NPQ", members[name].computed, strict=True)}
-                    bounds = layer.dims.replace(full)
+                    bounds = largest_region(layer, members[name])
                     mappings[name] = random_mapping(rng, bounds, layer, target, full_blocks=name in whole)
         schedule = Schedule(graph, target, mappings, tuple(groups))
     except (ScheduleError, ValueError):
