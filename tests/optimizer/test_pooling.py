@@ -48,7 +48,7 @@ def test_prices_equal_the_exact_evaluator(latency, data):
     rules = Rules(SMALL, tiling=data.draw(st.sampled_from(["ragged", "divisor"])), latency=latency)
     solver = GroupSolver(network, rules, FrontCache())
     conv = network.tensor_core_layers[0]
-    space = solver._space(conv, plan, group, data.draw(st.booleans()))
+    space = solver.space(conv, plan, group, data.draw(st.booleans()))
     points = enumerate_space(space)
     costs = price(points)
     done = pooled(network, plan, "conv")
