@@ -6,6 +6,10 @@ temporal at Scratchpad and at DRAM.  A dimension has one factor in each.  A fact
 divide is *imperfect*: `P=13,4` runs 13 times, and 4 times in the last iteration of all loops
 around it, so the last index of the dimension, written in the mixed radix of the full factors, has
 the digits `last - 1` (Timeloop: src/mapping/parser.cpp, "Validity checks").
+
+A dimension's outermost factor has nothing around it, so only its `last` would count; Timeloop stops at
+such a factor where it is spatial (src/loop-analysis/nest-analysis.cpp, InitNumSpatialElems).  30 channels
+in one block of 16 columns and one of 14 are therefore written as two of 15: as many steps, the same words.
 """
 
 from __future__ import annotations
@@ -84,6 +88,9 @@ class Nest:
 def nest_of(mapping: Mapping, bounds: Dims) -> Nest:
     """The Timeloop nest of a mapping over a problem of these bounds.
 
+    It describes the same tiles, except that array blocks which nothing around them repeats are made equal
+    (above).
+
     Raises:
         NoTimeloopForm: a tile size is no multiple of the one inside it (and is repeated), or a
             tile exceeds the bound.
@@ -102,7 +109,7 @@ def nest_of(mapping: Mapping, bounds: Dims) -> Nest:
 
 
 def mapping_of(nest: Nest, bounds: Dims) -> Mapping:
-    """The mapping that a Timeloop nest describes; the inverse of `nest_of`.
+    """The mapping that a Timeloop nest describes; the inverse of `nest_of` but for its equal blocks.
 
     Raises:
         MappingError: factors that do not multiply to the bound, or whose remainders no ragged
@@ -157,6 +164,10 @@ def _factors(mapping: Mapping, bound: int, d: Dim) -> tuple[Factor, ...]:
     for radix in full:
         index, digit = divmod(index, radix)
         factors.append(Factor(radix, digit + 1))
+    for i in reversed(range(len(factors))):
+        factors[i] = Factor(factors[i].last, factors[i].last)
+        if factors[i].full > 1:
+            break
     return tuple(factors)
 
 

@@ -26,6 +26,7 @@ from emitters.timeloop.units import FusedLevel, Unit, units_of
 Status = Literal["equal", "estimated", "no form", "differs", "failed"]
 
 ENERGY_TOLERANCE = 1e-3
+_NO_MESSAGE = "no error message; run_timeloop.sh keeps what it printed in out/<layer>/log.txt"
 TIMEOUT_SECONDS = 600
 
 _LEVEL: dict[Memory, str] = {
@@ -234,7 +235,7 @@ def run_model(model: Path, files: list[Path]) -> Stats:
         ]
         stats = Path(out) / "timeloop-model.stats.txt"
         if not stats.exists():
-            what = said[0] if said else (done.stderr.strip().splitlines() or ["no message"])[-1]
+            what = said[0] if said else (done.stderr.strip().splitlines() or [_NO_MESSAGE])[-1]
             raise StatsError(f"timeloop-model failed (exit {done.returncode}): {what}")
         if said:
             raise StatsError(f"timeloop-model warns: {said[0]}")

@@ -21,7 +21,7 @@ from costmodel.mapping import Mapping
 from costmodel.schedule import Schedule
 from costmodel.shape import extents
 from costmodel.target import FusionPath
-from costmodel.timeloop_nest import Nest, NoTimeloopForm, nest_of
+from costmodel.timeloop_nest import Nest, NoTimeloopForm, mapping_of, nest_of
 
 FusedLevel = Literal["Scratchpad", "TileBuffer"]
 """What keeps a fused intermediate instead of DRAM."""
@@ -32,8 +32,9 @@ class Unit:
     """One Timeloop run: a layer, or what a fused layer computes for one size of group tile.
 
     `inputs_in` and `outputs_in` name the level that holds a fused or resident operand (None: DRAM).
-    `nest` is None when the mapping has no Timeloop form; `notes` say why, and whatever else the reader of
-    the files should know.
+    `mapping` is what the files say: the schedule's, but for array blocks that Timeloop needs equal.  `nest`
+    is None when it has no Timeloop form; `notes` say why, and whatever else the reader of the files should
+    know.
     """
 
     file_name: str
@@ -124,22 +125,22 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
     if layer.weight.tensor in group.resident_tensors:
         notes.append(f"Weights stay on chip since an earlier layer, {where}; here they are counted at DRAM")
     for dims, runs in sorted(regions.items(), key=lambda item: (-item[0].product, tuple(item[0]))):
-        clipped = _clipped(mapping, dims)
+        written_as = clipped = _clipped(mapping, dims)
+        nest: Nest | None = None
+        more: list[str] = []
         try:
             nest = nest_of(clipped, dims)
-            more = (
-                ()
-                if nest.is_perfect
-                else ("ragged tiles are imperfect factors, whose counts Timeloop only estimates",)
-            )
+            written_as = mapping_of(nest, dims)
+            more += _equal_blocks(clipped, written_as)
+            if not nest.is_perfect:
+                more.append("ragged tiles are imperfect factors, whose counts Timeloop only estimates")
         except NoTimeloopForm as error:
-            nest = None
-            more = (f"no Timeloop form: {error} (compile with --tiling divisor to have one)",)
+            more.append(f"no Timeloop form: {error} (compile with --tiling divisor to have one)")
         yield Unit(
             names.unique(layer.name),
             layer,
             dims,
-            clipped,
+            written_as,
             runs,
             nest,
             inputs_in,
@@ -166,6 +167,17 @@ def _clipped(mapping: Mapping, bounds: Dims) -> Mapping:
         mapping.order_l1,
         mapping.order_l0,
     )
+
+
+def _equal_blocks(mapping: Mapping, written_as: Mapping) -> Iterator[str]:
+    """Where the files make array blocks equal that are not."""
+    for d in DIMS:
+        ours, theirs = mapping.tile_l0[d], written_as.tile_l0[d]
+        if ours != theirs:
+            yield (
+                f"blocks of {ours} {d} with a smaller last one are written as equal blocks of {theirs}: "
+                "as many steps and words, and Timeloop stops at a remainder that no loop outside repeats"
+            )
 
 
 def _fused_level(schedule: Schedule, path: FusionPath) -> tuple[FusedLevel, str]:

@@ -20,6 +20,17 @@ def test_a_ragged_tile_becomes_an_imperfect_factor() -> None:
     assert mapping_of(nest, bounds) == mapping
 
 
+def test_blocks_that_nothing_repeats_are_made_equal() -> None:
+    # 30 channels as 16 + 14 columns: Timeloop stops at K=16,15 with no loop of K outside, 15 + 15 is the same work.
+    bounds, columns = Dims(K=30), Dims(K=16)
+    nest = nest_of(Mapping(bounds, bounds, columns, cols=columns), bounds)
+    assert [str(nest.factors[loops]["K"]) for loops in LOOPS] == ["1", "1", "2", "15", "1", "1"]
+    assert nest.is_perfect
+    written = mapping_of(nest, bounds)
+    assert (written.tile_l1.K, written.tile_l0.K, written.cols.K) == (30, 15, 15)
+    assert nest_of(written, bounds) == nest
+
+
 def test_tiles_that_do_not_nest_by_multiples_have_no_timeloop_form() -> None:
     mapping = Mapping(Dims(P=13), Dims(P=5), Dims())
     with pytest.raises(NoTimeloopForm, match="P: the L2 tile 13 is no multiple of the L1 tile 5"):

@@ -55,6 +55,8 @@ def mappings(draw: st.DrawFn, bounds: Dims, *, depthwise: bool, ragged: bool, si
         return draw(st.sampled_from(divisors(bound, inside)))
 
     def spatial(d: Dim, limit: int = side) -> int:
+        if ragged:
+            return draw(st.integers(1, min(bounds[d], limit)))
         return draw(st.sampled_from([x for x in divisors(bounds[d]) if x <= limit]))
 
     rows = cols = Dims()

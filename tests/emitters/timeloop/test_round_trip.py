@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from costmodel.mapping import Mapping
 from costmodel.schedule import Schedule, singleton_groups
 from costmodel.timeloop_import import check_tiles, read_mapping
 from emitters.timeloop import emit
+from emitters.timeloop.compare import predict
+from emitters.timeloop.units import units_of
 from tests.emitters.timeloop.strategies import SMALL, schedules
 
 
@@ -41,7 +44,10 @@ def test_what_is_written_is_read_back_identical(data: st.DataObject, ragged: boo
         layer.stride,
         layer.dilation,
     )
-    assert mapping == schedule.mappings[layer.name]
+    (unit,) = units_of(schedule)
+    assert mapping == unit.mapping
+    if not any("equal blocks" in note for note in unit.notes):
+        assert mapping == schedule.mappings[layer.name]
 
 
 def test_a_layer_without_a_timeloop_form_is_listed_with_the_reason(tmp_path: Path) -> None:
@@ -54,3 +60,13 @@ def test_a_layer_without_a_timeloop_form_is_listed_with_the_reason(tmp_path: Pat
     assert entry.factors == "none" and entry.mapping is None
     assert any("no Timeloop form: P: the L2 tile 13" in note for note in entry.notes)
     assert not list(tmp_path.glob("*.mapping.yaml"))
+
+
+@given(schedule=schedules(ragged=True))
+@settings(max_examples=60, deadline=None)
+def test_equal_blocks_cost_what_the_schedule_does(schedule: Schedule) -> None:
+    (unit,) = units_of(schedule)
+    own = replace(unit, mapping=schedule.mappings["layer"])
+    ours, written = (predict(each, SMALL) for each in (own, unit))
+    assert written.accesses == ours.accesses
+    assert written.energy_pj == pytest.approx(ours.energy_pj)
