@@ -14,11 +14,10 @@ before computes (what `fadiff compile --prefetch` emits), `ideal_overlap` counts
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import replace
-from pathlib import Path
 
+from benchmarks.command import add_out, add_profile, command
 from benchmarks.networks import network
 from costmodel.fusion import ScheduleError
 from costmodel.prefetch import resource_latency
@@ -32,21 +31,13 @@ from optimizer.weight_prefetch import prefetching
 
 def main(arguments: list[str]) -> int:
     """Print the ablation of one network on one target and write it as CSV; 1 if a row failed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks ablation",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("ablation", __doc__)
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--target", default="gemmini-large")
-    parser.add_argument("--profile", choices=("dosa", "hw"), default="hw")
-    parser.add_argument("--out", type=Path, default=Path("benchmark-results"))
+    add_profile(parser, "hw")
+    add_out(parser)
     options = parser.parse_args(arguments)
-    try:
-        graph, target = network(options.model), load_target(options.target)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+    graph, target = network(options.model), load_target(options.target)
     full = Problem(graph, Rules(target, options.profile))
     edp: dict[str, float] = {}
     failed = 0

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.figure import figure
+
 Pairs = Sequence[tuple[float, float]]
 """(ours, reference) of every row."""
 
@@ -61,20 +63,12 @@ def _inversions(ranks: np.ndarray) -> int:
 
 def scatter(path: Path, panels: Mapping[str, Pairs], reference: str, ours: str) -> None:
     """One log-log scatter plot per panel, with the diagonal."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(4.5 * len(panels), 4.2), squeeze=False)
-    for axis, (name, pairs) in zip(axes[0], panels.items(), strict=True):
-        y, x = zip(*pairs, strict=True)
-        axis.loglog(x, y, ".", markersize=3, alpha=0.5)
-        ends = [min(x), max(x)]
-        axis.loglog(ends, ends, linewidth=0.8, color="black")
-        axis.set_xlabel(f"{reference}: {name}")
-        axis.set_ylabel(f"{ours}: {name}")
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with figure(path, (4.5 * len(panels), 4.2), columns=len(panels)) as (_, (axes,)):
+        for axis, (name, pairs) in zip(axes, panels.items(), strict=True):
+            y, x = zip(*pairs, strict=True)
+            axis.loglog(x, y, ".", markersize=3, alpha=0.5)
+            ends = [min(x), max(x)]
+            axis.loglog(ends, ends, linewidth=0.8, color="black")
+            axis.set_xlabel(f"{reference}: {name}")
+            axis.set_ylabel(f"{ours}: {name}")
     print(f"figure: {path}")

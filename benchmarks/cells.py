@@ -21,6 +21,7 @@ from costmodel.fusion import ScheduleError
 from costmodel.schedule import FusionModel, Profile
 from costmodel.target import Target, load_target
 from fadiff.commands.options import METHODS
+from fadiff.errors import InputError
 from optimizer import SearchResult, optimize
 from optimizer.candidates import Tiling
 from optimizer.problem import MethodName
@@ -93,7 +94,7 @@ class Cell:
         """Read what `save` wrote.
 
         Raises:
-            ValueError: the file is not a cell.
+            InputError: the file is not a cell.
         """
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -101,7 +102,7 @@ class Cell:
             data["runs"] = {name: [Run(*run) for run in runs] for name, runs in data["runs"].items()}
             return cls(**data)
         except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path}: not a cell of table1: {error}") from None
+            raise InputError(f"{path}: not a cell of table1: {error}") from None
 
     def figures(self) -> Figures:
         """Medians over seeds, and the ratios the table is about; nan where a row is missing."""
@@ -158,7 +159,8 @@ def run_cell(
     Rows that FOLDER has of an earlier run with equal settings are kept unless searched again.
 
     Raises:
-        ValueError: no such model or target.
+        InputError: no such model, or FOLDER has a file that is not a cell.
+        TargetError: no such target.
     """
     cell = Cell(model, target_name, settings)
     graph, target = network(model), load_target(target_name)

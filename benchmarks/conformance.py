@@ -6,7 +6,6 @@ graph inputs is tried again with them as constants, which is how models use them
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import warnings
@@ -23,6 +22,7 @@ import onnx.backend.test
 import onnxruntime
 from onnx import numpy_helper
 
+from benchmarks.command import command
 from converter import Conversion, Graph, ModelError, UnsupportedError, convert, integer_reference
 from converter.boundary import from_storage, to_storage
 from converter.graph import ElementType
@@ -307,7 +307,7 @@ def run_reference(graph: Graph, feeds: dict[str, np.ndarray]) -> list[np.ndarray
 
 def main(arguments: list[str]) -> int:
     """Judge all cases; 1 when one of them is neither verified nor refused."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks conformance", description=__doc__)
+    parser = command("conformance", __doc__)
     parser.add_argument(
         "--kind", default="node", choices=["node", "pytorch-converted", "pytorch-operator", "simple", "light"]
     )

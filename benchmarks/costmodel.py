@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import resource
 import time
@@ -12,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.command import add_out, command
+from benchmarks.figure import figure
 from converter.dims import DIMS, Dims
 from converter.graph import Graph
 from costmodel.batch import MappingBatch, evaluate_batch
@@ -28,12 +29,12 @@ REPEATS = 30
 
 def main(arguments: list[str]) -> int:
     """Print timings; 0 unless a measurement fails."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks costmodel", description=__doc__)
+    parser = command("costmodel", __doc__)
     parser.add_argument("--target", default="gemmini-large")
     parser.add_argument("--restarts", type=int, default=64)
     parser.add_argument("--mappings", type=int, default=100_000)
     parser.add_argument("--threads", type=int, default=1, help="torch threads; the tensors are small")
-    parser.add_argument("--out", type=Path, default=Path("benchmark-results"), help="folder for the figure")
+    add_out(parser)
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     target = load_target(options.target)
@@ -150,19 +151,10 @@ def relaxed_step(
 
 def plot(folder: Path, steps: dict[int, float]) -> None:
     """Step time against restarts."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    folder.mkdir(parents=True, exist_ok=True)
-    figure, axis = pyplot.subplots(figsize=(4.5, 3.4))
-    axis.plot(list(steps), list(steps.values()), marker="o")
-    axis.set_xlabel("restarts")
-    axis.set_ylabel("forward + backward (ms)")
-    axis.set_ylim(bottom=0)
-    figure.tight_layout()
     path = folder / "costmodel.png"
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with figure(path, (4.5, 3.4)) as (_, ((axis,),)):
+        axis.plot(list(steps), list(steps.values()), marker="o")
+        axis.set_xlabel("restarts")
+        axis.set_ylabel("forward + backward (ms)")
+        axis.set_ylim(bottom=0)
     print(f"figure: {path}")

@@ -15,7 +15,6 @@ these rows on their own.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import re
 import sys
@@ -30,12 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from benchmarks.command import add_out, command
+from benchmarks.figure import figure
 from converter.dims import Dims
 from costmodel.depth_first import DepthFirstCost, Overlap, Stage, depth_first_cost, plan_depth_first
 from costmodel.mapping import Mapping
 from costmodel.shape import LayerShape
 from costmodel.target import Target
 from costmodel.tiling import Window
+from fadiff.errors import InputError
 from optimizer.enumerate import enumerate_space
 from optimizer.pricing import price
 from optimizer.space import LayerSpace, Rules
@@ -71,36 +73,26 @@ class Point(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    """Print a line per chain and the medians; 1 if a row could not be priced, 2 on bad input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks defines",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Print a line per chain and the medians; 1 if a row could not be priced."""
+    parser = command("defines", __doc__)
     parser.add_argument("--reference", type=Path, required=True, help="CSV of DeFiNES results")
-    parser.add_argument("--out", type=Path, default=Path("benchmark-results"), help="folder for the figure")
+    add_out(parser)
     options = parser.parse_args(arguments)
     chains: dict[tuple[str, str], list[Point]] = defaultdict(list)
     failed = 0
-    try:
-        with options.reference.open(newline="") as file:
-            for line, row in enumerate(csv.DictReader(file), start=2):
-                try:
-                    if row["mode"] in OVERLAP:
-                        chains[row["chain"], row["arch"]].append(evaluate_row(row))
-                except KeyError as error:
-                    print(f"error: {options.reference}:{line}: no column {error.args[0]}", file=sys.stderr)
-                    return 2
-                except ValueError as error:
-                    failed += 1
-                    print(f"{options.reference}:{line}: {error}", file=sys.stderr)
-    except OSError as error:
-        print(f"error: {options.reference}: cannot read it: {error.strerror}", file=sys.stderr)
-        return 2
+    with options.reference.open(newline="") as file:
+        for line, row in enumerate(csv.DictReader(file), start=2):
+            try:
+                if row["mode"] in OVERLAP:
+                    chains[row["chain"], row["arch"]].append(evaluate_row(row))
+            except KeyError as error:
+                raise InputError(f"{options.reference}:{line}: no column {error.args[0]}") from None
+            except ValueError as error:
+                failed += 1
+                print(f"{options.reference}:{line}: {error}", file=sys.stderr)
     chains = {name: points for name, points in chains.items() if len(points) > 2}
     if not chains:
-        print(f"error: {options.reference}: no chain with three fused rows", file=sys.stderr)
-        return 2
+        raise InputError(f"{options.reference}: no chain with three fused rows")
     figures = _table(chains)
     _plot(chains, options.out / "defines.png")
     print(" ".join(f"{name}={value:.4f}" for name, value in figures.items()))
@@ -241,33 +233,24 @@ def _explain(points: list[Point]) -> None:
 
 def _plot(chains: MappingABC[tuple[str, str], list[Point]], path: Path) -> None:
     """Z-scores over the design points of each chain: DeFiNES as dots, ours as a line."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     chosen = sorted(chains.items(), key=lambda item: (item[0][1], item[0][0]))
     height = -(-len(chosen) // 2)
-    figure, axes = pyplot.subplots(height, 4, figsize=(18, 1.7 * height), squeeze=False)
-    cells = iter(axes.reshape(-1, 2))
-    for ((chain, arch), unsorted), row in zip(chosen, cells, strict=False):
-        points = sorted(unsorted, key=lambda p: (p.mode, p.tile[0] * p.tile[1]))
-        for ax, (name, (reference, ours)) in zip(row, _columns(points).items(), strict=True):
-            for values, style, label in ((reference, "o", "DeFiNES"), (ours, "-", "FADiff")):
-                ax.plot((values - values.mean()) / (values.std() or 1), style, label=label, markersize=3)
-            for at, (before, after) in enumerate(pairwise(points)):
-                if before.mode != after.mode:
-                    ax.axvline(at + 0.5, color="grey", linewidth=0.5)
-            modes = " | ".join(dict.fromkeys(p.mode.removeprefix("fused_") for p in points))
-            ax.set_title(f"{chain} {arch}: {name} ({modes})", fontsize=6)
-            ax.tick_params(labelsize=6)
-    for row in cells:
-        for ax in row:
-            ax.axis("off")
-    axes[0][0].legend(fontsize=6)
-    figure.suptitle("Z-scores over tile sizes (small to large in each mode)", fontsize=9)
-    figure.tight_layout(rect=(0, 0, 1, 0.985))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    with figure(path, (18, 1.7 * height), height, 4) as (drawn, axes):
+        cells = iter(axes.reshape(-1, 2))
+        for ((chain, arch), unsorted), row in zip(chosen, cells, strict=False):
+            points = sorted(unsorted, key=lambda p: (p.mode, p.tile[0] * p.tile[1]))
+            for ax, (name, (reference, ours)) in zip(row, _columns(points).items(), strict=True):
+                for values, style, label in ((reference, "o", "DeFiNES"), (ours, "-", "FADiff")):
+                    ax.plot((values - values.mean()) / (values.std() or 1), style, label=label, markersize=3)
+                for at, (before, after) in enumerate(pairwise(points)):
+                    if before.mode != after.mode:
+                        ax.axvline(at + 0.5, color="grey", linewidth=0.5)
+                modes = " | ".join(dict.fromkeys(p.mode.removeprefix("fused_") for p in points))
+                ax.set_title(f"{chain} {arch}: {name} ({modes})", fontsize=6)
+                ax.tick_params(labelsize=6)
+        for row in cells:
+            for ax in row:
+                ax.axis("off")
+        axes[0][0].legend(fontsize=6)
+        drawn.suptitle("Z-scores over tile sizes (small to large in each mode)", fontsize=9)
     print(f"figure: {path}")

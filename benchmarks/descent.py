@@ -8,14 +8,13 @@ to the ratio.  Last line per cell: `key=value`.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import time
 from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.command import add_profile, command, listed
 from benchmarks.networks import TABLE1, network
 from converter.graph import Graph
 from costmodel.target import Target, load_target
@@ -44,23 +43,17 @@ class Losses(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    """Print every cell; 2 on bad input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks descent",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Print every cell."""
+    parser = command("descent", __doc__)
+    parser.add_argument(
+        "--models", type=listed, default=",".join(TABLE1), help="comma-separated (default: all)"
     )
-    parser.add_argument("--models", default=",".join(TABLE1), help="comma-separated (default: all)")
-    parser.add_argument("--targets", default="gemmini-large,gemmini-small")
-    parser.add_argument("--profile", choices=("dosa", "hw"), default="dosa")
+    parser.add_argument("--targets", type=listed, default="gemmini-large,gemmini-small")
+    add_profile(parser)
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args(arguments)
-    try:
-        targets = [load_target(name) for name in options.targets.split(",")]
-        graphs = {name: network(name) for name in options.models.split(",")}
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+    targets = [load_target(name) for name in options.targets]
+    graphs = {name: network(name) for name in options.models}
     ratios = []
     for target in targets:
         for name, graph in graphs.items():

@@ -7,13 +7,13 @@ it charges the accumulator for the drain of its outputs, and its DRAM moves bloc
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from pathlib import Path
 
 from benchmarks.agreement import kendall_tau, mean_relative_error, scatter, share_within
-from benchmarks.dosa_format import DosaFormatError, DosaPoint, read_points
+from benchmarks.command import add_out, command
+from benchmarks.dosa_format import DosaPoint, read_points
 from costmodel.energy import picojoules_per_byte
 from costmodel.latency import bandwidths
 from costmodel.nest import layer_traffic
@@ -21,39 +21,37 @@ from costmodel.shape import whole
 from costmodel.sliding_window import sliding_input_words
 from costmodel.target import Target
 from costmodel.traffic import Memory, Move
+from fadiff.errors import InputError
 
 DRAM_BLOCK = 64
 PROGRESS_ROWS = 5000
 
 
 def main(arguments: list[str]) -> int:
-    """Score every point of a table; 1 if a point could not be scored."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks dosa", description=__doc__)
+    """Score every point of a table."""
+    parser = command("dosa", __doc__)
     parser.add_argument("--reference", type=Path, required=True, help="DOSA's CSV, may be .gz")
     parser.add_argument(
         "--no-sliding-window", action="store_true", help="count whole input tiles, as Gemmini does"
     )
-    parser.add_argument("--out", type=Path, default=Path("benchmark-results"), help="folder for the figure")
+    add_out(parser)
     options = parser.parse_args(arguments)
-    if not options.reference.is_file():
-        print(f"{options.reference}: no such file", file=sys.stderr)
-        return 2
     energy: list[tuple[float, float]] = []
     cycles: list[tuple[float, float]] = []
-    try:
-        for point in read_points(options.reference):
-            ours = score(point, sliding_window=not options.no_sliding_window)
+    for point in read_points(options.reference):
+        ours = score(point, sliding_window=not options.no_sliding_window)
+        try:
             # The table has uJ with nine digits and whole cycles.
             energy.append((ours[0], float(point.row["target.energy"]) * 1e6))
             cycles.append((ours[1], float(point.row["target.cycle"])))
-            if len(energy) % PROGRESS_ROWS == 0:
-                print(f"{len(energy)} points", file=sys.stderr)
-    except (DosaFormatError, KeyError, ValueError) as error:
-        print(f"{options.reference}: {error}", file=sys.stderr)
-        return 1
+        except (KeyError, ValueError) as error:
+            raise InputError(
+                f"{options.reference}:{point.line}: target.energy, target.cycle: {error}"
+            ) from None
+        if len(energy) % PROGRESS_ROWS == 0:
+            print(f"{len(energy)} points", file=sys.stderr)
     if not energy:
-        print(f"{options.reference}: no points", file=sys.stderr)
-        return 1
+        raise InputError(f"{options.reference}: no points")
     options.out.mkdir(parents=True, exist_ok=True)
     scatter(options.out / "dosa.png", {"energy (pJ)": energy, "cycles": cycles}, "Timeloop", "FADiff")
     print(f"{'':<10}{'within 0.1 %':>14}{'within 1 %':>12}")

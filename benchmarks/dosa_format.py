@@ -24,6 +24,7 @@ from converter.dims import DIMS, Dim, Dims
 from costmodel.mapping import Mapping, MappingError, Order
 from costmodel.shape import LayerShape
 from costmodel.tiling import Window
+from fadiff.errors import InputError
 
 #: Timeloop's letter -> our dimension.
 LETTERS: dict[str, Dim] = {"N": "N", "K": "K", "C": "C", "P": "Q", "Q": "P", "R": "S", "S": "R"}
@@ -31,7 +32,7 @@ _FACTOR = re.compile(r"([NKCPQRS])(\d+)(X?)")
 _LEVEL = re.compile(r"L([0-3])\[\w+\]((?: \S+)*)")
 
 
-class DosaFormatError(ValueError):
+class DosaFormatError(InputError):
     """A row that cannot be read; the message names the file, the line and the field."""
 
 

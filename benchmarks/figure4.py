@@ -8,13 +8,14 @@ its final EDP.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import statistics
 import sys
 from pathlib import Path
 
 from benchmarks.cells import BUDGETED, SEEDED, Trace, seconds_to, trace_of
+from benchmarks.command import add_out, add_profile, check_known, command, listed
+from benchmarks.figure import figure
 from benchmarks.networks import network
 from costmodel.fusion import ScheduleError
 from costmodel.target import load_target
@@ -27,28 +28,21 @@ Traces = dict[str, list[Trace]]
 
 def main(arguments: list[str]) -> int:
     """Run every method and draw its traces; 1 if a method failed, 2 on bad input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks figure4",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("figure4", __doc__)
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--target", default="gemmini-large")
-    parser.add_argument("--profile", choices=("dosa", "hw"), default="dosa")
-    parser.add_argument("--methods", default=",".join(METHODS))
+    add_profile(parser)
+    parser.add_argument("--methods", type=listed, default=",".join(METHODS))
     parser.add_argument("--budget", type=float, default=20.0, help="seconds for each budgeted baseline")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each method that draws numbers")
-    parser.add_argument("--out", type=Path, default=Path("benchmark-results"))
+    add_out(parser)
     options = parser.parse_args(arguments)
-    try:
-        graph, target = network(options.model), load_target(options.target)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+    check_known(options.methods, METHODS, "method")
+    graph, target = network(options.model), load_target(options.target)
     title = f"{options.model} on {options.target}"
     traces: Traces = {}
     failed = 0
-    for method in options.methods.split(","):
+    for method in options.methods:
         for seed in range(options.seeds if method in SEEDED else 1):
             try:
                 found = optimize(
@@ -95,26 +89,18 @@ def write(traces: Traces, title: str, folder: Path) -> None:
 
 def draw(traces: Traces, title: str, path: Path) -> None:
     """A step line per seed, a colour per method, logarithmic in both axes."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.5))
-    for i, (method, seeds) in enumerate(traces.items()):
-        for trace in seeds:
-            seconds, edp = zip(*trace, strict=True)
-            axes.step(
-                [max(s, 1e-2) for s in seconds],
-                edp,
-                where="post",
-                label=method if trace is seeds[0] else None,
-                color=f"C{i}",
-                linewidth=1,
-            )
-            axes.plot(max(seconds[-1], 1e-2), edp[-1], "o", color=f"C{i}", markersize=3)
-    axes.set(xscale="log", yscale="log", xlabel="seconds", ylabel="EDP (uJ x cycles)", title=title)
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with figure(path, (7, 4.5)) as (_, ((axis,),)):
+        for i, (method, seeds) in enumerate(traces.items()):
+            for trace in seeds:
+                seconds, edp = zip(*trace, strict=True)
+                axis.step(
+                    [max(s, 1e-2) for s in seconds],
+                    edp,
+                    where="post",
+                    label=method if trace is seeds[0] else None,
+                    color=f"C{i}",
+                    linewidth=1,
+                )
+                axis.plot(max(seconds[-1], 1e-2), edp[-1], "o", color=f"C{i}", markersize=3)
+        axis.set(xscale="log", yscale="log", xlabel="seconds", ylabel="EDP (uJ x cycles)", title=title)
+        axis.legend(fontsize=8)

@@ -14,14 +14,14 @@ scored are named; the others are scored, and the exit code is 1.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.dosa_format import DosaFormatError
+from benchmarks.command import add_out, command
+from benchmarks.figure import figure
 from benchmarks.firesim_rows import Floats, Measurements, Unread, read_measurements
 from benchmarks.fit_rtl import cross_validate, fit, predict, scores
 from costmodel.rtl import calibration
@@ -31,26 +31,18 @@ FEWEST = 200
 
 
 def main(arguments: list[str]) -> int:
-    """Print the tables and the line of figures; 1 if a row has no finite score, 2 on bad input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks firesim",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Print the tables and the line of figures; 1 if a row has no finite score."""
+    parser = command("firesim", __doc__)
     parser.add_argument("--train", type=Path, required=True, help="FireSim CSV to fit")
     parser.add_argument("--test", type=Path, nargs="+", help="FireSim CSVs to predict, pooled")
     parser.add_argument("--side", type=int, help="array of the test rows, if their file does not name it")
-    parser.add_argument("--out", type=Path, default=Path("benchmark-results"), help="folder for the figure")
+    add_out(parser)
     options = parser.parse_args(arguments)
     test: Measurements | None = None
     unread: tuple[Unread, ...] = ()
-    try:
-        train, in_train = read_measurements([options.train])
-        if options.test is not None:
-            test, unread = read_measurements(options.test, options.side)
-    except DosaFormatError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    train, in_train = read_measurements([options.train])
+    if options.test is not None:
+        test, unread = read_measurements(options.test, options.side)
     unread = (*in_train, *unread)
     for row in unread:
         print(f"not scored: {row}", file=sys.stderr)
@@ -138,21 +130,12 @@ def _row(name: str, data: Measurements, predicted: Floats, rows: NDArray[np.bool
 
 
 def _plot(panels: list[tuple[str, Measurements, Floats]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(5.5 * len(panels), 5), squeeze=False)
-    for ax, (title, data, predicted) in zip(axes[0], panels, strict=True):
-        for name, rows in (("convolution", ~data.is_matmul), ("matrix product", data.is_matmul)):
-            ax.scatter(data.cycles[rows], predicted[rows], s=5, alpha=0.5, label=name)
-        limits = [float(data.cycles.min()), float(data.cycles.max())]
-        ax.plot(limits, limits, color="black", linewidth=0.8)
-        ax.set(xscale="log", yscale="log", xlabel="RTL cycles (FireSim)", ylabel="predicted", title=title)
-        ax.legend()
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with figure(path, (5.5 * len(panels), 5), columns=len(panels)) as (_, (axes,)):
+        for ax, (title, data, predicted) in zip(axes, panels, strict=True):
+            for name, rows in (("convolution", ~data.is_matmul), ("matrix product", data.is_matmul)):
+                ax.scatter(data.cycles[rows], predicted[rows], s=5, alpha=0.5, label=name)
+            limits = [float(data.cycles.min()), float(data.cycles.max())]
+            ax.plot(limits, limits, color="black", linewidth=0.8)
+            ax.set(xscale="log", yscale="log", xlabel="RTL cycles (FireSim)", ylabel="predicted", title=title)
+            ax.legend()
     print(f"figure: {path}")

@@ -1,6 +1,6 @@
 """Fit the rtl latency model to FireSim rows and write costmodel/rtl_coefficients.json.
 
-    python -m benchmarks.fit_rtl --train firesim_train.csv
+    python -m benchmarks fit_rtl --train firesim_train.csv
 
 Robust least squares on the logarithm of predicted over measured cycles: coefficients stay positive
 because their logarithms are fitted, and a soft-L1 loss keeps a handful of rows that took up to 300
@@ -9,7 +9,6 @@ times as long as their neighbours (no model of the array explains them) from mat
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import kendalltau, spearmanr
 
-from benchmarks.dosa_format import DosaFormatError
+from benchmarks.command import command
 from benchmarks.firesim_rows import Floats, Measurements, read_measurements
 from costmodel.rtl import COEFFICIENTS, Coefficients, cycles
 
@@ -99,24 +98,20 @@ def scores(predicted: Floats, measured: Floats) -> dict[str, float]:
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Fit, cross-validate, write the JSON; 2 on unreadable input."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fit_rtl", description=__doc__.splitlines()[0])
+def main(arguments: list[str]) -> int:
+    """Fit, cross-validate, write the JSON."""
+    parser = command("fit_rtl", __doc__)
     parser.add_argument("--train", type=Path, required=True, help="FireSim CSV to fit")
     parser.add_argument("--output", type=Path, default=COEFFICIENTS, help="JSON to write")
     options = parser.parse_args(arguments)
-    try:
-        data, unread = read_measurements([options.train])
-    except DosaFormatError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    data, unread = read_measurements([options.train])
     for row in unread:
         print(f"left out: {row}", file=sys.stderr)
     coefficients = fit(data)
     left_out = scores(cross_validate(data), data.cycles)
     analytical = scores(data.timeloop_cycles, data.cycles)
     content = {
-        "fitted_by": "python -m benchmarks.fit_rtl",
+        "fitted_by": "python -m benchmarks fit_rtl",
         "coefficients": {name: float(f"{value:.6g}") for name, value in asdict(coefficients).items()},
         "validation": {
             "rows": len(data.cycles),
@@ -128,7 +123,3 @@ def main(arguments: list[str] | None = None) -> int:
     options.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     print(" ".join(f"cv_{name}={value:.4f}" for name, value in left_out.items()))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

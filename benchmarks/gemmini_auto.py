@@ -13,7 +13,6 @@ python -m benchmarks gemmini_auto resnet18 mobilenetv1 model.onnx --targets gemm
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -24,7 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.test_size import exported
+from benchmarks.command import command, listed
+from benchmarks.exports import exported
 from converter import Conversion, Graph
 from converter.reference import integer_reference, reference_session
 from costmodel.schedule import Schedule
@@ -39,7 +39,7 @@ from fadiff.vectors import Arrays, make_vectors, stored_inputs
 from optimizer.baselines.gemmini_auto import automatic_schedule
 from samples.catalog import SAMPLES
 
-TARGETS = ("gemmini-default", "gemmini-large", "gemmini-small")
+TARGETS = "gemmini-default,gemmini-large,gemmini-small"
 COLUMNS = ("DRAM bytes", "instructions", "cycles", "EDP")
 
 
@@ -113,19 +113,15 @@ def _first(graph: Graph, inputs: Arrays) -> Arrays:
 
 def main(arguments: list[str]) -> int:
     """Print the table; 1 when a program is wrong or ours moves more bytes."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks gemmini_auto",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("gemmini_auto", __doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: every sample network")
-    parser.add_argument("--targets", default=",".join(TARGETS), help="comma-separated presets or files")
+    parser.add_argument("--targets", type=listed, default=TARGETS, help="comma-separated presets or files")
     parser.add_argument("--method", default="gradient", help="how our schedule is searched")
     parser.add_argument("--time-budget", type=float, default=60.0, help="seconds of search per line")
     parser.add_argument("--image-size", type=int, metavar="PIXELS", help="of the sample networks on images")
     parser.add_argument("--exports", type=Path, help="folder that keeps the exported sample networks")
     options = parser.parse_args(arguments)
-    targets = [load_target(name) for name in options.targets.split(",")]
+    targets = [load_target(name) for name in options.targets]
     search = SearchOptions(method=options.method, time_budget=options.time_budget)
     print(f"{'model':<18} {'target':<15}" + "".join(f"{c:>32}" for c in COLUMNS) + "  exact", flush=True)
     start, lines, wrong = time.perf_counter(), [], 0

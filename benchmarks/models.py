@@ -24,9 +24,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.test_size import EXPORTERS, Exporter, exported, independent_macs
+from benchmarks.command import check_known, command, listed
+from benchmarks.exports import EXPORTERS, Exporter, exported, independent_macs
 from converter import Conversion, Graph, convert
-from costmodel.target import PRESETS, Target, load_target
+from costmodel.target import Target, load_target, preset_names
 from emulator import VerifyReport, verify
 from emulator.build import build_firmware
 from fadiff.console import Console
@@ -43,7 +44,6 @@ from fadiff.search import SearchOptions, decide
 from fadiff.vectors import TestVectors, make_vectors
 from samples.catalog import SAMPLES
 
-TARGETS = tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))
 HEADER = (
     f"{'network':<16} {'exporter':<11} {'target':<15} {'layers':>6} {'array':>5} {'MMAC':>8} {'MACs':>5} "
     f"{'agree':>8} {'bytes':>6} {'DRAM MB':>8} {'top-1':>6} {'SQNR':>5} {'EDP':>9} "
@@ -184,41 +184,28 @@ def first(vectors: TestVectors, count: int) -> TestVectors:
     )
 
 
-def _names(text: str, known: tuple[str, ...], what: str) -> list[str]:
-    names = text.split(",")
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no {what} {unknown[0]!r}: choose from {', '.join(known)}")
-    return names
-
-
 def main(arguments: list[str]) -> int:
     """Print the table; 1 when a line failed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks models",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command("models", __doc__)
+    parser.add_argument(
+        "--models", type=listed, default=",".join(SAMPLES), help="comma-separated (default: all samples)"
     )
-    parser.add_argument("--models", default=",".join(SAMPLES), help="comma-separated (default: all samples)")
-    parser.add_argument("--targets", default=",".join(TARGETS))
-    parser.add_argument("--exporters", default=",".join(EXPORTERS))
+    parser.add_argument("--targets", type=listed, default=",".join(preset_names()))
+    parser.add_argument("--exporters", type=listed, default=",".join(EXPORTERS))
     parser.add_argument("--method", default="gradient")
     parser.add_argument("--time-budget", type=float, default=5.0, help="seconds of search per line")
     parser.add_argument("--vectors", type=int, default=2, help="test vectors per line (at most 16)")
     parser.add_argument("--exports", type=Path, help="folder that keeps the exported models")
     options = parser.parse_args(arguments)
-    try:
-        models = _names(options.models, tuple(SAMPLES), "network")
-        targets = [load_target(name) for name in _names(options.targets, TARGETS, "target")]
-        named = _names(options.exporters, EXPORTERS, "exporter")
-    except argparse.ArgumentTypeError as error:
-        parser.error(str(error))
+    check_known(options.models, SAMPLES, "network")
+    check_known(options.exporters, EXPORTERS, "exporter")
+    targets = [load_target(name) for name in options.targets]
     search = SearchOptions(method=options.method, time_budget=options.time_budget)
     print(HEADER, flush=True)
     start, done = time.perf_counter(), list[Line | None]()
     with tempfile.TemporaryDirectory(prefix="fadiff-exports-") as scratch:
-        for name in models:
-            for exporter in (e for e in EXPORTERS if e in named):
+        for name in options.models:
+            for exporter in options.exporters:
                 done += _lines(name, exporter, targets, options, search, Path(scratch))
     lines = [line for line in done if line is not None]
     passed = sum(line.passed for line in lines)

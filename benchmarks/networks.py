@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from converter.graph import Graph
+from fadiff.errors import InputError
 from samples.graphs import graph_of
 
 TABLE1: dict[str, tuple[str, dict[str, int]]] = {
@@ -20,7 +21,10 @@ def network(name: str) -> Graph:
     """A network of the table, or any other that `samples` knows.
 
     Raises:
-        ValueError: `samples` knows no such network.
+        InputError: `samples` knows no such network.
     """
     sample, options = TABLE1.get(name, (name, {}))
-    return graph_of(sample, **options)
+    try:
+        return graph_of(sample, **options)
+    except ValueError as error:
+        raise InputError(str(error)) from None

@@ -8,18 +8,17 @@ ratios large / small per family and method, and the largest peak memory in MB.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import resource
 import statistics
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.command import add_out, add_profile, check_known, command, listed
 from costmodel.schedule import Profile
 from costmodel.target import load_target
+from fadiff.commands.options import METHODS
 from optimizer import optimize
 from optimizer.problem import MethodName
 from samples.graphs import graph_of
@@ -38,39 +37,29 @@ class Measured(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    """Time both families with both methods; 2 on bad input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks scaling",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Time both families with both methods."""
+    parser = command("scaling", __doc__)
     parser.add_argument("--target", default="gemmini-large")
-    parser.add_argument("--profile", choices=("dosa", "hw"), default="dosa")
-    parser.add_argument("--methods", default="gradient,exact")
-    parser.add_argument("--families", default="resnet,gpt3")
+    add_profile(parser)
+    parser.add_argument("--methods", type=listed, default="gradient,exact")
+    parser.add_argument("--families", type=listed, default="resnet,gpt3")
     parser.add_argument("--blocks", type=int, default=96, help="decoder blocks of the large GPT-3")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("benchmark-results"))
+    add_out(parser)
     options = parser.parse_args(arguments)
     known = {
         "resnet": (("resnet18", 1), ("resnet152", 1)),
         "gpt3": (("gpt3-block", 1), ("gpt3-block", options.blocks)),
     }
-    families = options.families.split(",")
-    try:
-        load_target(options.target)
-        for family in families:
-            if family not in known:
-                raise ValueError(f"unknown family {family!r}: choose from {', '.join(known)}")
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+    check_known(options.families, known, "family")
+    check_known(options.methods, METHODS, "method")
+    load_target(options.target)
     figures = []
     rows = [HEADER]
     peak = 0.0
     context = multiprocessing.get_context("spawn")
-    for family in families:
-        for method in options.methods.split(","):
+    for family in options.families:
+        for method in options.methods:
             seconds = []
             for name, blocks in known[family]:
                 with ProcessPoolExecutor(1, mp_context=context) as pool:

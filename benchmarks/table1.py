@@ -12,7 +12,6 @@ and --targets as time allows, then `--show` prints and joins all of them.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import multiprocessing
 import os
@@ -24,23 +23,25 @@ from dataclasses import fields
 from pathlib import Path
 
 from benchmarks.cells import VARIANTS, Cell, Settings, run_cell, show, table_rows
+from benchmarks.command import add_out, add_profile, check_known, command, listed
 from benchmarks.networks import TABLE1, network
 from costmodel.target import load_target
 from fadiff.commands.options import METHODS
+from fadiff.errors import InputError
 
 
 def main(arguments: list[str]) -> int:
-    """Run cells, print them and write the table as CSV; 1 if a cell or a method failed, 2 on bad input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks table1",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Run cells, print them and write the table as CSV; 1 if a cell or a method failed."""
+    parser = command("table1", __doc__)
+    parser.add_argument(
+        "--models", type=listed, default=",".join(TABLE1), help="comma-separated (default: all)"
     )
-    parser.add_argument("--models", default=",".join(TABLE1), help="comma-separated (default: all)")
-    parser.add_argument("--targets", default="gemmini-large,gemmini-small")
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="paper, unpacked, both or none")
-    parser.add_argument("--profile", choices=("dosa", "hw"), default="dosa")
+    parser.add_argument("--targets", type=listed, default="gemmini-large,gemmini-small")
+    parser.add_argument("--methods", type=listed, default=",".join(METHODS))
+    parser.add_argument(
+        "--variants", type=listed, default=",".join(VARIANTS), help="paper, unpacked, both or none"
+    )
+    add_profile(parser)
     parser.add_argument("--tiling", choices=("ragged", "divisor"), default="ragged")
     parser.add_argument("--no-row-packing", action="store_true", help="one kernel tap at a time on the rows")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds for each budgeted baseline")
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
         "--jobs", type=int, default=1, help="cells at a time, each with its share of the cores"
     )
     parser.add_argument("--show", action="store_true", help="search nothing: print and join what OUT holds")
-    parser.add_argument("--out", type=Path, default=Path("benchmark-results"))
+    add_out(parser)
     options = parser.parse_args(arguments)
     folder = options.out / "table1"
     settings = Settings(
@@ -57,31 +58,16 @@ def main(arguments: list[str]) -> int:
     )
     failed = 0
     if not options.show:
-        names = [(m, t) for t in _listed(options.targets) for m in _listed(options.models)]
-        methods, variants = _listed(options.methods), _listed(options.variants)
-        try:
-            _check(names, methods, variants)
-        except ValueError as error:
-            print(error, file=sys.stderr)
-            return 2
-        failed = _run(names, settings, methods, variants, folder, options.jobs)
-    return _join(folder, options.out / "table1.csv", options.show) or failed
-
-
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _check(names: list[tuple[str, str]], methods: list[str], variants: list[str]) -> None:
-    """Raise ValueError for anything unknown before hours are spent on the rest."""
-    for chosen, known, what in ((methods, METHODS, "method"), (variants, VARIANTS, "variant")):
-        for name in chosen:
-            if name not in known:
-                raise ValueError(f"unknown {what} {name!r}: choose from {', '.join(known)}")
-    for model in dict.fromkeys(m for m, _ in names):
-        network(model)
-    for target in dict.fromkeys(t for _, t in names):
-        load_target(target)
+        check_known(options.methods, METHODS, "method")
+        check_known(options.variants, VARIANTS, "variant")
+        for name in options.models:
+            network(name)
+        for name in options.targets:
+            load_target(name)
+        names = [(model, target) for target in options.targets for model in options.models]
+        failed = _run(names, settings, options.methods, options.variants, folder, options.jobs)
+    _join(folder, options.out / "table1.csv", prints=options.show)
+    return failed
 
 
 def _run(
@@ -107,7 +93,7 @@ def _run(
             model, target = cells[done]
             try:
                 cell = done.result()
-            except (BrokenProcessPool, ValueError, MemoryError) as error:
+            except (BrokenProcessPool, InputError, ValueError, MemoryError) as error:
                 print(f"{model} on {target}: {error}", file=sys.stderr)
                 failed = 1
                 continue
@@ -117,16 +103,15 @@ def _run(
     return failed
 
 
-def _join(folder: Path, table: Path, prints: bool) -> int:
-    """Write all cells of a folder as one CSV, the least comparable settings named; 2 if there is none."""
-    try:
-        cells = [Cell.load(path) for path in sorted(folder.glob("*.json"))]
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+def _join(folder: Path, table: Path, *, prints: bool) -> None:
+    """Write all cells of a folder as one CSV; warn of settings that differ between them.
+
+    Raises:
+        InputError: there is none, or a file is not a cell.
+    """
+    cells = [Cell.load(path) for path in sorted(folder.glob("*.json"))]
     if not cells:
-        print(f"{folder}: no cells", file=sys.stderr)
-        return 2
+        raise InputError(f"{folder}: no cells of table1 in it")
     for name in (f.name for f in fields(Settings)):
         values = sorted({str(getattr(cell.settings, name)) for cell in cells})
         if len(values) > 1:
@@ -139,4 +124,3 @@ def _join(folder: Path, table: Path, prints: bool) -> int:
         writer.writerows(rows)
     if prints:
         print("\n\n".join(show(cell) for cell in cells))
-    return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections.abc import Mapping
@@ -10,8 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.agreement import kendall_tau, mean_relative_error, scatter
+from benchmarks.command import add_out, command
 from costmodel.target import Target, load_target
 from costmodel.timeloop_counts import Counts, LevelLoops, Workload, count, cycles_at
+from fadiff.errors import InputError
 
 TENSORS = {"W": "Weights", "I": "Inputs", "O": "Outputs"}
 KINDS = ("reads", "fills", "updates")
@@ -19,18 +20,17 @@ KINDS = ("reads", "fills", "updates")
 
 def main(arguments: list[str]) -> int:
     """Score every row of a reference table; 1 if a row could not be scored."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks timeloop", description=__doc__)
+    parser = command("timeloop", __doc__)
     parser.add_argument(
         "--reference", type=Path, required=True, help="CSV of Timeloop counts, one mapping a row"
     )
-    parser.add_argument("--out", type=Path, default=Path("benchmark-results"), help="folder for the figure")
+    add_out(parser)
     options = parser.parse_args(arguments)
     try:
         with options.reference.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        print(f"{options.reference}: cannot read it: {error}", file=sys.stderr)
-        return 2
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{options.reference}: cannot read it: {error}") from None
     scores: list[RowScore] = []
     for line, row in enumerate(rows, start=2):
         try:
@@ -42,8 +42,7 @@ def main(arguments: list[str]) -> int:
     cycles = [row_score.cycles for row_score in scores]
     energy = [row_score.energy for row_score in scores]
     if not counts:
-        print(f"{options.reference}: no row could be scored", file=sys.stderr)
-        return 1
+        raise InputError(f"{options.reference}: no row could be scored")
     equal = sum(ours == theirs for ours, theirs in counts)
     options.out.mkdir(parents=True, exist_ok=True)
     scatter(options.out / "timeloop.png", {"cycles": cycles, "energy (pJ)": energy}, "Timeloop", "FADiff")

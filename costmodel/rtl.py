@@ -19,7 +19,7 @@ one formula serves Python numbers, numpy arrays and torch tensors.  There are tw
 costmodel.rtl_work (exact, from a `Nest`; called by costmodel.evaluate.layer_cost) and
 costmodel.rtl_relaxed (torch, from the terms of a relaxed mapping; called by relaxed_terms).
 
-The coefficients in rtl_coefficients.json are written by `python -m benchmarks.fit_rtl`, with the
+The coefficients in rtl_coefficients.json are written by `python -m benchmarks fit_rtl`, with the
 cross-validated error that reports print (`validation_error`).
 """
 

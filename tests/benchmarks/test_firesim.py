@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import firesim
+from benchmarks.__main__ import main
 from benchmarks.dosa_format import DosaFormatError, read_points
 from benchmarks.firesim_rows import array_side, as_executed, read_measurements
 from benchmarks.fit_rtl import folds, scores
@@ -96,7 +97,7 @@ def test_without_test_file_and_with_a_bad_one(tmp_path, capsys):
     assert "test_" not in out.splitlines()[-1]
     bad = tmp_path / "bad.csv"
     bad.write_text(DATA.read_text().replace("target.gemmini_cycle", "target.other"))
-    assert firesim.main(["--train", str(DATA), "--test", str(bad)]) == 2
+    assert main(["firesim", "--train", str(DATA), "--test", str(bad)]) == 2
     assert "bad.csv:2: no column target.gemmini_cycle" in capsys.readouterr().err
     with pytest.raises(DosaFormatError, match="no rows"):
         empty = tmp_path / "empty.csv"

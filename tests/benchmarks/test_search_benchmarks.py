@@ -5,6 +5,7 @@ import csv
 import pytest
 
 from benchmarks import ablation, cells, descent, figure4, table1
+from benchmarks.__main__ import main
 from benchmarks.bounds import fusion_bound
 from benchmarks.cells import seconds_to
 from benchmarks.networks import TABLE1, network
@@ -32,12 +33,12 @@ def test_table1(tmp_path, capsys):
 
 
 def test_unknown_model_fails_the_table(tmp_path, capsys):
-    assert table1.main(["--models", "nothing", "--methods", "layerwise", "--out", str(tmp_path)]) == 2
+    assert main(["table1", "--models", "nothing", "--methods", "layerwise", "--out", str(tmp_path)]) == 2
     assert "nothing" in capsys.readouterr().err
 
 
 def test_ablation_of_an_unknown_target(capsys):
-    assert ablation.main(["--target", "nothing"]) == 2
+    assert main(["ablation", "--target", "nothing"]) == 2
     assert "nothing" in capsys.readouterr().err
 
 
@@ -101,5 +102,5 @@ def test_losses_of_descent_multiply_to_its_distance_from_the_final_schedule():
 
 
 def test_descent_of_an_unknown_model(capsys):
-    assert descent.main(["--models", "nothing"]) == 2
+    assert main(["descent", "--models", "nothing"]) == 2
     assert "nothing" in capsys.readouterr().err
