@@ -21,7 +21,7 @@ def test_a_ragged_tile_becomes_an_imperfect_factor() -> None:
 
 
 def test_blocks_that_nothing_repeats_are_made_equal() -> None:
-    # 30 channels as 16 + 14 columns: Timeloop stops at K=16,15 with no loop of K outside, 15 + 15 is the same work.
+    # 16 + 14 channels: Timeloop stops at K=16,15 columns with no loop of K outside; 15 + 15 is the same work.
     bounds, columns = Dims(K=30), Dims(K=16)
     nest = nest_of(Mapping(bounds, bounds, columns, cols=columns), bounds)
     assert [str(nest.factors[loops]["K"]) for loops in LOOPS] == ["1", "1", "2", "15", "1", "1"]

@@ -88,7 +88,7 @@ def test_a_count_that_differs(tmp_path: Path) -> None:
             "echo 'ERROR: parsing mapping: no' >&2; exit 1",
             r"timeloop-model failed \(exit 1\): ERROR: parsing mapping",
         ),
-        ("exit 0", r"timeloop-model failed \(exit 0\): no message"),
+        ("exit 0", r"timeloop-model failed \(exit 0\): no error message; run_timeloop.sh"),
         (
             f'cp {KNOWN} "$out/timeloop-model.stats.txt"; echo "WARNING: odd"',
             "timeloop-model warns: WARNING: odd",
