@@ -10,8 +10,11 @@ Shapes: B points, L nodes, V variables (relaxation.VARIABLES), E fusable edges.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,130 +23,25 @@ from converter.dims import Dim
 from costmodel.fusion import ScheduleError, plan_group
 from costmodel.relaxed import Node
 from costmodel.schedule import FusionGroup, GroupTile
-from optimizer.candidates import divisors
 from optimizer.enumerate import Points
-from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits
-from optimizer.fronts import Front
+from optimizer.fronts import Floats, Front
 from optimizer.group_hull import Choice, GroupHull, merge
 from optimizer.hull import Solution, lower_hull
+from optimizer.legalise import legalise
 from optimizer.network import RelaxedNetwork, relaxed_network
 from optimizer.options import Option, group_runs
 from optimizer.partition import Partition, deadlock
 from optimizer.pricing import price
 from optimizer.problem import Problem
 from optimizer.residency import Variant
-from optimizer.space import Ints, LayerSpace, tile_count
+from optimizer.space import Ints, LayerSpace
 
 VARIABLES: tuple[str, ...] = ("N", "K", "C", "P", "Q", "R", "S", "n", "k", "p", "q")
 """Scratchpad-tile extents (capitals) and accumulator-tile extents; C R S of the latter follow the former."""
-SHRINK = 0.6
-MOST_PASSES = 1.05
-"""Array passes of K and C extents that fill the array, over the fewest."""
-Tile = dict[str, Ints]
 Priced = tuple[float, float, Choice]
 """Energy, latency and how to run a group."""
-
-
-def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArray[np.bool_]]:
-    """Snap extents to candidates that nest and shrink the largest until the tiles fit.
-
-    Returns the points and which of them fit now (all, unless a single element is too much).
-    """
-    t = {name: column.copy() for name, column in tile.items()}
-    steps = {d: np.array(space.tiles(d), dtype=np.int64) for d in ("N", "K", "C", "P", "Q", "R", "S")}
-    for d, options in steps.items():
-        t[d] = _snap(options, t[d])
-    for d in ("K", "C"):
-        steps[d] = steps[d][fills_array(space, d, steps[d]) | (steps[d] < space.side)]
-    outer = ("P", "Q", "K", "C", "N", "R", "S")
-    while True:
-        bad = ~scratchpad_fits(space, _with_foot(space, t), _lanes(space, t, t["K"]))
-        if not _shrink(t, bad, outer, steps):
-            break
-    lanes = _lanes(space, t, t["K"])
-    for small in "npqk":
-        t[small] = np.minimum(t[small], t[small.upper()])
-    _whole_blocks(space, t, lanes.columns)
-    limit = space.rules.target.accumulator_rows
-    t["k"] = np.where(accumulator_need(space, t, lanes) > limit, lanes.columns, t["k"])
-    while _shrink(t, accumulator_need(space, t, lanes) > limit, ("p", "q", "n"), None):
-        if space.rules.tiling == "divisor":
-            for small in "npq":
-                t[small] = _divisor_below(t[small], t[small.upper()])
-    fits = scratchpad_fits(space, _with_foot(space, t), lanes)
-    fits &= accumulator_need(space, t, lanes) <= limit
-    return Points(space, t, order), np.asarray(fits)
-
-
-def fills_array(space: LayerSpace, dim: str, extents: Ints) -> NDArray[np.bool_]:
-    """Whether tiles along K or C take hardly more array passes than tiles of whole blocks."""
-    if space.shape.is_depthwise:
-        return np.ones(len(extents), dtype=np.bool_)
-    bound = space.bounds.K if dim == "K" else space.bounds.C
-    passes = tile_count(((bound, 1),), extents, space.blocks(extents))
-    return np.asarray(passes <= MOST_PASSES * passes.min())
-
-
-def _snap(options: Ints, values: Ints) -> Ints:
-    """The largest candidate that is not larger."""
-    return np.asarray(options[np.maximum(np.searchsorted(options, values, side="right") - 1, 0)])
-
-
-def _shrink(t: Tile, bad: NDArray[np.bool_], names: tuple[str, ...], steps: dict[str, Ints] | None) -> bool:
-    """Reduce the largest extent of every bad row; False when nothing is bad or can shrink."""
-    least = {name: 1 if steps is None else int(steps[name][0]) for name in names}
-    stacked = np.stack([np.where(t[name] > least[name], t[name], 0) for name in names])
-    largest = stacked.argmax(axis=0)
-    movable = bad & (stacked.max(axis=0) > 0)
-    for i, name in enumerate(names):
-        rows = movable & (largest == i)
-        if rows.any():
-            smaller = np.maximum((t[name][rows] * SHRINK).astype(np.int64), 1)
-            t[name][rows] = smaller if steps is None else _snap(steps[name], smaller)
-    return bool(movable.any())
-
-
-def _whole_blocks(space: LayerSpace, t: Tile, columns: Ints) -> None:
-    """Accumulator tiles of whole column blocks (a narrower one saves nothing); divisors if asked."""
-    blocks = np.maximum(t["k"] // columns, 1)
-    if space.rules.tiling == "divisor":
-        blocks = _divisor_below(blocks, t["K"] // columns)
-        for small in "npq":
-            t[small] = _divisor_below(t[small], t[small.upper()])
-    t["k"] = np.where(t["k"] >= t["K"], t["K"], np.minimum(blocks * columns, t["K"]))
-
-
-def _divisor_below(values: Ints, of: Ints) -> Ints:
-    """The largest divisors of `of` that are at most `values`."""
-    found = [max(d for d in divisors(int(n)) if d <= v) for v, n in zip(values, of, strict=True)]
-    return np.array(found, dtype=np.int64)
-
-
-def _lanes(space: LayerSpace, t: Tile, columns: Ints) -> Lanes:
-    if space.shape.is_depthwise:
-        return Lanes(np.ones_like(columns), np.ones_like(columns))
-    return Lanes(space.blocks(t["C"]), space.blocks(columns))
-
-
-def _with_foot(space: LayerSpace, t: Tile) -> Tile:
-    height = _boxes(space, "P", t["P"], t["R"])
-    width = _boxes(space, "Q", t["Q"], t["S"])
-    return {**t, "foot": t["N"] * height * width}
-
-
-def _boxes(space: LayerSpace, dim: str, out: Ints, taps: Ints) -> Ints:
-    window = space.shape.height if dim == "P" else space.shape.width
-    if space.rules.hw and window.kernel == 1:
-        return out
-    return (out - 1) * window.stride + (taps - 1) * window.dilation + 1
-
-
-def _lays_out_residents(points: Points) -> bool:
-    """Resident weights are kept in full-width column blocks (see legality.occupancy)."""
-    space = points.space
-    if not space.placement.weights_are_resident or space.shape.is_depthwise:
-        return True
-    return bool(space.fills_resident_rows(points.tile["C"], points.tile["k"]).all())
+Row = tuple[int, ...]
+"""Extents and order of one node at one point."""
 
 
 def extents_of(node: Node, space: LayerSpace) -> tuple[tuple[int, ...], ...]:
@@ -216,6 +114,7 @@ class Decoder:
     def __init__(self, problem: Problem, encoding: Encoding) -> None:
         self.problem, self.encoding = problem, encoding
         self._groups: dict[object, Priced | None] = {}
+        self._members: dict[LayerSpace, dict[Row, _Member]] = defaultdict(dict)
         self._partings: dict[bytes, list[tuple[str, ...]]] = {}
         node_of = encoding.network.node_of
         self._repeats = np.array(encoding.network.repeats)
@@ -227,7 +126,7 @@ class Decoder:
         ]
         self._host = sum(float(h.energy[0]) for h in host), sum(float(h.latency[0]) for h in host)
 
-    def alone(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Points | None]]:
+    def alone(self, batch: Batch) -> tuple[Floats, Floats, list[Points | None]]:
         """Energy and latency [B, L] of every node unfused, and its legalised points (an add has none)."""
         energy = np.zeros((len(batch), self.encoding.nodes))
         latency = np.zeros_like(energy)
@@ -237,23 +136,19 @@ class Decoder:
                 energy[:, i], latency[:, i] = self._adds[i].energy[0], self._adds[i].latency[0]
                 points.append(None)
                 continue
-            tile = {v: batch.extents[:, i, j] for j, v in enumerate(VARIABLES)}
-            legal, fits = legalise(space, tile, batch.order[:, i])
-            costs = price(legal)
-            if space.must_finish:
-                fits = fits & ~costs.spills
-            energy[:, i] = np.where(fits, costs.energy, np.inf)
-            latency[:, i] = np.where(fits, costs.latency, np.inf)
+            legal, energy[:, i], latency[:, i] = price_legal(space, batch.extents[:, i], batch.order[:, i])
             points.append(legal)
         return energy, latency, points
 
-    def cost(self, batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def cost(self, batch: Batch) -> tuple[Floats, Floats]:
         """Network energy and latency [B]."""
         node_energy, node_latency, _ = self.alone(batch)
         energy = node_energy @ self._repeats + self._host[0]
         latency = node_latency @ self._repeats + self._host[1]
-        for b in np.flatnonzero(batch.fused.any(axis=1)):
-            for layers, found in self._groups_of(batch, int(b)):
+        with_groups = np.flatnonzero(batch.fused.any(axis=1)).tolist()
+        self._price_groups(batch, with_groups)
+        for b in with_groups:
+            for layers, found in self._groups_of(batch, b):
                 nodes = self._nodes(layers)
                 energy[b] += found[0] - node_energy[b, nodes].sum()
                 latency[b] += found[1] - node_latency[b, nodes].sum()
@@ -279,9 +174,10 @@ class Decoder:
                 group = FusionGroup(first)
                 choices = tuple(Choice(group, ((first[0], front),), (at,)) for at in range(len(front)))
                 found[Variant(first)][node] = GroupHull(front.energy, front.latency, choices)
+        self._price_groups(batch, range(len(batch)))
         for b in range(len(batch)):
             for layers in self._joined(batch.fused[b]):
-                priced = self._group(layers, batch, b)
+                priced = self._groups[self._key(layers, batch, b)]
                 if priced is not None:
                     e, lat, choice = priced
                     same = found.setdefault(Variant(problem.candidates[layers]), {})
@@ -293,6 +189,7 @@ class Decoder:
         """The schedule of one point."""
         one = batch.select(b)
         energy, latency, points = self.alone(one)
+        self._price_groups(one, [0])
         parts = [found[2].renamed(layers) for layers, found in self._groups_of(one, 0)]
         fused = {name for choice in parts for name in choice.group.layers}
         for layer in self.problem.graph.layers:
@@ -308,10 +205,10 @@ class Decoder:
         return tuple(parts)
 
     def _groups_of(self, batch: Batch, b: int) -> list[tuple[tuple[str, ...], Priced]]:
-        """The groups of one point that can be executed."""
+        """The groups of one point, priced before, that can be executed."""
         groups = []
         for layers in self._joined(batch.fused[b]):
-            found = self._group(layers, batch, b)
+            found = self._groups[self._key(layers, batch, b)]
             if found is not None:
                 groups.append((layers, found))
         while cycle := deadlock(self.problem.graph, [layers for layers, _ in groups]):
@@ -330,48 +227,100 @@ class Decoder:
         node_of = self.encoding.network.node_of
         return [node_of[name] for name in layers if name in node_of]
 
-    def _group(self, layers: tuple[str, ...], batch: Batch, b: int) -> Priced | None:
-        """Cost of a group at its members' tiles, its layers named as in the first identical group; None if it
-        cannot be executed."""
+    def _key(self, layers: tuple[str, ...], batch: Batch, b: int) -> object:
+        """What decides how a point runs a group, equal for identical groups."""
         nodes = self._nodes(layers)
         first = self.problem.candidates.get(layers, layers)
         tile = batch.group_tile(b, nodes[-1])
-        key = (first, tuple(nodes), batch.extents[b, nodes].tobytes(), batch.order[b, nodes].tobytes(), tile)
-        if key not in self._groups:
-            self._groups[key] = self._price_group(layers, nodes, batch, b)
-        return self._groups[key]
+        return first, tuple(nodes), batch.extents[b, nodes].tobytes(), batch.order[b, nodes].tobytes(), tile
 
-    def _price_group(self, layers: tuple[str, ...], nodes: list[int], batch: Batch, b: int) -> Priced | None:
-        most = self.encoding.network.nodes[nodes[-1]].shape.dims
-        wanted = batch.group_tile(b, nodes[-1])
+    def _price_groups(self, batch: Batch, points: Iterable[int]) -> None:
+        """Cost of the groups of some points at their members' tiles, layers named as in the first
+        identical group; None if it cannot be executed.  Members with one map-space are priced together."""
+        options: dict[object, list[tuple[Option, list[Row]]]] = {}
+        for b in points:
+            for layers in self._joined(batch.fused[b]):
+                key = self._key(layers, batch, b)
+                if key not in self._groups and key not in options:
+                    ways = self._options(layers, batch, b)
+                    options[key] = [(option, self._rows(option, batch, b)) for option in ways]
+        rows: dict[LayerSpace, dict[Row, None]] = {}
+        for found in options.values():
+            for option, at in found:
+                for (_, space), row in zip(option.spaces, at, strict=True):
+                    if row not in self._members[space]:
+                        rows.setdefault(space, {})[row] = None
+        for space, wanted in rows.items():
+            self._members[space].update(zip(wanted, _price_rows(space, list(wanted)), strict=True))
+        for key, found in options.items():
+            self._groups[key] = self._cheapest(found)
+
+    def _options(self, layers: tuple[str, ...], batch: Batch, b: int) -> list[Option]:
+        """Ways to run a group at a point's group tile."""
+        last = self._nodes(layers)[-1]
+        most = self.encoding.network.nodes[last].shape.dims
+        wanted = batch.group_tile(b, last)
         tile = GroupTile(min(wanted.N, most.N), min(wanted.P, most.P), min(wanted.Q, most.Q))
-        best: Priced | None = None
+        options = []
         for group in group_runs(self.problem.graph, layers, self.problem.rules.tiling, [tile]):
             try:
                 plan = plan_group(self.problem.graph, group)
             except ScheduleError:
                 continue
-            for option in self.problem.groups.extremes(group, plan):
-                found = self._price_option(option, batch, b)
-                if found is not None and (best is None or found[0] * found[1] < best[0] * best[1]):
-                    best = found
+            options += self.problem.groups.extremes(group, plan)
+        return options
+
+    def _rows(self, option: Option, batch: Batch, b: int) -> list[Row]:
+        """What a point says about every tensor-core member."""
+        nodes = [self.encoding.network.node_of[name] for name, _ in option.spaces]
+        return [(*batch.extents[b, node].tolist(), int(batch.order[b, node])) for node in nodes]
+
+    def _cheapest(self, options: list[tuple[Option, list[Row]]]) -> Priced | None:
+        """The option of lowest EDP; None if no option can be executed."""
+        best: Priced | None = None
+        for option, rows in options:
+            members = [self._members[space][row] for (_, space), row in zip(option.spaces, rows, strict=True)]
+            energy = option.host[0] + sum(member.energy for member in members)
+            latency = option.host[1] + sum(member.latency for member in members)
+            if np.isfinite(energy) and (best is None or energy * latency < best[0] * best[1]):
+                fronts = (
+                    (name, member.front) for (name, _), member in zip(option.spaces, members, strict=True)
+                )
+                best = energy, latency, Choice(option.group, tuple(fronts), (0,) * len(members))
         return best
 
-    def _price_option(self, option: Option, batch: Batch, b: int) -> Priced | None:
-        energy, latency = option.host
-        fronts = []
-        for name, space in option.spaces:
-            node = self.encoding.network.node_of[name]
-            columns = {v: batch.extents[b : b + 1, node, j] for j, v in enumerate(VARIABLES)}
-            points, fits = legalise(space, columns, batch.order[b : b + 1, node])
-            costs = price(points)
-            final = space.must_finish or (option.plan[name].writes_inside and not self.problem.rules.hw)
-            if not fits[0] or (final and costs.spills[0]) or not _lays_out_residents(points):
-                return None
-            energy += float(costs.energy[0])
-            latency += float(costs.latency[0])
-            fronts.append((name, Front.of(points, costs)))
-        return energy, latency, Choice(option.group, tuple(fronts), (0,) * len(fronts))
+
+class _Member(NamedTuple):
+    """One way to run one member: a row of `points`."""
+
+    energy: float
+    latency: float
+    points: Points
+    at: int
+
+    @property
+    def front(self) -> Front:
+        """This way only."""
+        return Front(np.array([self.energy]), np.array([self.latency]), (self.points.mapping(self.at),))
+
+
+def _price_rows(space: LayerSpace, rows: list[Row]) -> Iterator[_Member]:
+    columns = np.array(rows, dtype=np.int64)
+    points, energy, latency = price_legal(space, columns[:, :-1], columns[:, -1])
+    return map(_Member, energy.tolist(), latency.tolist(), repeat(points), range(len(points)))
+
+
+def price_legal(space: LayerSpace, extents: Ints, order: Ints) -> tuple[Points, Floats, Floats]:
+    """Legal points at extents [B, V] and orders [B], with energy and latency [B]: infinite where not even the
+    smallest tiles fit, or the tiles leave partial sums or resident weights where they cannot be."""
+    points, fits = legalise(space, {v: extents[:, j] for j, v in enumerate(VARIABLES)}, order)
+    costs = price(points)
+    if space.must_finish or (space.placement.output_is_fused and not space.rules.hw):
+        fits = fits & ~costs.spills
+    if space.placement.weights_are_resident and not space.shape.is_depthwise:
+        # Full-width column blocks, see legality.occupancy.
+        fits = fits & space.fills_resident_rows(points.tile["C"], points.tile["k"])
+    return points, np.where(fits, costs.energy, np.inf), np.where(fits, costs.latency, np.inf)
 
 
 def joined_groups(problem: Problem, network: RelaxedNetwork, fused: Sequence[bool]) -> list[tuple[str, ...]]:

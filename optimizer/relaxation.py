@@ -26,7 +26,8 @@ from torch import Tensor
 
 from converter.dims import DIMS
 from costmodel.relaxed import ORDERS, Node, RelaxedPoint
-from optimizer.decode import VARIABLES, extents_of, fills_array
+from optimizer.decode import VARIABLES, extents_of
+from optimizer.legalise import fills_array
 from optimizer.problem import RelaxationForm
 from optimizer.space import LayerSpace
 

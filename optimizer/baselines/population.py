@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.decode import VARIABLES, Batch, Decoder, Encoding, legalise
+from optimizer.decode import VARIABLES, Batch, Decoder, Encoding, price_legal
 from optimizer.orders import STATIONARY
 from optimizer.partition import Partition
-from optimizer.pricing import price
 from optimizer.problem import Problem, value
 
 Genomes = NDArray[np.int64]
@@ -116,19 +115,14 @@ class Population:
             genomes = np.repeat(self.best[None], len(rows), axis=0)
             genomes[:, genes] = rows
             batch = self._batch(genomes)
-            tile = {v: batch.extents[:, node, j] for j, v in enumerate(VARIABLES)}
-            points, fits = legalise(space, tile, batch.order[:, node])
-            costs = price(points)
-            if space.must_finish:
-                fits = fits & ~costs.spills
-            energy, latency = np.where(fits, costs.energy, np.inf), np.where(fits, costs.latency, np.inf)
+            _, energy, latency = price_legal(space, batch.extents[:, node], batch.order[:, node])
             rest = [
                 float(column @ repeats + host - column[node] * repeat)
                 for column, host in zip((self.energy, self.latency), self.host, strict=True)
             ]
             found = self._objective(rest[0] + energy * repeat, rest[1] + latency * repeat)
             best = int(np.argmin(found))
-            if self._record(genomes, found, fits):
+            if self._record(genomes, found, np.isfinite(found)):
                 self.energy[node], self.latency[node] = energy[best], latency[best]
             return _log(found)
 

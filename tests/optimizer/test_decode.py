@@ -11,7 +11,8 @@ from costmodel.shape import LayerShape, whole
 from costmodel.target import load_target
 from costmodel.tiling import Window
 from costmodel.traffic import Placement
-from optimizer.decode import VARIABLES, Batch, Decoder, Encoding, legalise
+from optimizer.decode import VARIABLES, Batch, Decoder, Encoding
+from optimizer.legalise import legalise
 from optimizer.problem import Problem
 from optimizer.space import LayerSpace, Rules
 from tests.optimizer.graphs import Net, random_dags, residual, separable
