@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
@@ -31,6 +31,7 @@ FusedLevel = Literal["Scratchpad", "TileBuffer"]
 class Unit:
     """One Timeloop run: a layer, or what a fused layer computes for one size of group tile.
 
+    `layer` is the schedule's; under profile hw without strides along a kernel of one.
     `inputs_in` and `outputs_in` name the level that holds a fused or resident operand (None: DRAM).
     `mapping` is what the files say: the schedule's, but for array blocks that Timeloop needs equal.  `nest`
     is None when it has no Timeloop form; `notes` say why, and whatever else the reader of the files should
@@ -88,6 +89,14 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
     group = schedule.group_of[layer.name]
     mapping = schedule.mappings[layer.name]
     notes = list(_profile_notes(schedule, layer, mapping))
+    read_as = layer
+    if schedule.profile == "hw":
+        read_as = _only_pixels_read(layer)
+        if read_as.stride != layer.stride:
+            notes.append(
+                f"stride {layer.stride} is written as {read_as.stride}: along a kernel of 1 only the pixels that "
+                "it reads are moved, as in the program"
+            )
     inputs_in: FusedLevel | None = None
     outputs_in: FusedLevel | None = None
     also_dram = False
@@ -138,7 +147,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
             more.append(f"no Timeloop form: {error} (compile with --tiling divisor to have one)")
         yield Unit(
             names.unique(layer.name),
-            layer,
+            read_as,
             dims,
             written_as,
             runs,
@@ -167,6 +176,12 @@ def _clipped(mapping: Mapping, bounds: Dims) -> Mapping:
         mapping.order_l1,
         mapping.order_l0,
     )
+
+
+def _only_pixels_read(layer: TensorCoreLayer) -> TensorCoreLayer:
+    """The layer on an input without the pixels that a stride skips (Timeloop would count and hold them)."""
+    height, width = layer.stride
+    return replace(layer, stride=(1 if layer.dims.R == 1 else height, 1 if layer.dims.S == 1 else width))
 
 
 def _equal_blocks(mapping: Mapping, written_as: Mapping) -> Iterator[str]:

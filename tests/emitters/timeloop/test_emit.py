@@ -81,6 +81,20 @@ def test_the_architecture_has_the_sizes_bandwidths_and_energies_of_the_target(tm
     }
 
 
+@pytest.mark.parametrize(("profile", "strides"), [("hw", (1, 2)), ("dosa", (2, 2))])
+def test_pixels_that_a_kernel_of_one_skips_are_counted_as_the_profile_does(
+    tmp_path: Path, profile: Profile, strides: tuple[int, int]
+) -> None:
+    graph = one_layer_graph("layer", Dims(K=16, C=16, P=8, Q=8, S=3), (2, 2), (1, 1))
+    block = Dims(K=16, C=16)
+    mapping = Mapping(Dims(K=16, C=16, P=8, Q=8, S=3), Dims(K=16, P=8, Q=8), block, Dims(C=16), Dims(K=16))
+    schedule = Schedule(graph, SMALL, {"layer": mapping}, singleton_groups(graph), profile=profile)
+    (entry,) = emit(schedule, tmp_path).layers
+    instance = load(tmp_path / "layer.problem.yaml")["problem"]["instance"]  # type: ignore[index]
+    assert (instance["Hstride"], instance["Wstride"]) == strides
+    assert any("kernel of 1" in note for note in entry.notes) == (profile == "hw")
+
+
 def test_two_emissions_give_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         emit(hand_schedule(), tmp_path / name, "both")
