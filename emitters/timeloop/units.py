@@ -94,8 +94,8 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
         read_as = _only_pixels_read(layer)
         if read_as.stride != layer.stride:
             notes.append(
-                f"stride {layer.stride} is written as {read_as.stride}: along a kernel of 1 only the pixels that "
-                "it reads are moved, as in the program"
+                f"stride {layer.stride} is written as {read_as.stride}: along a kernel of 1 only the pixels "
+                "that it reads are moved, as in the program"
             )
     inputs_in: FusedLevel | None = None
     outputs_in: FusedLevel | None = None

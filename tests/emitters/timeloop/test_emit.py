@@ -87,7 +87,9 @@ def test_pixels_that_a_kernel_of_one_skips_are_counted_as_the_profile_does(
 ) -> None:
     graph = one_layer_graph("layer", Dims(K=16, C=16, P=8, Q=8, S=3), (2, 2), (1, 1))
     block = Dims(K=16, C=16)
-    mapping = Mapping(Dims(K=16, C=16, P=8, Q=8, S=3), Dims(K=16, P=8, Q=8), block, Dims(C=16), Dims(K=16))
+    mapping = Mapping(
+        Dims(K=16, C=16, P=8, Q=8, S=3), Dims(K=16, C=16, P=8, Q=8), block, Dims(C=16), Dims(K=16)
+    )
     schedule = Schedule(graph, SMALL, {"layer": mapping}, singleton_groups(graph), profile=profile)
     (entry,) = emit(schedule, tmp_path).layers
     instance = load(tmp_path / "layer.problem.yaml")["problem"]["instance"]  # type: ignore[index]
