@@ -20,7 +20,7 @@ from dataclasses import replace
 from benchmarks.command import add_out, add_profile, command
 from benchmarks.networks import network
 from costmodel.fusion import ScheduleError
-from costmodel.prefetch import resource_latency
+from costmodel.group_overlap import resource_latency
 from costmodel.schedule import Schedule
 from costmodel.target import load_target
 from optimizer.exact import exact

@@ -15,6 +15,8 @@ from typing import Literal
 
 Dim = Literal["G", "N", "K", "C", "P", "Q", "R", "S"]
 DIMS: tuple[Dim, ...] = ("G", "N", "K", "C", "P", "Q", "R", "S")
+#: Place of each dimension in DIMS, for sequences and arrays in that order.
+G, N, K, C, P, Q, R, S = range(8)
 
 #: Dimensions each operand of the product depends on (I through its sliding window).
 RELEVANT: dict[str, frozenset[Dim]] = {

@@ -9,11 +9,11 @@ from itertools import product as cartesian
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.dims import DIMS, Dims
+from converter.dims import DIMS, C, Dims, G, K, N, P, Q, R, S
 from costmodel.energy import picojoules_per_byte
 from costmodel.latency import bandwidths
 from costmodel.mapping import STREAM_ORDER, Mapping, Order
-from costmodel.nest import IRRELEVANT, IS_RELEVANT, C, G, K, N, P, Q, R, S
+from costmodel.nest import IRRELEVANT, IS_RELEVANT
 from costmodel.row_layout import packed_inputs_fit, resident_dim, splits_block
 from costmodel.schedule import Profile
 from costmodel.shape import LayerShape, Region, extents, whole

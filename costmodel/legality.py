@@ -20,8 +20,6 @@ from costmodel.shape import LayerShape, Region, extents, shape_of, whole
 from costmodel.target import FusionPath, Target
 from costmodel.tiling import box_rows
 
-__all__ = ["Occupancy", "ScheduleError", "check_mapping", "occupancy"]
-
 
 class Occupancy(NamedTuple):
     """What one member holds on chip, in rows (profile hw) or bytes and words (profile dosa).

@@ -7,7 +7,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from converter.dims import DIMS, RELEVANT
+from converter.dims import DIMS, RELEVANT, C, G, K, N, P, Q, R, S
 from costmodel.mapping import Mapping, Order, ceil_div
 from costmodel.schedule import Profile
 from costmodel.shape import LayerShape, Region, extents, whole
@@ -16,7 +16,6 @@ from costmodel.target import Target
 from costmodel.tiling import DimCounts, dim_counts, fetched_rows, tile_extents, unclipped_rows
 from costmodel.traffic import ALONE, Move, Placement, Quantities, count_moves, fusion_of
 
-G, N, K, C, P, Q, R, S = range(8)
 IS_RELEVANT = {operand: tuple(d in RELEVANT[operand] for d in DIMS) for operand in RELEVANT}
 IRRELEVANT = {operand: tuple(i for i in range(8) if not IS_RELEVANT[operand][i]) for operand in RELEVANT}
 _values = attrgetter(*DIMS)

@@ -11,7 +11,7 @@ from typing import get_args
 
 from costmodel.evaluate import NetworkCost, evaluate
 from costmodel.fusion import ScheduleError
-from costmodel.prefetch import prefetch_weights, resource_latency
+from costmodel.group_overlap import prefetch_weights, resource_latency
 from costmodel.resident_tensors import with_resident_tensors
 from costmodel.rtl import error_against_rtl
 from costmodel.schedule import FusionModel, GroupLatency, LatencyModel, Schedule

@@ -9,6 +9,7 @@ from typing import Literal
 from converter.dims import DIMS, Dims
 from converter.graph import HostLayer, Layer, Tensor, TensorCoreLayer, View
 from costmodel.evaluate import LayerCost, NetworkCost
+from costmodel.latency import bytes_per_memory
 from costmodel.mapping import Level, Mapping
 from costmodel.readings import readings
 from costmodel.schedule import Schedule
@@ -63,9 +64,7 @@ def totals_record(schedule: Schedule, cost: NetworkCost, bound: Bound | None) ->
 
 def _cost_record(layer: Layer, cost: LayerCost, target: Target) -> CostRecord:
     macs = layer.macs if isinstance(layer, TensorCoreLayer) else 0
-    bytes_per_memory: dict[str, int] = {}
-    for _, move in cost.moves:
-        bytes_per_memory[move.memory] = bytes_per_memory.get(move.memory, 0) + move.bytes
+    moved = bytes_per_memory(move for _, move in cost.moves)
     return CostRecord(
         energy_pj=cost.energy_pj,
         latency_cycles=cost.latency_cycles,
@@ -74,9 +73,9 @@ def _cost_record(layer: Layer, cost: LayerCost, target: Target) -> CostRecord:
         traffic=TrafficRecord(
             dram=_transfers(layer, cost, "dram"),
             tile_buffer=_transfers(layer, cost, "tile-buffer"),
-            host_bytes=bytes_per_memory.get("host", 0),
+            host_bytes=moved.get("host", 0),
         ),
-        bytes_per_memory=bytes_per_memory,
+        bytes_per_memory=dict(moved),
         energy_breakdown=dict(cost.energy_breakdown),
     )
 

@@ -33,9 +33,9 @@ A residual add is a node, too (`Node.is_add`): it has no mapping of its own, onl
 both its operands are fusable edges, and what it needs of them is what its own readers need of it.
 
 `group_latency`: "sum" runs groups one after the other; "prefetch" loads the first weights of the next
-group under compute (costmodel.prefetch.prefetch_weights; needs `sequence`, the nodes in the order in
+group under compute (costmodel.group_overlap.prefetch_weights; needs `sequence`, the nodes in the order in
 which they run, -1 for anything else); "overlap" is the busiest resource of the whole network
-(costmodel.prefetch.resource_latency, a bound that any prefetching stays above).
+(costmodel.group_overlap.resource_latency, a bound that any prefetching stays above).
 `sliding_window` (profile dosa, as in costmodel.nest.layer_traffic) ignores Timeloop's jump-back
 correction, which needs two split loops of one image axis.
 """
@@ -49,11 +49,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from converter.dims import DIMS, RELEVANT, Dim, Dims
+from converter.dims import DIMS, RELEVANT, Dim, Dims, P, Q, R, S
 from costmodel.fetch_gradient import LoopOrders
 from costmodel.mapping import STREAM_ORDER, Order
 from costmodel.relaxed_groups import Companions, GroupShape, LiveTensors
-from costmodel.relaxed_prefetch import Prefetch
+from costmodel.relaxed_overlap import Prefetch
 from costmodel.relaxed_regions import GroupGrid
 from costmodel.rtl_relaxed import RtlConstants
 from costmodel.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
@@ -62,7 +62,6 @@ from costmodel.target import Target
 from costmodel.tiling import Window, fetched_rows
 from costmodel.traffic import Memory
 
-G, N, K, C, P, Q, R, S = range(8)
 GROUP_LOOPS: tuple[Dim, ...] = ("N", "P", "Q")
 """Loops over the tiles of a fusion group, outermost first; they enclose the members' own loops."""
 _TABLE_LIMIT = 1 << 15
@@ -265,7 +264,7 @@ class RelaxedModel:
 
     def __call__(self, point: RelaxedPoint, softness: float | None = None) -> RelaxedCost:
         """Evaluate a batch; `softness` beta replaces max by logsumexp(beta log x)/beta in the roofline."""
-        from costmodel.relaxed_terms import Terms
+        from costmodel.relaxed_terms import Terms  # which takes the model's constants: a file of its own
 
         return Terms(self, point).cost(softness)
 

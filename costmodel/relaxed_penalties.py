@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from converter.dims import C, G, K, N, P, Q, R, S
 from costmodel.straight_through import ceil, exact
 from costmodel.traffic import path_of
 
 if TYPE_CHECKING:
     from costmodel.relaxed_terms import Terms
-
-G, N, K, C, P, Q, R, S = range(8)
 
 
 def _over(ratio: Tensor) -> Tensor:

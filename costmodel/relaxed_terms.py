@@ -11,23 +11,18 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from converter.dims import C, G, K, N, P, Q, R, S
 from costmodel.energy import picojoules_per_byte
 from costmodel.fetch_gradient import fetches
 from costmodel.host import add_moves
 from costmodel.latency import bandwidths
-from costmodel.relaxed import (
-    RelaxedCost,
-    RelaxedModel,
-    RelaxedPoint,
-)
+from costmodel.relaxed import RelaxedCost, RelaxedModel, RelaxedPoint
 from costmodel.relaxed_penalties import occupancy, penalties, scratchpad_use
 from costmodel.relaxed_regions import cut_regions, pieces_of
 from costmodel.rtl_relaxed import rtl_cycles
 from costmodel.schedule import Profile
 from costmodel.straight_through import ROUNDING, ceil, exact
 from costmodel.traffic import Fusion, Memory, Quantities, count_moves, path_of
-
-G, N, K, C, P, Q, R, S = range(8)
 
 
 class Terms:

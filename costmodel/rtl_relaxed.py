@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from converter.dims import DIMS, REDUCTION
+from converter.dims import DIMS, REDUCTION, C, G, K, N, P, Q, R, S
 from costmodel.rtl import (
     LINE_BYTES,
     CacheUse,
@@ -33,8 +33,6 @@ from costmodel.traffic import Fusion, Quantities
 
 if TYPE_CHECKING:
     from costmodel.relaxed_terms import Terms
-
-G, N, K, C, P, Q, R, S = range(8)
 
 
 class RtlConstants:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from converter.dims import DIMS, REDUCTION, RELEVANT
+from converter.dims import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, Q, R, S
 from costmodel.mapping import ceil_div
-from costmodel.nest import C, G, K, N, Nest, P, Q, R, S, product
+from costmodel.nest import Nest, product
 from costmodel.rtl import (
     LINE_BYTES,
     OPERANDS,

@@ -51,7 +51,8 @@ class FusionGroup:
     `resident_tensors` are whole tensors that are on chip while this group runs (profile hw: in the tile
     buffer, dosa: in the scratchpad): those it reads, those it writes and those that wait for a later group.
     `prefetch_during` names a tensor-core layer of an earlier group while which the first weights of this
-    one are loaded: the first weight tile, or the resident weights, of `layers[0]` (costmodel.prefetch).
+    one are loaded: the first weight tile, or the resident weights, of `layers[0]`
+    (costmodel.weight_prefetch).
     """
 
     layers: tuple[str, ...]
@@ -86,6 +87,7 @@ class Schedule:
     fusion_model: FusionModel = "sound"
 
     def __post_init__(self) -> None:
+        # The rules are written in terms of schedules, and a schedule that breaks one must not exist.
         from costmodel.schedule_legality import check_schedule
 
         check_schedule(self)

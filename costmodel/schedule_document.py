@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from converter.dims import Dim
 from converter.graph import TensorCoreOp
 from costmodel.mapping import Level
+from costmodel.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
 from costmodel.target import FusionPath, Target
 
 Positive = Annotated[int, Field(ge=1)]
@@ -183,7 +184,7 @@ class ExecutionRecord(_Record):
     """How a fusion group runs."""
 
     tile: GroupTileRecord | None = None
-    halo: Literal["recompute", "retain"] = "recompute"
+    halo: Halo = "recompute"
     resident_weights: tuple[str, ...] = ()
     in_scratchpad: tuple[str, ...] = Field((), description="members whose output stays in the scratchpad")
     in_accumulator: tuple[str, ...] = Field((), description="members whose output stays in the accumulator")
@@ -249,9 +250,9 @@ class TotalsRecord(_Record):
 class ReadingRecord(_Record):
     """Cost of the same schedule under one set of assumptions."""
 
-    fusion_model: Literal["sound", "paper"]
-    latency_model: Literal["roofline", "rtl"]
-    group_latency: Literal["executed", "sum", "prefetch", "overlap"] = Field(
+    fusion_model: FusionModel
+    latency_model: LatencyModel
+    group_latency: GroupLatency = Field(
         description="with the prefetches of the schedule; groups one after the other; every group's first "
         "weights loaded under compute, whatever part of them fits; the busiest resource alone (a bound)"
     )
@@ -289,9 +290,9 @@ class ScheduleDocument(_Record):
     generator: str
     model: ModelRecord
     target: Target
-    profile: Literal["hw", "dosa"]
-    fusion_model: Literal["sound", "paper"]
-    latency_model: Literal["roofline", "rtl"]
+    profile: Profile
+    fusion_model: FusionModel
+    latency_model: LatencyModel
     latency_error: str = Field("", description="how far this latency model was from RTL cycles")
     totals: TotalsRecord
     tensors: tuple[TensorRecord, ...]

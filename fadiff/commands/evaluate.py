@@ -132,7 +132,7 @@ def evaluate(
 
 
 def _network_cycles(schedule: Schedule, cost: NetworkCost, group_latency: GroupLatency) -> int:
-    from costmodel.prefetch import prefetch_weights, resource_latency
+    from costmodel.group_overlap import prefetch_weights, resource_latency
 
     if group_latency == "prefetch":
         return prefetch_weights(schedule, cost).latency_cycles

@@ -13,7 +13,8 @@ import math
 
 from converter.dims import Dims
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.legality import ScheduleError, check_mapping
+from costmodel.fusion import ScheduleError
+from costmodel.legality import check_mapping
 from costmodel.mapping import Mapping, ceil_div
 from costmodel.schedule import FusionModel, Profile, Schedule, singleton_groups
 from costmodel.target import Target

@@ -8,7 +8,8 @@ from converter.dims import Dims
 from converter.graph import TensorCoreLayer, View
 from costmodel.batch import MappingBatch, evaluate_batch
 from costmodel.evaluate import layer_cost
-from costmodel.legality import ScheduleError, check_mapping
+from costmodel.fusion import ScheduleError
+from costmodel.legality import check_mapping
 from costmodel.mapping import Mapping
 from costmodel.shape import LayerShape, Region
 from costmodel.target import load_target

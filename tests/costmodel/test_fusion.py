@@ -11,8 +11,7 @@ from converter.builder import GraphBuilder, weight_view
 from converter.dims import Dims
 from converter.graph import View
 from costmodel.evaluate import evaluate
-from costmodel.fusion import plan_group
-from costmodel.legality import ScheduleError
+from costmodel.fusion import ScheduleError, plan_group
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.shape import shape_of
 from costmodel.target import load_target

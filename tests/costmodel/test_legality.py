@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from converter.dims import Dims
-from costmodel.legality import ScheduleError, check_mapping, occupancy
+from costmodel.fusion import ScheduleError
+from costmodel.legality import check_mapping, occupancy
 from costmodel.mapping import Mapping
 from costmodel.schedule import Schedule, singleton_groups
 from costmodel.shape import shape_of

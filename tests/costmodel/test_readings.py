@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from converter.dims import Dims
 from costmodel.evaluate import evaluate
+from costmodel.group_overlap import prefetch_weights, resource_latency
 from costmodel.mapping import Mapping
-from costmodel.prefetch import prefetch_weights, resource_latency
 from costmodel.readings import readings
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target import load_target

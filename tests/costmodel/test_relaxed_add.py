@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel.evaluate import evaluate, group_cost
-from costmodel.fusion import plan_group
-from costmodel.legality import ScheduleError
-from costmodel.prefetch import resource_latency
+from costmodel.fusion import ScheduleError, plan_group
+from costmodel.group_overlap import resource_latency
 from costmodel.relaxed import OS, Edge, Node, RelaxedModel, add_shape
 from costmodel.relaxed_groups import Companions, LiveTensors
 from costmodel.schedule import FusionGroup, GroupTile, Schedule

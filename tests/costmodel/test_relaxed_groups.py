@@ -14,8 +14,8 @@ from converter.dims import Dims
 from converter.graph import HostLayer, TensorCoreLayer
 from costmodel.evaluate import evaluate, group_cost
 from costmodel.fusion import ScheduleError, boundary, plan_group
+from costmodel.group_overlap import prefetch_weights, resource_latency
 from costmodel.mapping import Mapping
-from costmodel.prefetch import prefetch_weights, resource_latency
 from costmodel.relaxed import ORDERS, OS, Edge, Node, RelaxedModel, add_shape
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.shape import shape_of

@@ -1,4 +1,4 @@
-"""Weights of the next group load under compute: costmodel.prefetch.prefetch_weights on tensors."""
+"""Weights of the next group load under compute: costmodel.group_overlap.prefetch_weights on tensors."""
 
 from __future__ import annotations
 
