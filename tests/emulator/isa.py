@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from pathlib import Path
 
@@ -14,8 +15,13 @@ ACC = 1 << 31
 ACCUMULATE = 1 << 30
 FULL = 1 << 29
 GARBAGE = 0xFFFFFFFF
-WS, OS = 1, 0
+WS, OS, CPU = 1, 0, 2
 RELU = 1
+PROGRAMS = Path(__file__).parent / "programs"
+SHARED = ("-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
+#: Operands of four columns: a tile of 4 rows, and three more behind it.
+ROWS = np.arange(64, dtype=np.int8).reshape(16, 4)
+WORDS = np.arange(64, dtype=np.int32).reshape(16, 4)
 
 
 def target(side: int = 4, **changes: object) -> Target:
@@ -101,4 +107,43 @@ class Device(Machine):
         return message
 
 
-PROGRAMS = Path(__file__).parent / "programs"
+def load_operands(device: Device) -> None:
+    """A in rows 0..3, B in rows 4..7, zeros in accumulator rows 0..3."""
+    device.mvin(ROWS, 0, 4, 4)
+    device.mvin(ROWS[4:], 4, 4, 4)
+    device.mvin(None, ACC, 4, 4, state=2)
+
+
+def saturate(values: np.ndarray) -> np.ndarray:
+    """Round half to even, then clip to int8."""
+    return np.clip(np.rint(values), -128, 127).astype(np.int8)
+
+
+def requantise(sums: np.ndarray, scale: float, relu: bool = False) -> np.ndarray:
+    """An accumulator read at element width."""
+    active = np.maximum(sums, 0) if relu else sums
+    return saturate(active.astype(np.float32) * np.float32(scale))
+
+
+def pool(x: np.ndarray, size: int, stride: int, padding: int) -> np.ndarray:
+    """Max pooling of N H W C."""
+    x = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    return np.lib.stride_tricks.sliding_window_view(x, (size, size), (1, 2))[:, ::stride, ::stride].max(
+        (-2, -1)
+    )
+
+
+def call(library: ctypes.CDLL, machine: Machine, function: str, *arguments: object) -> None:
+    """A C function with arrays by address; the machine must not complain."""
+    converted: list[object] = []
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            converted.append(ctypes.c_void_p(argument.ctypes.data))
+        elif isinstance(argument, float):
+            converted.append(ctypes.c_float(argument))
+        elif argument is None:
+            converted.append(ctypes.c_void_p(None))
+        else:
+            converted.append(ctypes.c_int(int(argument)))  # type: ignore[call-overload]
+    getattr(library, function)(*converted)
+    machine.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,8 @@ import pytest
 from costmodel.target import Target
 from emulator.build import build_program
 from emulator.machine import Machine
-from tests.emulator.isa import PROGRAMS
-from tests.emulator.test_programs import SHARED, pool
+from tests.emulator.isa import CPU, OS, PROGRAMS, SHARED, WS, call, pool
 
-WS, OS, CPU = 1, 0, 2
 TARGET = Target(
     name="gemmini-float",
     side=4,
@@ -34,22 +33,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 @pytest.fixture
 def run(library: ctypes.CDLL) -> Callable[..., None]:
-    machine = Machine(TARGET, check_regions=False)
-
-    def call(name: str, *arguments: object) -> None:
-        converted: list[object] = []
-        for argument in arguments:
-            if isinstance(argument, np.ndarray):
-                assert argument.dtype == np.float32
-                converted.append(ctypes.c_void_p(argument.ctypes.data))
-            elif isinstance(argument, float):
-                converted.append(ctypes.c_float(argument))
-            else:
-                converted.append(ctypes.c_int(int(argument)))  # type: ignore[call-overload]
-        getattr(library, name)(*converted)
-        machine.check()
-
-    return call
+    return partial(call, library, Machine(TARGET, check_regions=False))
 
 
 def rng(*shape: int) -> np.ndarray:

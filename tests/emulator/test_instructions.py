@@ -7,20 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.emulator.isa import ACC, ACCUMULATE, FULL, GARBAGE, OS, RELU, WS, Device, local, target
+from tests.emulator.isa import (
+    ACC,
+    ACCUMULATE,
+    FULL,
+    GARBAGE,
+    OS,
+    RELU,
+    WS,
+    Device,
+    local,
+    requantise,
+    saturate,
+    target,
+)
 
 SIDE, SPAD, ACCUMULATOR = 4, 64, 32
-
-
-def saturate(values: np.ndarray) -> np.ndarray:
-    """Round half to even, then clip to int8."""
-    return np.clip(np.rint(values), -128, 127).astype(np.int8)
-
-
-def scaled(sums: np.ndarray, scale: float, relu: bool) -> np.ndarray:
-    """An accumulator read at element width."""
-    active = np.maximum(sums, 0) if relu else sums
-    return saturate(active.astype(np.float32) * np.float32(scale))
 
 
 class Model:
@@ -41,7 +43,7 @@ class Model:
             return padded
         at = (address & 0xFFFF) + stride * np.arange(rows)
         if address & ACC:
-            padded[:rows, :cols] = scaled(self.acc[at, :cols], scale, relu)
+            padded[:rows, :cols] = requantise(self.acc[at, :cols], scale, relu)
         else:
             padded[:rows, :cols] = self.spad[at, :cols]
         return padded
@@ -168,7 +170,7 @@ def test_store_rounds_half_to_even_and_saturates(sums: list[int], scale: float, 
     device.mvin(words, ACC, 4, 1)
     device.mvout(out, ACC, 4, 1)
     device.check()
-    np.testing.assert_array_equal(out, scaled(words, scale, relu))
+    np.testing.assert_array_equal(out, requantise(words, scale, relu))
 
 
 def test_ties_go_to_even() -> None:
@@ -271,7 +273,7 @@ def test_max_pooling_on_the_way_out(size: int, stride: int, pad: int) -> None:
     device.config_st(4, scale=0.25, pool=(stride, size, pcols, prows, pcols, rows, cols, pad, pad))
     device.mvout(out, ACC, 4, 0)
     device.check()
-    values = np.pad(scaled(image, 0.25, False).reshape(rows, cols, 4), ((pad, pad), (pad, pad), (0, 0)))
+    values = np.pad(requantise(image, 0.25, False).reshape(rows, cols, 4), ((pad, pad), (pad, pad), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(values, (size, size), (0, 1))[::stride, ::stride]
     np.testing.assert_array_equal(out, windows.max((-2, -1)))
 
@@ -286,7 +288,7 @@ def test_scratchpad_copy_requantises() -> None:
     for i in range(4):
         device.mvout(out[i:], 10 + 2 * i, 4, 1)
     device.check()
-    np.testing.assert_array_equal(out, scaled(words, 0.5, True))
+    np.testing.assert_array_equal(out, requantise(words, 0.5, True))
 
 
 def test_float32_products() -> None:

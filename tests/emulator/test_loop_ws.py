@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.emulator.isa import Device, target
+from tests.emulator.isa import Device, saturate, target
 
 LOAD_A, LOAD_B, LOAD_D, PRODUCTS, STORE = (1 << bit for bit in range(3, 8))
 INC_ACC, SPAD_ONLY = 1 << 8, 1 << 9
-
-
-def saturate(values: np.ndarray) -> np.ndarray:
-    return np.clip(np.rint(values), -128, 127).astype(np.int8)
 
 
 def device(**changes: object) -> Device:

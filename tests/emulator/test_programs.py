@@ -6,6 +6,7 @@ import ctypes
 import platform
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,20 +15,9 @@ import pytest
 from costmodel.target import Target, load_target
 from emulator.build import build_program
 from emulator.machine import Machine
-from tests.emulator.isa import PROGRAMS
+from tests.emulator.isa import CPU, OS, PROGRAMS, SHARED, WS, call, pool, requantise, saturate
 
-WS, OS, CPU = 1, 0, 2
-SHARED = ("-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
 Run = Callable[..., None]
-
-
-def saturate(values: np.ndarray) -> np.ndarray:
-    return np.clip(np.rint(values), -128, 127).astype(np.int8)
-
-
-def requantise(sums: np.ndarray, scale: float, relu: bool = False) -> np.ndarray:
-    sums = np.maximum(sums, 0) if relu else sums
-    return saturate(sums.astype(np.float32) * np.float32(scale))
 
 
 def convolve(
@@ -40,13 +30,6 @@ def convolve(
     windows = np.lib.stride_tricks.sliding_window_view(x, (kh, kw), (1, 2))
     taps = windows[:, ::stride, ::stride, :, ::dilation, ::dilation]
     return np.einsum("npqcrs,rsck->npqk", taps, w.astype(np.int64))
-
-
-def pool(x: np.ndarray, size: int, stride: int, padding: int) -> np.ndarray:
-    x = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    return np.lib.stride_tricks.sliding_window_view(x, (size, size), (1, 2))[:, ::stride, ::stride].max(
-        (-2, -1)
-    )
 
 
 @pytest.fixture(scope="module", params=["gemmini-large", "gemmini-default", "gemmini-small"])
@@ -68,21 +51,7 @@ def machine(target: Target) -> Machine:
 
 @pytest.fixture
 def run(library: ctypes.CDLL, machine: Machine) -> Run:
-    def call(name: str, *arguments: object) -> None:
-        converted: list[object] = []
-        for argument in arguments:
-            if isinstance(argument, np.ndarray):
-                converted.append(ctypes.c_void_p(argument.ctypes.data))
-            elif isinstance(argument, float):
-                converted.append(ctypes.c_float(argument))
-            elif argument is None:
-                converted.append(ctypes.c_void_p(None))
-            else:
-                converted.append(ctypes.c_int(int(argument)))  # type: ignore[call-overload]
-        getattr(library, name)(*converted)
-        machine.check()
-
-    return call
+    return partial(call, library, machine)
 
 
 def rng(*shape: int, low: int = -128, high: int = 128, dtype: type = np.int8) -> np.ndarray:
