@@ -92,14 +92,20 @@ def assign_scales(
     ONNX Runtime, while Gemmini would round each operand first.  An operand that others read as
     well keeps its own scale if sharing would make it more than 2 times coarser.
     Operands of a concatenation share its scale under the same condition, so that they can be
-    written in place.  Scales that an imported model prescribes (`known`) never change.
+    written in place.  Scales that an imported model prescribes (`known`) never change; rows of a
+    constant table and multiples of a value have scales that follow from others, and share none.
     """
-    scales = {
-        value: float(np.float32(known.get(value, symmetric_scale(*ranges.get(value, (0.0, 0.0))))))
-        for value in stored_values(program, steps)
-    }
+    fixed = dict(known)
+    scales: dict[str, float] = {}
+    for value in stored_values(program, steps):
+        low, high = ranges.get(value, (0.0, 0.0))
+        calibrated = symmetric_scale(low, high) if low or high else 0.0  # zeros fit any scale
+        scales[value] = float(np.float32(known.get(value, calibrated)))
+    for step in steps:
+        if (derived := _derived_scale(program, step, scales, known)) is not None:
+            scales[step.output] = fixed[step.output] = derived
     ceilings = {step.output: step.ceiling / INT8_MAX * _SLACK for step in steps if step.ceiling is not None}
-    groups = _Groups(scales, known, ceilings)
+    groups = _Groups(scales, fixed, ceilings)
     for step in steps:
         if step.kind == "node" and keeps_scale(step.head):
             for output in step.head.outputs:
@@ -109,34 +115,44 @@ def assign_scales(
         operands = list(program.activations(step.head))
         if step.kind == "node" and step.head.op == "Add" and not step.mask and len(operands) == 2:
             a, b = operands
-            if a in scales and b in scales and not {a, b} & known.keys():
+            if a in scales and b in scales and not {a, b} & fixed.keys():
                 coarse, fine = (a, b) if groups.scale(a) >= groups.scale(b) else (b, a)
                 cheap = groups.scale(coarse) <= _TOLERATED_RATIO * groups.scale(fine)
                 if cheap or len(program.consumers(fine)) == 1:
                     groups.join(a, b)
-        if step.kind == "node" and step.head.op == "Concat" and step.output not in known:
+        if step.kind == "node" and step.head.op == "Concat" and step.output not in fixed:
             for value in operands:
-                if value not in scales or value in known:
+                if value not in scales or value in fixed:
                     continue
-                ratio = groups.scale(value) / groups.scale(step.output)
+                ratio = groups.scale(value) / (groups.scale(step.output) or 1.0)
                 tolerable = 1 / _TOLERATED_RATIO <= ratio <= _TOLERATED_RATIO
                 if tolerable or (len(program.consumers(value)) == 1 and ratio < 1):
                     groups.join(step.output, value)
     for value in scales:
-        scales[value] = groups.scale(value)
+        scales[value] = groups.scale(value) or 1.0
     for step in steps:
-        if step.kind == "lookup" and step.source in scales and step.output in scales:
-            factor = linear_factor(program, step.nodes)
-            if factor is not None:
-                scales[step.output] = float(np.float32(scales[step.source]) * np.float32(factor))
-        elif step.head.op == "Gather" and step.head.inputs[0] in program.constants and step.output in scales:
-            table = program.constants[step.head.inputs[0]]
-            scales[step.output] = symmetric_scale(float(table.min()), float(table.max()))
+        if (derived := _derived_scale(program, step, scales, known)) is not None:
+            scales[step.output] = derived
         elif step.kind == "node" and keeps_scale(step.head) and step.source in scales:
             for output in step.head.outputs:
                 if output in scales:
                     scales[output] = scales[step.source]
     return scales
+
+
+def _derived_scale(
+    program: Program, step: Step, scales: Mapping[str, float], known: Mapping[str, float]
+) -> float | None:
+    """Scale of a multiple of a value, or of rows of a constant table; None for anything else."""
+    if step.output not in scales:
+        return None
+    if step.kind == "lookup" and step.source in scales:
+        factor = linear_factor(program, step.nodes)
+        return None if factor is None else float(np.float32(scales[step.source]) * np.float32(factor))
+    if step.head.op == "Gather" and (name := step.head.inputs[0]) in program.constants:
+        table = program.constants[name]
+        return known.get(name) or symmetric_scale(float(table.min()), float(table.max()))
+    return None
 
 
 class _Groups:

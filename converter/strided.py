@@ -116,6 +116,12 @@ class Strided:
             reach *= count
         return self.offset == 0 and reach == size
 
+    @property
+    def is_row_major(self) -> bool:
+        """Whether the elements lie one after the other in ONNX order."""
+        flat = self.reshape((self.size,))
+        return flat is not None and flat.axes[0] in ((), ((self.size, 1),))
+
     def storage_order(self) -> tuple[int, ...] | None:
         """Axes from the outermost stored to the innermost, None when an axis is split."""
         if any(len(merged(axis)) > 1 for axis in self.axes):

@@ -39,8 +39,6 @@ class Mask:
 
 def find_masks(model: onnx.ModelProto, program: Program) -> Mapping[str, Mask]:
     """Masks by the name of the softmax that they are for."""
-    if all(program.is_float(value) for value in program.inputs):
-        return {}
     protos = {output: proto for proto in model.graph.node for output in proto.output}
     found = {}
     for node in program.nodes:

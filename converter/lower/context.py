@@ -122,19 +122,17 @@ class Lowering:
         value = step.output
         scale = self.scale(value)
         if self.is_whole(like):
-            model = self.graph.tensors[like.tensor]
-            axes = model.onnx_axes if model.shape == self._stored_shape(value, model.onnx_axes) else None
+            shape = self.graph.tensors[like.tensor].shape
+            order = None if like.is_row_major else like.storage_order()
+            # an order within an axis is none of the ONNX value's: nobody can compare the two
+            onnx_name = value if like.is_row_major or order else None
             tensor = self.graph.tensor(
-                value, model.shape, self.dtype(value), scale, onnx_name=value, onnx_axes=axes
+                value, shape, self.dtype(value), scale, onnx_name=onnx_name, onnx_axes=order
             )
             self.values[value] = Strided(tensor, 0, like.axes, scale)
             return self.values[value]
         order = like.storage_order()
         return self.output(step, order)
-
-    def _stored_shape(self, value: str, axes: tuple[int, ...] | None) -> tuple[int, ...]:
-        shape = self.program.shapes[value]
-        return shape if axes is None or len(axes) != len(shape) else tuple(shape[i] for i in axes)
 
     def bias(self, step: Step, groups: int, channels: int) -> str | None:
         """The bias of a product as accumulator words [G, K] (int32 or float32), None without bias."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from converter.lower.context import Lowering
 from converter.plan import Step
-from converter.strided import Strided
 
 
 def lower_reshape(lowering: Lowering, step: Step) -> None:
@@ -36,7 +35,7 @@ def finish_outputs(lowering: Lowering) -> tuple[str, ...]:
         stored = lowering.value(value)
         tensor = lowering.graph.tensors[stored.tensor]
         whole = lowering.is_whole(stored) and tensor.scale == stored.scale
-        row_major = _is_row_major(stored)
+        row_major = stored.is_row_major
         shuffled = not row_major and stored.storage_order() is None
         if (
             not whole
@@ -49,8 +48,3 @@ def finish_outputs(lowering: Lowering) -> tuple[str, ...]:
         lowering.rename(stored, value, row_major)
         names.append(stored.tensor)
     return tuple(names)
-
-
-def _is_row_major(value: Strided) -> bool:
-    flat = value.reshape((value.size,))
-    return flat is not None and flat.axes[0] in ((), ((value.size, 1),))

@@ -11,7 +11,7 @@ from converter.graph import View
 from converter.lower.context import Lowering
 from converter.lower.products import lower_matrix_product
 from converter.plan import Step
-from converter.strided import Axis, Row, Strided, aligned, joined, merged
+from converter.strided import Axis, Row, Strided, aligned, dense, joined, merged
 
 _MOST_LAYERS = 64
 
@@ -26,7 +26,11 @@ def lower_matmul(lowering: Lowering, step: Step) -> None:
         return
     right = lowering.value(node.inputs[1])
     vector_left, vector_right = len(left.axes) == 1, len(right.axes) == 1
-    out = lowering.output(step, lowering.preferred_order(step.output))
+    order = lowering.preferred_order(step.output)
+    shape = lowering.program.shapes[step.output]
+    if not vector_right and order and _stride(dense("", shape, None, order).axes[-1]) != 1:
+        order = None  # the array writes channels side by side
+    out = lowering.output(step, order)
     target = out
     if vector_left:
         left, target = replace(left, axes=((), *left.axes)), _insert(target, -1 if not vector_right else 0)

@@ -99,3 +99,34 @@ def test_nothing_to_say_of_equal_integers(conversion):
     found = compared(conversion)
     equal = tuple(replace(d, own=0, own_steps=0, carried_steps=0) for d in found.differences)
     assert Agreement(equal).note == "" and Agreement(()).note == ""
+
+
+def test_values_behind_movement_are_compared_in_their_own_order(tmp_path):
+    """Heads of a rotary embedding: the product is stored as its operand is, in no order of its own axes."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["q"]),
+        helper.make_node("Reshape", ["q", "heads"], ["h"]),
+        helper.make_node("Transpose", ["h"], ["t"], perm=[0, 2, 1, 3]),
+        helper.make_node("Mul", ["t", "cos"], ["m"]),
+        helper.make_node("Sigmoid", ["m"], ["s"]),
+        helper.make_node("MatMul", ["s", "v"], ["y"]),
+    ]
+    constants = {"w": weights(0, 12, 12), "heads": np.array([1, 7, 3, 4]), "cos": weights(1, 7, 4)}
+    constants["v"] = weights(2, 4, 5)
+    model = model_of(nodes, {"x": (1, 7, 12)}, {"y": None}, constants)
+    onnx.save(model, tmp_path / "model.onnx")
+    conversion = convert(tmp_path / "model.onnx")
+    graph = conversion.graph
+    x = np.random.default_rng(5).standard_normal((1, 7, 12)).astype(np.float32)
+    runtime = reference_session(integer_reference(graph))
+    names = [output.name for output in runtime.get_outputs()]
+    found = dict(
+        zip(
+            names,
+            runtime.run(names, {graph.inputs[0]: to_storage(graph.tensors[graph.inputs[0]], x)}),
+            strict=True,
+        )
+    )
+    differences = {d.tensor: d for d in agreement(conversion, {"x": x}, found).differences}
+    assert {"m", "s"} <= differences.keys()
+    assert max(d.carried_steps for d in differences.values()) <= 1

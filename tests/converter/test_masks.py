@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from converter import convert, integer_reference
 from converter.boundary import from_storage, to_storage
 from converter.reference import reference_session
-from tests.converter.oracle import session, sqnr_db, weights
+from tests.converter.oracle import check, model_of, session, sqnr_db, weights
 
 HEADS, LENGTH, WIDTH = 2, 6, 8
 LOWEST = np.float32(np.finfo(np.float32).min)
@@ -105,3 +105,19 @@ def test_a_bias_from_integers_is_no_mask(tmp_path: Path) -> None:
     graph = convert(path).graph
     softmax = next(layer for layer in graph.layers if getattr(layer, "op", "") == "softmax")
     assert len(softmax.inputs) == 2
+
+
+def test_a_mask_may_come_from_numbers(tmp_path: Path) -> None:
+    """Graph attention looks where the adjacency matrix, of floats, is above zero."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Transpose", ["h"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["h", "t"], ["scores"]),
+        helper.make_node("Greater", ["edges", "zero"], ["look"]),
+        helper.make_node("Where", ["look", "scores", "lowest"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "h"], ["y"]),
+    ]
+    constants = {"w": 0.3 * weights(1, WIDTH, WIDTH), "zero": np.float32(0), "lowest": np.float32(-1e9)}
+    inputs = {"x": (LENGTH, WIDTH), "edges": (LENGTH, LENGTH)}
+    assert check(model_of(nodes, inputs, {"y": None}, constants), tmp_path).sqnr_db > 25

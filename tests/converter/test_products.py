@@ -113,3 +113,17 @@ def test_the_array_reads_no_row_with_stride_zero(case: str, tmp_path: Path) -> N
     (layer,) = checked.conversion.graph.tensor_core_layers
     sizes = (layer.dims.G, layer.dims.N, *layer.input_size)
     assert all(stride for stride, size in zip(layer.input.strides, sizes, strict=False) if size > 1)
+
+
+@pytest.mark.parametrize("order", [(2, 0, 1), (0, 2, 1), (1, 0, 2)])
+def test_a_product_writes_its_channels_side_by_side(order: tuple[int, ...], tmp_path: Path) -> None:
+    """Whatever order a Transpose behind it would like."""
+    nodes = [
+        helper.make_node("MatMul", ["a", "b"], ["c"]),
+        helper.make_node("Transpose", ["c"], ["t"], perm=list(order)),
+        helper.make_node("Sigmoid", ["t"], ["y"]),
+    ]
+    checked = check(model_of(nodes, {"a": (4, 6, 8), "b": (4, 8, 10)}, {"y": None}), tmp_path)
+    assert checked.lsb_to_quantized <= 1
+    products = [layer for layer in checked.conversion.graph.layers if layer.op == "bmm"]
+    assert products and all(layer.output.strides[4] == 1 for layer in products)

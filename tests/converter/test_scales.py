@@ -1,0 +1,80 @@
+"""Values share a scale only where that costs neither of them its precision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from converter import convert
+from tests.converter.oracle import check, compare, model_of, weights
+
+ROWS, WIDTH = 6, 16
+GOOD_DB = 28.0
+
+
+def _product(weight: float, output: str) -> tuple[onnx.NodeProto, np.ndarray]:
+    return helper.make_node("MatMul", ["x", output + "w"], [output]), weight * weights(2, WIDTH, WIDTH)
+
+
+def test_a_sum_with_rows_of_a_table_keeps_the_scale_of_the_other_operand(tmp_path: Path) -> None:
+    """Every decoder begins so: token embeddings, plus what the first attention makes of them."""
+    nodes = [
+        helper.make_node("Gather", ["table", "tokens"], ["e"]),
+        helper.make_node("MatMul", ["e", "w"], ["a"]),
+        helper.make_node("Add", ["e", "a"], ["y"]),
+    ]
+    constants = {"table": 0.02 * weights(0, 9, WIDTH), "w": 0.2 * weights(1, WIDTH, WIDTH)}
+    model = model_of(nodes, {}, {"y": None}, constants)
+    model.graph.input.append(helper.make_tensor_value_info("tokens", TensorProto.INT64, (ROWS,)))
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    conversion = convert(path)
+    scales = {name: tensor.scale for name, tensor in conversion.graph.tensors.items()}
+    assert scales["e"] == pytest.approx(np.abs(constants["table"]).max() / 127, rel=1e-6)
+    assert scales["a"] < 0.01  # of values below 0.2
+    assert compare(conversion, np.random.default_rng(1)).sqnr_db > GOOD_DB
+
+
+def test_a_sum_with_zeros_keeps_the_scale_of_the_other_operand(tmp_path: Path) -> None:
+    """The state that a recurrent network starts from, a mask that hides nothing."""
+    product, w = _product(0.001, "a")
+    nodes = [product, helper.make_node("Sub", ["z", "z"], ["zeros"])]
+    nodes.append(helper.make_node("Add", ["a", "zeros"], ["y"]))
+    model = model_of(nodes, {"x": (ROWS, WIDTH), "z": (ROWS, WIDTH)}, {"y": None}, {"aw": w})
+    assert check(model, tmp_path).sqnr_db > GOOD_DB
+
+
+@pytest.mark.parametrize("joined", ["Add", "Concat"])
+def test_a_multiple_of_a_value_lends_no_scale(joined: str, tmp_path: Path) -> None:
+    """A factor costs nothing, so its result has the scale of what it multiplies."""
+    product, w = _product(0.0002, "b")
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["s"]),
+        helper.make_node("Mul", ["s", "factor"], ["a"]),
+        product,
+        helper.make_node(joined, ["a", "b"], ["y"], **({"axis": 0} if joined == "Concat" else {})),
+    ]
+    constants = {"factor": np.float32(0.001), "bw": w}
+    checked = check(model_of(nodes, {"x": (ROWS, WIDTH)}, {"y": None}, constants), tmp_path)
+    assert checked.sqnr_db > GOOD_DB
+
+
+def test_rows_of_a_quantised_table_keep_its_scale(tmp_path: Path) -> None:
+    """Also where its integers leave the ends of the range unused."""
+    table = np.random.default_rng(3).integers(-60, 61, (9, WIDTH)).astype(np.int8)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["table", "scale"], ["t"]),
+        helper.make_node("Gather", ["t", "tokens"], ["e"]),
+        helper.make_node("MatMul", ["e", "w"], ["y"]),
+    ]
+    constants = {"table": table, "scale": np.float32(0.5), "w": weights(1, WIDTH, 4)}
+    model = model_of(nodes, {}, {"y": None}, constants)
+    model.graph.input.append(helper.make_tensor_value_info("tokens", TensorProto.INT64, (ROWS,)))
+    onnx.save(model, tmp_path / "model.onnx")
+    conversion = convert(tmp_path / "model.onnx")
+    assert conversion.graph.tensors["e"].scale == 0.5
+    assert compare(conversion, np.random.default_rng(1)).sqnr_db > GOOD_DB
