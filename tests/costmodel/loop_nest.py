@@ -118,3 +118,17 @@ class Walk:
         self.cycles += pixels
         self.counts["I array"] += macs // n["K"]
         self.counts["updates"] += n["G"] * n["K"] * pixels
+
+
+def walk(shape, mapping, region, side):
+    """Run the interpreter over all regions (one run per group tile)."""
+    result = Walk(shape, mapping, side)
+    largest = {d: shape.dims[d] for d in DIMS}
+    for d, axis in zip("NPQ", region, strict=True):
+        largest[d] = max(b - a for a, b in axis)
+    for n in region.N:
+        for p in region.P:
+            for q in region.Q:
+                bounds = {d: (0, shape.dims[d]) for d in DIMS} | {"N": n, "P": p, "Q": q}
+                result.run(bounds, largest)
+    return result

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from converter.dims import Dims
 from converter.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
 from costmodel.mapping import Mapping
+from costmodel.target import Target
+
+SIDE_4 = Target(name="side4", side=4, scratchpad_bytes=1 << 16, accumulator_bytes=1 << 13)
+"""512 accumulator rows."""
 
 
 def conv(name, source, out, K, C, P, Q, R=1, stride=1, pad=0, bias=None, N=1):
@@ -79,3 +85,47 @@ def whole_tile(dims, side=16, **changes):
     tile = dims.replace(changes)
     block = Dims(K=min(cols, tile.K), C=min(rows, tile.C), P=tile.P, Q=tile.Q)
     return Mapping(tile, tile, block, Dims(C=block.C), Dims(K=block.K))
+
+
+def layer_of(shape):
+    """A layer of this shape; its operands have no particular place."""
+    view = View("t", 0, (0, 0, 0, 0, 0))
+    weight = View("w", 0, (0, 0, 0, 1, 9) if shape.has_transposed_weights else (0, 0, 0, 9, 1))
+    return TensorCoreLayer(
+        "layer",
+        "depthwise" if shape.is_depthwise else "conv",
+        shape.dims,
+        view,
+        weight,
+        view,
+        (shape.height.size, shape.width.size),
+        bias="b" if shape.has_bias else None,
+        stride=(shape.height.stride, shape.width.stride),
+        dilation=(shape.height.dilation, shape.width.dilation),
+        pads=(shape.height.pad, shape.width.pad, 0, 0),
+    )
+
+
+def stem(
+    P: int = 8,
+    Q: int = 8,
+    kernel: int = 3,
+    stride: int = 2,
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1),
+    K: int = 8,
+    after: bool = False,
+    **changes: object,
+) -> Graph:
+    """conv 1x1 with ReLU (K of 4 channels, P x Q), max pool, and a 3x3 convolution `after` it."""
+    first = replace(conv("conv", "x", "y", K=K, C=4, P=P, Q=Q), activation="relu")
+    p = (P + pads[0] + pads[2] - kernel) // stride + 1
+    q = (Q + pads[1] + pads[3] - kernel) // stride + 1
+    attributes: dict[str, object] = {
+        "kernel": (kernel, kernel), "stride": (stride, stride), "dilation": (1, 1), "pads": pads
+    }  # fmt: skip
+    pool = HostLayer("pool", "max_pool", ("y",), ("z",), {**attributes, **changes})
+    rest = (conv("last", "z", "out", K=4, C=K, P=p, Q=q, R=3, pad=1),) if after else ()
+    tensors = {"z": Tensor("z", (1, p, q, K), "int8")}
+    for layer in (first, *rest):
+        tensors |= graph((layer,), (layer.input.tensor,), (layer.output.tensor,)).tensors
+    return Graph("stem", tensors, (first, pool, *rest), ("x",), ("out",) if after else ("z",))

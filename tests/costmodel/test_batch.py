@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.dims import Dims
-from converter.graph import TensorCoreLayer, View
 from costmodel.batch import MappingBatch, evaluate_batch
 from costmodel.evaluate import layer_cost
 from costmodel.fusion import ScheduleError
@@ -15,27 +14,10 @@ from costmodel.shape import LayerShape, Region
 from costmodel.target import load_target
 from costmodel.tiling import Window
 from costmodel.traffic import Placement
+from tests.costmodel.networks import layer_of
 from tests.costmodel.strategies import layer_shapes, mappings
 
 SMALL = load_target("gemmini-small")
-
-
-def layer_of(shape):
-    view = View("t", 0, (0, 0, 0, 0, 0))
-    weight = View("w", 0, (0, 0, 0, 1, 9) if shape.has_transposed_weights else (0, 0, 0, 9, 1))
-    return TensorCoreLayer(
-        "layer",
-        "depthwise" if shape.is_depthwise else "conv",
-        shape.dims,
-        view,
-        weight,
-        view,
-        (shape.height.size, shape.width.size),
-        bias="b" if shape.has_bias else None,
-        stride=(shape.height.stride, shape.width.stride),
-        dilation=(shape.height.dilation, shape.width.dilation),
-        pads=(shape.height.pad, shape.width.pad, 0, 0),
-    )
 
 
 def intervals(draw, bound):

@@ -15,8 +15,8 @@ from costmodel.fusion import ScheduleError, plan_group
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.shape import shape_of
 from costmodel.target import load_target
+from tests.costmodel.loop_nest import walk
 from tests.costmodel.networks import add, conv, graph, pair, whole_tile
-from tests.costmodel.test_nest import walk
 
 LARGE = load_target("gemmini-large")
 
@@ -71,7 +71,7 @@ def test_bytes_are_what_the_group_does(tile_p, tile_q, halo, resident):
     cost = evaluate(schedule_of(network, group, mappings))
     for name in ("a", "b"):
         layer = network.by_name[name]
-        seen = walk(shape_of(layer), mappings[name], plan[name].computed).counts
+        seen = walk(shape_of(layer), mappings[name], plan[name].computed, LARGE.side).counts
         dram, buffer = cost.dram_traffic(name), cost.tile_buffer_traffic(name)
         weights = layer.dims.K * layer.dims.C * 9 if name in resident else seen["W dram"]
         assert dram[f"{name}.w"] == (weights, 0)

@@ -4,20 +4,14 @@ from costmodel.evaluate import evaluate
 from costmodel.group_overlap import prefetch_weights, resource_latency
 from costmodel.schedule import Schedule, singleton_groups
 from costmodel.target import load_target
-from tests.costmodel.networks import conv, graph, whole_tile
+from tests.costmodel.networks import whole_tile
+from tests.costmodel.schedules import weight_bound
 
 LARGE = load_target("gemmini-large")
 
 
-def network():
-    """A compute-bound convolution, then a product that waits for its weights."""
-    a = conv("a", "x", "y", 32, 32, 16, 16, 5, 1, 2)
-    b = conv("b", "y", "z", 512, 32, 16, 16)
-    return graph([a, b], ("x",), ("z",))
-
-
 def schedule(target=LARGE):
-    net = network()
+    net = weight_bound()
     mappings = {
         "a": whole_tile(net.by_name["a"].dims, side=32),
         "b": whole_tile(net.by_name["b"].dims, 32, K=32),

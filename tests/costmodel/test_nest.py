@@ -11,24 +11,10 @@ from costmodel.shape import LayerShape, Region, whole
 from costmodel.target import load_target
 from costmodel.tiling import Window
 from costmodel.traffic import Placement
-from tests.costmodel.loop_nest import Walk
+from tests.costmodel.loop_nest import walk
 from tests.costmodel.strategies import layer_shapes, mappings
 
 SMALL = load_target("gemmini-small")
-
-
-def walk(shape, mapping, region):
-    """Run the interpreter over all regions (one run per group tile)."""
-    result = Walk(shape, mapping, SMALL.side)
-    largest = {d: shape.dims[d] for d in DIMS}
-    for d, axis in zip("NPQ", region, strict=True):
-        largest[d] = max(b - a for a, b in axis)
-    for n in region.N:
-        for p in region.P:
-            for q in region.Q:
-                bounds = {d: (0, shape.dims[d]) for d in DIMS} | {"N": n, "P": p, "Q": q}
-                result.run(bounds, largest)
-    return result
 
 
 def moved(traffic, level, role, direction, memory=None):
@@ -57,7 +43,7 @@ def test_hw_traffic_is_what_the_nest_does(data):
     largest = {d: max(b - a for a, b in axis) for d, axis in zip("NPQ", region, strict=True)}
     mapping = data.draw(mappings(shape._replace(dims=shape.dims.replace(largest))))
     traffic = layer_traffic(shape, mapping, region, SMALL, "hw", Placement(output_is_fused=fused))
-    seen = walk(shape, mapping, region)
+    seen = walk(shape, mapping, region, SMALL.side)
     counts = seen.counts
     assert moved(traffic, "L3", "W", "read") == counts["W dram"]
     assert moved(traffic, "L3", "I", "read") == counts["I dram"]

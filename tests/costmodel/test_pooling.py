@@ -9,43 +9,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from converter.dims import Dims
-from converter.graph import Graph, HostLayer, Tensor
+from converter.graph import Graph, HostLayer
 from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError, plan_group
 from costmodel.mapping import Mapping
 from costmodel.pooling import obstacle_to_pooling
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.serialize import schedule_from_document, to_document
-from costmodel.target import Target
-from tests.costmodel.networks import conv, graph
-
-SIDE_4 = Target(name="side4", side=4, scratchpad_bytes=1 << 16, accumulator_bytes=1 << 13)
-"""512 accumulator rows."""
-
-
-def stem(
-    P: int = 8,
-    Q: int = 8,
-    kernel: int = 3,
-    stride: int = 2,
-    pads: tuple[int, int, int, int] = (1, 1, 1, 1),
-    K: int = 8,
-    after: bool = False,
-    **changes: object,
-) -> Graph:
-    """conv 1x1 with ReLU (K of 4 channels, P x Q), max pool, and a 3x3 convolution `after` it."""
-    first = replace(conv("conv", "x", "y", K=K, C=4, P=P, Q=Q), activation="relu")
-    p = (P + pads[0] + pads[2] - kernel) // stride + 1
-    q = (Q + pads[1] + pads[3] - kernel) // stride + 1
-    attributes: dict[str, object] = {
-        "kernel": (kernel, kernel), "stride": (stride, stride), "dilation": (1, 1), "pads": pads
-    }  # fmt: skip
-    pool = HostLayer("pool", "max_pool", ("y",), ("z",), {**attributes, **changes})
-    rest = (conv("last", "z", "out", K=4, C=K, P=p, Q=q, R=3, pad=1),) if after else ()
-    tensors = {"z": Tensor("z", (1, p, q, K), "int8")}
-    for layer in (first, *rest):
-        tensors |= graph((layer,), (layer.input.tensor,), (layer.output.tensor,)).tensors
-    return Graph("stem", tensors, (first, pool, *rest), ("x",), ("out",) if after else ("z",))
+from tests.costmodel.networks import SIDE_4, stem
 
 
 def mapping(height: int, width: int, **l1: int) -> Mapping:

@@ -17,26 +17,11 @@ from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import shape_of
 from costmodel.target import load_target
 from tests.costmodel.networks import pair, whole_tile
+from tests.costmodel.relaxed_cases import point_of
 from tests.costmodel.strategies import layer_shapes, mappings
 
 SMALL = load_target("gemmini-small")
 LARGE = load_target("gemmini-large")
-
-
-def point_of(mappings_, orders=ORDERS, sigma=None, dtype=torch.float64):
-    """One restart at the given integer mappings."""
-
-    def stack(name):
-        return torch.tensor([[list(getattr(m, name)) for m in mappings_]], dtype=dtype)
-
-    index = [
-        next(i for i, o in enumerate(orders) if (o.l3, o.l2, o.l1) == (m.order_l3, m.order_l2, m.order_l1))
-        for m in mappings_
-    ]
-    order = torch.nn.functional.one_hot(torch.tensor([index]), len(orders)).to(dtype)
-    return RelaxedPoint(
-        stack("tile_l2"), stack("tile_l1"), stack("tile_l0"), stack("rows"), stack("cols"), order, sigma
-    )
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])

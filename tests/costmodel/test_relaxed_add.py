@@ -16,7 +16,7 @@ from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.shape import shape_of
 from costmodel.target import load_target
 from tests.costmodel.networks import add, conv, graph, whole_tile
-from tests.costmodel.test_relaxed import point_of
+from tests.costmodel.relaxed_cases import point_of
 
 LARGE = load_target("gemmini-large")
 EDGES = [Edge(0, 1), Edge(1, 2), Edge(0, 2), Edge(2, 3)]

@@ -9,37 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.graph import Graph
 from costmodel.evaluate import LayerCost, evaluate
 from costmodel.fusion import ScheduleError, plan_group
 from costmodel.readings import readings
 from costmodel.resident_tensors import obstacle_to_staying, with_resident_tensors
-from costmodel.schedule import FusionGroup, GroupTile, Profile, Schedule, singleton_groups
-from costmodel.target import Target
+from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from costmodel.tile_buffer import plan_tile_buffer
 from tests.costmodel.networks import add, conv, graph, whole_tile
+from tests.costmodel.schedules import TARGET, alone, residual
 
-TARGET = Target(name="t", side=16, scratchpad_bytes=256 * 1024, accumulator_bytes=64 * 1024)
 BYTES = 8 * 8 * 16
 """Of every activation below."""
-
-
-def residual() -> Graph:
-    """x -> a -> A -> b -> B; s = A + B; c reads s.  A is read twice, s once."""
-    layers = [
-        conv("a", "x", "A", 16, 16, 8, 8),
-        conv("b", "A", "B", 16, 16, 8, 8, 3, 1, 1),
-        add("sum", "A", "B", "S"),
-        conv("c", "S", "y", 16, 16, 8, 8),
-    ]
-    return graph(layers, ("x",), ("y",))
-
-
-def alone(g: Graph, resident: tuple[str, ...], target: Target = TARGET, profile: Profile = "hw") -> Schedule:
-    """Every layer alone, in one tile."""
-    mappings = {layer.name: whole_tile(layer.dims) for layer in g.tensor_core_layers}
-    groups = with_resident_tensors(g, singleton_groups(g), resident)
-    return Schedule(g, target, mappings, groups, profile)
 
 
 def moved(cost: LayerCost, memory: str) -> dict[str, tuple[int, int]]:

@@ -30,8 +30,8 @@ from costmodel.rtl_work import layer_work
 from costmodel.shape import LayerShape, whole
 from costmodel.target import load_target
 from costmodel.tiling import Window
+from tests.costmodel.relaxed_cases import point_of
 from tests.costmodel.strategies import layer_shapes, mappings
-from tests.costmodel.test_relaxed import point_of
 
 SMALL = load_target("gemmini-small")
 DEFAULT = load_target("gemmini-default")

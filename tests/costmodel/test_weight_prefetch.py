@@ -7,34 +7,14 @@ import pytest
 from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError
 from costmodel.schedule import FusionGroup, Schedule, singleton_groups
-from costmodel.target import load_target
 from costmodel.weight_prefetch import planned_prefetches
 from tests.costmodel.networks import conv, graph, whole_tile
-
-LARGE = load_target("gemmini-large")
-
-
-def network():
-    """A compute-bound convolution, then a product that waits for its weights."""
-    a = conv("a", "x", "y", 32, 32, 16, 16, 5, 1, 2)
-    b = conv("b", "y", "z", 512, 32, 16, 16)
-    return graph([a, b], ("x",), ("z",))
-
-
-def schedule(profile="dosa", target=LARGE, tile_k=32, **changes):
-    """`b` in tiles of `tile_k` output channels, its first weights loaded while `a` runs."""
-    net = network()
-    mappings = {
-        "a": whole_tile(net.by_name["a"].dims, side=32),
-        "b": whole_tile(net.by_name["b"].dims, 32, K=tile_k),
-    }
-    groups = (FusionGroup(("a",)), FusionGroup(("b",), prefetch_during="a"))
-    return Schedule(net, target, mappings, groups, profile, **changes)
+from tests.costmodel.schedules import LARGE, prefetching, weight_bound
 
 
 @pytest.mark.parametrize("profile", ["dosa", "hw"])
 def test_the_first_tile_moves_from_one_layers_dram_time_to_the_others(profile):
-    early = schedule(profile)
+    early = prefetching(profile)
     late = replace(early, groups=singleton_groups(early.graph))
     before, after = evaluate(late), evaluate(early)
     assert before.layers[0].bound in ("compute", "L1") and before.layers[1].bound == "L3"
@@ -49,7 +29,7 @@ def test_the_first_tile_moves_from_one_layers_dram_time_to_the_others(profile):
 
 def test_a_layer_bound_by_dram_takes_as_long_as_all_it_loads():
     bandwidth = LARGE.bandwidth.model_copy(update={"dram_bytes": 1.0})
-    early = schedule(target=LARGE.model_copy(update={"bandwidth": bandwidth}))
+    early = prefetching(target=LARGE.model_copy(update={"bandwidth": bandwidth}))
     before = evaluate(replace(early, groups=singleton_groups(early.graph)))
     after = evaluate(early)
     assert before.layers[0].bound == "L3"
@@ -58,7 +38,7 @@ def test_a_layer_bound_by_dram_takes_as_long_as_all_it_loads():
 
 
 def test_rtl_latency_moves_load_time_too():
-    early = schedule("hw")
+    early = prefetching("hw")
     late = replace(early, groups=singleton_groups(early.graph))
     (a, b), (a_late, b_late) = evaluate(early, "rtl").layers, evaluate(late, "rtl").layers
     assert a.latency_cycles >= a_late.latency_cycles
@@ -66,7 +46,7 @@ def test_rtl_latency_moves_load_time_too():
 
 
 def test_rows_are_free_in_the_group_before():
-    (prefetch,) = planned_prefetches(schedule("hw")).values()
+    (prefetch,) = planned_prefetches(prefetching("hw")).values()
     # a: 25 taps of 32 channels at the top; the tiles of b alternate between two places of 32 rows, of which
     # the first, 64 rows below the top, moves down below the weights of a.
     end = LARGE.scratchpad_rows
@@ -77,8 +57,8 @@ def test_rows_are_free_in_the_group_before():
 
 def test_the_top_is_used_again_where_the_group_before_leaves_it():
     c = conv("c", "z", "o", 32, 512, 16, 16)
-    net = graph([*network().layers, c], ("x",), ("o",))
-    mappings = schedule("hw").mappings | {"c": whole_tile(c.dims, 32, C=32)}
+    net = graph([*weight_bound().layers, c], ("x",), ("o",))
+    mappings = prefetching("hw").mappings | {"c": whole_tile(c.dims, 32, C=32)}
     groups = (
         FusionGroup(("a",)),
         FusionGroup(("b",), prefetch_during="a"),
@@ -95,7 +75,7 @@ def test_the_top_is_used_again_where_the_group_before_leaves_it():
 
 def _refused(match, **changes):
     with pytest.raises(ScheduleError, match=match):
-        schedule(**changes)
+        prefetching(**changes)
 
 
 def test_refuses_what_has_no_room():
@@ -108,7 +88,7 @@ def test_refuses_the_papers_model():
 
 
 def test_refuses_what_is_not_the_group_before():
-    early = schedule()
+    early = prefetching()
     for during in ("b", "nothing"):
         with pytest.raises(ScheduleError, match="of the group before"):
             replace(early, groups=(early.groups[0], FusionGroup(("b",), prefetch_during=during)))

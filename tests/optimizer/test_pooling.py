@@ -22,7 +22,7 @@ from optimizer.options import GroupSolver, all_tiles, group_runs
 from optimizer.pricing import price
 from optimizer.problem import Problem
 from optimizer.space import Rules
-from tests.costmodel.test_pooling import SIDE_4, stem
+from tests.costmodel.networks import SIDE_4, stem
 
 SMALL = SIDE_4.model_copy(update={"scratchpad_bytes": 1 << 13, "accumulator_bytes": 1 << 11})
 """128 accumulator rows: no tile of the networks below covers its region with all channels."""

@@ -16,10 +16,9 @@ from optimizer.fronts import FrontCache
 from optimizer.options import GroupSolver
 from optimizer.pricing import price
 from optimizer.space import LayerSpace, Rules
-from tests.costmodel.networks import conv
+from tests.costmodel.networks import conv, layer_of
 from tests.costmodel.networks import graph as graph_of
 from tests.costmodel.strategies import layer_shapes
-from tests.costmodel.test_batch import layer_of
 
 SMALL = load_target("gemmini-small")
 

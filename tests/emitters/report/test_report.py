@@ -17,8 +17,7 @@ from emitters.report.text import edp, picojoules, si
 from emitters.report.view import resident_rows
 from optimizer import optimize
 from samples.graphs import graph_of
-from tests.costmodel.test_resident_tensors import alone, residual
-from tests.costmodel.test_weight_prefetch import schedule as prefetching_schedule
+from tests.costmodel.schedules import alone, prefetching, residual
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -232,7 +231,7 @@ def test_tensors_that_stay_on_chip_are_listed_and_drawn_as_such() -> None:
 
 
 def test_weights_that_load_early_are_named() -> None:
-    schedule = prefetching_schedule("hw")
+    schedule = prefetching("hw")
     text = Page(render(to_document(schedule, evaluate(schedule), generator="test"))).text
     assert "layer 1 during 0" in text
     assert "executed" in text

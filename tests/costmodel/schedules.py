@@ -1,0 +1,48 @@
+"""Small schedules made by hand."""
+
+from __future__ import annotations
+
+from converter.graph import Graph
+from costmodel.resident_tensors import with_resident_tensors
+from costmodel.schedule import FusionGroup, Profile, Schedule, singleton_groups
+from costmodel.target import Target, load_target
+from tests.costmodel.networks import add, conv, graph, whole_tile
+
+TARGET = Target(name="t", side=16, scratchpad_bytes=256 * 1024, accumulator_bytes=64 * 1024)
+LARGE = load_target("gemmini-large")
+
+
+def residual() -> Graph:
+    """x -> a -> A -> b -> B; s = A + B; c reads s.  A is read twice, s once."""
+    layers = [
+        conv("a", "x", "A", 16, 16, 8, 8),
+        conv("b", "A", "B", 16, 16, 8, 8, 3, 1, 1),
+        add("sum", "A", "B", "S"),
+        conv("c", "S", "y", 16, 16, 8, 8),
+    ]
+    return graph(layers, ("x",), ("y",))
+
+
+def alone(g: Graph, resident: tuple[str, ...], target: Target = TARGET, profile: Profile = "hw") -> Schedule:
+    """Every layer alone, in one tile."""
+    mappings = {layer.name: whole_tile(layer.dims) for layer in g.tensor_core_layers}
+    groups = with_resident_tensors(g, singleton_groups(g), resident)
+    return Schedule(g, target, mappings, groups, profile)
+
+
+def weight_bound():
+    """A compute-bound convolution, then a product that waits for its weights."""
+    a = conv("a", "x", "y", 32, 32, 16, 16, 5, 1, 2)
+    b = conv("b", "y", "z", 512, 32, 16, 16)
+    return graph([a, b], ("x",), ("z",))
+
+
+def prefetching(profile="dosa", target=LARGE, tile_k=32, **changes):
+    """`b` in tiles of `tile_k` output channels, its first weights loaded while `a` runs."""
+    net = weight_bound()
+    mappings = {
+        "a": whole_tile(net.by_name["a"].dims, side=32),
+        "b": whole_tile(net.by_name["b"].dims, 32, K=tile_k),
+    }
+    groups = (FusionGroup(("a",)), FusionGroup(("b",), prefetch_during="a"))
+    return Schedule(net, target, mappings, groups, profile, **changes)
