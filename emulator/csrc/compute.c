@@ -55,11 +55,9 @@ static void set_stationary(const Operand *matrix) {
   Array *array = &machine.array;
   const bool transposed = machine.execute.dataflow == WEIGHT_STATIONARY && machine.execute.b_transpose;
   array_clear_next(machine.config.dim);
-  array->ready = 0;
-  if (matrix->garbage) return;
   const uint32_t rows = transposed ? matrix->cols : matrix->rows, cols = transposed ? matrix->rows : matrix->cols;
-  array->ready = read_operand(matrix, rows, cols, 1, b_i8, b_f32);
-  for (uint32_t k = 0; k < rows; k++)
+  array->ready = matrix->garbage ? 0 : read_operand(matrix, rows, cols, 1, b_i8, b_f32);
+  for (uint32_t k = 0; k < rows && !matrix->garbage; k++)
     if (machine.config.is_float)
       array_set_next_f32(k, b_f32[k], cols, transposed);
     else

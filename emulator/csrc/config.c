@@ -1,5 +1,6 @@
 /* CONFIG_EX, CONFIG_LD and CONFIG_ST. */
 #include "machine.h"
+#include "timing.h"
 
 static float bits_to_float(uint32_t bits) {
   float value;
@@ -79,12 +80,15 @@ void configure(uint64_t rs1, uint64_t rs2) {
   switch (rs1 & 3) {
     case CONFIG_EX:
       configure_execute(rs1, rs2);
+      timing_configure(EXECUTE_QUEUE);
       break;
     case CONFIG_LD:
       configure_load(rs1, rs2);
+      timing_configure(LOAD_QUEUE);
       break;
     case CONFIG_ST:
       configure_store(rs1, rs2);
+      timing_configure(STORE_QUEUE);
       break;
     default:
       fail("CONFIG_NORM: normalisation (layernorm, softmax, I-GELU) is not modelled");

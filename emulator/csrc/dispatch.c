@@ -47,10 +47,14 @@ void execute(uint32_t funct, uint64_t rs1, uint64_t rs2) {
       machine.loop_ws[2 * (funct - LOOP_WS_BOUNDS) + 1] = rs2;
       break;
     case LOOP_WS:
+      timing_loop(funct);
       loop_matmul(rs1, rs2);
+      timing_loop_end();
       break;
     case LOOP_CONV_WS:
+      timing_loop(funct);
       loop_conv(rs1, rs2);
+      timing_loop_end();
       break;
     case FLUSH: /* TLB only */
     case CLKGATE_EN:

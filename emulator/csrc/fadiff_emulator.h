@@ -36,7 +36,7 @@ typedef struct {
   uint32_t check_regions;     /* DRAM accesses must lie in a region of the current layer */
   uint32_t exit_on_error;     /* print the error and exit(1) instead of halting the machine */
   uint32_t load_queue;        /* reservation station entries; a load this many loads back is done */
-  uint32_t execute_queue;
+  uint32_t execute_queue;     /* a PRELOAD and its COMPUTE take one each */
   uint32_t store_queue;
   double dram_bytes_per_cycle;        /* loads and stores share it */
   double tile_buffer_bytes_per_cycle; /* SoC cache that holds the tile buffer */

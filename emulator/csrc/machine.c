@@ -103,6 +103,7 @@ int fadiff_configure(const fadiff_config *config) {
   const uint32_t queues[] = {config->load_queue, config->execute_queue, config->store_queue};
   for (int i = 0; i < 3; i++)
     if (queues[i] < 1 || queues[i] > MAX_QUEUE) return refuse("queues have 1 to 64 entries");
+  if (config->execute_queue < 2) return refuse("PRELOAD and its COMPUTE need two execute entries");
   const size_t word = 4, element = config->is_float ? 4 : 1;
   if (allocate(&machine.spad, &machine.spad_data, "scratchpad", config->bank_num * config->bank_rows,
                config->dim * element) ||

@@ -1,8 +1,15 @@
 /* Estimate of cycles.
  *
- * Three in-order queues (load, execute, store) run side by side, as in the reservation station:
- * - an instruction starts when its queue is free, its local-memory rows are ready (read after write)
- *   and free (write after read), the core has issued it, and its queue has an entry;
+ * The core issues instructions into a command queue and waits while it is full.  They leave it in order,
+ * each for an entry of the reservation station's load, execute or store queue: one whose queue has none
+ * left holds up all behind it, whatever queue they go to.  An instruction gives its entry back when it has
+ * completed; PRELOAD and COMPUTE have one each, a CONFIG of loads keeps its own only until it issues.
+ * A hardware loop sends to each queue as entries become free, LOOP_CONV_WS products only after all loads,
+ * stores after all products.  Two calls of a kind may be sending; everything else waits for them.
+ *
+ * The three queues run side by side:
+ * - an instruction starts in order within its queue, when it has an entry and its local-memory rows are
+ *   ready (read after write) and free (write after read);
  * - a DMA transfer takes request_cycles per request of at most 64 bytes of one row (latency over
  *   requests in flight) or its bytes over the bandwidth, whichever is longer; loaded rows are ready
  *   load_latency later;
@@ -13,13 +20,32 @@
  */
 #include "timing.h"
 
+#include <math.h>
+
+/* Between the core and the reservation station: five queues of two, one in rocket-chip's RoccCommandRouter
+ * and four in Gemmini's Controller.scala (raw_cmd_q, those of LoopConv and LoopMatmul, unrolled_cmd). */
+#define COMMAND_QUEUE 10
+
+/* Calls of a hardware loop that may be under way: concurrent_loops of LoopConv.scala and LoopMatmul.scala. */
+#define CONCURRENT_LOOPS 2
+
 static struct {
-  double core;
+  double core;                /* when the core issued its last instruction */
+  double left[COMMAND_QUEUE]; /* ring: when each instruction left the command queue */
+  uint32_t issued;
+  double head;                /* when the last one left it */
+  double entered[NUM_QUEUES]; /* when the last instruction entered the reservation station, */
+  double ready[NUM_QUEUES];   /* and when it could issue: operands there, those before it issued */
   double free[NUM_QUEUES], busy[NUM_QUEUES];
-  double retired[NUM_QUEUES][MAX_QUEUE]; /* ring: when each entry was last given back */
-  uint32_t next[NUM_QUEUES];
+  double taken[NUM_QUEUES][MAX_QUEUE]; /* until when each entry is; infinity: not known yet */
+  struct {
+    uint32_t funct, calls; /* LOOP_WS or LOOP_CONV_WS, and how many so far */
+    bool sending;          /* or the core is */
+    double start;
+    double sent[CONCURRENT_LOOPS]; /* ring: when each call had sent everything */
+  } loop;
   double last_retired;
-  double fence;                   /* time of the last fence */
+  double fence;             /* time of the last fence */
   double dram, tile_buffer; /* bytes moved since */
 } timing;
 
@@ -27,7 +53,33 @@ void timing_reset(void) { memset(&timing, 0, sizeof timing); }
 
 static double latest(double a, double b) { return a > b ? a : b; }
 
-void timing_issue(void) { timing.core += machine.config.issue_cycles; }
+void timing_issue(void) {
+  timing.left[(timing.issued + COMMAND_QUEUE - 1) % COMMAND_QUEUE] = timing.head; /* of the one before */
+  timing.core = latest(timing.core + machine.config.issue_cycles, timing.left[timing.issued % COMMAND_QUEUE]);
+  timing.issued++;
+}
+
+/* When everything sent so far has entered its queue. */
+static double all_entered(void) {
+  double last = 0;
+  for (int queue = 0; queue < NUM_QUEUES; queue++) last = latest(last, timing.entered[queue]);
+  return last;
+}
+
+void timing_loop(uint32_t funct) {
+  timing.head = latest(timing.head, timing.core);
+  timing.head = latest(timing.head, timing.loop.sent[timing.loop.calls % CONCURRENT_LOOPS]);
+  if (funct != timing.loop.funct) timing.head = latest(timing.head, all_entered());
+  timing.loop.funct = funct;
+  timing.loop.start = timing.head;
+  timing.loop.sending = true;
+}
+
+void timing_loop_end(void) {
+  timing.loop.sent[timing.loop.calls++ % CONCURRENT_LOOPS] = all_entered();
+  timing.loop.sending = false;
+  timing.head = timing.loop.start; /* the next call may send what this one no longer does */
+}
 
 static uint32_t entries(int queue) {
   const uint32_t sizes[NUM_QUEUES] = {machine.config.load_queue, machine.config.execute_queue,
@@ -35,9 +87,34 @@ static uint32_t entries(int queue) {
   return sizes[queue];
 }
 
+/* Takes the entry that is free first. */
+static double enter(int queue) {
+  double *taken = timing.taken[queue];
+  uint32_t entry = 0;
+  for (uint32_t i = 1; i < entries(queue); i++)
+    if (taken[i] < taken[entry]) entry = i;
+  const bool any_order = timing.loop.sending && timing.loop.funct == LOOP_WS;
+  const double before = timing.loop.sending ? timing.entered[queue] : latest(timing.core, all_entered());
+  const double now = latest(taken[entry], latest(timing.head, before));
+  taken[entry] = INFINITY;
+  timing.entered[queue] = now;
+  if (!any_order) timing.head = now; /* LOOP_CONV_WS sends loads, then products, then stores */
+  return now;
+}
+
+static void give_back(int queue, double cycle) {
+  for (uint32_t i = 0; i < entries(queue); i++)
+    if (timing.taken[queue][i] == INFINITY) timing.taken[queue][i] = cycle;
+}
+
 double timing_start(int queue, double operands) {
-  const double entry = timing.retired[queue][timing.next[queue] % entries(queue)];
-  return latest(latest(timing.core, entry), latest(timing.free[queue], operands));
+  timing.ready[queue] = latest(timing.ready[queue], latest(enter(queue), operands));
+  return latest(timing.ready[queue], timing.free[queue]);
+}
+
+void timing_configure(int queue) {
+  const double start = timing_start(queue, 0);
+  give_back(queue, queue == LOAD_QUEUE ? timing.ready[queue] : start);
 }
 
 double timing_dma(double start, uint64_t requests, uint64_t dram_bytes, uint64_t tile_buffer_bytes) {
@@ -51,7 +128,7 @@ double timing_dma(double start, uint64_t requests, uint64_t dram_bytes, uint64_t
 void timing_finish(int queue, double start, double end, double retired) {
   timing.free[queue] = end;
   timing.busy[queue] += end - start;
-  timing.retired[queue][timing.next[queue]++ % entries(queue)] = retired;
+  give_back(queue, retired);
   timing.last_retired = latest(timing.last_retired, retired);
 }
 

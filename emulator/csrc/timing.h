@@ -9,11 +9,16 @@ enum { LOAD_QUEUE, EXECUTE_QUEUE, STORE_QUEUE, NUM_QUEUES };
 void timing_reset(void);
 /* The core issued one instruction. */
 void timing_issue(void);
-/* Earliest start of the next instruction of a queue whose operands are there at `operands`. */
+/* That was LOOP_WS or LOOP_CONV_WS; what executes until the end are the instructions it sends. */
+void timing_loop(uint32_t funct);
+void timing_loop_end(void);
+/* An instruction whose operands are there at `operands` takes an entry of a queue: its earliest start. */
 double timing_start(int queue, double operands);
+/* CONFIG takes an entry and gives it back when those before it are out of its way. */
+void timing_configure(int queue);
 /* End of a DMA transfer that starts at `start`. */
 double timing_dma(double start, uint64_t requests, uint64_t dram_bytes, uint64_t tile_buffer_bytes);
-/* The queue is busy from start to end and the instruction leaves its entry at `retired`. */
+/* The queue is busy from start to end; the entries taken are given back at `retired`. */
 void timing_finish(int queue, double start, double end, double retired);
 /* Everything must be over before the core goes on. */
 void timing_fence(void);

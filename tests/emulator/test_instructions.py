@@ -329,27 +329,6 @@ def test_counts() -> None:
     assert counts.cycles >= counts.dram_bytes / 8
 
 
-def test_double_buffering_overlaps_loads_with_products() -> None:
-    """The estimate: alternating two halves takes less time than one buffer that each load must wait for."""
-
-    def cycles(slots: int) -> float:
-        device = Device(target(16, scratchpad_bytes=256 * 16), check_regions=False)
-        tile = np.ones((16, 16), np.int8)
-        device.config_ex()
-        device.config_ld(16)
-        for step in range(12):
-            at = 32 * (step % slots)
-            device.mvin(tile, at, 16, 16)
-            device.mvin(tile, at + 16, 16, 16)
-            for _ in range(8):
-                device.preload(at + 16, ACC, (16, 16), (16, 16))
-                device.compute(at, GARBAGE, (16, 16), (16, 16))
-        device.check()
-        return device.counts().cycles
-
-    assert cycles(2) < 0.8 * cycles(1)
-
-
 def test_counter_instruction() -> None:
     device = Device(target(), check_regions=False)
     bytes_received, configure, read = 4, 1 << 3, 0
