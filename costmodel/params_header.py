@@ -19,6 +19,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from costmodel.target import Target, TargetError
+from costmodel.validation import one_line
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)]*\))?(?:[ \t]+(.*?))?[ \t]*$", re.MULTILINE)
@@ -160,8 +161,7 @@ def target_from_header(path: str | Path, name: str | None = None) -> Target:
             has_full_width_read="ACC_READ_FULL_WIDTH" in header.flags,
         )
     except ValidationError as error:
-        problems = "; ".join(e["msg"] for e in error.errors())
-        raise TargetError(f"{header.path}: {problems}") from error
+        raise TargetError(f"{header.path}: {one_line(error, Target)}") from error
 
 
 def _types(header: ParamsHeader) -> tuple[Literal["int8", "float32"], int, int]:

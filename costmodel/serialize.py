@@ -38,6 +38,7 @@ from costmodel.schedule_document import (
     TensorRecord,
     ViewRecord,
 )
+from costmodel.validation import problems
 
 __all__ = [
     "Bound",
@@ -81,11 +82,9 @@ def read_document(path: Path) -> ScheduleDocument:
     try:
         return ScheduleDocument.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
+        place, what = next(problems(error, ScheduleDocument))
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ScheduleFileError(
-            f"{path}: {_location(first['loc'], content)}: {first['msg']}{more}"
-        ) from error
+        raise ScheduleFileError(f"{path}: {_location(place, content)}: {what}{more}") from error
 
 
 def _location(loc: tuple[int | str, ...], content: object) -> str:

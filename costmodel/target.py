@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from costmodel.epa import Epa, EpaError, fit_table
+from costmodel.validation import not_yaml, one_line
 
 PRESETS = Path(__file__).parent / "targets"
 
@@ -31,13 +32,15 @@ class _Spec(BaseModel):
 class Energy(_Spec):
     """Picojoules.  Defaults: DOSA's closed form (dataset/dse/energy_model.py lines 101-226)."""
 
-    mac: float = 0.5608
-    register_byte: float = Field(0.48746172, description="L0, per weight byte read or written")
-    accumulator_word: float | None = Field(None, description="L1 per word; default 1.94 + 0.1005 KB / side")
-    scratchpad_byte: float | None = Field(None, description="L2 per byte; default 0.49 + 0.02513 KB")
-    dram_byte: float = 100.0
+    mac: float = Field(0.5608, ge=0)
+    register_byte: float = Field(0.48746172, description="L0, per weight byte read or written", ge=0)
+    accumulator_word: float | None = Field(
+        None, description="L1 per word; default 1.94 + 0.1005 KB / side", ge=0
+    )
+    scratchpad_byte: float | None = Field(None, description="L2 per byte; default 0.49 + 0.02513 KB", ge=0)
+    dram_byte: float = Field(100.0, ge=0)
     tile_buffer_byte: float | None = Field(
-        None, description="SoC cache that holds the tile buffer, per byte; default 0.49 + 0.02513 KB"
+        None, description="SoC cache that holds the tile buffer, per byte; default 0.49 + 0.02513 KB", ge=0
     )
 
 
@@ -60,19 +63,21 @@ class Target(_Spec):
     name: str
     side: int = Field(description="DIM: the array is side x side processing elements", ge=2)
     scratchpad_bytes: int = Field(ge=1)
-    scratchpad_banks: int = 4
+    scratchpad_banks: int = Field(4, ge=1)
     accumulator_bytes: int = Field(ge=1)
     element_bytes: int = 1
     accumulator_bytes_per_word: int = 4
     element_type: Literal["int8", "float32"] = "int8"
-    max_bytes: int = Field(64, description="MAX_BYTES: longest row segment one mvin moves")
+    max_bytes: int = Field(64, description="MAX_BYTES: longest row segment one mvin moves", ge=1)
     has_max_pool: bool = True
     has_row_packing: bool = Field(True, description="HAS_FIRST_LAYER_OPTIMIZATIONS: pixel_repeats in mvin")
     has_full_width_read: bool = Field(True, description="ACC_READ_FULL_WIDTH: partial sums can be stored")
     ex_read_from_acc: bool = True
     use_tl_ext_mem: bool = False
     fusion_path: FusionPath = "tile-buffer"
-    tile_buffer_bytes: int = Field(256 * 1024, description="share of the SoC cache that fused tiles may use")
+    tile_buffer_bytes: int = Field(
+        256 * 1024, description="share of the SoC cache that fused tiles may use", ge=0
+    )
     epa: Epa | None = Field(
         None, description="energy per access by capacity; {table: FILE} in a target file fits it to a table"
     )
@@ -81,13 +86,23 @@ class Target(_Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Target:
-        if self.element_type == "float32" and {self.element_bytes, self.accumulator_bytes_per_word} != {4}:
-            raise ValueError("element_type float32 needs element_bytes 4 and accumulator_bytes_per_word 4")
+        element_bytes = 4 if self.element_type == "float32" else 1
+        if (self.element_bytes, self.accumulator_bytes_per_word) != (element_bytes, 4):
+            raise ValueError(
+                f"element_type {self.element_type} needs element_bytes {element_bytes} "
+                "and accumulator_bytes_per_word 4"
+            )
         if self.side & (self.side - 1):
             raise ValueError(f"side={self.side}: Gemmini arrays are a power of two")
         for memory, rows in (("scratchpad", self.scratchpad_rows), ("accumulator", self.accumulator_rows)):
             if rows < 1:
                 raise ValueError(f"{memory}_bytes is less than one row of {self.side} elements")
+        row_of_banks = self.scratchpad_banks * self.side * self.element_bytes
+        if self.scratchpad_bytes % row_of_banks:
+            raise ValueError(
+                f"scratchpad_bytes={self.scratchpad_bytes}: {self.scratchpad_banks} banks of whole rows take "
+                f"a multiple of {row_of_banks}"
+            )
         if self.fusion_path == "spad" and not self.use_tl_ext_mem:
             raise ValueError("fusion_path spad needs use_tl_ext_mem: elsewhere STORE_SPAD drops the data")
         if self.fusion_path == "acc" and not self.ex_read_from_acc:
@@ -188,9 +203,6 @@ def load_target(name_or_path: str | Path) -> Target:
     except OSError as error:
         raise TargetError(f"{path}: cannot read the target: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TargetError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        raise TargetError(not_yaml(path, error)) from error
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'target'}: {e['msg']}" for e in error.errors()
-        )
-        raise TargetError(f"{path}: {problems}") from error
+        raise TargetError(f"{path}: {one_line(error, Target)}") from error

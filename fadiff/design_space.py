@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from costmodel.validation import not_yaml, one_line
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,11 +73,9 @@ def read_space(path: Path) -> DesignSpace:
     except OSError as error:
         raise InputError(f"{path}: cannot read the design space: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        raise InputError(not_yaml(path, error)) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "design space"
-        raise InputError(f"{path}: {place}: {first['msg']}") from error
+        raise InputError(f"{path}: {one_line(error, DesignSpace)}") from error
     empty = [name for name, values in space.vary.items() if not values]
     if empty:
         raise InputError(f"{path}: vary.{empty[0]}: give at least one value")
@@ -104,7 +103,7 @@ def designs(space: DesignSpace, path: Path) -> Iterator[Design]:
         try:
             yield Design(changes, Target.model_validate(content))
         except ValidationError as error:
-            yield Design(changes, None, "; ".join(e["msg"] for e in error.errors()))
+            yield Design(changes, None, one_line(error, Target))
 
 
 def _check_field(field: str, path: Path) -> None:

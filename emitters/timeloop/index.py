@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from converter.timeloop_yaml import TimeloopFormatError
+from costmodel.validation import not_yaml, one_line
 
 FORMAT: Literal[1] = 1
 
@@ -53,8 +54,6 @@ def read_index(path: Path) -> Index:
             f"{path}: cannot read: {error.strerror}; compile the model first"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TimeloopFormatError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        raise TimeloopFormatError(not_yaml(path, error)) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "index"
-        raise TimeloopFormatError(f"{path}: {field}: {first['msg']}") from error
+        raise TimeloopFormatError(f"{path}: {one_line(error, Index)}") from error

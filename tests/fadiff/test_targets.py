@@ -65,9 +65,30 @@ def test_import_does_not_overwrite(fadiff, tmp_path):
         ("name: x\nside: 12\nscratchpad_bytes: 1024\naccumulator_bytes: 1024\n", "power of two"),
         ("name: x\nside: 16\nscratchpad_bytes: 1024\naccumulator_bytes: 60\n", "less than one row"),
         ("name: x\nside: 16\nscratchpad_bytes: 1024\n", "accumulator_bytes"),
-        ("name: x\nsied: 16\nscratchpad_bytes: 1024\naccumulator_bytes: 1024\n", "sied"),
-        ("name: [x\n", "not YAML"),
-        ("- 1\n", "target"),
+        (
+            "name: x\nsied: 16\nscratchpad_bytes: 1024\naccumulator_bytes: 1024\n",
+            "sied: unknown field: did you mean side?",
+        ),
+        ("name: x\nside: 4\naccumulator_bytes: 1024\n", "scratchpad_bytes: is missing"),
+        (
+            "name: x\nside: four\nscratchpad_bytes: 1024\naccumulator_bytes: 1024\n",
+            "side: should be a valid integer, not 'four'",
+        ),
+        (
+            "name: x\nside: 4\nscratchpad_bytes: 1000\naccumulator_bytes: 1024\n",
+            "scratchpad_bytes=1000: 4 banks of whole rows take a multiple of 16",
+        ),
+        (
+            "name: x\nside: 4\nscratchpad_bytes: 1024\naccumulator_bytes: 1024\nelement_bytes: 2\n",
+            "element_type int8 needs element_bytes 1",
+        ),
+        (
+            "name: x\nside: 4\nscratchpad_bytes: 1024\naccumulator_bytes: 64\nenergy: {mac: -1, xyz: 2}\n",
+            "energy.mac: should be greater than or equal to 0, not -1; energy.xyz: unknown field: choose "
+            "from mac, register_byte,",
+        ),
+        ("name: [x\n", "wrong.yaml:2: not YAML: expected"),
+        ("- 1\n", "should be a mapping"),
     ],
 )
 def test_a_wrong_target_file_is_one_line(fadiff, tmp_path, content, says):

@@ -21,8 +21,8 @@ from optimizer.enumerate import canonical_mapping, enumerate_space
 from optimizer.exact import Floors, exact, keep_tensors
 from optimizer.gradient import Effort
 from optimizer.group_hull import Choice, GroupHull
+from optimizer.group_tiles import all_tiles, last_output
 from optimizer.groups import candidate_groups
-from optimizer.options import all_tiles, last_output
 from optimizer.orders import L3_ORDERS
 from optimizer.partition import MOST_ALIVE, Partitioner, ordered
 from optimizer.problem import Problem
@@ -31,7 +31,9 @@ from optimizer.space import LayerSpace, Rules
 from tests.optimizer.graphs import Net, random_dags, residual, separable
 from tests.optimizer.test_partition import executable, partitions
 
-TINY = Target(name="tiny", side=2, scratchpad_bytes=28, accumulator_bytes=32, tile_buffer_bytes=20)
+TINY = Target(
+    name="tiny", side=2, scratchpad_bytes=28, scratchpad_banks=2, accumulator_bytes=32, tile_buffer_bytes=20
+)
 
 
 def subsets(names):
