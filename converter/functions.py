@@ -1,6 +1,6 @@
 """Operators that ONNX defines by a function body: expanded where nothing lowers them directly.
 
-Attention, RotaryEmbedding, GroupNormalization, ReduceL2 and their like become the primitive
+Attention, RotaryEmbedding and their like become the primitive
 operators of their definition, which constant folding then simplifies.
 """
 

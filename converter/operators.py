@@ -115,6 +115,20 @@ KEEPS_SCALE = frozenset(
 _LINEAR = frozenset(("Mul", "Div", "Identity", "Dropout", "Cast"))
 
 
+def reduction_axes(program: Program, node: Node) -> tuple[int, ...] | None:
+    """Axes of a Reduce operator, sorted and non-negative; None when computed at run time."""
+    rank = len(program.shapes[node.inputs[0]])
+    axes = node.attributes.get("axes")
+    if node.input(1):
+        array = program.constant(node.input(1))
+        if array is None:
+            return None
+        axes = tuple(int(a) for a in array.reshape(-1))
+    if not axes:
+        return () if node.attributes.get("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted(a % rank for a in axes))
+
+
 def keeps_scale(node: Node) -> bool:
     """Whether the output of a node has its first input's scale."""
     if node.op in ("Resize", "Upsample"):

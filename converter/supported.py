@@ -57,7 +57,7 @@ def supported_ops_markdown() -> str:
             for entry in sorted(DECOMPOSITIONS, key=lambda entry: entry.op)
         ),
         "",
-        "Operators that ONNX defines by a function (Attention, RotaryEmbedding, ReduceL2 and their like)",
+        "Operators that ONNX defines by a function (Attention, RotaryEmbedding and their like)",
         "are expanded where neither table has them; `If`, `Loop` and `Scan` are inlined where their course",
         "is constant. ConstantOfShape and Range are folded.",
         "",

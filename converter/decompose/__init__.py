@@ -6,9 +6,11 @@ constants, so they follow constant folding, which then runs again.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import onnx
 
-from converter.decompose.masks import blank, find_masks
+from converter.decompose.masks import blank, find_guards, find_masks, guard
 from converter.decompose.nodes import Nodes
 from converter.decompose.table import DECOMPOSITIONS, find, reason
 from converter.program import Program
@@ -23,12 +25,16 @@ def decompose(model: onnx.ModelProto, program: Program) -> tuple[str, ...]:
     """
     graph = model.graph
     masks = find_masks(model, program)
+    guards = find_guards(program, masks)
     done: set[str] = set()
     kept: list[onnx.NodeProto] = []
     for proto, node in zip(graph.node, program.nodes, strict=True):
-        if node.name in masks:
+        if node.name in masks or node.name in guards:
             nodes = Nodes(node.name, node.version)
-            blank(nodes, program, node, masks[node.name])
+            if node.name in masks:
+                blank(nodes, program, node, masks[node.name])
+            else:
+                guard(nodes, program, node, guards[node.name])
             kept.extend(nodes.nodes)
             graph.initializer.extend(nodes.constants)
             done.add("Softmax with a mask")
@@ -44,6 +50,17 @@ def decompose(model: onnx.ModelProto, program: Program) -> tuple[str, ...]:
         done.add(node.op)
     if done:
         del graph.node[:]
-        graph.node.extend(kept)
+        graph.node.extend(_read(kept, {output.name for output in graph.output}))
         del graph.value_info[:]
     return tuple(sorted(done))
+
+
+def _read(nodes: Sequence[onnx.NodeProto], outputs: Collection[str]) -> list[onnx.NodeProto]:
+    """The nodes that the outputs depend on: what a mask was added to, say, nobody reads any more."""
+    wanted = set(outputs)
+    read = []
+    for node in reversed(nodes):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            read.append(node)
+    return read[::-1]

@@ -61,6 +61,42 @@ def blank(nodes: Nodes, program: Program, node: Node, mask: Mask) -> None:
     nodes.give(nodes.op("Softmax", blanked, **node.attributes), node.outputs[0])
 
 
+def find_guards(program: Program, masks: Mapping[str, Mask]) -> Mapping[str, str]:
+    """Where nodes that make rows zero whose positions are all blank, with the numbers of the mask.
+
+    So Attention defines it: where the largest number of a row is minus infinity, probabilities are 0.
+    """
+    softmaxes = {node.outputs[0]: masks[node.name] for node in program.nodes if node.name in masks}
+    found = {}
+    for node in program.nodes:
+        mask = softmaxes.get(node.input(2)) if node.op == "Where" else None
+        equal = program.producer.get(node.inputs[0]) if mask is not None else None
+        if mask is None or equal is None or equal.op != "Equal" or mask.keeps:
+            continue
+        zero, lowest = program.constant(node.inputs[1]), program.constant(equal.input(1))
+        largest = program.producer.get(equal.inputs[0])
+        if (
+            zero is not None
+            and lowest is not None
+            and not zero.any()
+            and np.all(lowest <= BLANK)
+            and largest is not None
+            and largest.op == "ReduceMax"
+            and largest.inputs[0] == mask.values
+            and program.shapes[largest.outputs[0]] == (*program.shapes[mask.values][:-1], 1)
+        ):
+            found[node.name] = mask.values
+    return found
+
+
+def guard(nodes: Nodes, program: Program, node: Node, values: str) -> None:
+    """The same of 0 and 1: int8 has no infinity."""
+    seen = nodes.op("Cast", nodes.op("GreaterOrEqual", values, nodes.number(BLANK)), to=TensorProto.FLOAT)
+    most = nodes.reduce("ReduceMax", seen, [len(program.shapes[values]) - 1])
+    none = nodes.op("Less", most, nodes.number(0.5))
+    nodes.give(nodes.op("Where", none, *node.inputs[1:]), node.outputs[0])
+
+
 def _is_along_last(program: Program, node: Node) -> bool:
     rank = len(program.shapes.get(node.inputs[0], ()))
     axis = int(node.attributes.get("axis", -1 if node.version >= 13 else 1))

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from converter.decompose.nodes import Nodes
+from converter.operators import reduction_axes
 from converter.program import Node, Program
 
 _TINY = 1e-24  # keeps a zero vector zero
@@ -34,6 +35,37 @@ def lp_normalization(nodes: Nodes, program: Program, node: Node) -> None:
     gamma = np.full(shape[axis], 1 / math.sqrt(shape[axis]), np.float32)
     y = nodes.op("Mul", unit, nodes.constant(gamma))
     nodes.give(nodes.transpose(y, [order.index(i) for i in range(len(shape))]), node.outputs[0])
+
+
+def floats_over_known_axes(program: Program, node: Node) -> str | None:
+    """Inputs are floating point, the reduced axes constant."""
+    if not program.is_float(node.inputs[0]):
+        return f"{node.inputs[0]} is not floating point"
+    return "axes are computed at run time" if reduction_axes(program, node) is None else None
+
+
+def reduction(nodes: Nodes, program: Program, node: Node) -> None:
+    """ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum, ReduceLogSumExp: functions around a sum.
+
+    (Before opset 18 ONNX has no definition of them.)
+    """
+    x, op = node.inputs[0], node.op
+    axes = reduction_axes(program, node) or ()
+    if op == "ReduceL1":
+        x = nodes.op("Abs", x)
+    elif op in ("ReduceL2", "ReduceSumSquare"):
+        x = nodes.op("Mul", x, x)
+    elif op == "ReduceLogSumExp":
+        largest = nodes.reduce("ReduceMax", x, axes) if axes else x
+        x = nodes.op("Exp", nodes.op("Sub", x, largest))
+    y = nodes.reduce("ReduceSum", x, axes) if axes else x
+    if op == "ReduceL2":
+        y = nodes.op("Sqrt", y)
+    elif op == "ReduceLogSum":
+        y = nodes.op("Log", y)
+    elif op == "ReduceLogSumExp":
+        y = nodes.op("Add", nodes.op("Log", y), largest)
+    nodes.give(nodes.reshape(y, program.shapes[node.outputs[0]]), node.outputs[0])
 
 
 def constant_affine(program: Program, node: Node) -> str | None:

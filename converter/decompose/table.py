@@ -61,6 +61,10 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
     Decomposition("Neg", integers.negated, applies=integers.on_integers),
     Decomposition("OneHot", integers.one_hot, (integers.constant_depth,)),
     Decomposition("RNN", recurrent.unroll, _RECURRENT),
+    *(
+        Decomposition(f"Reduce{name}", norms.reduction, (norms.floats_over_known_axes,))
+        for name in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+    ),
     Decomposition("Resize", shapes.resize, applies=shapes.over_some_axes),
     Decomposition("ReverseSequence", picking.reverse_sequence, (picking.constant_indices,)),
     Decomposition("Scatter", picking.scatter_elements, _SCATTER),

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from converter.lower.window import window_of
+from converter.operators import reduction_axes
 from converter.program import NARROW_INTEGERS, Node, Program
 
 Constraint = Callable[[Program, Node], str | None]
@@ -83,20 +84,6 @@ def spatial_mean(program: Program, node: Node) -> str | None:
     if axes is None:
         return "axes are computed at run time"
     return None if rank in (3, 4) and axes == tuple(range(2, rank)) else f"axes {list(axes)} of rank {rank}"
-
-
-def reduction_axes(program: Program, node: Node) -> tuple[int, ...] | None:
-    """Axes of a Reduce operator, sorted and non-negative; None when computed at run time."""
-    rank = len(program.shapes[node.inputs[0]])
-    axes = node.attributes.get("axes")
-    if node.input(1):
-        array = program.constant(node.input(1))
-        if array is None:
-            return None
-        axes = tuple(int(a) for a in array.reshape(-1))
-    if not axes:
-        return () if node.attributes.get("noop_with_empty_axes", 0) else tuple(range(rank))
-    return tuple(sorted(a % rank for a in axes))
 
 
 def static_shape(program: Program, node: Node) -> str | None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from converter.lower.constraints import reduction_axes
 from converter.lower.context import Lowering
 from converter.norms import Norm
+from converter.operators import reduction_axes
 from converter.plan import Step, blanked
 from converter.program import Node
 from converter.strided import Strided, dense, merged

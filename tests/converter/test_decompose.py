@@ -71,6 +71,20 @@ CASES = {
     "running sum backwards": _one("CumSum", (3, 7), {"a": np.array(0)}, reverse=1, exclusive=1),
     "unit vectors": _one("LpNormalization", (3, 4, 7), axis=1),
     "unit sums": _one("LpNormalization", (3, 7), p=1),
+    "sum of magnitudes": _one("ReduceL1", (3, 4, 7), opset=13, axes=[1]),
+    "length": _one("ReduceL2", (3, 4, 7), opset=13, axes=[-1], keepdims=0),
+    "length of all": _one("ReduceL2", (3, 4), opset=17),
+    "sum of squares": _one("ReduceSumSquare", (3, 4, 7), {"a": _ints(0, 2)}, opset=18),
+    "logarithm of a sum of powers": _one("ReduceLogSumExp", (3, 4, 7), opset=11, axes=[1]),
+    "logarithm of a sum": model_of(
+        [
+            helper.make_node("Sigmoid", ["x"], ["s"]),
+            helper.make_node("ReduceLogSum", ["s"], ["y"], axes=[1], keepdims=0),
+        ],
+        {"x": (3, 9)},
+        {"y": None},
+        opset=13,
+    ),
     "group norm": _one(
         "GroupNormalization", (2, 6, 4, 5), {"s": weights(1, 6), "b": weights(2, 6)}, opset=21, num_groups=3
     ),

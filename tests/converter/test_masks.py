@@ -121,3 +121,28 @@ def test_a_mask_may_come_from_numbers(tmp_path: Path) -> None:
     constants = {"w": 0.3 * weights(1, WIDTH, WIDTH), "zero": np.float32(0), "lowest": np.float32(-1e9)}
     inputs = {"x": (LENGTH, WIDTH), "edges": (LENGTH, LENGTH)}
     assert check(model_of(nodes, inputs, {"y": None}, constants), tmp_path).sqnr_db > 25
+
+
+def test_attention_is_zero_where_everything_is_masked(tmp_path: Path) -> None:
+    """As ONNX defines Attention, which has minus infinity in the mask: no int8 number."""
+    shapes = {"q": (1, 6, 16), "k": (1, 9, 8), "v": (1, 9, 8)}
+    node = helper.make_node("Attention", [*shapes, "mask"], ["y"], q_num_heads=2, kv_num_heads=1)
+    model = model_of([node], shapes, {"y": None}, opset=23)
+    model.graph.input.append(helper.make_tensor_value_info("mask", TensorProto.BOOL, (6, 9)))
+    model.ir_version = 11
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    mask = np.random.default_rng(0).random((6, 9)) > 0.5
+    mask[2] = False
+    feeds = {**{name: weights(i, *shape) for i, (name, shape) in enumerate(shapes.items())}, "mask": mask}
+    conversion = convert(path, calibration=[feeds])
+    graph = conversion.graph
+    assert not any(layer.op == "add" for layer in graph.layers)  # nobody reads scores + mask
+    stored = {n: to_storage(graph.tensors[n], feeds[graph.tensors[n].onnx_name]) for n in graph.inputs}  # type: ignore[index]
+    (found,) = reference_session(integer_reference(graph)).run(list(graph.outputs), stored)
+    result = from_storage(graph.tensors[graph.outputs[0]], found, (1, 6, 16))
+    assert not result[0, 2].any() and result[0, 1].any()
+    for runnable in (conversion.float_model, conversion.quantized_model):
+        (wanted,) = session(runnable).run(None, feeds)
+        assert not wanted[0, 2].any()
+        assert sqnr_db(wanted, result) > 30
