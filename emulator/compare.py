@@ -161,14 +161,14 @@ def run_job(job: Job) -> list[VectorResult]:
     with np.load(job.data / "inputs.npz", allow_pickle=False) as data:
         inputs = {name: data[name] for name in data.files}
     for vector in job.vectors:
-        stored = {name: inputs[name][vector] for name in firmware.memory_map.inputs}
+        stored = {name: inputs[name][vector, ...] for name in firmware.memory_map.inputs}
         try:
             run = firmware.run(stored)
         except ExecutionError as error:
             results.append(VectorResult(vector, (), {}, {}, None, str(error)))
             break
         expected = _expected(reference, names, stored, run)
-        floats = {node.name: inputs[f"float:{node.name}"][vector] for node in quantized.get_inputs()}
+        floats = {node.name: inputs[f"float:{node.name}"][vector, ...] for node in quantized.get_inputs()}
         differences = tuple(
             difference(name, vector, expected[name], run.tensors[name], run.absent.get(name))
             for name in names

@@ -282,6 +282,7 @@ def write_folder(
             out_dir=folder.firmware,
             test_vectors=first,
             target_option=f"../{folder.target.name}",
+            generator=document.generator,
         )
 
 

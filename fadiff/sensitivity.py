@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fadiff.vectors import Arrays, TestVectors, run_floats, run_vectors, stored_inputs
+from fadiff.vectors import Arrays, TestVectors, nth, run_floats, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
     from converter import Conversion
@@ -50,8 +50,7 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
         with WeightFile(folder / "weights.bin") if folder else nullcontext() as file:
             reference = integer_reference(graph, file=file)
         integers = run_vectors(reference_session(reference, folder), stored)
-        first = [{name: array[0] for name, array in arrays.items()} for arrays in (inputs, integers)]
-        note = agreement(conversion, first[0], first[1], folder).note
+        note = agreement(conversion, nth(inputs, 0), nth(integers, 0), folder).note
     ratios = {}
     for name, found in integers.items():
         tensor = graph.tensors[name]

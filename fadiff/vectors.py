@@ -116,12 +116,17 @@ def write_models(folder: Path, conversion: Conversion) -> tuple[onnx.ModelProto,
     return reference, apart
 
 
+def nth(arrays: Arrays, i: int) -> dict[str, np.ndarray]:
+    """Element `i` of the leading axis of each array; that of a vector of scalars stays an array."""
+    return {name: array[i, ...] for name, array in arrays.items()}
+
+
 def run_floats(conversion: Conversion, inputs: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
     """The float model in ONNX Runtime once per vector: `names` stacked along a new first axis."""
     from converter.piecewise import run_model
 
     count = len(next(iter(inputs.values())))
-    samples = [{name: array[i] for name, array in inputs.items()} for i in range(count)]
+    samples = [nth(inputs, i) for i in range(count)]
     found = run_model(conversion.float_model, conversion.float_weights, samples, frozenset(names))
     return {name: np.stack(arrays) for name, arrays in found}
 
@@ -130,7 +135,7 @@ def run_vectors(runtime: InferenceSession, inputs: Arrays) -> dict[str, np.ndarr
     """Run a model in ONNX Runtime once per vector; outputs by name, stacked along a new first axis."""
     names = [output.name for output in runtime.get_outputs()]
     count = len(next(iter(inputs.values())))
-    runs = [runtime.run(names, {name: array[i] for name, array in inputs.items()}) for i in range(count)]
+    runs = [runtime.run(names, nth(inputs, i)) for i in range(count)]
     return {name: np.stack([run[k] for run in runs]) for k, name in enumerate(names)}
 
 

@@ -76,3 +76,28 @@ def with_external_data(path: Path) -> Path:
     model = onnx.load(small_network(path))
     onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=0)
     return path
+
+
+def scalars_and_nine_axes(path: Path) -> Path:
+    """An input of nine axes, an input and an output without any."""
+    wide = [1, 2, 1, 2, 1, 2, 4, 2, 2]
+    weights = np.random.default_rng(7).standard_normal((8, 8, 1, 1)).astype(np.float32)
+    shape = np.array([1, 8, 4, 4])
+    nodes = [
+        helper.make_node("Reshape", ["wide", "image_shape"], ["image"], "reshape"),
+        helper.make_node("Conv", ["image", "w"], ["c"], "conv"),
+        helper.make_node("Mul", ["c", "factor"], ["scaled"], "scale"),
+        helper.make_node("ReduceMean", ["scaled"], ["mean"], "mean", keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "scalars",
+        [
+            helper.make_tensor_value_info("wide", TensorProto.FLOAT, wide),
+            helper.make_tensor_value_info("factor", TensorProto.FLOAT, []),
+        ],
+        [helper.make_tensor_value_info("mean", TensorProto.FLOAT, [])],
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(shape, "image_shape")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path

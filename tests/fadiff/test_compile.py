@@ -13,7 +13,7 @@ from fadiff.cli import main
 from fadiff.console import Console
 from fadiff.pipeline import compile
 from fadiff.search import SearchOptions
-from tests.fadiff.models import small_network
+from tests.fadiff.models import scalars_and_nine_axes, small_network
 
 TARGET = "gemmini-small"
 FAST = ("--method", "layerwise")
@@ -29,6 +29,13 @@ def compiled(model, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("compiled") / "out"
     assert main(["compile", str(model), "--target", TARGET, "--out", str(out), "--verify", "-q"]) == 0
     return out
+
+
+def test_scalars_and_nine_axes(tmp_path, capsys):
+    model, out = scalars_and_nine_axes(tmp_path / "scalars.onnx"), tmp_path / "out"
+    assert main(["compile", str(model), "--target", TARGET, "--out", str(out), *FAST, "--verify", "-q"]) == 0
+    assert "bit-exact" in capsys.readouterr().out
+    assert "SCALARS_OUTPUT0_SHAPE {1}" in (out / "firmware" / "scalars.h").read_text()
 
 
 def document(folder: Path) -> dict:
