@@ -9,6 +9,9 @@
 
 #include "include/gemmini.h"
 
+#ifdef __FAST_MATH__
+#error "compile small.c without -ffast-math (-Ofast): its results would not be those that were verified"
+#endif
 /* Products and sums round one by one, as the integer reference does: no fused multiply-add. */
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
@@ -17,31 +20,32 @@
 #endif
 
 /* The schedule was made for exactly this Gemmini. */
+#define IS(type, name) _Generic((name)0, type : 1, default : 0)
 _Static_assert(DIM == 16, "DIM differs from target gemmini-default");
 _Static_assert(BANK_NUM == 4, "BANK_NUM differs from target gemmini-default");
 _Static_assert(BANK_NUM * BANK_ROWS == 16384, "scratchpad rows differ from target gemmini-default");
 _Static_assert(ACC_ROWS == 1024, "ACC_ROWS differs from target gemmini-default");
-_Static_assert(sizeof(elem_t) == 1, "elem_t differs from target gemmini-default");
-_Static_assert(sizeof(acc_t) == 4, "acc_t differs from target gemmini-default");
-#ifdef ELEM_T_IS_FLOAT
-#error "elem_t differs from target gemmini-default: it must be int8_t"
-#endif
+_Static_assert(IS(int8_t, elem_t), "elem_t differs from target gemmini-default");
+_Static_assert(IS(int32_t, acc_t), "acc_t differs from target gemmini-default");
+_Static_assert(IS(float, acc_scale_t), "requantisation needs acc_scale_args of type float");
+_Static_assert(IS(float, scale_t), "additions scale what they load: they need mvin_scale_args of type float");
 _Static_assert(MAX_BLOCK_LEN >= 1 && ADDR_LEN == 32, "unexpected move sizes in gemmini_params.h");
 #ifndef ACC_READ_FULL_WIDTH
 #error "the schedule stores partial sums: Gemmini must be built with acc_read_full_width"
 #endif
 
-/* Where buffers go is the integrator's choice: define these to section attributes. */
+/* Where buffers go is the integrator's choice: section attributes, or buffers defined elsewhere. */
+#ifndef FADIFF_EXTERN_BUFFERS
 #ifndef FADIFF_ARENA_SECTION
 #define FADIFF_ARENA_SECTION
 #endif
+int8_t small_arena[SMALL_ARENA_BYTES] __attribute__((aligned(64))) FADIFF_ARENA_SECTION;
 #ifndef FADIFF_TILE_BUFFER_SECTION
 #define FADIFF_TILE_BUFFER_SECTION
 #endif
-
-int8_t small_arena[SMALL_ARENA_BYTES] __attribute__((aligned(64))) FADIFF_ARENA_SECTION;
-#define ARENA(type, offset) ((type *)(void *)(small_arena + (offset)))
 int8_t small_tile_buffer[SMALL_TILE_BUFFER_BYTES] __attribute__((aligned(64))) FADIFF_TILE_BUFFER_SECTION;
+#endif
+#define ARENA(type, offset) ((type *)(void *)(small_arena + (offset)))
 #define TILE_BUFFER(type, offset) ((type *)(void *)(small_tile_buffer + (offset)))
 #define WEIGHTS(type, offset) ((const type *)(const void *)(small_weights + (offset)))
 
@@ -456,6 +460,10 @@ static void global_average_pool(
         output += channels;
     }
 }
+
+/* Layers.  Dimensions: N images, G groups, K output and C input channels of a group, P x Q output rows and columns,
+ * R x S kernel taps.  k3, k2, k1: where a tile of the scratchpad, accumulator, array starts in K, counted from the
+ * start of the one around it; other dimensions alike. */
 
 /* l0: conv K8 C8 P8 Q8 R3 S3
  * tiles: scratchpad K8 C8 P4 Q8 R3 S3; accumulator K8 C8 P2 Q8 R3 S3; array rows C8, columns K8
