@@ -10,6 +10,7 @@ from converter.errors import ModelError, one_line
 _OLDEST_OPSET = 10  # the first with QuantizeLinear
 _UPGRADED_OPSET = 13
 _KNOWN_OPSETS = (23, 26)  # of the oldest ONNX Runtime that we support, and of today's
+_COUNTS_SPLITS = 18  # Split with num_outputs
 _BROADCASTS_TO_CHANNELS = 7  # PRelu before this opset: one slope per channel, whatever the rank
 
 
@@ -22,6 +23,8 @@ def settle_opset(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     entry = next((o for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
     if entry is None:
         return model
+    if entry.version < _COUNTS_SPLITS:
+        _drop_split_counts(model)
     if entry.version > _KNOWN_OPSETS[0]:
         version = entry.version
         fitting = (
@@ -72,6 +75,18 @@ def _is_unchanged(node: NodeProto, declared: int, older: int) -> bool:
 def _default(attribute: onnx.defs.OpSchema.Attribute) -> object:
     value = attribute.default_value
     return helper.get_attribute_value(value) if value.name else None
+
+
+def _drop_split_counts(model: onnx.ModelProto) -> None:
+    """Equal parts are what an older Split has without being told.
+
+    torch.onnx writes num_outputs there all the same, where it converted its own opset to the wanted one.
+    """
+    for node in model.graph.node:
+        if node.op_type == "Split":
+            kept = [attribute for attribute in node.attribute if attribute.name != "num_outputs"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
 
 
 def _shape_slopes(model: onnx.ModelProto) -> None:

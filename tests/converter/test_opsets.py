@@ -59,3 +59,14 @@ def test_slopes_per_channel_of_old_prelu(tmp_path: Path) -> None:
     stored = [numpy_helper.to_array(t).reshape(-1) for t in conversion.float_model.graph.initializer]
     assert any(np.array_equal(array, slope) for array in stored)
     assert check(model, tmp_path).sqnr_db > 30
+
+
+def test_equal_parts_of_an_export_to_an_older_opset(tmp_path: Path) -> None:
+    """torch.onnx.export(dynamo=True, opset_version=17) leaves the num_outputs of opset 18 in the file."""
+    nodes = [
+        helper.make_node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2),
+        helper.make_node("Sigmoid", ["b"], ["s"]),
+        helper.make_node("Mul", ["a", "s"], ["y"]),
+    ]
+    checked = check(model_of(nodes, {"x": (2, 6, 4)}, {"y": None}, opset=17), tmp_path)
+    assert checked.lsb_to_quantized <= 1 and checked.sqnr_db > 30
