@@ -1,4 +1,4 @@
-"""Exact cost of many mappings of one layer at once: numpy integers, the same numbers as `evaluate`."""
+"""Exact cost of many mappings of one layer that runs alone, in numpy integers: the numbers of `evaluate`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from costmodel.energy import picojoules_per_byte
 from costmodel.latency import bandwidths
 from costmodel.mapping import STREAM_ORDER, Mapping, Order
 from costmodel.nest import IRRELEVANT, IS_RELEVANT
-from costmodel.row_layout import packed_inputs_fit, resident_dim, splits_block
+from costmodel.row_layout import packed_inputs_fit, splits_block
 from costmodel.schedule import Profile
-from costmodel.shape import LayerShape, Region, extents, whole
+from costmodel.shape import LayerShape
 from costmodel.target import Target
 from costmodel.tiling import Window, box_rows, fetched_rows, unclipped_rows
-from costmodel.traffic import ALONE, Memory, Placement, Quantities, count_moves, fusion_of
+from costmodel.traffic import Fusion, Memory, Quantities, count_moves
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -70,30 +70,22 @@ class BatchCost:
     latency_cycles: Ints
     memory_bytes: dict[Memory, Ints]
     fits: NDArray[np.bool_]
-    """Array and capacity rules of costmodel.legality.check_mapping, the mapping taken by itself."""
+    """Array and capacity rules of costmodel.legality.check_mapping."""
 
 
 def evaluate_batch(
-    shape: LayerShape,
-    batch: MappingBatch,
-    target: Target,
-    profile: Profile = "hw",
-    *,
-    region: Region | None = None,
-    placement: Placement = ALONE,
-    reserved: int = 0,
+    shape: LayerShape, batch: MappingBatch, target: Target, profile: Profile = "hw"
 ) -> BatchCost:
-    """Cost of every mapping of `batch` for one layer (of a group: over all runs of its nest).
+    """Cost of every mapping of `batch` for one layer.
 
-    Only K (depthwise: G) may be on columns and C, S on rows; tiles must nest.  `reserved` is
-    scratchpad space that other members of the group occupy, as in `check_mapping`.
+    Only K (depthwise: G) may be on columns and C, S on rows; tiles must nest.
 
     Raises:
         ValueError: a spatial factor that the array cannot have.
     """
-    nest = _BatchNest(shape, batch, whole(shape.dims) if region is None else region)
-    quantities = nest.quantities(target, profile, resident=placement.weights_are_resident)
-    moves = count_moves(quantities, fusion_of(placement), target, profile, paper=placement.is_paper)
+    nest = _BatchNest(shape, batch)
+    quantities = nest.quantities(target, profile)
+    moves = count_moves(quantities, Fusion(), target, profile)
     memory: dict[Memory, Ints] = {}
     for move in moves:
         memory[move.memory] = memory.get(move.memory, np.zeros(len(batch), dtype=np.int64)) + move.bytes
@@ -107,8 +99,7 @@ def evaluate_batch(
         if name in memory:
             per_cycle = bandwidth * columns if name == "accumulator" else bandwidth
             cycles = np.maximum(cycles, np.ceil(memory[name] / per_cycle).astype(np.int64))
-    fits = nest.fits(target, profile, reserved, resident=placement.weights_are_resident)
-    return BatchCost(energy, cycles, memory, fits)
+    return BatchCost(energy, cycles, memory, nest.fits(target, profile))
 
 
 def _ceil(a: Ints | int, b: Ints) -> Ints:
@@ -118,36 +109,33 @@ def _ceil(a: Ints | int, b: Ints) -> Ints:
 class _BatchNest:
     """costmodel.nest.Nest over arrays."""
 
-    def __init__(self, shape: LayerShape, batch: MappingBatch, region: Region) -> None:
-        self.shape, self.batch, self.region = shape, batch, region
+    def __init__(self, shape: LayerShape, batch: MappingBatch) -> None:
+        self.shape, self.batch = shape, batch
+        self.bounds = list(shape.dims)
         spatial = batch.rows * batch.cols
         if (spatial[:, [N, P, Q]] > 1).any() or (
             batch.l0[:, [G, K, C, R, S]] != spatial[:, [G, K, C, R, S]]
         ).any():
             raise ValueError("an array block holds one weight per element; N, P and Q are not unrolled")
-        self.extents: list[tuple[int, ...]] = [(b,) for b in shape.dims]
-        for d, axis in zip((N, P, Q), region, strict=True):
-            self.extents[d] = extents(axis)
-        self.total = [sum(e) for e in self.extents]
-        largest = np.array([max(e) for e in self.extents], dtype=np.int64)
-        self.trips = [_ceil(largest, batch.l2), _ceil(batch.l2, batch.l1), _ceil(batch.l1, batch.l0)]
+        self.trips = [
+            _ceil(np.array(self.bounds, dtype=np.int64), batch.l2),
+            _ceil(batch.l2, batch.l1),
+            _ceil(batch.l1, batch.l0),
+        ]
         #: Iterations over each dimension down to no loop, L3, L2 and L1: [M, 4, 8].
         self.counts = np.stack([self._counts(d) for d in range(8)], axis=2)
         self.met_cache: dict[tuple[str, int], tuple[Ints, NDArray[np.bool_]]] = {}
 
     def _counts(self, d: int) -> Ints:
         l2, l1, l0 = self.batch.l2[:, d], self.batch.l1[:, d], self.batch.l0[:, d]
-        counts = np.zeros((len(self.batch), 4), dtype=np.int64)
         inner, blocks = _ceil(l2, l1), _ceil(l1, l0)
         full = (inner - 1) * blocks + _ceil(l2 - (inner - 1) * l1, l0)
-        for extent, times in _histogram(self.extents[d]):
-            n3 = _ceil(extent, l2)
-            last = extent - (n3 - 1) * l2
-            m = _ceil(last, l1)
-            n2 = (n3 - 1) * inner + m
-            n1 = (n3 - 1) * full + (m - 1) * blocks + _ceil(last - (m - 1) * l1, l0)
-            counts += times * np.stack([np.ones_like(n3), n3, n2, n1], axis=1)
-        return counts
+        n3 = _ceil(self.bounds[d], l2)
+        last = self.bounds[d] - (n3 - 1) * l2
+        m = _ceil(last, l1)
+        n2 = (n3 - 1) * inner + m
+        n1 = (n3 - 1) * full + (m - 1) * blocks + _ceil(last - (m - 1) * l1, l0)
+        return np.stack([np.ones_like(n3), n3, n2, n1], axis=1)
 
     def fetch(self, operand: str, levels: int) -> tuple[Ints, NDArray[np.bool_]]:
         """Multiplicity of `operand` below the outermost `levels` levels, and whether any loop refetches."""
@@ -176,16 +164,16 @@ class _BatchNest:
         self.met_cache[operand, levels] = times, refetched
         return times, refetched
 
-    def quantities(self, target: Target, profile: Profile, *, resident: bool) -> Quantities:
+    def quantities(self, target: Target, profile: Profile) -> Quantities:
         """See costmodel.nest.Nest.quantities."""
-        shape, total, hw = self.shape, self.total, profile == "hw"
+        shape, bounds, hw = self.shape, self.bounds, profile == "hw"
         n1 = self.counts[:, 3]
-        pixels = total[N] * total[P] * total[Q]
-        weights: Ints | int = total[G] * total[K] * total[C] * total[R] * total[S]
+        pixels = bounds[N] * bounds[P] * bounds[Q]
+        weights: Ints | int = bounds[G] * bounds[K] * bounds[C] * bounds[R] * bounds[S]
         if hw and shape.is_depthwise:
-            weights = self._diagonal() * total[R] * total[S]
-        macs = pixels * total[G] * total[K] * total[C] * total[R] * total[S]
-        outputs = total[G] * total[K] * pixels
+            weights = self._diagonal() * bounds[R] * bounds[S]
+        macs = shape.dims.product
+        outputs = bounds[G] * bounds[K] * pixels
         steps = n1[:, C] * n1[:, R] * n1[:, S]
         ones = np.ones(len(self.batch), dtype=np.int64)
         volume = self._rows(shape.height, P, R, hw) * self._rows(shape.width, Q, S, hw)
@@ -193,25 +181,25 @@ class _BatchNest:
             macs=macs * ones,
             compute_cycles=n1[:, G] * n1[:, K] * steps * pixels,
             outputs=outputs * ones,
-            stored=shape.dims.product // (shape.dims.C * shape.dims.R * shape.dims.S),
+            stored=outputs,
             updates=outputs * steps,
             spills=outputs * (self.fetch("O", 2)[0] - 1),
-            weight_fills=weights * (ones if resident else self.fetch("W", 1)[0]),
+            weight_fills=weights * self.fetch("W", 1)[0],
             weight_loads=weights * self.fetch("W", 3)[0],
-            input_fills=total[G] * total[N] * total[C] * volume * self.fetch("I", 1)[0],
-            input_reads=macs // total[K] * n1[:, K],
-            bias_words=total[G] * total[K] * self._bias_fills(target.side)
+            input_fills=bounds[G] * bounds[N] * bounds[C] * volume * self.fetch("I", 1)[0],
+            input_reads=macs // bounds[K] * n1[:, K],
+            bias_words=bounds[G] * bounds[K] * self._bias_fills(target.side)
             if hw and shape.has_bias
             else 0 * ones,
         )
 
     def _rows(self, window: Window, outputs: int, taps: int, hw: bool) -> Ints:
-        intervals = self.region[(N, P, Q).index(outputs)]
+        bound = self.bounds[outputs]
 
         def rows(tile: int, tap: int) -> int:
             if hw:
-                return fetched_rows(window, intervals, tile, tap)
-            return unclipped_rows(window, extents(intervals), tile, tap)
+                return fetched_rows(window, ((0, bound),), tile, tap)
+            return unclipped_rows(window, (bound,), tile, tap)
 
         if hw and window.kernel == 1:
             return np.full(len(self.batch), rows(1, 1), dtype=np.int64)
@@ -220,13 +208,12 @@ class _BatchNest:
     def _pieces(self, d: int) -> list[tuple[Ints, Ints]]:
         """Extents of the accumulator tiles of one dimension, with how often each occurs."""
         l2, l1 = self.batch.l2[:, d], self.batch.l1[:, d]
+        n3 = _ceil(self.bounds[d], l2)
         pieces = []
-        for extent, times in _histogram(self.extents[d]):
-            n3 = _ceil(extent, l2)
-            for piece, count in ((l2, n3 - 1), (extent - (n3 - 1) * l2, np.ones_like(n3))):
-                inner = _ceil(piece, l1)
-                pieces.append((l1, times * count * (inner - 1)))
-                pieces.append((piece - (inner - 1) * l1, times * count))
+        for piece, count in ((l2, n3 - 1), (self.bounds[d] - (n3 - 1) * l2, np.ones_like(n3))):
+            inner = _ceil(piece, l1)
+            pieces.append((l1, count * (inner - 1)))
+            pieces.append((piece - (inner - 1) * l1, count))
         return [(extent, count) for extent, count in pieces if count.any()]
 
     def _bias_fills(self, side: int) -> Ints:
@@ -243,7 +230,7 @@ class _BatchNest:
             squares += times * (full * block**2 + (extent - full * block) ** 2)
         return squares
 
-    def fits(self, target: Target, profile: Profile, reserved: int, *, resident: bool) -> NDArray[np.bool_]:
+    def fits(self, target: Target, profile: Profile) -> NDArray[np.bool_]:
         """Array shape and capacities (costmodel.legality)."""
         b, shape, dims = self.batch, self.shape, self.shape.dims
         l2, l1 = b.l2, b.l1
@@ -255,17 +242,15 @@ class _BatchNest:
         packed = b.rows[:, S] > 1
         ok &= ~packed | (b.rows[:, C] == dims.C)
         w_tile = l2[:, G] * l2[:, K] * l2[:, C] * l2[:, R] * l2[:, S]
-        w_all: Ints | int = dims.G * dims.K * dims.C * dims.R * dims.S
         o_tile = l1[:, G] * l1[:, N] * l1[:, K] * l1[:, P] * l1[:, Q]
         if profile == "dosa":
             h = (l2[:, P] - 1) * shape.height.stride + (l2[:, R] - 1) * shape.height.dilation + 1
             w = (l2[:, Q] - 1) * shape.width.stride + (l2[:, S] - 1) * shape.width.dilation + 1
             e = target.element_bytes
             inputs = e * l2[:, G] * l2[:, N] * l2[:, C] * h * w
-            weights = np.full(len(b), w_all * e, dtype=np.int64) if resident else w_tile * e
             depth = target.accumulator_bytes // target.accumulator_bytes_per_word // target.side
             ok &= _ceil(o_tile, b.cols.prod(axis=1)) <= depth
-            return np.asarray(ok & (weights + inputs + reserved <= target.scratchpad_bytes))
+            return np.asarray(ok & (w_tile * e + inputs <= target.scratchpad_bytes))
         if not target.has_row_packing or shape.width.dilation > 1:
             ok &= ~packed
         if dims.G > 1 and not shape.is_depthwise:
@@ -273,25 +258,18 @@ class _BatchNest:
         block = b.rows * b.cols
         for d in (G, K, C):
             ok &= np.logical_not(splits_block(l1[:, d], l2[:, d], block[:, d]))
-        if resident:
-            name = resident_dim(shape)
-            d = DIMS.index(name)
-            ok &= np.logical_not(splits_block(l2[:, d], dims[name], block[:, d]))
         h = _tabulate(lambda p, r: box_rows(shape.height, p, r), l2[:, P], l2[:, R])
         w = _tabulate(lambda q, s: box_rows(shape.width, q, s), l2[:, Q], l2[:, S])
         g2, g1 = _ceil(l2[:, G], b.cols[:, G]), _ceil(l1[:, G], b.cols[:, G])
         column_blocks = _ceil(l2[:, K], b.cols[:, K])
         if shape.is_depthwise:
             weights = l2[:, G] * l2[:, R] * l2[:, S]
-            w_all = dims.G * dims.R * dims.S
             inputs = l2[:, N] * h * w * g2
         else:
             if shape.has_transposed_weights:
                 weights = l2[:, G] * l2[:, R] * l2[:, S] * l2[:, K] * _ceil(l2[:, C], b.rows[:, C])
-                w_all = dims.G * dims.R * dims.S * dims.K * _ceil(dims.C, b.rows[:, C])
             else:
                 weights = l2[:, G] * l2[:, R] * l2[:, S] * l2[:, C] * column_blocks
-                w_all = dims.G * dims.R * dims.S * dims.C * _ceil(dims.K, b.cols[:, K])
             inputs = l2[:, G] * l2[:, N] * h * w * _ceil(l2[:, C], b.rows[:, C])
         outputs = l1[:, N] * l1[:, P] * l1[:, Q] * _ceil(l1[:, K], b.cols[:, K]) * g1
         weights = weights * (1 + self.fetch("W", 1)[1])
@@ -300,22 +278,10 @@ class _BatchNest:
         if not target.has_full_width_read:
             ok &= visits == 1
         outputs = outputs * (1 + output_twice)
-        room = target.scratchpad_rows - reserved
-        streamed: Ints = np.zeros_like(weights) if resident else weights
-        ok &= ~packed | packed_inputs_fit(
-            inputs,
-            twice,
-            streamed,
-            room - (w_all if resident else 0),
-            target.scratchpad_rows,
-            b.rows[:, S],
-        )
-        spad = (w_all if resident else weights) + inputs * (1 + twice) + reserved
-        return np.asarray(ok & (spad <= target.scratchpad_rows) & (outputs <= target.accumulator_rows))
-
-
-def _histogram(values: tuple[int, ...]) -> list[tuple[int, int]]:
-    return [(value, values.count(value)) for value in sorted(set(values))]
+        rows = target.scratchpad_rows
+        ok &= ~packed | packed_inputs_fit(inputs, twice, weights, rows, rows, b.rows[:, S])
+        spad = weights + inputs * (1 + twice)
+        return np.asarray(ok & (spad <= rows) & (outputs <= target.accumulator_rows))
 
 
 def _tabulate(function: Callable[[int, int], int], first: Ints, second: Ints) -> Ints:

@@ -10,20 +10,13 @@ from costmodel.evaluate import layer_cost
 from costmodel.fusion import ScheduleError
 from costmodel.legality import check_mapping
 from costmodel.mapping import Mapping
-from costmodel.shape import LayerShape, Region
+from costmodel.shape import LayerShape
 from costmodel.target import load_target
 from costmodel.tiling import Window
-from costmodel.traffic import Placement
 from tests.costmodel.networks import layer_of
 from tests.costmodel.strategies import layer_shapes, mappings
 
 SMALL = load_target("gemmini-small")
-
-
-def intervals(draw, bound):
-    count = draw(st.integers(1, 3))
-    starts = [draw(st.integers(0, bound - 1)) for _ in range(count)]
-    return tuple((start, draw(st.integers(start + 1, bound))) for start in starts)
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
@@ -31,30 +24,19 @@ def intervals(draw, bound):
 @given(data=st.data())
 def test_equals_exact(profile, data):
     shape = data.draw(layer_shapes())
-    region = None
-    placement = Placement()
-    bounds = shape
-    if data.draw(st.booleans()):
-        axes = [intervals(data.draw, bound) for bound in (shape.dims.N, shape.dims.P, shape.dims.Q)]
-        region = Region(*axes)
-        largest = [max(b - a for a, b in axis) for axis in axes]
-        bounds = shape._replace(dims=shape.dims.replace(dict(zip("NPQ", largest, strict=True))))
-        placement = Placement(*(data.draw(st.booleans()) for _ in range(4)))
     target = SMALL.model_copy(update={"has_full_width_read": data.draw(st.booleans())})
-    several = data.draw(st.lists(mappings(bounds), min_size=1, max_size=5))
+    several = data.draw(st.lists(mappings(shape), min_size=1, max_size=5))
     batch = MappingBatch.of(several)
-    costs = evaluate_batch(shape, batch, target, profile, region=region, placement=placement)
+    costs = evaluate_batch(shape, batch, target, profile)
     for index, mapping in enumerate(several):
         assert batch.mapping(index) == mapping
-        exact = layer_cost(shape, mapping, target, profile, region=region, placement=placement)
+        exact = layer_cost(shape, mapping, target, profile)
         assert costs.energy_pj[index] == pytest.approx(exact.energy_pj, rel=1e-12)
         assert costs.latency_cycles[index] == exact.latency_cycles
         for memory, moved in costs.memory_bytes.items():
             assert moved[index] == sum(m.bytes for m in exact.moves if m.memory == memory)
         try:
-            check_mapping(
-                layer_of(shape), mapping, target, profile, region, resident=placement.weights_are_resident
-            )
+            check_mapping(layer_of(shape), mapping, target, profile)
             legal = True
         except ScheduleError:
             legal = False
