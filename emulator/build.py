@@ -22,7 +22,7 @@ INCLUDE = HERE / "include"
 """Root of include/gemmini.h and rocc-software/src/xcustom.h; gemmini_params.h comes from a target."""
 
 _LIBRARY_FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-shared", "-fvisibility=hidden")
-_FIRMWARE_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-DFADIFF_HOST")
+_FIRMWARE_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
 
 
 @cache

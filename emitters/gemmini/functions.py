@@ -13,7 +13,7 @@ from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal, print_formulas
 from emitters.gemmini.group import GroupPrinter
-from emitters.gemmini.host import host_call, print_tables
+from emitters.gemmini.host import description, host_call, print_tables
 from emitters.gemmini.library_calls import print_library_call
 from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer
 from emitters.gemmini.outputs import Destinations, psum_of
@@ -231,6 +231,8 @@ class FunctionPrinter:
     def _call_layer(self, name: str) -> None:
         layer = self.graph.by_name[name]
         index = self.index[name]
+        if isinstance(layer, HostLayer):
+            self.c.comment(description(layer))
         self.c.call("observe", index, 0)
         if isinstance(layer, TensorCoreLayer):
             self.c.call(f"layer_{self.plan.names[name]}", *self._arguments(layer))

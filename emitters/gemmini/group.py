@@ -11,6 +11,7 @@ from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal
+from emitters.gemmini.host import description
 from emitters.gemmini.operands import Box, box_of, held_fields, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from emitters.gemmini.printer import CPrinter
@@ -121,9 +122,11 @@ class GroupPrinter:
             for axis, intervals in enumerate(member.computed_grid)
             if any(b <= a for a, b in intervals)
         ]
+        pooled = layer.op == "max_pool"
+        if isinstance(layer, HostLayer):
+            c.comment(description(layer) + (", done by the stores of the layer before" if pooled else ""))
         c.call("observe", self.index[name], 0)
-        if layer.op == "max_pool":
-            c.comment(f"{name}: done by the stores of the layer before.")
+        if pooled:
             c.call("observe", self.index[name], 1)
             return
         with c.block(f"if ({' && '.join(empty)})") if empty else c.scope():

@@ -337,6 +337,12 @@ def host_call(graph: Graph, layer: HostLayer, at: Pointers) -> HostCall:
     return replace(call, tables=tuple(arguments.tables))
 
 
+def description(layer: HostLayer) -> str:
+    """One line above the layer's call."""
+    nodes = "" if layer.onnx_nodes in ((), (layer.name,)) else f"; ONNX nodes: {', '.join(layer.onnx_nodes)}"
+    return f"{layer.name}: {layer.op}{nodes}"
+
+
 def print_tables(c: CPrinter, graph: Graph, fused: Set[str] = frozenset()) -> None:
     """The tables of all host layers but those in fusion groups."""
     for layer in graph.layers:

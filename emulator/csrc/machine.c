@@ -120,7 +120,15 @@ int fadiff_configure(const fadiff_config *config) {
 void fadiff_configure_from_header(uint32_t dim, uint32_t bank_num, uint32_t bank_rows, uint32_t acc_rows,
                                   uint32_t max_block_len, uint32_t max_block_len_acc, int is_float,
                                   int has_mvin_scale) {
+  static bool by_program;
+  const fadiff_config *now = &machine.config;
+  if (by_program && (now->dim != dim || now->bank_num != bank_num || now->bank_rows != bank_rows ||
+                     now->acc_rows != acc_rows || now->is_float != (uint32_t)is_float)) {
+    fprintf(stderr, "gemmini emulator: parts of this program were compiled with different gemmini_params.h\n");
+    exit(1);
+  }
   if (machine.configured) return; /* whoever loaded the program knows more */
+  by_program = true;
   const fadiff_config config = {
       .dim = dim, .bank_num = bank_num, .bank_rows = bank_rows, .acc_rows = acc_rows, .max_block_len = max_block_len,
       .max_block_len_acc = max_block_len_acc, .is_float = (uint32_t)is_float, .has_mvin_scale = (uint32_t)has_mvin_scale,

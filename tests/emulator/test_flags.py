@@ -41,9 +41,29 @@ def test_an_unknown_target_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().err.startswith("error: unknown target 'gemmini-huge'")
 
 
-@pytest.mark.skipif(not shutil.which("riscv64-unknown-elf-gcc"), reason="no RISC-V compiler here")
-def test_headers_serve_a_riscv_compiler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_for_different_hardware_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "main.c").write_text(PROGRAM)
+    (tmp_path / "part.c").write_text('#include "include/gemmini.h"\n')
+    for source, target in (("main", "gemmini-large"), ("part", "gemmini-default")):
+        assert main(["--target", target]) == 0
+        flags = shlex.split(capsys.readouterr().out)
+        compile_only = [*shlex.split(compiler()), "-c", f"{source}.c", *(f for f in flags if ".so" not in f)]
+        subprocess.run(compile_only, cwd=tmp_path, check=True)
+    subprocess.run(
+        [*shlex.split(compiler()), "main.o", "part.o", *flags, "-o", "main"], cwd=tmp_path, check=True
+    )
+    ran = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "compiled with different gemmini_params.h" in ran.stderr
+
+
+@pytest.mark.parametrize("compiler", ["riscv64-unknown-elf-gcc", "clang"])
+def test_headers_serve_a_riscv_compiler(
+    compiler: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The macros become the custom instructions of the instruction-set reference: opcode 0x7b, funct3 3."""
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler} here")
     (tmp_path / "main.c").write_text(
         '#include "rocc-software/src/xcustom.h"\n'
         "void f(uint64_t a, uint64_t b) { ROCC_INSTRUCTION_0_R_R(3, a, b, 2) }\n"
@@ -51,7 +71,9 @@ def test_headers_serve_a_riscv_compiler(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["--target", "gemmini-large", "--headers", str(tmp_path / "root")]) == 0
     flags = shlex.split(capsys.readouterr().out)
     assert "#define DIM 32" in (tmp_path / "root" / "include" / "gemmini_params.h").read_text()
-    command = ["riscv64-unknown-elf-gcc", "-march=rv64gc", "-mabi=lp64d", "-O2", "-ffreestanding", *flags]
+    command = [compiler, "-march=rv64gc", "-mabi=lp64d", "-O2", "-ffreestanding", *flags]
+    if compiler == "clang":
+        command.append("--target=riscv64-unknown-elf")
     subprocess.run([*command, "-c", "main.c", "-o", "main.o"], cwd=tmp_path, check=True)
     a0, a1 = 10, 11
     instruction = 2 << 25 | a1 << 20 | a0 << 15 | 3 << 12 | 0x7B

@@ -172,7 +172,6 @@ def test_main_agrees_under_sanitizers(firmware: Path, tmp_path: Path, net: str) 
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",
         *hardware_flags(tmp_path),
-        "-DFADIFF_HOST",
         "main.c",
         f"{net}.c",
         *(path.name for path in folder.glob("*_weights.S")),

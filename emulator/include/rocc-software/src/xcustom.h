@@ -13,9 +13,17 @@
 
 #ifdef __riscv
 
+/* Opcodes as numbers: clang's assembler does not know the names CUSTOM_0 to CUSTOM_3. */
+#define FADIFF_OPCODE_0 0x0b
+#define FADIFF_OPCODE_1 0x2b
+#define FADIFF_OPCODE_2 0x5b
+#define FADIFF_OPCODE_3 0x7b
+#define FADIFF_PASTED(x) FADIFF_OPCODE_##x
+#define FADIFF_OPCODE(x) FADIFF_EXPANDED(FADIFF_PASTED(x))
+
 #define ROCC_INSTRUCTION_0_R_R(x, rs1, rs2, funct)                                                         \
   {                                                                                                        \
-    __asm__ volatile(".insn r CUSTOM_" FADIFF_EXPANDED(x) ", 3, " FADIFF_EXPANDED(funct) ", x0, %0, %1"    \
+    __asm__ volatile(".insn r " FADIFF_OPCODE(x) ", 3, " FADIFF_EXPANDED(funct) ", x0, %0, %1"             \
                      :                                                                                     \
                      : "r"((uint64_t)(rs1)), "r"((uint64_t)(rs2))                                          \
                      : "memory");                                                                          \
@@ -23,7 +31,7 @@
 #define ROCC_INSTRUCTION_R_R_R(x, rd, rs1, rs2, funct)                                                     \
   {                                                                                                        \
     uint64_t fadiff_result;                                                                                \
-    __asm__ volatile(".insn r CUSTOM_" FADIFF_EXPANDED(x) ", 7, " FADIFF_EXPANDED(funct) ", %0, %1, %2"    \
+    __asm__ volatile(".insn r " FADIFF_OPCODE(x) ", 7, " FADIFF_EXPANDED(funct) ", %0, %1, %2"             \
                      : "=r"(fadiff_result)                                                                 \
                      : "r"((uint64_t)(rs1)), "r"((uint64_t)(rs2))                                          \
                      : "memory");                                                                          \

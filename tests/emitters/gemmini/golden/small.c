@@ -733,6 +733,7 @@ int small_run(const int8_t *input0, int8_t *output0)
     layer_l3(ARENA(int8_t, 2048), ARENA(int8_t, 3584));
     observe(3, 1);
     observe(3, 2);
+    /* l4: add */
     observe(4, 0);
     {
         add_lines(&(const sum_t){
@@ -744,6 +745,7 @@ int small_run(const int8_t *input0, int8_t *output0)
     }
     observe(4, 1);
     observe(4, 2);
+    /* pool: global_average_pool */
     observe(5, 0);
     global_average_pool(ARENA(int8_t, 0), output0, 1, 64, 8, 0x1.47ae147ae147bp-7f);
     observe(5, 1);
