@@ -20,6 +20,12 @@ from tests.emitters.gemmini.executed import random_inputs
 from tests.emitters.gemmini.nets import Net
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
+STRICT = (
+    *WARNINGS,
+    *("-pedantic", "-Wshadow", "-Wundef", "-Wcast-align", "-Wcast-qual", "-Wdouble-promotion"),
+    *("-Wpointer-arith", "-Wwrite-strings", "-Wvla", "-Wstrict-prototypes", "-Wmissing-prototypes"),
+)
+"""What projects of C files are built with; the headers of Gemmini come as system headers."""
 
 
 def small_schedule(target: Target | None = None) -> Schedule:

@@ -20,6 +20,7 @@ from costmodel.target import load_target
 from emitters.gemmini import emit
 from emulator.build import include_flags, link_flags
 from tests.emitters.gemmini.compilers import (
+    STRICT,
     WARNINGS,
     hardware_flags,
     need,
@@ -49,7 +50,7 @@ def test_no_warnings(firmware: Path, tmp_path: Path, compiler: str) -> None:
         need(compiler),
         "-std=gnu11",
         "-O2",
-        *WARNINGS,
+        *STRICT,
         *hardware_flags(tmp_path),
         "-c",
         "small.c",
@@ -65,7 +66,7 @@ def test_no_warnings_bare_metal(firmware: Path, tmp_path: Path) -> None:
         need("riscv64-unknown-elf-gcc"),
         "-std=gnu11",
         "-O2",
-        *WARNINGS,
+        *STRICT,
         "-march=rv64gc",
         "-mabi=lp64d",
         "-mcmodel=medany",
@@ -171,6 +172,7 @@ def test_main_agrees_under_sanitizers(firmware: Path, tmp_path: Path, net: str) 
         "-g",
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",
+        *STRICT,
         *hardware_flags(tmp_path),
         "main.c",
         f"{net}.c",
@@ -206,20 +208,28 @@ def test_make_check(firmware: Path) -> None:
     assert "all outputs agree" in done.stdout
 
 
-def test_make_riscv(firmware: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", ["", "-flto"])
+def test_make_riscv(firmware: Path, tmp_path: Path, flags: str) -> None:
     """A complete bare-metal program with a console that Spike understands, from distribution packages."""
     need("riscv64-unknown-elf-gcc")
     write_headers = [sys.executable, "-m", "emulator.flags", "--target", "gemmini-default", "--headers"]
     root = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     subprocess.run([*write_headers, tmp_path / "root"], check=True, capture_output=True, env=root)
     folder = shutil.copytree(firmware, tmp_path / "firmware")
-    command = ["make", "-s", "riscv", f"GEMMINI_ROOT={tmp_path / 'root'}"]
+    command = [
+        "make",
+        "-s",
+        "riscv",
+        f"GEMMINI_ROOT={tmp_path / 'root'}",
+        f"RISCV_CC=riscv64-unknown-elf-gcc {flags}",
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if "picolibc" in done.stderr:
         pytest.skip("picolibc is not installed")
     assert done.returncode == 0, done.stderr
     symbols = subprocess.run(["nm", folder / "small.elf"], capture_output=True, text=True, check=True).stdout
-    assert {"tohost", "fromhost", "main", "small_run"} <= {line.split()[-1] for line in symbols.splitlines()}
+    expected = {"tohost", "fromhost", "main"} | ({"small_run"} if not flags else set())  # lto inlines it
+    assert expected <= {line.split()[-1] for line in symbols.splitlines()}
 
 
 def test_public_symbols_carry_the_prefix(firmware: Path, tmp_path: Path) -> None:
