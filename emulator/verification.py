@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from costmodel.schedule_document import LayerRecord, ScheduleDocument, TensorRecord, TrafficRecord
-from costmodel.serialize import read_document
+from converter.boundary import from_storage
+from converter.graph import Tensor
+from costmodel.schedule_document import LayerRecord, ScheduleDocument, TrafficRecord
+from costmodel.serialize import graph_from_document, read_document
 from emulator.build import build_firmware, library
 from emulator.compare import FLOAT_TOLERANCE, Mismatch, VectorResult
 from emulator.errors import FirmwareError
@@ -205,28 +206,18 @@ def _sharing(role: str, tensors: Mapping[str, set[str]]) -> tuple[str, ...]:
     return tuple(sorted(other for other in tensors if other == role or tensors[other] & tensors[role]))
 
 
-@dataclass(frozen=True)
-class _Output:
-    """A graph output on the device and in ONNX."""
-
-    record: TensorRecord
-
-    @property
-    def onnx_name(self) -> str:
-        return self.record.onnx_name or self.record.name
-
-    def value(self, result: VectorResult, shape: tuple[int, ...]) -> np.ndarray:
-        """As the float model would return it: dequantised, in the ONNX value's shape."""
-        stored = result.outputs[self.record.name].astype(np.float32)
-        if self.record.dtype != "float32" and self.record.scale is not None:
-            stored = stored * np.float32(self.record.scale)
-        axes = self.record.onnx_axes or tuple(range(len(shape)))
-        return stored.reshape([shape[axis] for axis in axes]).transpose(np.argsort(axes))
+def _outputs(document: ScheduleDocument) -> list[Tensor]:
+    tensors = graph_from_document(document).tensors
+    return [tensors[name] for name in document.model.outputs]
 
 
-def _outputs(document: ScheduleDocument) -> list[_Output]:
-    records = {tensor.name: tensor for tensor in document.tensors}
-    return [_Output(records[name]) for name in document.model.outputs]
+def _onnx_name(tensor: Tensor) -> str:
+    return tensor.onnx_name or tensor.name
+
+
+def _value(tensor: Tensor, result: VectorResult, shape: tuple[int, ...]) -> np.ndarray:
+    """An output of the device as the float model would return it."""
+    return from_storage(tensor, result.outputs[tensor.name], shape)
 
 
 def _top1(document: ScheduleDocument, results: Sequence[VectorResult]) -> float | None:
@@ -237,10 +228,10 @@ def _top1(document: ScheduleDocument, results: Sequence[VectorResult]) -> float 
     output = _outputs(document)[0]
     agreements: list[bool] = []
     for result in results:
-        expected = result.quantized[output.onnx_name]
+        expected = result.quantized[_onnx_name(output)]
         if expected.ndim != 2 or expected.shape[1] < 2:
             return None
-        device = output.value(result, expected.shape)
+        device = _value(output, result, expected.shape)
         agreements += list(np.argmax(device, axis=1) == np.argmax(expected, axis=1))
     return float(np.mean(agreements)) if agreements else None
 
@@ -248,7 +239,7 @@ def _top1(document: ScheduleDocument, results: Sequence[VectorResult]) -> float 
 def _sqnr(document: ScheduleDocument, results: Sequence[VectorResult], data: Path) -> float | None:
     """Signal to quantisation noise in decibels, the device's outputs against the float model's."""
     with np.load(data / "float_outputs.npz", allow_pickle=False) as floats:
-        expected = {o.onnx_name: floats[o.onnx_name] for o in _outputs(document)}
+        expected = {name: floats[name] for name in map(_onnx_name, _outputs(document))}
     return _noise_ratio(document, results, lambda name, result: expected[name][result.vector])
 
 
@@ -265,11 +256,11 @@ def _noise_ratio(
     """Decibels over all outputs and vectors together; None where there is no noise."""
     signal = noise = 0.0
     for output in _outputs(document):
-        if output.record.dtype == "int32":  # indices have no noise, only ties
+        if output.dtype == "int32":  # indices have no noise, only ties
             continue
         for result in results:
-            want = expected(output.onnx_name, result).astype(np.float64)
-            got = output.value(result, want.shape)
+            want = expected(_onnx_name(output), result).astype(np.float64)
+            got = _value(output, result, want.shape)
             signal += float(np.sum(want**2))
             noise += float(np.sum((want - got) ** 2))
     return 10 * float(np.log10(signal / noise)) if noise > 0 and signal > 0 else None

@@ -18,7 +18,7 @@ def fusion_graph(document: ScheduleDocument) -> Markup:
     """Layers top to bottom, fusion groups as frames, tensors as arcs (thick: never goes to DRAM)."""
     rows = [name for group in document.fusion.groups for name in group]
     at = {name: index for index, name in enumerate(rows)}
-    ops = {layer.name: layer.op for layer in document.layers}
+    layers = {layer.name: layer for layer in document.layers}
     reach = max((abs(at[e.consumer] - at[e.producer]) for e in document.fusion.edges), default=1)
     width = LEFT + NODE_WIDTH + 30 + 16 * min(reach, 12)
     parts: list[Markup] = []
@@ -63,14 +63,14 @@ def fusion_graph(document: ScheduleDocument) -> Markup:
                 width=NODE_WIDTH,
                 height=ROW - 7,
                 rx=4,
-                class_=f"node {_kind(ops[name])}",
+                class_=f"node {'core' if layers[name].is_tensor_core else 'other'}",
             )
         )
         parts.append(element("text", _short(name, 34), x=LEFT + 8, y=index * ROW + 19))
         parts.append(
             element(
                 "text",
-                ops[name],
+                layers[name].op,
                 x=LEFT + NODE_WIDTH - 8,
                 y=index * ROW + 19,
                 text_anchor="end",
@@ -81,10 +81,6 @@ def fusion_graph(document: ScheduleDocument) -> Markup:
             element("text", str(index), x=LEFT - 14, y=index * ROW + 19, text_anchor="end", class_="note")
         )
     return canvas(width, len(rows) * ROW + 8, "Layers and fusion groups", parts)
-
-
-def _kind(op: str) -> str:
-    return "core" if op in ("conv", "depthwise", "conv_transpose", "gemm", "bmm") else "other"
 
 
 def _short(name: str, limit: int) -> str:

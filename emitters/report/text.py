@@ -5,17 +5,18 @@ from __future__ import annotations
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def si(value: float, unit: str = "", digits: int = 3) -> str:
+def si(value: float, unit: str = "") -> str:
     """12_345_678 -> '12.3 M'; small numbers stay as they are."""
     for factor, prefix in _PREFIXES:
         if abs(value) >= factor:
-            return f"{_digits(value / factor, digits)} {prefix}{unit}"
-    return f"{_digits(value, digits)} {unit}".rstrip()
+            return f"{_digits(value / factor)} {prefix}{unit}"
+    return f"{_digits(value)} {unit}".rstrip()
 
 
-def _digits(value: float, digits: int) -> str:
+def _digits(value: float) -> str:
+    """At least three digits."""
     whole = len(str(int(abs(value))))
-    return f"{value:.{max(0, digits - whole)}f}" if value != int(value) or whole < digits else f"{value:.0f}"
+    return f"{value:.{max(0, 3 - whole)}f}" if value != int(value) or whole < 3 else f"{value:.0f}"
 
 
 def tick(value: float) -> str:
@@ -52,5 +53,5 @@ def picojoules(value: float) -> str:
     """Energy with the unit that fits."""
     for factor, unit in ((1e12, "J"), (1e9, "mJ"), (1e6, "µJ"), (1e3, "nJ")):
         if value >= factor:
-            return f"{_digits(value / factor, 3)} {unit}"
-    return f"{_digits(value, 3)} pJ"
+            return f"{_digits(value / factor)} {unit}"
+    return f"{_digits(value)} pJ"

@@ -31,8 +31,7 @@ PLACES: dict[Level, str] = {"L3": "DRAM", "L2": "scratchpad", "L1": "accumulator
 
 HOST_REASONS = {
     "add": "residual addition: two DMA streams through the accumulator, no products",
-    "quantize": "float input becomes int8 once, on the core",
-    "dequantize": "int8 becomes float once, on the core",
+    "quantise": "integers of 32 bits become int8 once, on the core",
     "global_average_pool": "a mean has no form on the array that is exact in int8",
     "softmax": "needs exponentials over a whole row",
     "layer_norm": "needs mean and variance over a whole row",
@@ -41,8 +40,8 @@ DEFAULT_REASON = "no N K C P Q R S form: plain C on the core"
 
 
 @dataclass(frozen=True)
-class Tile:
-    """One figure of the summary; state is '', 'good' or 'bad'."""
+class Figure:
+    """One number of the summary; state is '', 'good' or 'bad'."""
 
     label: str
     value: str
@@ -120,34 +119,34 @@ class LayerRow:
     transfers: tuple[tuple[str, str, str, str], ...]
 
 
-def summary(document: ScheduleDocument, verification: Mapping[str, Any] | None) -> list[Tile]:
+def summary(document: ScheduleDocument, verification: Mapping[str, Any] | None) -> list[Figure]:
     """The figures at the top."""
     totals = document.totals
-    tiles = [
-        Tile("Energy-delay product", edp(totals.edp_uj_cycles), "µJ × cycles"),
-        Tile("Energy", picojoules(totals.energy_pj), "per inference, modelled"),
-        Tile(
+    figures = [
+        Figure("Energy-delay product", edp(totals.edp_uj_cycles), "µJ × cycles"),
+        Figure("Energy", picojoules(totals.energy_pj), "per inference, modelled"),
+        Figure(
             "Latency",
             si(totals.latency_cycles),
             f"cycles, {document.latency_model} model ({error_against_rtl(document.latency_model)})",
         ),
     ]
     if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
-        tiles.append(
-            Tile(
+        figures.append(
+            Figure(
                 "Above the lower bound",
                 percent(totals.gap),
                 f"{totals.bound_kind or 'relaxed'} bound {edp(totals.lower_bound_edp_uj_cycles)}",
             )
         )
     if verification and not verification["measured"]:
-        tiles.append(Tile("Verified", "failed", verification["error"], "bad"))
-        return tiles
+        figures.append(Figure("Verified", "failed", verification["error"], "bad"))
+        return figures
     if not verification:
-        tiles.append(Tile("DRAM bytes", si(totals.dram_bytes, "B"), "predicted"))
+        figures.append(Figure("DRAM bytes", si(totals.dram_bytes, "B"), "predicted"))
         if document.is_executable:
-            tiles.append(Tile("Verified", "not yet", "run: fadiff verify DIR", "bad"))
-        return tiles
+            figures.append(Figure("Verified", "not yet", "run: fadiff verify DIR", "bad"))
+        return figures
     measured = verification["measured"]["dram_bytes"]
     exact = bool(verification["traffic_exact"])
     detail = (
@@ -155,11 +154,11 @@ def summary(document: ScheduleDocument, verification: Mapping[str, Any] | None) 
         if exact
         else f"measured; predicted {count(totals.dram_bytes)}"
     )
-    tiles.append(Tile("DRAM bytes", count(measured), detail, "good" if exact else "bad"))
+    figures.append(Figure("DRAM bytes", count(measured), detail, "good" if exact else "bad"))
     compared = [layer["agrees"] for layer in verification["layers"] if layer["agrees"] is not None]
     tolerance = verification["tolerance"]
-    tiles.append(
-        Tile(
+    figures.append(
+        Figure(
             f"Layers within {tolerance:g}" if tolerance else "Bit-exact layers",
             f"{sum(compared)} of {len(compared)}",
             f"against the {'float' if tolerance else 'integer'} reference in ONNX Runtime",
@@ -167,16 +166,18 @@ def summary(document: ScheduleDocument, verification: Mapping[str, Any] | None) 
         )
     )
     if verification.get("top1_agreement") is not None:
-        tiles.append(
-            Tile(
+        figures.append(
+            Figure(
                 "Top-1 agreement",
                 percent(verification["top1_agreement"], 0),
                 "with the quantised model in ONNX Runtime",
             )
         )
     if verification.get("sqnr_db") is not None:
-        tiles.append(Tile("SQNR", f"{verification['sqnr_db']:.1f} dB", "int8 on the device against float"))
-    return tiles
+        figures.append(
+            Figure("SQNR", f"{verification['sqnr_db']:.1f} dB", "int8 on the device against float")
+        )
+    return figures
 
 
 def layer_rows(document: ScheduleDocument) -> list[LayerRow]:

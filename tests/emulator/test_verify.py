@@ -8,14 +8,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 
-from costmodel.schedule_document import TensorRecord
 from emulator import BuildError, EmulatorError, FirmwareError, verify
-from emulator.compare import VectorResult
-from emulator.verification import _Output
 from fadiff.cli import main
 from tests.fadiff.models import small_network
 
@@ -188,16 +184,6 @@ def test_a_damaged_memory_map_names_the_field(folder: Path) -> None:
     (folder / "firmware" / "memory_map.json").write_text(json.dumps(content))
     with pytest.raises(FirmwareError, match=r"memory_map.json: layers.0.kind"):
         verify(folder, vectors=1)
-
-
-def test_an_image_output_goes_back_to_onnx_order() -> None:
-    """Storage may leave out where the unit batch axis went: H W N C is stored as N H W C."""
-    image = np.arange(2 * 3 * 4, dtype=np.int8).reshape(1, 4, 2, 3)  # N C H W
-    for axes in ((0, 2, 3, 1), (2, 3, 0, 1)):
-        stored = image.transpose(axes).reshape(1, 2, 3, 4)
-        record = TensorRecord(name="t", shape=(1, 2, 3, 4), dtype="int8", scale=0.5, onnx_axes=axes)
-        result = VectorResult(0, (), {"t": stored}, {}, None)
-        np.testing.assert_array_equal(_Output(record).value(result, image.shape), image * np.float32(0.5))
 
 
 def test_one_tensor_read_as_both_operands(tmp_path: Path) -> None:
