@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
-from converter.fold import fold_constants
+from converter.fold import constant_tensors, fold_constants
+from converter.opsets import opset_of
 
 _CONTROL = ("If", "Loop", "Scan")
 _DEEPEST = 16
@@ -67,13 +68,10 @@ class _Inliner:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.graph = model.graph
-        self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+        self.opset = opset_of(model)
         self.shapes = _shapes(model.graph)
         self.nodes: list[NodeProto] = []
-        self.constants = {t.name: t for t in model.graph.initializer}
-        for node in model.graph.node:
-            if node.op_type == "Constant" and node.attribute[0].name == "value":
-                self.constants[node.output[0]] = node.attribute[0].t
+        self.constants = constant_tensors(model.graph)
 
     def inline(self) -> bool:
         """Whether anything was inlined."""

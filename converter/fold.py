@@ -13,6 +13,15 @@ _LARGEST_FOLD = 2**20
 _IR_VERSION = 10
 
 
+def constant_tensors(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """Initializers, and what Constant nodes hold, by value name."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            constants[node.output[0]] = node.attribute[0].t
+    return constants
+
+
 def fold_constants(model: onnx.ModelProto, keep: Collection[str] = (), largest: int = _LARGEST_FOLD) -> None:
     """Replace nodes by the constants they compute, in place.
 
@@ -21,11 +30,9 @@ def fold_constants(model: onnx.ModelProto, keep: Collection[str] = (), largest: 
         keep: operators to leave as they are.
         largest: bytes of input above which a node is left as it is.
     """
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    constants = constant_tensors(model.graph)
     kept = []
     for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            constants[node.output[0]] = node.attribute[0].t
         if node.op_type in keep or not _is_folded(model, node, constants, largest):
             kept.append(node)
     del model.graph.node[:]

@@ -11,6 +11,7 @@ import onnx.inliner
 import onnx.shape_inference
 
 from converter.lower import is_known
+from converter.opsets import opset_of
 
 _DEEPEST = 4  # definitions made of operators that have definitions
 #: Folded by ONNX Runtime where their inputs are constant: their definitions are loops.
@@ -21,7 +22,7 @@ _ALWAYS = frozenset(("CastLike", "Swish"))
 
 def expand_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """The model with such operators expanded, and their names."""
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    opset = opset_of(model)
     expanded: list[str] = []
     for _ in range(_DEEPEST):
         wanted = sorted({node.op_type for node in model.graph.node if _is_expandable(node, opset)})
@@ -38,7 +39,7 @@ def expand_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str
 
 
 def _expanded(model: onnx.ModelProto, op: str) -> onnx.ModelProto:
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    opset = opset_of(model)
     try:
         for node in model.graph.node:
             if node.op_type == op:

@@ -14,6 +14,11 @@ _COUNTS_SPLITS = 18  # Split with num_outputs
 _BROADCASTS_TO_CHANNELS = 7  # PRelu before this opset: one slope per channel, whatever the rank
 
 
+def opset_of(model: onnx.ModelProto) -> int:
+    """Version of ONNX's own operators in a model; 1 where it does not say."""
+    return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+
+
 def settle_opset(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     """The model under an opset between 10 and the newest that ONNX Runtime knows.
 

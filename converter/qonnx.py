@@ -15,7 +15,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
-from converter.fold import fold_constants
+from converter.fold import constant_tensors, fold_constants
+from converter.opsets import opset_of
 
 _DOMAINS = frozenset(("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general"))
 
@@ -26,12 +27,8 @@ def expand_quant_nodes(model: onnx.ModelProto) -> bool:
     if not any(node.op_type == "Quant" and node.domain in _DOMAINS for node in graph.node):
         return False
     fold_constants(model)  # scales and bit widths that are computed
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-    expansion = _Expansion(constants, opset)
+    constants = {name: numpy_helper.to_array(tensor) for name, tensor in constant_tensors(graph).items()}
+    expansion = _Expansion(constants, opset_of(model))
     for node in graph.node:
         if node.op_type != "Quant" or node.domain not in _DOMAINS or not expansion.expand(node):
             expansion.nodes.append(node)
