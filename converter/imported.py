@@ -29,7 +29,7 @@ _SUMS = frozenset(("Add", "Mul", "Div", "Sum"))
 _KEEPS_SIGN = KEEPS_SCALE | {"AveragePool", "GlobalAveragePool", "ReduceMean", "Concat", "Resize", "Upsample"}
 _DEQUANTISE = "DequantizeLinear"
 #: Operators that tools put between QuantizeLinear and DequantizeLinear, on integers.
-_ON_INTEGERS = KEEPS_SCALE | {"Clip", "Concat", "Pad", "Shape", "Size"}
+_ON_INTEGERS = KEEPS_SCALE | {"Clip", "Concat", "Pad", "Resize", "Shape", "Size", "Upsample"}
 _EIGHT_BITS = (TensorProto.INT8, TensorProto.UINT8)
 _LARGEST_FOLD = 2**26
 _WIDE = (np.int16, np.uint16)
@@ -64,13 +64,18 @@ def strip_quantisation(file: str, model: onnx.ModelProto) -> Imported:
         notes = (f"{len(dynamic)} dynamically quantised products became float and are calibrated",)
         return Imported({}, notes if dynamic else ())
     fold_constants(model, keep=(_QUANTISE, _DEQUANTISE), largest=_LARGEST_FOLD)  # scales that are computed
-    return _Stripper(file, model).strip()
+    with np.errstate(over="ignore"):  # quantised masks: the largest number there is, times -1
+        return _Stripper(file, model).strip()
 
 
 class _Stripper:
     def __init__(self, file: str, model: onnx.ModelProto) -> None:
         self.file = file
         self.graph = model.graph
+        self.readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.graph.node:
+            for value in node.input:
+                self.readers.setdefault(value, []).append(node)
         self.constants = {t.name: numpy_helper.to_array(t) for t in self.graph.initializer}
         for node in self.graph.node:
             if node.op_type == "Constant" and node.attribute[0].name == "value":
@@ -95,6 +100,7 @@ class _Stripper:
         kept: list[onnx.NodeProto] = []
         for node in self.graph.node:
             if node.op_type not in (_QUANTISE, _DEQUANTISE):
+                self._dequantise_table(node)
                 self._between_pair(node)
             for i, value in enumerate(node.input):
                 node.input[i] = self.alias.get(value, value)
@@ -188,6 +194,21 @@ class _Stripper:
         exponent = self.added.get(node.input[1], self.constants.get(node.input[1]))
         return exponent is not None and bool(np.all(np.rint(exponent) % 2 == 0))
 
+    def _dequantise_table(self, node: onnx.NodeProto) -> None:
+        """Rows of a table of integers, dequantised behind the Gather: the table itself becomes float."""
+        name = node.input[0] if node.op_type == "Gather" else ""
+        readers = self.readers.get(node.output[0], [])
+        table = self.constants.get(name)
+        if table is None or table.dtype not in (np.int8, np.uint8):
+            return
+        pair = next((reader for reader in readers if reader.op_type == _DEQUANTISE), None)
+        if pair is None or self._parameters(pair)[0].size != 1:
+            return
+        node.input[0] = f"{name}.{node.output[0]}"
+        inputs = [name, *pair.input[1:]]
+        self._dequantise(onnx.helper.make_node(_DEQUANTISE, inputs, [node.input[0]], name=pair.name))
+        self.integers[node.output[0]] = self._parameters(pair)
+
     def _between_pair(self, node: onnx.NodeProto) -> None:
         """An operator on the integers of a pair: what it picks or moves it may, also as floats."""
         read = [value for value in node.input if value in self.integers]
@@ -266,9 +287,11 @@ class _Stripper:
                 self._know(node.input[0], scale, zero)
             return
         step, centre = self._along_axis(node, data, scale, zero)
+        finite = np.finfo(np.float32)
         values = (data.astype(np.float32) - centre.astype(np.float32)) * step
+        values = np.clip(values.astype(np.float32), finite.min, finite.max)
         name = node.output[0]
-        self.added[name] = values.astype(np.float32)
+        self.added[name] = values
         if data.dtype == np.int32:  # a bias: its scale follows from input and weights
             return
         shifted = data.astype(np.int32) - centre.astype(np.int32)
@@ -300,10 +323,12 @@ class _Stripper:
     def _rename_outputs(self) -> None:
         """Graph outputs that were Q or DQ results: the float value takes the output's name."""
         inputs = {value.name for value in self.graph.input}
+        renamed: dict[str, str] = {}
         for output in self.graph.output:
             source = self.alias.get(output.name)
             if source is None:
                 continue
+            source = renamed.get(source, source)
             if output.type.tensor_type.elem_type in _EIGHT_BITS:
                 self.integer_outputs.append(output.name)
             output.type.tensor_type.elem_type = TensorProto.FLOAT
@@ -315,6 +340,7 @@ class _Stripper:
                     for i, value in enumerate(values):
                         if value == source:
                             values[i] = output.name
+            renamed[source] = output.name
             if source in self.scales:
                 self.scales[output.name] = self.scales.pop(source)
 
@@ -365,7 +391,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
 def _weight_sqnr(values: np.ndarray) -> float:
     """How well one symmetric scale represents a weight tensor, in dB."""
     scale = symmetric_scale(float(values.min()), float(values.max()))
-    rounded = np.clip(np.rint(values / scale), -INT8_MAX, INT8_MAX) * scale
+    rounded = np.clip(np.rint(values / scale), -INT8_MAX, INT8_MAX) * np.float64(scale)
     noise = float(((values - rounded) ** 2).sum())
     signal = float((values.astype(np.float64) ** 2).sum())
     return float("inf") if noise == 0 or signal == 0 else float(10 * np.log10(signal / noise))

@@ -72,7 +72,8 @@ def unknown_scales(program: Program, steps: Sequence[Step], known: Mapping[str, 
 
 def symmetric_scale(low: float, high: float) -> float:
     """Scale that maps the larger bound to 127 (float32; 1 for an all-zero range)."""
-    bound = np.float32(max(abs(low), abs(high)))
+    with np.errstate(over="ignore"):
+        bound = np.float32(max(abs(low), abs(high)))
     scale = bound / np.float32(INT8_MAX)
     if not np.isfinite(scale) or scale < np.finfo(np.float32).tiny:
         return 1.0

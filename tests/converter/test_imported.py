@@ -297,3 +297,59 @@ def test_constants_quantised_in_the_graph(tmp_path: Path) -> None:
     ]
     constants = {**_SCALES, "w": weights(1, 16, 6) / 4, "ws": np.array(0.01, np.float32)}
     _convert_and_compare(model_of(nodes, {"x": (4, 16)}, {"y": (4, 6)}, constants), tmp_path, 40)
+
+
+def test_integers_of_a_pair_may_be_resized_and_picked_from_a_table(tmp_path: Path) -> None:
+    """Where ONNX Runtime's operator format leaves them: Resize, and Gather of an embedding."""
+    rows = np.random.default_rng(0).integers(-60, 61, (7, 16)).astype(np.int8)
+    nodes = [
+        helper.make_node("Gather", ["rows", "tokens"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "xs", "zero"], ["e"]),
+        helper.make_node("MatMul", ["e", "w"], ["m"]),
+        *_pair("m", "ys", "zero", "y"),
+        helper.make_node("QuantizeLinear", ["x", "xs", "zero"], ["xq"]),
+        helper.make_node("Resize", ["xq", "", "sizes"], ["r"], mode="nearest"),
+        helper.make_node("DequantizeLinear", ["r", "xs", "zero"], ["z"]),
+    ]
+    sizes = np.array([1, 1, 2, 3], np.float32)
+    constants = {**_SCALES, "rows": rows, "w": weights(1, 16, 4) / 4, "sizes": sizes}
+    model = model_of(nodes, {"x": (1, 2, 3, 4)}, {"y": (5, 4), "z": (1, 2, 6, 12)}, constants)
+    model.graph.input.append(helper.make_tensor_value_info("tokens", TensorProto.INT64, (5,)))
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    conversion = convert(path)
+    assert compare(conversion, np.random.default_rng(1)).sqnr_db > 30
+    tensors = conversion.graph.tensors.values()
+    kept = [tensor.data for tensor in tensors if tensor.data is not None and tensor.shape == rows.shape]
+    assert len(kept) == 1 and np.array_equal(kept[0], rows)
+    feeds = {"x": weights(3, 1, 2, 3, 4), "tokens": np.arange(5)}
+    for found, wanted in zip(
+        session(conversion.quantized_model).run(None, feeds), session(model).run(None, feeds), strict=True
+    ):
+        assert sqnr_db(wanted, found) > 35
+
+
+def test_values_inside_a_chain_may_be_outputs_all_at_once(tmp_path: Path) -> None:
+    """The number before the pair, its integers and what two readers make of them are one value here."""
+    nodes = [
+        *_pair("x", "xs", "zero", "xd"),
+        helper.make_node("MatMul", ["xd", "w"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "ys", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "ys", "zero"], ["first"]),
+        helper.make_node("DequantizeLinear", ["q", "ys", "zero"], ["second"]),
+        helper.make_node("Sigmoid", ["first"], ["y"]),
+    ]
+    shapes = dict.fromkeys(["second", "q", "m", "first", "y"], (4, 6))
+    model = model_of(nodes, {"x": (4, 16)}, shapes, {**_SCALES, "w": weights(1, 16, 6) / 4})
+    model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT8
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    conversion = convert(path)
+    x = weights(3, 4, 16)
+    found = session(conversion.quantized_model).run(None, {"x": x})
+    wanted = session(model).run(None, {"x": x})
+    step = float(_SCALES["ys"])
+    wanted[1] = wanted[1] * np.float32(step)  # integers, as what they mean
+    for ours, theirs in zip(found[:4], wanted[:4], strict=True):
+        assert np.abs(ours - theirs).max() <= 1.01 * step
+    assert [conversion.graph.tensors[name].onnx_name for name in conversion.graph.outputs] == list(shapes)
