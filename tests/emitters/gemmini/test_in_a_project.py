@@ -1,4 +1,4 @@
-"""Firmware inside somebody's project: two models in a C++ program, wrong hardware, flags, blobs, debugging."""
+"""Firmware inside somebody's project: models in a C++ program, wrong hardware, flags, blobs, debugging."""
 
 from __future__ import annotations
 
