@@ -34,6 +34,7 @@ _FAN_OUTS: dict[str, StorageLevel] = {
 }
 #: What may be unrolled below a level; a flat architecture has both fan-outs below the accumulator.
 _UNROLLED: dict[StorageLevel, str] = {"Scratchpad": "KG", "Accumulator": "CSKG"}
+_ARRAY = "Gemmini takes K (depthwise: G) on columns, C and S on rows"
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ def read_mapping(path: Path, problem: TimeloopProblem) -> Mapping:
                     "the columns below Scratchpad"
                 )
             directives[Loops(level, "spatial")] = _directive(entry, keys, problem)
+            if level == "Accumulator":
+                _check_rows(keys, directives[Loops(level, "spatial")], problem)
         else:
             keys["type"].fail(f"unknown directive type {kind!r}; use temporal, spatial or bypass")
     _check_kept(root, kept)
@@ -123,6 +126,21 @@ def _directive(entry: Entry, keys: dict[str, Entry], problem: TimeloopProblem) -
     return _Directive(keys.get("factors", entry), factors, (*letters, *missing))
 
 
+def _check_rows(keys: dict[str, Entry], directive: _Directive, problem: TimeloopProblem) -> None:
+    """Whether K and G stay off the array rows: the first `split` letters of a permutation lie along X."""
+    if "split" not in keys:
+        return
+    if not keys["split"].text().isdecimal():
+        keys["split"].fail(f"{keys['split'].text()!r} is no number of letters")
+    permutation = _text(keys["permutation"]) if "permutation" in keys else ""
+    along_x = permutation[: int(keys["split"].text())]
+    for letter, d in problem.letters.items():
+        if d in "KG" and letter not in along_x and directive.factors.get(d, Factor(1, 1)).full > 1:
+            directive.entry.fail(
+                f"{letter} is unrolled along the array rows (`split` puts it on Y); {_ARRAY}"
+            )
+
+
 def _factors(entry: Entry, problem: TimeloopProblem) -> dict[Dim, Factor]:
     """`N=1 K=4 P=13,4` as one string, or a list of such."""
     text = " ".join(entry.texts()) if entry.is_list else entry.text().split("#")[0]
@@ -149,9 +167,8 @@ def _factors(entry: Entry, problem: TimeloopProblem) -> dict[Dim, Factor]:
 
 def _letters(entry: Entry, problem: TimeloopProblem) -> list[Dim]:
     """Dimensions inner to outer: one string of letters, or a list."""
-    text = "".join(entry.texts()) if entry.is_list else entry.text()
     order: list[Dim] = []
-    for letter in text.replace(" ", ""):
+    for letter in _text(entry):
         _known(entry, letter, problem)
         if letter in problem.letters:
             d = problem.letters[letter]
@@ -159,6 +176,11 @@ def _letters(entry: Entry, problem: TimeloopProblem) -> list[Dim]:
                 entry.fail(f"{letter} is given twice")
             order.append(d)
     return order
+
+
+def _text(entry: Entry) -> str:
+    """The letters of a permutation, one string or a list."""
+    return ("".join(entry.texts()) if entry.is_list else entry.text()).replace(" ", "")
 
 
 def _known(entry: Entry, letter: str, problem: TimeloopProblem) -> None:
@@ -224,10 +246,7 @@ def _mapping(root: Entry, directives: dict[Loops, _Directive], bounds: Dims) -> 
                 )
             if factor != one:
                 if loops.kind == "spatial" and d not in _UNROLLED[loops.level]:
-                    directive.entry.fail(
-                        f"{d} is unrolled below {loops.level}; Gemmini takes K (depthwise: G) on columns, "
-                        "C and S on rows"
-                    )
+                    directive.entry.fail(f"{d} is unrolled below {loops.level}; {_ARRAY}")
                 factors[place][d] = factor
         orders[loops] = directive.order
     nest = Nest(factors, {**orders, **{loops: inner_to_outer for loops in LOOPS if loops.kind == "spatial"}})

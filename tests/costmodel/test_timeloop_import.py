@@ -38,6 +38,7 @@ def test_hand_written_files(tmp_path: Path) -> None:
 def test_a_flat_architecture_unrolls_both_below_one_accumulator(tmp_path: Path) -> None:
     flat = [line for line in MAPPING.splitlines() if "Scratchpad, type: spatial" not in line]
     text = "\n".join(flat).replace("N=1 K=1 C=16", "N=1 K=16 C=16")
+    text = text.replace("split: 0", "permutation: KNCPQRS, split: 1")
     assert load_pair(tmp_path, mapping=text) == load_pair(tmp_path)
 
 
@@ -110,6 +111,12 @@ def test_keys_with_hyphens_lists_and_a_bounds_beside_the_shape(tmp_path: Path) -
             r"m.yaml:5: mapping\[3\]: DRAM keeps Inputs, W",
         ),
         ("N=1 K=16 C=1", "N=1 K=16 C=2", r"m.yaml:9: mapping\[7\].factors: C is unrolled below Scratchpad"),
+        (
+            "N=1 K=1 C=16",
+            "N=1 K=2 C=8",
+            r"m.yaml:7: mapping\[5\].factors: K is unrolled along the array rows \(`split` puts it on Y\)",
+        ),
+        ("split: 0", "split: all", r"m.yaml:7: mapping\[5\].split: 'all' is no number of letters"),
         (
             "C=16 P=1",
             "P=16",
