@@ -175,6 +175,12 @@ class Lowering:
         self.move(value, out, name)
         return out
 
+    def reshaped(self, value: Strided, shape: Sequence[int]) -> Strided:
+        """The value under another shape, through a dense copy where its strides cannot say it."""
+        view = value.reshape(tuple(shape)) or self.copy(value).reshape(tuple(shape))
+        assert view is not None
+        return view
+
     def move(self, source: Strided, target: Strided, name: str = "copy", nodes: tuple[str, ...] = ()) -> None:
         """A host layer that copies elements between two accesses of equal shape and scale."""
         source, attributes = self.walk(source, target)

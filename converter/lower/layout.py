@@ -9,12 +9,7 @@ from converter.plan import Step
 def lower_reshape(lowering: Lowering, step: Step) -> None:
     """Reshape, Flatten, Squeeze, Unsqueeze, Identity: the inferred output shape says it all."""
     value = lowering.value(step.head.inputs[0])
-    shape = lowering.program.shapes[step.output]
-    reshaped = value.reshape(shape)
-    if reshaped is None:
-        reshaped = lowering.copy(value).reshape(shape)
-        assert reshaped is not None
-    lowering.values[step.output] = reshaped
+    lowering.values[step.output] = lowering.reshaped(value, lowering.program.shapes[step.output])
 
 
 def lower_transpose(lowering: Lowering, step: Step) -> None:

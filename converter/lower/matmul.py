@@ -22,7 +22,7 @@ def lower_matmul(lowering: Lowering, step: Step) -> None:
     weight = lowering.weight(node.inputs[1])
     left = lowering.value(node.inputs[0])
     if weight is not None and weight.data.ndim == 2:
-        lower_matrix_product(lowering, step, left, weight, "gemm")
+        lower_matrix_product(lowering, step, left, weight)
         return
     right = lowering.value(node.inputs[1])
     vector_left, vector_right = len(left.axes) == 1, len(right.axes) == 1

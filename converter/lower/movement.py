@@ -255,14 +255,5 @@ def lower_depth_to_space(lowering: Lowering, step: Step) -> None:
         blocks, order = (n, b, b, c // (b * b), h, w), (0, 3, 4, 1, 5, 2)
     else:
         blocks, order = (n, c // (b * b), b, b, h, w), (0, 1, 4, 2, 5, 3)
-    split = value.reshape(blocks)
-    if split is None:
-        split = lowering.copy(value).reshape(blocks)
-        assert split is not None
-    moved = split.transpose(order)
-    shape = lowering.program.shapes[step.output]
-    joined = moved.reshape(shape)
-    if joined is None:
-        joined = lowering.copy(moved).reshape(shape)
-        assert joined is not None
-    lowering.values[step.output] = joined
+    moved = lowering.reshaped(value, blocks).transpose(order)
+    lowering.values[step.output] = lowering.reshaped(moved, lowering.program.shapes[step.output])

@@ -6,7 +6,6 @@ import numpy as np
 
 from converter.builder import weight_view
 from converter.dims import Dims
-from converter.graph import TensorCoreOp
 from converter.lower.context import Lowering, image_shape, view
 from converter.lower.window import window_of
 from converter.plan import Step
@@ -65,12 +64,10 @@ def lower_gemm(lowering: Lowering, step: Step) -> None:
     value = lowering.value(node.inputs[0])
     if node.attributes.get("transA", 0):
         value = value.transpose((1, 0))
-    lower_matrix_product(lowering, step, value, product, "gemm")
+    lower_matrix_product(lowering, step, value, product)
 
 
-def lower_matrix_product(
-    lowering: Lowering, step: Step, value: Strided, weight: Quantised, op: TensorCoreOp
-) -> None:
+def lower_matrix_product(lowering: Lowering, step: Step, value: Strided, weight: Quantised) -> None:
     """[..., M, C] times a constant [C, K]: all leading axes are rows."""
     c, k = weight.data.shape
     rows = value.size // c
@@ -91,7 +88,7 @@ def lower_matrix_product(
     out = lowering.output(step)
     lowering.graph.tensor_core(
         step.name,
-        op,
+        "gemm",
         dims,
         view(flat, rows * row_stride, rows * row_stride, row_stride, row_stride, 1),
         weight_view(lowering.weights(step.head.inputs[1], matrix.reshape(1, 1, 1, c, k), weight), dims),
