@@ -51,7 +51,7 @@ from torch import Tensor
 
 from converter.dims import DIMS, RELEVANT, Dim, Dims, P, Q, R, S
 from costmodel.fetch_gradient import LoopOrders
-from costmodel.mapping import STREAM_ORDER, Order
+from costmodel.mapping import INPUT_STATIONARY, OUTPUT_STATIONARY, STREAM_ORDER, WEIGHT_STATIONARY, Order
 from costmodel.relaxed_groups import Companions, GroupShape, LiveTensors
 from costmodel.relaxed_overlap import Prefetch
 from costmodel.relaxed_regions import GroupGrid
@@ -71,13 +71,13 @@ class NestOrder(NamedTuple):
     """Loop orders of the three levels, outermost first."""
 
     l3: Order
-    l2: Order = ("G", "N", "P", "Q", "K", "C", "R", "S")
+    l2: Order = OUTPUT_STATIONARY
     l1: Order = STREAM_ORDER
 
 
-WS = NestOrder(("G", "K", "C", "R", "S", "N", "P", "Q"))
-IS = NestOrder(("G", "N", "P", "Q", "C", "R", "S", "K"))
-OS = NestOrder(("G", "N", "P", "Q", "K", "C", "R", "S"))
+WS = NestOrder(WEIGHT_STATIONARY)
+IS = NestOrder(INPUT_STATIONARY)
+OS = NestOrder(OUTPUT_STATIONARY)
 ORDERS: tuple[NestOrder, ...] = (WS, IS, OS)
 """Weight-, input- and output-stationary DRAM loops: enough for an optimum (one stationary operand)."""
 

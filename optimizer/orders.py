@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from costmodel.mapping import STREAM_ORDER, Order
+from costmodel.mapping import INPUT_STATIONARY, OUTPUT_STATIONARY, STREAM_ORDER, WEIGHT_STATIONARY, Order
 
 Stationary = Literal["WS", "IS", "OS"]
 
 STATIONARY: tuple[Stationary, ...] = ("WS", "IS", "OS")
 
 L3_ORDERS: dict[Stationary, Order] = {
-    "WS": ("G", "K", "C", "R", "S", "N", "P", "Q"),
-    "IS": ("G", "N", "P", "Q", "C", "R", "S", "K"),
-    "OS": ("G", "N", "P", "Q", "K", "C", "R", "S"),
+    "WS": WEIGHT_STATIONARY,
+    "IS": INPUT_STATIONARY,
+    "OS": OUTPUT_STATIONARY,
 }
-"""DRAM loops, outermost first: the named operand's irrelevant loops are innermost."""
+"""DRAM loops, outermost first."""
 
-L2_ORDER: Order = ("G", "N", "P", "Q", "K", "C", "R", "S")
+L2_ORDER: Order = OUTPUT_STATIONARY
 """Scratchpad loops walk output tiles; the reduction stays innermost, where it merges into L1."""
 
 L1_ORDER: Order = STREAM_ORDER
