@@ -1,4 +1,4 @@
-"""Output folders appear complete or not at all."""
+"""Output folders appear complete or not at all, and nothing is written over without --force."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fadiff.errors import InputError
+from fadiff.folder import SCHEDULE
 
-MARKER = "schedule.json"
-"""Every folder we write has this file: --force replaces nothing else."""
+
+def check_new(path: Path, *, force: bool) -> None:
+    """Refuse to write over a file.
+
+    Raises:
+        InputError: it exists (without force).
+    """
+    if path.exists() and not force:
+        raise InputError(f"{path}: already exists: choose another name, or replace it with --force")
 
 
 def check_free(target: Path, *, force: bool) -> None:
@@ -26,9 +34,9 @@ def check_free(target: Path, *, force: bool) -> None:
     if target.exists() and any(target.iterdir()):
         if not force:
             raise InputError(f"{target}: already exists: choose another --out, or replace it with --force")
-        if not (target / MARKER).is_file():
+        if not (target / SCHEDULE).is_file():  # every folder we write has one
             raise InputError(
-                f"{target}: is not an output folder of fadiff (no {MARKER}): --force will not delete it"
+                f"{target}: is not an output folder of fadiff (no {SCHEDULE}): --force will not delete it"
             )
     parent = target.absolute().parent
     while not parent.exists():

@@ -15,6 +15,7 @@ import click
 from fadiff.commands.options import bound_dims, console_options, dim_option
 from fadiff.console import Console
 from fadiff.errors import InputError
+from fadiff.output import check_new
 
 if TYPE_CHECKING:
     from costmodel.schedule import LatencyModel
@@ -70,8 +71,8 @@ def sweep(
     described = read_space(space)
     search = _search_options(described.search, space)
     points = list(designs(described, space))
-    if out is not None and out.exists() and not force:
-        raise InputError(f"{out}: already exists: choose another name, or replace it with --force")
+    if out is not None:
+        check_new(out, force=force)
     elements = [design.target.element_type if design.target else "int8" for design in points]
     work = []
     for model in models:

@@ -11,6 +11,7 @@ import click
 from fadiff.commands.options import console_options
 from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK, InputError
+from fadiff.output import check_new
 
 if TYPE_CHECKING:
     from costmodel.target import Target
@@ -95,8 +96,7 @@ def import_target(console: Console, header: Path, name: str | None, out: Path | 
     else:
         if out.suffix not in (".yaml", ".yml"):
             raise InputError(f"{out}: a target file ends in .yaml")
-        if out.exists() and not force:
-            raise InputError(f"{out}: already exists: choose another name, or replace it with --force")
+        check_new(out, force=force)
         out.write_text(text, encoding="utf-8")
         console.note(f"wrote {out}")
     console.note("The header does not say these; check them against your configuration:")

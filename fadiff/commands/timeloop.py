@@ -12,6 +12,7 @@ import click
 from fadiff.commands.options import console_options
 from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK, InputError
+from fadiff.output import check_new
 
 if TYPE_CHECKING:
     from emitters.timeloop.compare import Comparison
@@ -95,8 +96,7 @@ def import_mappings(
     from fadiff.pipeline import describe
     from fadiff.timeloop_files import with_mappings
 
-    if out.exists() and not force:
-        raise InputError(f"{out}: already exists: choose another name, or replace it with --force")
+    check_new(out, force=force)
     files: dict[str, Path] = {}
     for text in layers:
         name, separator, path = text.partition("=")
