@@ -9,8 +9,11 @@ import subprocess
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 
+from converter.boundary import to_storage
+from converter.graph import Tensor
 from fadiff.cli import cli, main
 from tests.fadiff.models import small_network
 
@@ -75,3 +78,23 @@ def test_the_python_example_names_what_exists():
     for name in re.findall(r"fadiff\.(\w+)", example):
         assert name in fadiff.__all__
     assert "result.verification.bit_exact" in example and hasattr(VerifyReport, "bit_exact")
+
+
+def test_the_quantisation_example_is_what_calibration_did(tmp_path):
+    (block,) = (b for b in blocks(ROOT / "docs" / "firmware-interface.md", "c") if "rintf" in b)
+    function = block[: block.index("\n}\n") + 3]
+    (tmp_path / "main.c").write_text(
+        "#include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#define MODEL_INPUT0_SCALE 0.03125f\n"
+        f"{function}"
+        "int main(void)\n{\n    float x;\n"
+        "    while (fread(&x, sizeof x, 1, stdin) == 1) {\n        putchar(quantise(x));\n    }\n"
+        "    return 0;\n}\n"
+    )
+    compiler = shutil.which("cc")
+    assert compiler is not None
+    command = [compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", "main.c", "-o", "quantise", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    values = np.arange(-320, 320, dtype=np.float32) / 64  # every half step, and beyond both ends
+    ran = subprocess.run([tmp_path / "quantise"], input=values.tobytes(), capture_output=True, check=True)
+    stored = to_storage(Tensor("x", values.shape, "int8", scale=0.03125), values)
+    np.testing.assert_array_equal(np.frombuffer(ran.stdout, np.int8), stored)

@@ -182,6 +182,18 @@ def test_a_blob_of_another_size_is_refused(firmware: Path, tmp_path: Path, compi
     assert "it has another size" in done.stderr
 
 
+def test_main_says_where_an_output_differs(tmp_path: Path) -> None:
+    schedule = small_schedule()
+    vectors = vectors_of(schedule.graph)
+    vectors[schedule.graph.outputs[0]].reshape(-1)[3] ^= 1
+    folder = emit(schedule, model_name="small", out_dir=tmp_path / "firmware", test_vectors=vectors)
+    sources = ("main.c", "small.c", "small_weights.S")
+    flags = ("-std=gnu11", *hardware_flags(tmp_path), *link_flags())
+    _compile(need("gcc"), *sources, *flags, "-o", "main", folder=folder)
+    ran = subprocess.run([folder / "main"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (1, "small: output 0 differs from byte 3 on\n")
+
+
 DEBUGGER = """
 #include "small.h"
 #include <stdio.h>
