@@ -42,6 +42,7 @@ def with_mappings(schedule: Schedule, files: MappingABC[str, Path]) -> Schedule:
         ScheduleError: the mapping does not fit the schedule's profile.
     """
     from converter.timeloop import problem_of
+    from costmodel.fusion import ScheduleError
 
     layers = {layer.name: layer for layer in schedule.graph.tensor_core_layers}
     mappings = dict(schedule.mappings)
@@ -53,7 +54,16 @@ def with_mappings(schedule: Schedule, files: MappingABC[str, Path]) -> Schedule:
                 f"layer {name} is fused with others: start from a schedule compiled with --no-fusion"
             )
         mappings[name] = _checked(path, problem_of(schedule.graph, layers[name]), schedule.target)
-    return replace(schedule, mappings=mappings)
+    try:
+        return replace(schedule, mappings=mappings)
+    except ScheduleError as error:
+        if schedule.profile == "dosa":
+            raise
+        files_say = ", ".join(map(str, files.values()))
+        raise ScheduleError(
+            f"{files_say}: {error} (Gemmini keeps each block in whole rows, and twice what it loads ahead; "
+            "Timeloop counts words once)"
+        ) from error
 
 
 def _checked(path: Path, problem: TimeloopProblem, target: Target) -> Mapping:
