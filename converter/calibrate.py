@@ -6,7 +6,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +13,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
 from onnxruntime.quantization.calibrate import create_calibrator
 
 from converter.errors import ModelError, one_line
-from converter.inputs import read_inputs
+from converter.inputs import Spans, Wanted, random_input, read_inputs
 from converter.piecewise import run_model
 from converter.program import Program
 from converter.stored import StoredWeights
@@ -24,10 +23,6 @@ from converter.stored import StoredWeights
 sys.path[:] = [entry for entry in sys.path if Path(entry).parts[-2:] != ("onnxruntime", "transformers")]
 
 Samples = Sequence[Mapping[str, np.ndarray]]
-_NUMPY_TYPES: dict[int, np.dtype[Any]] = {
-    value: onnx.helper.tensor_dtype_to_np_dtype(value)
-    for value in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
-}
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
@@ -78,18 +73,13 @@ def calibration_ranges(
         return ranges
 
 
-def random_samples(program: Program, seed: int, count: int = 4) -> list[dict[str, np.ndarray]]:
-    """Standard normal inputs (integers: small non-negative numbers), repeatable for a seed."""
+def random_samples(program: Program, seed: int, spans: Spans, count: int = 4) -> list[dict[str, np.ndarray]]:
+    """Random inputs (converter/inputs.py), repeatable for a seed."""
     generator = np.random.default_rng(seed)
-    return [{name: _random(program, name, generator) for name in program.inputs} for _ in range(count)]
-
-
-def _random(program: Program, name: str, generator: np.random.Generator) -> np.ndarray:
-    shape, kind = program.shapes[name], program.types[name]
-    if kind in _NUMPY_TYPES:
-        return generator.standard_normal(shape).astype(_NUMPY_TYPES[kind])
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
-    return generator.integers(0, 2, shape).astype(dtype)
+    return [
+        {name: random_input(generator, *wanted, spans.get(name)) for name, wanted in _inputs(program).items()}
+        for _ in range(count)
+    ]
 
 
 def load_samples(program: Program, path: Path) -> list[dict[str, np.ndarray]]:
@@ -98,10 +88,13 @@ def load_samples(program: Program, path: Path) -> list[dict[str, np.ndarray]]:
     Raises:
         ModelError: unreadable file, missing input, or a shape that does not fit.
     """
-    wanted = {
+    stacked = read_inputs(path, "calibration data", _inputs(program))
+    count = len(next(iter(stacked.values())))
+    return [{name: array[i] for name, array in stacked.items()} for i in range(count)]
+
+
+def _inputs(program: Program) -> Wanted:
+    return {
         name: (program.shapes[name], onnx.helper.tensor_dtype_to_np_dtype(program.types[name]))
         for name in program.inputs
     }
-    stacked = read_inputs(path, "calibration data", wanted)
-    count = len(next(iter(stacked.values())))
-    return [{name: array[i] for name, array in stacked.items()} for i in range(count)]

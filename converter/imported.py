@@ -8,7 +8,7 @@ the nearest symmetric scale that covers the same range; every replacement is not
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
@@ -18,6 +18,7 @@ from onnx import TensorProto, numpy_helper
 
 from converter.errors import ModelError
 from converter.fold import fold_constants
+from converter.inputs import Spans
 from converter.operators import KEEPS_SCALE
 from converter.qonnx import expand_quant_nodes
 from converter.qoperators import INTEGER_OPERATORS, expand_integer_operators
@@ -41,6 +42,8 @@ class Imported:
 
     scales: Mapping[str, float]
     notes: tuple[str, ...]
+    spans: Spans = field(default_factory=dict)
+    """What inputs of the model can be, by their quantisation in the file."""
 
 
 def is_quantised(model: onnx.ModelProto) -> bool:
@@ -88,6 +91,8 @@ class _Stripper:
         """Constants that have a scale."""
         self.not_negative: set[str] = set()
         self.scales: dict[str, float] = {}
+        self.inputs = {value.name for value in self.graph.input}
+        self.spans: dict[str, tuple[float, float]] = {}
         self.added: dict[str, np.ndarray] = {}
         self.per_channel: list[tuple[str, float, float]] = []
         self.asymmetric: list[str] = []
@@ -139,7 +144,7 @@ class _Stripper:
                 f"per tensor (worst: {name}, SQNR {worst:.1f} dB, off by at most {steps / 2:.1f} steps of "
                 "its finest channel); not bit-exact with the file"
             )
-        return Imported(self.scales, tuple(notes))
+        return Imported(self.scales, tuple(notes), self.spans)
 
     def _parameters(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray]:
         for value in node.input[1:]:
@@ -250,8 +255,7 @@ class _Stripper:
             return None
         self.integers[output] = (scale, zero)
         lowest = zero.size == 1 and _is_lowest(zero)
-        from_input = any(value.name == source for value in self.graph.input)
-        if not lowest or from_input or source in self.not_negative:
+        if not lowest or source in self.inputs or source in self.not_negative:
             self.alias[output] = source
             self._know(source, scale, zero)
             return None
@@ -270,10 +274,13 @@ class _Stripper:
             return
         step, centre = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])
         limits = np.iinfo(zero.dtype)
+        span = (limits.min - centre) * step, (limits.max - centre) * step
+        if value in self.inputs:
+            self.spans[value] = span
         if zero.dtype not in _WIDE and centre == (limits.min + limits.max + 1) // 2:
             self.scales[value] = step
             return
-        self.scales[value] = symmetric_scale((limits.min - centre) * step, (limits.max - centre) * step)
+        self.scales[value] = symmetric_scale(*span)
         if zero.dtype not in _WIDE:
             self.coarsest = max(self.coarsest, self.scales[value] / step)
         (self.wide if zero.dtype in _WIDE else self.asymmetric).append(value)
@@ -283,7 +290,7 @@ class _Stripper:
         data = self.constants.get(node.input[0])
         if data is None:
             self.alias[node.output[0]] = node.input[0]
-            if any(value.name == node.input[0] for value in self.graph.input):
+            if node.input[0] in self.inputs:
                 self._know(node.input[0], scale, zero)
             return
         step, centre = self._along_axis(node, data, scale, zero)
@@ -322,7 +329,6 @@ class _Stripper:
 
     def _rename_outputs(self) -> None:
         """Graph outputs that were Q or DQ results: the float value takes the output's name."""
-        inputs = {value.name for value in self.graph.input}
         renamed: dict[str, str] = {}
         for output in self.graph.output:
             source = self.alias.get(output.name)
@@ -332,7 +338,7 @@ class _Stripper:
             if output.type.tensor_type.elem_type in _EIGHT_BITS:
                 self.integer_outputs.append(output.name)
             output.type.tensor_type.elem_type = TensorProto.FLOAT
-            if source in inputs or source in {o.name for o in self.graph.output}:
+            if source in self.inputs or source in {o.name for o in self.graph.output}:
                 self.graph.node.append(onnx.helper.make_node("Identity", [source], [output.name]))
                 continue
             for node in self.graph.node:

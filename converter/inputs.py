@@ -15,6 +15,27 @@ Wanted = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Shape and element type of each model input."""
 
 
+Spans = Mapping[str, tuple[float, float]]
+"""Smallest and largest number that the file's own quantisation of a model input can tell."""
+
+
+def random_input(
+    generator: np.random.Generator,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    span: tuple[float, float] | None = None,
+) -> np.ndarray:
+    """Floats are standard normal, where a span is known stretched to it (3 deviations either way, then cut);
+    integers are 0 or 1 (valid for masks and for any table of indices)."""
+    if not np.issubdtype(dtype, np.floating):
+        return generator.integers(0, 2, shape).astype(dtype)
+    numbers = generator.standard_normal(shape)
+    if span is not None:
+        low, high = span
+        numbers = np.clip((low + high) / 2 + (high - low) / 6 * numbers, low, high)
+    return numbers.astype(dtype)
+
+
 def read_inputs(path: Path, what: str, wanted: Wanted) -> dict[str, np.ndarray]:
     """Arrays [samples, *shape], as many samples of each input.
 

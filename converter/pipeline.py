@@ -17,6 +17,7 @@ from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
 from converter.graph import ElementType, Graph
 from converter.imported import is_quantised
+from converter.inputs import Spans
 from converter.load import load_model
 from converter.lower import lower, unsupported
 from converter.plan import Step, plan
@@ -55,6 +56,8 @@ class Conversion:
     """What became of the model's nodes, line by line (`fadiff inspect --explain`)."""
     samples: Samples = field(default=(), repr=False)
     """The calibration inputs; empty where the file prescribes every scale."""
+    spans: Spans = field(default_factory=dict, repr=False)
+    """What inputs can be, by the file's own quantisation of them."""
     siblings: tuple[Siblings, ...] = field(default=(), repr=False)
     """Products that became one layer."""
     _quantisation: Quantisation = field(default=Quantisation({}, {}, {}), repr=False, compare=False)
@@ -173,7 +176,7 @@ def convert(
     ranges: dict[str, tuple[float, float]] = {}
     samples: Samples = ()
     if missing and calibrate and element == "int8":
-        samples = _samples(path, program, calibration, seed, warnings)
+        samples = _samples(path, program, calibration, seed, warnings, simplified.spans)
         progress(f"calibrating on {len(samples)} samples")
         ranges = calibration_ranges(str(path), float_model, weights, samples, missing)
     reading = _Reading(
@@ -188,6 +191,7 @@ def convert(
         ranges=ranges,
         known=known,
         samples=samples,
+        spans=simplified.spans,
         notes=notes,
         warnings=warnings,
         without=without,
@@ -212,6 +216,7 @@ class _Reading:
     ranges: Mapping[str, tuple[float, float]]
     known: Mapping[str, float]
     samples: Samples
+    spans: Spans
     notes: Sequence[str]
     warnings: Sequence[str]
     without: Collection[str]
@@ -240,6 +245,7 @@ class _Reading:
             tuple(self.warnings),
             (*explain(program, steps, graph), *done, *lines),
             tuple(self.samples),
+            self.spans,
             siblings=tuple(siblings),
             _quantisation=quantisation,
             _reading=self,
@@ -257,6 +263,7 @@ def _samples(
     calibration: str | Path | Samples | None,
     seed: int,
     warnings: list[str],
+    spans: Spans,
 ) -> Samples:
     """The calibration samples to use; random ones add a warning."""
     if calibration is None:
@@ -267,7 +274,7 @@ def _samples(
             "no calibration data: int8 ranges come from seeded random inputs; "
             "accuracy on real data may be poor (give --calibration FILE.npz)"
         )
-        return random_samples(program, seed)
+        return random_samples(program, seed, spans)
     if isinstance(calibration, (str, Path)):
         return load_samples(program, Path(calibration))
     types = {n: onnx.helper.tensor_dtype_to_np_dtype(program.types[n]) for n in program.inputs}

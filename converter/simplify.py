@@ -12,6 +12,7 @@ from converter.decompose import decompose
 from converter.errors import ModelError, UnsupportedError
 from converter.functions import expand_functions
 from converter.imported import strip_quantisation
+from converter.inputs import Spans
 from converter.lower import cannot_load, unknown_operators
 from converter.normalise import normalise
 from converter.precision import to_float32
@@ -26,6 +27,7 @@ class Simplified:
     model: onnx.ModelProto
     program: Program
     scales: Mapping[str, float]
+    spans: Spans
     notes: tuple[str, ...]
 
 
@@ -63,4 +65,4 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights) -> Simpl
         notes.append(f"written as other operators: {', '.join(written)}")
         model = normalise(file, model)
         program = program_of(model, weights)
-    return Simplified(model, program, imported.scales, tuple(notes))
+    return Simplified(model, program, imported.scales, imported.spans, tuple(notes))

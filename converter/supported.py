@@ -87,9 +87,9 @@ def supported_ops_markdown() -> str:
         "symmetrically per tensor; the notes of the conversion say so, with the bound on the error. What has",
         "no scale, and dynamically quantised products, are calibrated like float models.",
         "",
-        "Between QuantizeLinear and DequantizeLinear integers may be moved, resized, clipped, padded, concatenated;",
-        "a model that computes with them otherwise is refused. Constants may be quantised in the graph, and",
-        "scales computed from constants (quantisation-aware training). Quant nodes of QONNX and",
+        "Between QuantizeLinear and DequantizeLinear integers may be moved, resized, clipped, padded,",
+        "concatenated; a model that computes with them otherwise is refused. Constants may be quantised in",
+        "the graph, scales computed from constants (quantisation-aware training). Quant nodes of QONNX and",
         "Brevitas with up to 8 bits (constants: any number) are read as such pairs; computed values need one",
         "scale per tensor.",
     ]

@@ -40,15 +40,17 @@ class TestVectors:
 
 
 def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVectors:
-    """Vectors of an .npz file, or seeded standard normal ones.
+    """Vectors of an .npz file, or seeded random ones.
 
     Raises:
         ModelError: unreadable file, or arrays that do not fit the model's inputs.
     """
     from converter.inputs import read_inputs
 
-    shapes = _input_shapes(conversion)
-    inputs = _random(shapes, seed) if file is None else read_inputs(file, "test inputs", shapes)
+    if file is None:
+        inputs = _random(conversion, seed)
+    else:
+        inputs = read_inputs(file, "test inputs", _input_shapes(conversion))
     return TestVectors(inputs, stored_inputs(conversion.graph, inputs))
 
 
@@ -156,12 +158,11 @@ def _input_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np
     }
 
 
-def _random(shapes: Mapping[str, tuple[tuple[int, ...], np.dtype]], seed: int) -> dict[str, np.ndarray]:
-    """Floats are standard normal, integers 0 or 1 (valid for masks and for any table of indices)."""
+def _random(conversion: Conversion, seed: int) -> dict[str, np.ndarray]:
+    from converter.inputs import random_input
+
     generator = np.random.default_rng([seed, 1])  # not the stream that random calibration draws from
     return {
-        name: generator.standard_normal((DEFAULT_COUNT, *shape)).astype(dtype)
-        if np.issubdtype(dtype, np.floating)
-        else generator.integers(0, 2, (DEFAULT_COUNT, *shape)).astype(dtype)
-        for name, (shape, dtype) in shapes.items()
+        name: random_input(generator, (DEFAULT_COUNT, *shape), dtype, conversion.spans.get(name))
+        for name, (shape, dtype) in _input_shapes(conversion).items()
     }

@@ -20,10 +20,11 @@ from tests.fadiff.models import small_network
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self) -> None:
+    def __init__(self, brightest: float = 0.0) -> None:
         generator = np.random.default_rng(0)
-        shape = (1, 8, 12, 12)
-        self.left = [{"image": generator.standard_normal(shape).astype(np.float32)} for _ in range(8)]
+        shape = (8, 1, 8, 12, 12)
+        images = brightest * generator.random(shape) if brightest else generator.standard_normal(shape)
+        self.left = [{"image": image.astype(np.float32)} for image in images]
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         return self.left.pop() if self.left else None
@@ -43,6 +44,18 @@ def test_the_sentence_says_what_is_measured(quantised: Path) -> None:
     note = compare_with_file(conversion, make_vectors(conversion, None, seed=0))
     found = re.search(r"SQNR ([\d.]+) dB, top-1 equal in ([\d.]+) % \(16 test vectors\)", note)
     assert found and float(found[1]) > 25 and float(found[2]) > 90
+
+
+def test_random_inputs_are_what_the_file_can_tell(tmp_path: Path) -> None:
+    """Images of 0 to 255: no negative numbers, which their zero point cuts off, and not 0 to 3."""
+    path = tmp_path / "quantised.onnx"
+    quantize_static(small_network(tmp_path / "float.onnx"), path, _Reader(255.0))
+    conversion = convert(path)
+    vectors = make_vectors(conversion, None, seed=0)
+    (image,) = vectors.onnx_inputs.values()
+    assert image.min() >= 0 and 200 < image.max() < 256
+    found = re.search(r"SQNR ([\d.]+) dB", compare_with_file(conversion, vectors))
+    assert found and float(found[1]) > 25
 
 
 def test_float_models_have_no_file_to_compare_with(tmp_path: Path) -> None:
