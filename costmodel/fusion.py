@@ -10,13 +10,13 @@ earlier tile computed (tiles are then full-width and the tile buffer keeps the r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of
 from costmodel.row_operators import obstacle_to_rows, source, stores_channels_together
-from costmodel.schedule import FusionGroup
+from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import Region, extents, shape_of, whole
 from costmodel.tiling import Interval, Window
 from costmodel.traffic import Pooled
@@ -92,28 +92,10 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         return {layers[0].name: _alone(layers[0])}
     if group.tile is None:
         raise ScheduleError(f"{group.layers[0]}: a group of {len(layers)} layers needs a group tile")
-    sizes: dict[str, tuple[int, int, int]] = {}
-    for layer in layers:
-        if isinstance(layer, HostLayer) and layer.op != "add":
-            pools = layer.op == "max_pool"
-            reason = (
-                obstacle_to_pooling(graph, layer)
-                if pools
-                else obstacle_to_rows(graph, layer, {*group.layers})
-            )
-            if reason:
-                raise ScheduleError(f"{layer.name}: {reason}")
-        sizes[layer.name] = output_size(layer, graph, sizes)
     last = layers[-1].name
     inside = {layer.name for layer in layers}
-    tile = (group.tile.N, group.tile.P, group.tile.Q)
-    for axis, extent, bound in zip("NPQ", tile, sizes[last], strict=True):
-        if not 1 <= extent <= bound:
-            raise ScheduleError(f"{last}: group tile {axis}={extent} is outside 1..{bound}")
-    if group.halo == "retain" and tile[2] != sizes[last][2]:
-        raise ScheduleError(
-            f"{last}: halo retain needs full-width group tiles, Q={tile[2]} of {sizes[last][2]}"
-        )
+    sizes = _output_sizes(graph, layers, inside)
+    tile = _checked_tile(group, group.tile, sizes[last])
     needed: dict[str, list[list[Interval]]] = {
         last: [cut(extent, bound) for extent, bound in zip(tile, sizes[last], strict=True)]
     }
@@ -146,15 +128,7 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         if is_rows and outside:
             _check_last_rows(graph, layer, inside, is_last=name == last)
         if outside and name != last:
-            for axis, intervals, size in zip("NPQ", axes, sizes[name], strict=True):
-                if not _covers(intervals, size):
-                    raise ScheduleError(
-                        f"{name}: read outside its fusion group, which does not compute all of {axis}={size}"
-                    )
-            if isinstance(layer, HostLayer) and layer.op == "max_pool" and len(axes[2]) > 1:
-                raise ScheduleError(
-                    f"{name}: a max pool also read outside its fusion group needs full-width group tiles"
-                )
+            _check_read_outside(layer, axes, sizes[name])
         members[name] = Member(
             name,
             sizes[name],
@@ -170,6 +144,31 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
             pool,
         )
     return {layer.name: members[layer.name] for layer in layers}
+
+
+def _output_sizes(graph: Graph, layers: Sequence[Layer], inside: Set[str]) -> dict[str, tuple[int, int, int]]:
+    """(N, P, Q) of every member's output, host operators that cannot be members refused."""
+    sizes: dict[str, tuple[int, int, int]] = {}
+    for layer in layers:
+        if isinstance(layer, HostLayer) and layer.op != "add":
+            pools = layer.op == "max_pool"
+            reason = obstacle_to_pooling(graph, layer) if pools else obstacle_to_rows(graph, layer, inside)
+            if reason:
+                raise ScheduleError(f"{layer.name}: {reason}")
+        sizes[layer.name] = output_size(layer, graph, sizes)
+    return sizes
+
+
+def _checked_tile(group: FusionGroup, tile: GroupTile, size: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Extents of the group tile; `size` is that of the last member's output."""
+    last, width = group.layers[-1], size[2]
+    n, p, q = tile.N, tile.P, tile.Q
+    for axis, extent, bound in zip("NPQ", (n, p, q), size, strict=True):
+        if not 1 <= extent <= bound:
+            raise ScheduleError(f"{last}: group tile {axis}={extent} is outside 1..{bound}")
+    if group.halo == "retain" and q != width:
+        raise ScheduleError(f"{last}: halo retain needs full-width group tiles, Q={q} of {width}")
+    return n, p, q
 
 
 def stored_as(members: Mapping[str, Member], name: str) -> Member:
@@ -233,6 +232,19 @@ def _check_last_rows(graph: Graph, layer: Layer, inside: Set[str], *, is_last: b
     if first is None or not stores_channels_together(first, first.output, first.dims.K):
         raise ScheduleError(
             f"{layer.name}: its output is stored group by group and cannot end a fusion group"
+        )
+
+
+def _check_read_outside(layer: Layer, axes: list[list[Interval]], size: tuple[int, int, int]) -> None:
+    """What others read, too, is computed everywhere."""
+    for axis, intervals, extent in zip("NPQ", axes, size, strict=True):
+        if not _covers(intervals, extent):
+            raise ScheduleError(
+                f"{layer.name}: read outside its fusion group, which does not compute all of {axis}={extent}"
+            )
+    if isinstance(layer, HostLayer) and layer.op == "max_pool" and len(axes[2]) > 1:
+        raise ScheduleError(
+            f"{layer.name}: a max pool also read outside its fusion group needs full-width group tiles"
         )
 
 
