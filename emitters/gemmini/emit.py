@@ -48,13 +48,17 @@ def emit(
     files = firmware_files(plan, test_vectors or {}, target_option or schedule.target.name, generator)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
+    blob = plan.memory.weights
+    if blob.nbytes:
+        sha256 = blob.write(folder / f"{plan.model}_weights.bin")
+        files[f"{plan.model}_weights.S"] = render(
+            "weights.S.j2", model=plan.model, nbytes=blob.nbytes, sha256=sha256
+        )
     for name, content in files.items():
         data = content.encode() if isinstance(content, str) else content
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
-    if plan.memory.weights.nbytes:
-        plan.memory.weights.write(folder / f"{plan.model}_weights.bin")
     return folder
 
 
@@ -77,7 +81,7 @@ def _require_target(schedule: Schedule) -> None:
 def firmware_files(
     plan: FirmwarePlan, test_vectors: MappingABC[str, np.ndarray], target_option: str, generator: str
 ) -> dict[str, str | bytes]:
-    """Content of every file but the weight blob, by name."""
+    """Content of every file but the weights, by name."""
     schedule, model, memory = plan.schedule, plan.model, plan.memory
     graph = schedule.graph
     printer = FunctionPrinter(plan, evaluate(schedule))
@@ -124,7 +128,7 @@ def firmware_files(
         "target_option": target_option,
         "vector_bytes": len(vectors),
     }
-    files: dict[str, str | bytes] = {
+    return {
         f"{model}.h": render("model.h.j2", **values),
         f"{model}.c": render("model.c.j2", **values),
         "main.c": render("main.c.j2", **values),
@@ -134,9 +138,6 @@ def firmware_files(
         "test_vectors.bin": vectors,
         "memory_map.json": json.dumps(memory_map(plan), indent=1) + "\n",
     }
-    if memory.weights.nbytes:
-        files[f"{model}_weights.S"] = render("weights.S.j2", **values)
-    return files
 
 
 def _tile_buffer_rows(plan: FirmwarePlan) -> list[str]:

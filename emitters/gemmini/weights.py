@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping as MappingABC
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -35,13 +36,21 @@ class WeightBlob:
         self._arrays.append(content)
         self.nbytes += align(content.nbytes)
 
-    def write(self, path: Path) -> None:
-        """Stream the blob to a file: it may be larger than what memory should hold twice."""
+    def write(self, path: Path) -> str:
+        """Stream the blob to a file: it may be larger than what memory should hold twice.
+
+        Returns:
+            The sha256 of the file.
+        """
+        digest = hashlib.sha256()
         with path.open("wb") as file:
             for array in self._arrays:
                 data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-                file.write(data.reshape(-1).view(np.uint8).data)
-                file.write(bytes(align(array.nbytes) - array.nbytes))
+                padding = bytes(align(array.nbytes) - array.nbytes)
+                for part in (data.reshape(-1).view(np.uint8).data, padding):
+                    file.write(part)
+                    digest.update(part)
+        return digest.hexdigest()
 
 
 def block_diagonal(weights: np.ndarray, mapping: Mapping) -> np.ndarray:

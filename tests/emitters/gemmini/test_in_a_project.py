@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 from collections.abc import Callable
@@ -174,6 +175,7 @@ def test_a_blob_of_another_size_is_refused(firmware: Path, tmp_path: Path, compi
     """A pointer of a large-file store in its place, say, or the blob of another compilation."""
     command = (need(compiler), "-I", ".", "-c", firmware / "small_weights.S", "-o", "weights.o")
     blob = (firmware / "small_weights.bin").read_bytes()
+    assert hashlib.sha256(blob).hexdigest() in (firmware / "small_weights.S").read_text()
     (tmp_path / "small_weights.bin").write_bytes(blob)
     _compile(*command, folder=tmp_path)
     (tmp_path / "small_weights.bin").write_bytes(blob[:-1])
