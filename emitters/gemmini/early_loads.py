@@ -2,8 +2,8 @@
 
 They are spread over the products of that layer, a few before each: loads queue in order, so all of them
 at once would hold up the layer's own, and the reservation station stops the core once its load entries
-are full, products behind them included.  The rows they go to are nobody else's while the group runs, so
-nothing waits for them but the fence at the end of the layer.
+are full, products behind them included (`load_early` in templates/loads.c.j2).  The rows they go to are
+nobody else's while the group runs, so nothing waits for them but the fence at the end of the layer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from emitters.gemmini.printer import CPrinter
 
 @dataclass(frozen=True)
 class EarlyPrinter:
-    """Prints declarations and calls of `load_early`; `first` holds in the first of several runs."""
+    """Prints what `load_early` loads, and when; `first` holds in the first of several runs."""
 
     c: CPrinter
     loads: EarlyLoads
@@ -30,37 +30,33 @@ class EarlyPrinter:
     first: str = ""
 
     def declare(self) -> None:
-        """What is loaded, and how much of it at a time."""
+        """What is loaded, and that a run of it starts."""
+        c = self.c
+        if self.first:
+            c.line("static early_t early;")
+            with c.block(f"if ({self.first})"), c.braces("early = (early_t){", "};"):
+                self._describe()
+        else:
+            with c.initialiser("early_t early"):
+                self._describe()
+        c.call("start_early", "&early", self.loads.runs)
+
+    def _describe(self) -> None:
         c, loads = self.c, self.loads
         boxes, stride, rows, r, s, lines, columns = _boxes(loads.form, loads.tile)
-        with c.initialiser("const early_t early"):
-            with c.braces(".weights = {", "},"):
-                print_weights(c, loads.form, self.memory, self.element_bytes)
-            c.line(f".row = {loads.row}, .boxes = {boxes}, .box_stride = {stride}, .box_rows = {rows},")
-            c.line(f".r = {r}, .s = {s}, .c = {lines}, .k = {columns},")
-        if self.first:
-            c.line("static int32_t early_next;")
-            with c.block(f"if ({self.first})"):
-                c.line("early_next = 0;")
-        else:
-            c.line("int32_t early_next = 0;")
-        c.constant("early_share", _share("early_count(&early)", loads.runs))
-        c.constant("early_step", _share("early_share", loads.products))
-        c.constant("early_end", "early_next + early_share")
+        with c.braces(".weights = {", "},"):
+            print_weights(c, loads.form, self.memory, self.element_bytes)
+        c.line(f".row = {loads.row}, .boxes = {boxes}, .box_stride = {stride}, .box_rows = {rows},")
+        c.line(f".r_count = {r}, .s_count = {s}, .c_count = {lines}, .k_count = {columns},")
+        c.line(f".products = {loads.products},")
 
     def some(self) -> None:
         """Before a product."""
-        end = "MIN(early_next + early_step, early_end)"
-        self.c.line(f"early_next = load_early(&early, early_next, {end});")
+        self.c.call("load_share", "&early")
 
     def rest(self) -> None:
         """At the end of a run."""
-        self.c.line(f"{'early_next = ' if self.first else ''}load_early(&early, early_next, early_end);")
-
-
-def _share(count: str, parts: int) -> str:
-    """C expression of one of `parts` equal parts, rounded up."""
-    return count if parts == 1 else f"({count} + {parts - 1}) / {parts}"
+        self.c.call("load_early", "&early", "early.end")
 
 
 def _boxes(form: Form, tile: Dims) -> tuple[int, int, int, int, int, int, int]:

@@ -62,6 +62,7 @@ class LayerPrinter:
                 self.c.constant(f"{name}_row", places[0])
         if self.resident:
             self.weights.load_all()
+        self.weights.declare()
         if self.early is not None:
             self.early.declare()
         self._inside(0)
@@ -90,7 +91,7 @@ class LayerPrinter:
             loop = self.nest.outer[depth]
             with self.c.loop(loop.variable, loop.bound, loop.step):
                 self._name_extent(loop)
-                self.weights.load_next_slice(loop)
+                self.weights.start_next_slice(loop)
                 self._inside(depth + 1)
         if output_here:
             self.outputs.end()
@@ -175,7 +176,7 @@ class LayerPrinter:
             return
         with self.c.loop(loops[0].variable, loops[0].bound, loops[0].step):
             self._name_extent(loops[0])
-            self.weights.load_next_slice(loops[0])
+            self.weights.start_next_slice(loops[0])
             self._blocks(loops[1:])
 
     def _multiply(self) -> None:
@@ -189,6 +190,7 @@ class LayerPrinter:
             depth: Expr = size["G"]
         else:
             depth = mul(size["C"], size["S"]) if form.repeats > 1 else size["C"]
+        self.weights.load_share()
         if self.early is not None:
             self.early.some()
         operands = (self._weight_row(), fresh, self._output_row(), accumulate)

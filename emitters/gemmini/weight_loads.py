@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from converter.dims import DIMS, RELEVANT, Dim
@@ -21,7 +23,8 @@ TAPS: tuple[Dim, ...] = ("R", "S")
 class Slices:
     """A weight tile that is loaded slice by slice, one ahead of its use, so that loads and products overlap.
 
-    Same bytes, same places: only the time of the loads differs.
+    Its loads are spread over the products of the slice before, as those of `EarlyPrinter` are.  Same bytes,
+    same places: only the time of the loads differs.
     """
 
     loop: Loop
@@ -30,6 +33,8 @@ class Slices:
     """Output channels of a slice: a multiple of the loop's step, at least a whole row segment."""
     reuse: tuple[Loop, ...]
     """Loops around it that use the whole tile again: slices are loaded in their first iteration."""
+    products: int
+    """Products of a slice."""
 
 
 def slices_of(form: Form, nest: Nest) -> Slices | None:
@@ -37,11 +42,14 @@ def slices_of(form: Form, nest: Nest) -> Slices | None:
     if form.depthwise or form.transposed:
         return None
     reuse: list[Loop] = []
-    for loop in (nest.outer + nest.inner)[nest.fetch_position("W", "L2") :]:
+    loops = (nest.outer + nest.inner)[nest.fetch_position("W", "L2") :]
+    for i, loop in enumerate(loops):
         if loop.dim == "K":
-            size = loop.step * max(1, SLICE // loop.step)
-            tile = form.mapping.tile_l2.K
-            return Slices(loop, size, tuple(reuse)) if size < tile else None
+            steps = max(1, SLICE // loop.step)
+            if steps * loop.step >= form.mapping.tile_l2.K:
+                return None
+            trips = (form.mapping.trips(inner.level, nest.full)[inner.dim] for inner in loops[i + 1 :])
+            return Slices(loop, steps * loop.step, tuple(reuse), steps * math.prod(trips))
         if loop.dim in RELEVANT["W"]:
             return None
         reuse.append(loop)
@@ -58,6 +66,11 @@ class WeightPrinter:
         self.form, self.prefetched = positions.form, prefetched
         self.slices = None if resident else slices_of(positions.form, positions.nest)
 
+    def declare(self) -> None:
+        """Before the nest: the slice that is being loaded, none yet."""
+        if self.slices is not None:
+            self.c.line("early_t slice = {0};")
+
     def load_tile(self) -> None:
         """The weight tile or its first slice, where the nest fetches it."""
         later = self._is_later_tile()
@@ -73,7 +86,7 @@ class WeightPrinter:
         loops = nest.outer[: nest.fetch_position("W", "L2")]
         return " || ".join([*([f"!{first}"] if first else []), *(f"{loop.variable} > 0" for loop in loops)])
 
-    def _load_from(self, at: Expr) -> None:
+    def _load_from(self, at: Expr, spread: bool = False) -> None:
         """The weight tile; when it is sliced, only the slice from output channel `at` of the tile on."""
         start: dict[Dim, Expr] = {d: self.at.start("L2", d) for d in DIMS}
         extent: dict[Dim, Expr] = {d: self.at.extent("L2", d) for d in DIMS}
@@ -83,21 +96,27 @@ class WeightPrinter:
             row = add(row, mul(div(at, self.form.columns), rows_per_block))
             start["K"] = add(start["K"], at)
             extent["K"] = minimum(self.slices.size, sub(extent["K"], at))
-        self._load(row, start, extent)
+        self._load(row, start, extent, spread=spread)
 
-    def load_next_slice(self, loop: Loop) -> None:
-        """Inside the slices' loop: load the next slice before this one is used."""
+    def start_next_slice(self, loop: Loop) -> None:
+        """Inside the slices' loop: this slice has to be there, the next one is loaded during its products."""
         slices, later = self.slices, self._is_later_tile()
         if slices is None or loop is not slices.loop or (self.prefetched and not later):
             return
         after = add(loop.variable, slices.size)
         conditions = [f"{bare(after)} < {bare(loop.bound)}", *(f"{o.variable} == 0" for o in slices.reuse)]
-        if slices.size > loop.step:
-            conditions.insert(0, f"{loop.variable} % {slices.size} == 0")
         if self.prefetched:
             conditions.append(f"({later})")
-        with self.c.block(f"if ({' && '.join(conditions)})"):
-            self._load_from(after)
+        boundary = f"{loop.variable} % {slices.size} == 0" if slices.size > loop.step else ""
+        with self.c.block(f"if ({boundary})") if boundary else nullcontext():
+            self.c.call("load_early", "&slice", "slice.end")
+            with self.c.block(f"if ({' && '.join(conditions)})"):
+                self._load_from(after, spread=True)
+
+    def load_share(self) -> None:
+        """Before a product: what is due of the next slice."""
+        if self.slices is not None:
+            self.c.call("load_share", "&slice")
 
     def load_all(self) -> None:
         """Resident weights, group after group, in the first run."""
@@ -120,7 +139,10 @@ class WeightPrinter:
             row = add("weight_row", mul("g", rows_per_group(self.form)))
             self._load(row, start | {"G": "g"}, extent | {"G": 1})
 
-    def _load(self, first_row: Expr, start: dict[Dim, Expr], extent: dict[Dim, Expr]) -> None:
+    def _load(
+        self, first_row: Expr, start: dict[Dim, Expr], extent: dict[Dim, Expr], *, spread: bool = False
+    ) -> None:
+        """`spread`: over products, not at once; only slices are."""
         form = self.form
         taps = [e for d in TAPS for e in (start[d], extent[d])]
         if form.transposed:
@@ -131,9 +153,11 @@ class WeightPrinter:
             return
         if not form.depthwise:
             column = add(start["K"], mul(start["G"], form.weight_strides[0]))
-            self.c.call(
-                "load_weights", "&weights", first_row, *taps, start["C"], extent["C"], column, extent["K"]
-            )
+            box = ("&weights", first_row, *taps, start["C"], extent["C"], column, extent["K"])
+            if spread and self.slices is not None:
+                self.c.call("slice = slice_of", *box, self.slices.products)
+            else:
+                self.c.call("load_weights", *box)
             return
         # One block-diagonal tile per block of channels; row (channel, r, s) of the blob is a block long.
         groups, block = extent["G"], form.columns

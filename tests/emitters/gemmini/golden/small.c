@@ -185,6 +185,19 @@ typedef struct {
     int32_t block; /* output channels in a scratchpad row */
 } weights_t;
 
+/* Taps that adjoin in memory go as one, where an instruction would move less than DIM rows otherwise. */
+static inline void merge_taps(const weights_t *weights, int32_t *r_count, int32_t *s_count, int32_t *c_count)
+{
+    if (*c_count % DIM != 0 && *c_count * weights->stride_c == weights->stride_s) {
+        *c_count *= *s_count;
+        *s_count = 1;
+        if (*c_count * weights->stride_c == weights->stride_r) {
+            *c_count *= *r_count;
+            *r_count = 1;
+        }
+    }
+}
+
 /* Loads a box of weights: one scratchpad row per (r, s, c), output channel block after block.  Input channels go
  * outermost, as products use them: the first can start while the rest is on its way. */
 static inline void load_weights(
@@ -194,15 +207,7 @@ static inline void load_weights(
     const elem_t *from = weights->data + r * weights->stride_r + s * weights->stride_s + c * weights->stride_c + k;
     const int32_t chunk = weights->block == DIM ? MAX_BLOCK_LEN * DIM : weights->block;
     const int32_t block_stride = r_count * s_count * c_count;
-    /* Taps that adjoin in memory go as one, where an instruction would move less than DIM rows otherwise. */
-    if (c_count % DIM != 0 && c_count * weights->stride_c == weights->stride_s) {
-        c_count *= s_count;
-        s_count = 1;
-        if (c_count * weights->stride_c == weights->stride_r) {
-            c_count *= r_count;
-            r_count = 1;
-        }
-    }
+    merge_taps(weights, &r_count, &s_count, &c_count);
     gemmini_extended4_config_ld(
         (uint64_t)weights->stride_c * sizeof(elem_t), MVIN_SCALE_IDENTITY, false, block_stride, 1);
     for (int32_t l = 0; l < c_count; l += DIM) {
