@@ -138,11 +138,17 @@ def _shape(entry: Entry | None, problem: Entry) -> _Shape:
         name = keys["name"].text()
         if name not in OPERANDS:
             keys["name"].fail(f"unknown data space {name!r}; rename it to one of {', '.join(OPERANDS)}")
+        if _is_true(keys.get("read_write")) != (name == "Outputs"):
+            space.fail("Outputs, and only Outputs, need `read_write: true`")
         spaces[name] = tuple(_axis(axis, dimensions, defaults) for axis in keys["projection"].items())
     missing = [name for name in OPERANDS if name not in spaces]
     if missing:
         entries["data_spaces"].fail(f"no data space {', '.join(missing)}")
     return _Shape(entry, dimensions, spaces, defaults)
+
+
+def _is_true(entry: Entry | None) -> bool:
+    return entry is not None and entry.text().lower() == "true"
 
 
 def _defaults(coefficients: Entry | None) -> dict[str, int]:

@@ -67,6 +67,7 @@ problem:
             "[[[X]], [[C]]",
             r"p.yaml:9: problem.shape.data_spaces\[0\].projection\[0\]\[0\]: unknown dim",
         ),
+        (", read_write: true", "", r"p.yaml:11: .*Outputs, and only Outputs, need `read_write: true`"),
         (
             "name: Weights",
             "name: Filter",
