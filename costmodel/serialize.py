@@ -209,10 +209,10 @@ def graph_from_document(document: ScheduleDocument) -> Graph:
     """The graph without its weights: constants are broadcast zeros that take no memory.
 
     Raises:
-        ScheduleFileError: the layers and tensors are no graph.
+        ScheduleFileError: the layers and tensors are no graph, or a layer is larger than its tensors.
     """
     try:
-        return Graph(
+        graph = Graph(
             name=document.model.name,
             tensors={record.name: _tensor(record) for record in document.tensors},
             layers=tuple(_layer(record) for record in document.layers),
@@ -222,6 +222,27 @@ def graph_from_document(document: ScheduleDocument) -> Graph:
         )
     except ValueError as error:
         raise ScheduleFileError(f"the schedule's layers and tensors are no graph: {error}") from error
+    for layer in graph.tensor_core_layers:
+        _check_operands(layer, graph)
+    return graph
+
+
+def _check_operands(layer: TensorCoreLayer, graph: Graph) -> None:
+    """Dimensions edited by hand may be anything, and counting what they move takes as long as they are."""
+    d = layer.dims
+    image = (d.P, d.Q) if layer.op in ("gemm", "bmm") else layer.input_size
+    for role, view, extents in (
+        ("input", layer.input, (d.G, d.N, *image, d.C)),
+        ("weight", layer.weight, (d.G, d.R, d.S, d.C, d.K)),
+        ("output", layer.output, (d.G, d.N, d.P, d.Q, d.K)),
+    ):
+        size = graph.tensors[view.tensor].size
+        last = view.offset + sum((n - 1) * stride for n, stride in zip(extents, view.strides, strict=True))
+        if not 0 <= last < size:
+            raise ScheduleFileError(
+                f"layer {layer.name}: with its dims its {role} ends at element {last + 1:,} of tensor "
+                f"{view.tensor}, which has {size:,}: correct dims, or compile the model again"
+            )
 
 
 def _tensor(record: TensorRecord) -> Tensor:

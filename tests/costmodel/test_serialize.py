@@ -178,3 +178,12 @@ def test_the_model_keeps_its_weights(schedule, document):
     assert again.graph is schedule.graph
     weights = {layer.weight.tensor for layer in again.graph.layers if isinstance(layer, TensorCoreLayer)}
     assert all(again.graph.tensors[name].data is schedule.graph.tensors[name].data for name in weights)
+
+
+@pytest.mark.parametrize("operand", ["weight", "output"])
+def test_a_layer_that_ends_behind_its_tensors(document, tmp_path, operand):
+    """Counting the bytes of an absurd kernel would take minutes."""
+    dim = {"weight": "R", "output": "P"}[operand]
+    path = broken(document, tmp_path, lambda c: first_core(c)["dims"].update({dim: 2**40}))
+    with pytest.raises(ScheduleFileError, match=f"dims its {operand} ends at element .*correct dims"):
+        schedule_from_document(read_document(path))
