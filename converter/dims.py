@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 Dim = Literal["G", "N", "K", "C", "P", "Q", "R", "S"]
@@ -42,10 +42,9 @@ class Dims:
     S: int = 1
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name, value in vars(self).items():
             if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{field.name}={value!r}: a dimension is a positive integer")
+                raise ValueError(f"{name}={value!r}: a dimension is a positive integer")
 
     def __getitem__(self, dim: Dim) -> int:
         return int(getattr(self, dim))

@@ -26,10 +26,11 @@ from costmodel.schedule import FusionGroup, GroupTile
 from optimizer.enumerate import Points
 from optimizer.fronts import Floats, Front
 from optimizer.group_hull import Choice, GroupHull, merge
+from optimizer.group_tiles import group_runs
 from optimizer.hull import Solution, lower_hull
 from optimizer.legalise import legalise
 from optimizer.network import RelaxedNetwork, relaxed_network
-from optimizer.options import Option, group_runs
+from optimizer.options import Option
 from optimizer.partition import Partition, deadlock
 from optimizer.pricing import price
 from optimizer.problem import Problem

@@ -18,9 +18,9 @@ import numpy as np
 from costmodel.fusion import ScheduleError, boundary, plan_group
 from costmodel.schedule import FusionGroup, GroupTile
 from optimizer.group_hull import EMPTY, Choice, GroupHull, merge
+from optimizer.group_tiles import last_output
 from optimizer.hull import Solution
 from optimizer.least_regions import least_regions
-from optimizer.options import last_output
 from optimizer.partition import Partition, Partitioner
 from optimizer.problem import Problem, value
 from optimizer.residency import Boundary, Layers, Variant

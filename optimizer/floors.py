@@ -4,35 +4,56 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from optimizer.enumerate import Points, best_inner
-from optimizer.pricing import price, quantities
+from costmodel.energy import energy_breakdown
+from costmodel.latency import roofline
+from costmodel.mapping import Mapping
+from costmodel.nest import Nest
+from costmodel.traffic import Move, Quantities, count_moves, fusion_of
+from optimizer.enumerate import best_inner, canonical_mapping
+from optimizer.orders import L3_ORDERS, STATIONARY
+from optimizer.pricing import first_weight_bytes
 from optimizer.rtl_pricing import rtl_floor
 from optimizer.space import LayerSpace
 
 
 def ideal_cost(space: LayerSpace) -> tuple[float, float]:
     """Energy and latency that no mapping of the space is below: a scratchpad that holds everything."""
-    b = space.bounds
-    # Pieces that a max pool can take are no larger: an unpooled one is no more expensive.
-    unpooled = replace(space, placement=space.placement._replace(pooled=None))
-    inner = best_inner(unpooled, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
-    assert inner is not None
-    n, p, q = inner
-    tile = {"K": b.K, "C": b.C, "R": b.R, "S": b.S, "N": b.N, "P": b.P, "Q": b.Q}
-    tile.update(k=space.block(b.K), n=n, p=p, q=q)
-    points = Points(space, {name: np.array([x]) for name, x in tile.items()}, np.array([0]))
-    work = quantities(points)
-    work = work._replace(input_fills=np.minimum(work.input_fills, space.touched_inputs))
-    ways = [price(points, work)]
+    mapping = _one_tile(space)
+    nest = Nest(space.shape, mapping, space.region)
+    is_resident = space.placement.weights_are_resident
+    work = nest.quantities(space.rules.target, space.rules.profile, resident=is_resident)
+    work = work._replace(input_fills=min(work.input_fills, space.touched_inputs))
+    ways = [_cost(space, mapping, work)]
     # A scratchpad tile of one array block keeps its weights there while accumulator tiles pass: for
     # free if one pass reduces everything, else partial sums leave the accumulator before each other pass.
-    loads = work.weight_fills * (space.runs() if space.placement.weights_are_resident else 1)
+    loads = work.weight_fills * (space.runs() if is_resident else 1)
     if loads < work.weight_loads:
         spills = work.updates - work.outputs
-        ways.append(price(points, work._replace(weight_loads=loads, spills=spills)))
-    costs = min(float(way.energy[0]) for way in ways), min(float(way.latency[0]) for way in ways)
-    if space.rules.latency == "rtl":
-        return costs[0], rtl_floor(points)
-    return costs
+        ways.append(_cost(space, mapping, work._replace(weight_loads=loads, spills=spills)))
+    latency = rtl_floor(space, nest) if space.rules.latency == "rtl" else min(way[1] for way in ways)
+    return min(way[0] for way in ways), latency
+
+
+def _one_tile(space: LayerSpace) -> Mapping:
+    """A scratchpad tile of everything, by accumulator tiles of one column block."""
+    # Pieces that a max pool can take are no larger: an unpooled one is no more expensive.
+    if space.placement.pooled is not None:
+        space = replace(space, placement=space.placement._replace(pooled=None))
+    b = space.bounds
+    inner = best_inner(space, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
+    assert inner is not None
+    n, p, q = inner
+    tile = {"N": b.N, "K": b.K, "C": b.C, "P": b.P, "Q": b.Q, "R": b.R, "S": b.S}
+    tile.update(n=n, k=space.block(b.K), p=p, q=q)
+    return canonical_mapping(space, tile, L3_ORDERS[STATIONARY[0]])
+
+
+def _cost(space: LayerSpace, mapping: Mapping, work: Quantities) -> tuple[float, float]:
+    """Picojoules and roofline cycles."""
+    rules, placement = space.rules, space.placement
+    fusion = fusion_of(placement)
+    moves = count_moves(work, fusion, rules.target, rules.profile, paper=placement.is_paper)
+    energy = sum(energy_breakdown(moves, work.macs, rules.target).values())
+    if space.prefetched:
+        moves.append(Move("L3", "W", "read", -int(first_weight_bytes(space, mapping.tile_l2)), "dram"))
+    return energy, roofline(moves, work.compute_cycles, mapping.cols.product, rules.target)[0]

@@ -20,8 +20,8 @@ from costmodel.fusion import ScheduleError, plan_group
 from costmodel.relaxed import Edge, Node, add_shape
 from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import LayerShape, shape_of
+from optimizer.group_tiles import last_output
 from optimizer.groups import fusable_producers
-from optimizer.options import last_output
 
 RADIUS = 2
 """Fusable edges around a layer that must look alike for two layers to share a node."""

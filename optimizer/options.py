@@ -16,13 +16,12 @@ import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
 from costmodel.evaluate import group_cost, host_cost
-from costmodel.fusion import Member, ScheduleError, output_size, plan_group
+from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.local_tensors import held_tensors, obstacle, reserved_rows
 from costmodel.nest import product
 from costmodel.placement import placement_of
-from costmodel.schedule import FusionGroup, GroupTile
+from costmodel.schedule import FusionGroup
 from costmodel.shape import extents, shape_of
-from optimizer import candidates
 from optimizer.floors import ideal_cost
 from optimizer.fronts import Floats, Front, FrontCache, minkowski
 from optimizer.group_hull import EMPTY, Choice, GroupHull, above, merge
@@ -46,14 +45,13 @@ class _Member:
 
 @dataclass(frozen=True)
 class Option:
-    """One way to run a group, its members' spaces, and a floor under its cost."""
+    """One way to run a group: spaces and energy and latency of its tensor-core members and of the others."""
 
     group: FusionGroup
-    plan: dict[str, Member]
     spaces: tuple[tuple[str, LayerSpace], ...]
+    ideal: tuple[LayerSpace, ...]
+    """The same spaces with all memory to themselves."""
     host: tuple[float, float]
-    energy: float
-    latency: float
 
 
 class GroupSolver:
@@ -62,6 +60,7 @@ class GroupSolver:
     def __init__(self, graph: Graph, rules: Rules, cache: FrontCache) -> None:
         self.graph, self.rules, self.cache = graph, rules, cache
         self._floors: dict[LayerSpace, tuple[float, float]] = {}
+        self._alone: dict[tuple[str, Boundary], GroupHull] = {}
 
     def alone(self, name: str, boundary: Boundary = OFF_CHIP) -> GroupHull:
         """A layer that is not fused.
@@ -69,6 +68,12 @@ class GroupSolver:
         Raises:
             ScheduleError: not even the smallest tile fits, though nothing else is on chip.
         """
+        found = self._alone.get((name, boundary))
+        if found is None:
+            found = self._alone[name, boundary] = self._solve_alone(name, boundary)
+        return found
+
+    def _solve_alone(self, name: str, boundary: Boundary) -> GroupHull:
         layer = self.graph.by_name[name]
         group = FusionGroup((name,), resident_tensors=boundary.tensors)
         if not isinstance(layer, TensorCoreLayer):
@@ -133,7 +138,7 @@ class GroupSolver:
 
         `runs` are group tiles with halo policies; every set of resident weights is tried with each.
         """
-        floors: list[tuple[float, int, Option]] = []
+        options: list[tuple[tuple[float, float], Option]] = []
         for run in runs:
             run = replace(run, resident_tensors=boundary.tensors)
             try:
@@ -141,12 +146,13 @@ class GroupSolver:
             except ScheduleError:
                 continue
             for option in self._options(run, plan, boundary.reserved, known):
-                if not above(known, option.energy, option.latency):
-                    floors.append((option.energy * option.latency, len(floors), option))
+                floor = self._floor_of(option)
+                if not above(known, *floor):
+                    options.append((floor, option))
         best = EMPTY
         bound = known
-        for _, _, option in sorted(floors, key=lambda f: f[:2]):
-            if above(bound, option.energy, option.latency):
+        for floor, option in sorted(options, key=lambda found: found[0][0] * found[0][1]):
+            if above(bound, *floor):
                 continue
             hull = self._price(option)
             if not len(hull):
@@ -179,15 +185,26 @@ class GroupSolver:
 
     def extremes(self, run: FusionGroup, plan: dict[str, Member]) -> list[Option]:
         """All weights resident if they fit, then all streamed."""
-        options = list(self._residents(run, plan, 0, EMPTY.costs))
+        live = self._room(run, plan, 0)
+        if live is None:
+            return []
+        options = list(self._residents(run, plan, self._members(run, plan), live, 0))
         return [max(options, key=lambda o: len(o.group.resident_weights)), options[0]] if options else []
 
     def _options(
         self, run: FusionGroup, plan: dict[str, Member], reserved: int, known: tuple[Floats, Floats]
     ) -> Iterator[Option]:
-        """Paths of the fused tensors with sets of resident weights that leave room."""
+        """Paths of the fused tensors with sets of resident weights that leave room; none of a path on which
+        all weights at once would not beat `known`."""
         for variant in self._variants(run, plan):
-            yield from self._residents(variant, plan, reserved, known)
+            live = self._room(variant, plan, reserved)
+            if live is None:
+                continue
+            members = self._members(variant, plan)
+            energy, latency = self._host_cost(variant, plan)
+            least = [self._floor(m.resident) for m in members]
+            if not above(known, energy + sum(c[0] for c in least), latency + sum(c[1] for c in least)):
+                yield from self._residents(variant, plan, members, live, reserved)
 
     def _variants(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[FusionGroup]:
         """All fused tensors through the tile buffer; then those that can on the target's path, all or one."""
@@ -201,33 +218,45 @@ class GroupSolver:
                 in_scratchpad = path == "spad"
                 yield replace(run, in_scratchpad=held) if in_scratchpad else replace(run, in_accumulator=held)
 
-    def _residents(
-        self, run: FusionGroup, plan: dict[str, Member], reserved: int, known: tuple[Floats, Floats]
-    ) -> Iterator[Option]:
-        """Sets of resident weights that leave room, each with its floor; none if all of them at once would
-        not beat `known`.  `reserved` bytes of tensors stay on chip across group boundaries."""
+    def _room(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> dict[str, int] | None:
+        """Scratchpad bytes (profile hw: none) of fused tensors while each member runs; None if they, or those
+        in the tile buffer, have no room beside `reserved` bytes of tensors that stay across groups."""
+        if self.rules.hw:
+            fits = self._buffered_bytes(run, plan) <= self.rules.target.tile_buffer_bytes - reserved
+            return dict.fromkeys(run.layers, 0) if fits else None
+        live = self._live_bytes(run, plan)
+        return live if max(live.values()) <= self._limit(reserved) else None
+
+    def _limit(self, reserved: int) -> int:
+        """Scratchpad rows (profile dosa: bytes) of a group."""
         target = self.rules.target
-        limit = target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes - reserved
-        live = dict.fromkeys(run.layers, 0) if self.rules.hw else self._live_bytes(run, plan)
-        if max(live.values()) > limit:
-            return
-        if self.rules.hw and self._buffered_bytes(run, plan) > target.tile_buffer_bytes - reserved:
-            return
-        host = self._host_cost(run, plan)
-        whole = 0 if self.rules.hw else reserved
-        members = [
+        return target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes - reserved
+
+    def _members(self, run: FusionGroup, plan: dict[str, Member]) -> list[_Member]:
+        layers = (self.graph.by_name[name] for name in run.layers)
+        return [
             _Member(
-                name,
+                layer.name,
                 layer,
                 self.space(layer, plan, run, False),
                 self.space(layer, plan, run, True),
             )
-            for name in run.layers
-            if isinstance(layer := self.graph.by_name[name], TensorCoreLayer)
+            for layer in layers
+            if isinstance(layer, TensorCoreLayer)
         ]
-        least = [self._floor(m.resident) for m in members]
-        if above(known, host[0] + sum(c[0] for c in least), host[1] + sum(c[1] for c in least)):
-            return
+
+    def _residents(
+        self,
+        run: FusionGroup,
+        plan: dict[str, Member],
+        members: list[_Member],
+        live: dict[str, int],
+        reserved: int,
+    ) -> Iterator[Option]:
+        """Sets of resident weights that leave room, fewest weights first."""
+        target, limit = self.rules.target, self._limit(reserved)
+        host = self._host_cost(run, plan)
+        whole = 0 if self.rules.hw else reserved
         sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
         for names in resident_sets(sizes):
             stay = sum(sizes[name] for name in names)
@@ -240,20 +269,12 @@ class GroupSolver:
             ]
             if any(spad > limit or acc > target.accumulator_rows for spad, acc in taken):
                 continue
-            ideal = [m.resident if m.name in names else m.streamed for m in members]
+            ideal = tuple(m.resident if m.name in names else m.streamed for m in members)
             spaces = tuple(
                 (m.name, replace(space, reserved=spad + whole, reserved_accumulator=acc))
                 for m, space, (spad, acc) in zip(members, ideal, taken, strict=True)
             )
-            costs = [self._floor(space) for space in ideal]
-            yield Option(
-                replace(run, resident_weights=frozenset(names)),
-                plan,
-                spaces,
-                host,
-                host[0] + sum(c[0] for c in costs),
-                host[1] + sum(c[1] for c in costs),
-            )
+            yield Option(replace(run, resident_weights=frozenset(names)), spaces, ideal, host)
 
     def _may_stay(self, member: _Member) -> bool:
         """Weights, constant or computed before the group, that streaming would load more than once."""
@@ -344,6 +365,11 @@ class GroupSolver:
                 live[alive] += self._box_bytes(plan[name])
         return live
 
+    def _floor_of(self, option: Option) -> tuple[float, float]:
+        """Energy and latency that no mappings of an option's members are below."""
+        costs = [option.host, *(self._floor(space) for space in option.ideal)]
+        return sum(c[0] for c in costs), sum(c[1] for c in costs)
+
     def _floor(self, space: LayerSpace) -> tuple[float, float]:
         """Cost with a scratchpad that holds everything: no mapping of the space is cheaper."""
         found = self._floors.get(space)
@@ -363,43 +389,3 @@ def resident_sets(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:
     lightest = sorted(sizes, key=lambda name: sizes[name])
     for count in range(len(sizes) + 1):
         yield tuple(lightest[:count])
-
-
-def group_runs(
-    graph: Graph, layers: tuple[str, ...], tiling: candidates.Tiling, tiles: Iterable[GroupTile] | None = None
-) -> Iterator[FusionGroup]:
-    """Group tiles x halo policies of one group.
-
-    `tiles` limits the group tiles; by default all of `all_tiles`.
-    """
-    size = last_output(graph, layers)
-    if size is None:
-        return
-    has_halo = any(
-        isinstance(layer := graph.by_name[name], TensorCoreLayer) and (layer.dims.R > 1 or layer.dims.S > 1)
-        for name in layers[1:]
-    )
-    _, height, width = size
-    for tile in all_tiles(*size, tiling) if tiles is None else tiles:
-        if has_halo and width == tile.Q and height > tile.P:
-            yield FusionGroup(layers, tile, "retain")
-        yield FusionGroup(layers, tile, "recompute")
-
-
-def last_output(graph: Graph, layers: tuple[str, ...]) -> tuple[int, int, int] | None:
-    """(N, P, Q) of the group's output; None if the group has no such thing."""
-    sizes: dict[str, tuple[int, int, int]] = {}
-    try:
-        for name in layers:
-            sizes[name] = output_size(graph.by_name[name], graph, sizes)
-    except ScheduleError:
-        return None
-    return sizes[layers[-1]]
-
-
-def all_tiles(n: int, p: int, q: int, tiling: candidates.Tiling) -> Iterator[GroupTile]:
-    """Every pair of candidate height and width, widest first."""
-    for batch in dict.fromkeys((1, n)):
-        for width in reversed(candidates.extents(q, tiling)):
-            for height in reversed(candidates.extents(p, tiling)):
-                yield GroupTile(batch, height, width)

@@ -18,7 +18,7 @@ from costmodel.shape import shape_of, whole
 from costmodel.traffic import Placement
 from optimizer.fronts import FrontCache, minkowski
 from optimizer.group_hull import EMPTY, Choice, GroupHull, merge
-from optimizer.options import last_output
+from optimizer.group_tiles import last_output
 from optimizer.space import LayerSpace, Rules
 
 SHARES = 16

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from costmodel.schedule import GroupTile
 from optimizer import candidates
 from optimizer.group_hull import EMPTY, GroupHull, merge
+from optimizer.group_tiles import last_output
 from optimizer.hull import Solution
 from optimizer.network import is_node, sources
-from optimizer.options import last_output
 from optimizer.partition import Partition
 from optimizer.problem import Problem, value
 from optimizer.residency import Variant

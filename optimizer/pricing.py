@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from converter.dims import Dims
 from costmodel.energy import picojoules_per_byte
 from costmodel.latency import bandwidths
 from costmodel.tiling import tile_extents
 from costmodel.traffic import Memory, Quantities, count_moves, fusion_of
-from optimizer.enumerate import Points
+from optimizer.enumerate import Columns, Points
 from optimizer.orders import STATIONARY
 from optimizer.rtl_pricing import rtl_latency
 from optimizer.space import Ints, LayerSpace, Outline, tile_count
@@ -52,7 +53,7 @@ def price(points: Points, q: Quantities | None = None) -> Costs:
     if space.rules.latency == "rtl":
         return Costs(energy, rtl_latency(points, q, _input_pixels(points)), np.asarray(q.spills > 0))
     if space.prefetched:
-        memory["dram"] = memory["dram"] - first_weight_bytes(points)
+        memory["dram"] = memory["dram"] - first_weight_bytes(space, points.tile)
     latency = np.asarray(q.compute_cycles, dtype=np.float64)
     for name, bandwidth in bandwidths(target, 1).items():
         per_cycle = bandwidth * lanes if name == "accumulator" else bandwidth
@@ -60,9 +61,8 @@ def price(points: Points, q: Quantities | None = None) -> Costs:
     return Costs(energy, latency, np.asarray(q.spills > 0))
 
 
-def first_weight_bytes(points: Points) -> Ints:
+def first_weight_bytes(space: LayerSpace, t: Columns | Dims) -> Ints:
     """Bytes of the first weight tile, or of resident weights: at most what the scratchpad holds."""
-    space, t = points.space, points.tile
     target, d, g = space.rules.target, space.shape.dims, space.groups_at_once
     elements = g * t["K"] * t["C"] * t["R"] * t["S"]
     if space.placement.weights_are_resident:

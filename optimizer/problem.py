@@ -15,9 +15,10 @@ from costmodel.evaluate import NetworkCost, evaluate
 from costmodel.schedule import FusionGroup, FusionModel, GroupTile, Schedule
 from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.group_hull import EMPTY, GroupHull
+from optimizer.group_tiles import group_runs, last_output
 from optimizer.groups import candidate_groups, signature
 from optimizer.hull import lower_hull
-from optimizer.options import GroupSolver, group_runs, last_output
+from optimizer.options import GroupSolver
 from optimizer.paper import MOST_MEMBERS as PAPER_MEMBERS
 from optimizer.paper import paper_hull
 from optimizer.partition import Objective, Partition, Partitioner, ordered

@@ -30,7 +30,7 @@ from costmodel.tiling import tile_extents
 from costmodel.traffic import Quantities
 from optimizer.enumerate import Points
 from optimizer.orders import L3_ORDERS, STATIONARY
-from optimizer.space import Ints, tile_count
+from optimizer.space import Ints, LayerSpace, tile_count
 
 Floats = NDArray[np.float64]
 PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
@@ -49,15 +49,14 @@ def rtl_latency(points: Points, q: Quantities, input_pixels: Ints) -> Floats:
     return latency
 
 
-def rtl_floor(points: Points) -> float:
-    """Cycles that no mapping goes below, from one that fetches everything once (an infinite scratchpad).
+def rtl_floor(space: LayerSpace, ideal: Nest) -> float:
+    """Cycles that no mapping of `space` goes below, from a nest that fetches everything once (an infinite
+    scratchpad).
 
     The formula grows with every field of Work, and this one has the least of each: operands loaded once in
     the longest requests, full strips, and each cache line missed only when it is first used.
     """
-    space = points.space
     target = space.rules.target
-    ideal = Nest(space.shape, points.mapping(0), space.region)
     q = ideal.quantities(target, space.rules.profile, resident=True)
     work = layer_work(ideal, target, space.rules.profile, space.placement)
     inputs = min(q.input_fills, space.touched_inputs)

@@ -17,8 +17,9 @@ from costmodel.schedule import FusionGroup, GroupTile
 from optimizer import optimize
 from optimizer.enumerate import enumerate_space
 from optimizer.fronts import FrontCache
+from optimizer.group_tiles import all_tiles, group_runs
 from optimizer.groups import candidate_groups
-from optimizer.options import GroupSolver, all_tiles, group_runs
+from optimizer.options import GroupSolver
 from optimizer.pricing import price
 from optimizer.problem import Problem
 from optimizer.space import Rules
