@@ -156,12 +156,13 @@ class GroupPrinter:
             c.call("clear_padding", "&held", *intervals, *member.size[1:])
 
     def _region(self, i: int, name: str) -> None:
-        """The region_t of this tile: what to compute, and where the tile-buffer boxes start."""
+        """The region_t of this tile: what to compute; for the array, where the tile-buffer boxes start."""
         c, layer, member = self.c, self.graph.by_name[name], self.group.members[name]
+        on_array = isinstance(layer, TensorCoreLayer)
         fields = [f".{d.lower()} = {self._interval(i, axis)}" for axis, d in enumerate(PIXELS)]
         lines = [", ".join(fields)]
         fused = [t for t in layer.inputs if t in member.fused_inputs]
-        if fused and isinstance(layer, TensorCoreLayer):
+        if fused and on_array:
             producer = self._producer(fused[0])
             lines.append(
                 ", ".join(
@@ -175,23 +176,25 @@ class GroupPrinter:
             lines.append(
                 ", ".join(f".pool_{d} = {self._interval(at, axis)}" for axis, d in ((1, "p"), (2, "q")))
             )
-        if stored.writes_inside:
+        if stored.writes_inside and on_array:
             lines.append(
                 ", ".join(
                     f".out_{d.lower()} = {self._interval(at, axis, True)}.start"
                     for axis, d in enumerate(PIXELS)
                 )
             )
-            if stored.writes_outside:
-                fresh = [
-                    f".fresh_{d} = {k} == 0 ? 0 : m{at}_{d}[{k} - 1].end" for d, k in (("p", "j"), ("q", "k"))
-                ]
-                lines.append(", ".join(fresh))
-        starts = (  # before those the member has nothing to compute
-            next(at for at, (start, stop) in enumerate(axis) if stop > start) for axis in member.computed_grid
-        )
-        at_first = (f"{counter} == {at}" for counter, at in zip(_COUNTERS, starts, strict=True))
-        lines.append(f".first = {' && '.join(at_first)}")
+        if stored.writes_inside and stored.writes_outside:
+            fresh = [
+                f".fresh_{d} = {k} == 0 ? 0 : m{at}_{d}[{k} - 1].end" for d, k in (("p", "j"), ("q", "k"))
+            ]
+            lines.append(", ".join(fresh))
+        if on_array:
+            starts = (  # before those the member has nothing to compute
+                next(at for at, (start, stop) in enumerate(axis) if stop > start)
+                for axis in member.computed_grid
+            )
+            at_first = (f"{counter} == {at}" for counter, at in zip(_COUNTERS, starts, strict=True))
+            lines.append(f".first = {' && '.join(at_first)}")
         with c.initialiser("const region_t region"):
             for line in lines:
                 c.line(f"{line},")
