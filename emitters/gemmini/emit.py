@@ -74,7 +74,8 @@ def _require_target(schedule: Schedule) -> None:
     if adds and target.accumulator_rows < 2 * target.side:
         raise EmitError(
             f"layer {adds[0]}: an addition needs {2 * target.side} accumulator rows, "
-            f"target {target.name} has {target.accumulator_rows}"
+            f"target {target.name} has {target.accumulator_rows}: give it accumulator_bytes of at least "
+            f"{8 * target.side**2}"
         )
 
 
