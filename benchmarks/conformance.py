@@ -23,11 +23,11 @@ import onnxruntime
 from onnx import numpy_helper
 
 from benchmarks.command import command
-from converter import Conversion, Graph, ModelError, UnsupportedError, convert, integer_reference
-from converter.boundary import from_storage, to_storage
+from converter import Conversion, ModelError, UnsupportedError, convert
+from converter.boundary import from_storage, store_inputs
 from converter.graph import ElementType
 from converter.normalise import session_options
-from converter.reference import reference_session
+from converter.reference import run_reference
 
 Status = Literal["verified", "refused", "wrong"]
 _FLOAT32_TOLERANCE = 1e-5
@@ -274,11 +274,12 @@ def difference(conversion: Conversion, feeds: dict[str, np.ndarray]) -> float:
     wanted = session.run(None, {name: array for name, array in feeds.items() if name in kinds})
     real = onnxruntime.InferenceSession(conversion.float_model.SerializeToString(), options)
     floats = real.run(None, {name: array for name, array in feeds.items() if name in kinds})
-    found = run_reference(conversion.graph, feeds)
+    graph = conversion.graph
+    found = run_reference(graph, store_inputs(graph, feeds))
     worst = 0.0
-    for name, stored, expected, exact in zip(conversion.graph.outputs, found, wanted, floats, strict=True):
-        tensor = conversion.graph.tensors[name]
-        value = from_storage(tensor, stored, expected.shape)
+    for name, expected, exact in zip(graph.outputs, wanted, floats, strict=True):
+        tensor = graph.tensors[name]
+        value = from_storage(tensor, found[name], expected.shape)
         if expected.size:
             defined = ~np.isnan(exact) if exact.dtype.kind == "f" else np.True_
             unit = tensor.scale or 1.0
@@ -292,17 +293,6 @@ def difference(conversion: Conversion, feeds: dict[str, np.ndarray]) -> float:
                 error = np.max(np.fmin(*errors), where=defined, initial=0.0)
             worst = max(worst, float(error) / unit)
     return worst
-
-
-def run_reference(graph: Graph, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Graph outputs of the integer reference for ONNX inputs."""
-    stored = {}
-    for name in graph.inputs:
-        tensor = graph.tensors[name]
-        assert tensor.onnx_name is not None
-        stored[name] = to_storage(tensor, feeds[tensor.onnx_name])
-    session = reference_session(integer_reference(graph))
-    return [np.asarray(value) for value in session.run(list(graph.outputs), stored)]
 
 
 def main(arguments: list[str]) -> int:

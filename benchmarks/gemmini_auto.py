@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.command import command, listed
 from benchmarks.exports import exported
 from converter import Conversion, Graph
-from converter.reference import integer_reference, reference_session
+from converter.reference import run_reference
 from costmodel.schedule import Schedule
 from costmodel.target import Target, load_target
 from emitters.gemmini import emit
@@ -64,9 +64,7 @@ class Measured:
 def run(schedule: Schedule, inputs: Arrays, *, library_calls: bool) -> Measured:
     """Emit, build, run, compare; `inputs` as the device stores them."""
     graph, target = schedule.graph, schedule.target
-    session = reference_session(integer_reference(graph))
-    names = [output.name for output in session.get_outputs()]
-    expected = dict(zip(names, session.run(names, inputs), strict=True))
+    expected = run_reference(graph, inputs)
     with tempfile.TemporaryDirectory() as scratch:
         folder = emit(
             schedule, model_name=graph.name, out_dir=Path(scratch) / "firmware", library_calls=library_calls

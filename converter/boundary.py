@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from converter.graph import Tensor
+from converter.graph import Graph, Tensor
 
 
 def to_storage(tensor: Tensor, value: np.ndarray) -> np.ndarray:
@@ -16,6 +18,12 @@ def to_storage(tensor: Tensor, value: np.ndarray) -> np.ndarray:
         steps = np.rint(value.astype(np.float32) / np.float32(tensor.scale))
         return np.asarray(np.clip(steps, -128, 127), np.int8)
     return value.astype({"int8": np.int8, "int32": np.int32, "float32": np.float32}[tensor.dtype])
+
+
+def store_inputs(graph: Graph, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """ONNX inputs, by ONNX name, as the graph's inputs store them, by tensor name."""
+    tensors = {name: graph.tensors[name] for name in graph.inputs}
+    return {name: to_storage(tensor, values[tensor.onnx_name or name]) for name, tensor in tensors.items()}
 
 
 def from_storage(tensor: Tensor, stored: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

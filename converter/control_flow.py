@@ -226,10 +226,7 @@ def _goes_on(body: GraphProto) -> bool:
         value = producers[value].input[0]
     if value == body.input[1].name:
         return True
-    tensors = {tensor.name: tensor for tensor in body.initializer}
-    producer = producers.get(value)
-    if producer is not None and producer.op_type == "Constant":
-        tensors[value] = producer.attribute[0].t
+    tensors = constant_tensors(body)
     return value in tensors and bool(numpy_helper.to_array(tensors[value]).all())
 
 

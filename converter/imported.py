@@ -17,7 +17,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from converter.errors import ModelError
-from converter.fold import fold_constants
+from converter.fold import constant_tensors, fold_constants
 from converter.inputs import Spans
 from converter.operators import KEEPS_SCALE
 from converter.qonnx import expand_quant_nodes
@@ -79,10 +79,8 @@ class _Stripper:
         for node in self.graph.node:
             for value in node.input:
                 self.readers.setdefault(value, []).append(node)
-        self.constants = {t.name: numpy_helper.to_array(t) for t in self.graph.initializer}
-        for node in self.graph.node:
-            if node.op_type == "Constant" and node.attribute[0].name == "value":
-                self.constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+        tensors = constant_tensors(self.graph).items()
+        self.constants = {name: numpy_helper.to_array(tensor) for name, tensor in tensors}
         self.alias: dict[str, str] = {}
         self.integers: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         """Scale and zero point of the integer tensors between a pair."""

@@ -6,8 +6,10 @@ docs/execution-contract.md section 5 and docs/host-ops.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper
@@ -19,7 +21,7 @@ from converter.reference.host import HOST_OPS
 from converter.reference.products import product
 from converter.weight_file import WeightFile
 
-__all__ = ["MEASURED", "integer_reference", "reference_session"]
+__all__ = ["MEASURED", "integer_reference", "reference_session", "run_reference"]
 
 MEASURED = "measured:"
 """Prefix of the inputs that bring what a run measured."""
@@ -97,6 +99,13 @@ def reference_session(
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
+
+
+def run_reference(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Every tensor that the integer reference computes from stored `inputs`; both by tensor name."""
+    session = reference_session(integer_reference(graph))
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
 def _value_info(graph: Graph, tensor_name: str, name: str) -> onnx.ValueInfoProto:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader
 
-from converter import Conversion, convert, integer_reference
-from converter.boundary import from_storage, to_storage
-from converter.reference import reference_session
+from converter import Conversion, convert
+from converter.boundary import from_storage, store_inputs
+from converter.reference import run_reference
 
 OPSET = 17
 
@@ -59,18 +61,24 @@ def compare(conversion: Conversion, generator: np.random.Generator) -> Checked:
     graph = conversion.graph
     wanted = quantized.run(None, feeds)
     floats = session(conversion.float_model).run(None, feeds)
-    stored = {
-        t: to_storage(graph.tensors[t], feeds[graph.tensors[t].onnx_name])  # type: ignore[index]
-        for t in graph.inputs
-    }
-    found = reference_session(integer_reference(graph)).run(list(graph.outputs), stored)
+    found = run_reference(graph, store_inputs(graph, feeds))
     worst, sqnr = 0.0, np.inf
-    for name, value, quantised, real in zip(graph.outputs, found, wanted, floats, strict=True):
+    for name, quantised, real in zip(graph.outputs, wanted, floats, strict=True):
         tensor = graph.tensors[name]
-        restored = from_storage(tensor, value, quantised.shape)
+        restored = from_storage(tensor, found[name], quantised.shape)
         worst = max(worst, float(np.abs(restored - quantised).max() / (tensor.scale or 1.0)))
         sqnr = min(sqnr, sqnr_db(real, restored))
     return Checked(conversion, worst, sqnr)
+
+
+class Calibration(CalibrationDataReader):  # type: ignore[misc]
+    """Samples as ONNX Runtime's quantiser reads them."""
+
+    def __init__(self, samples: Iterable[dict[str, np.ndarray]]) -> None:
+        self.left = iter(samples)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self.left, None)
 
 
 def sqnr_db(real: np.ndarray, found: np.ndarray) -> float:
@@ -95,3 +103,8 @@ def _random(info: onnxruntime.NodeArg, generator: np.random.Generator) -> np.nda
 
 def weights(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def ints(*values: int) -> np.ndarray:
+    """A constant of shapes, axes or sizes."""
+    return np.array(values, np.int64)

@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import Conversion, Graph, TensorCoreLayer, convert, integer_reference
+from converter import Conversion, Graph, TensorCoreLayer, convert
 from converter.agreement import Agreement, agreement
-from converter.boundary import to_storage
-from converter.reference import reference_session
+from converter.boundary import store_inputs
+from converter.reference import run_reference
 from tests.converter.oracle import model_of, weights
 
 SHAPE = (1, 8, 16, 16)
@@ -51,11 +51,7 @@ def conversion(tmp_path_factory: pytest.TempPathFactory) -> Conversion:
 def compared(conversion: Conversion) -> Agreement:
     graph = conversion.graph
     x = np.random.default_rng(5).standard_normal(SHAPE).astype(np.float32)
-    runtime = reference_session(integer_reference(graph))
-    names = [output.name for output in runtime.get_outputs()]
-    (entry,) = graph.inputs
-    found = runtime.run(names, {entry: to_storage(graph.tensors[entry], x)})
-    return agreement(conversion, {"x": x}, dict(zip(names, found, strict=True)))
+    return agreement(conversion, {"x": x}, run_reference(graph, store_inputs(graph, {"x": x})))
 
 
 def with_scale(graph: Graph, layer: str, factor: float) -> Graph:
@@ -118,15 +114,7 @@ def test_values_behind_movement_are_compared_in_their_own_order(tmp_path):
     conversion = convert(tmp_path / "model.onnx")
     graph = conversion.graph
     x = np.random.default_rng(5).standard_normal((1, 7, 12)).astype(np.float32)
-    runtime = reference_session(integer_reference(graph))
-    names = [output.name for output in runtime.get_outputs()]
-    found = dict(
-        zip(
-            names,
-            runtime.run(names, {graph.inputs[0]: to_storage(graph.tensors[graph.inputs[0]], x)}),
-            strict=True,
-        )
-    )
+    found = run_reference(graph, store_inputs(graph, {"x": x}))
     differences = {d.tensor: d for d in agreement(conversion, {"x": x}, found).differences}
     assert {"m", "s"} <= differences.keys()
     assert max(d.carried_steps for d in differences.values()) <= 1

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 from converter import UnsupportedError, convert
-from tests.converter.oracle import check, model_of, session, weights
+from tests.converter.oracle import check, ints, model_of, session, weights
 
 T, B, IN, H = 5, 2, 6, 8
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -46,10 +46,6 @@ def _one(op: str, shape: tuple[int, ...], constants=None, opset: int = 18, input
     return model_of([node], shapes, {"y": None}, constants, opset)
 
 
-def _ints(*values: int) -> np.ndarray:
-    return np.array(values, np.int64)
-
-
 LINEAR = {"linear_before_reset": 1}
 CASES = {
     "lstm": _recurrent("LSTM", outputs="yhc"),
@@ -74,7 +70,7 @@ CASES = {
     "sum of magnitudes": _one("ReduceL1", (3, 4, 7), opset=13, axes=[1]),
     "length": _one("ReduceL2", (3, 4, 7), opset=13, axes=[-1], keepdims=0),
     "length of all": _one("ReduceL2", (3, 4), opset=17),
-    "sum of squares": _one("ReduceSumSquare", (3, 4, 7), {"a": _ints(0, 2)}, opset=18),
+    "sum of squares": _one("ReduceSumSquare", (3, 4, 7), {"a": ints(0, 2)}, opset=18),
     "logarithm of a sum of powers": _one("ReduceLogSumExp", (3, 4, 7), opset=11, axes=[1]),
     "logarithm of a sum": model_of(
         [
@@ -103,7 +99,7 @@ CASES = {
     "scatter rows": _one("ScatterND", (5, 4, 3), {"i": np.array([[1], [-2]]), "u": weights(1, 2, 4, 3)}),
     "scatter of one": _one("ScatterND", (5, 4), {"i": np.array([[1, 2], [4, 0]]), "u": weights(1, 2)}),
     "compress": _one("Compress", (3, 4), {"c": np.array([True, False, True])}, axis=0),
-    "reversed sequences": _one("ReverseSequence", (4, 3, 2), {"l": _ints(4, 1, 3)}),
+    "reversed sequences": _one("ReverseSequence", (4, 3, 2), {"l": ints(4, 1, 3)}),
     "triangle": _one("Trilu", (2, 4, 5), {"k": np.array(-1)}, upper=0),
     "resize of two axes": _one(
         "Resize",
@@ -123,7 +119,7 @@ def test_parts_without_elements_disappear(tmp_path: Path) -> None:
         helper.make_node("Relu", ["rotated"], ["r"]),
         helper.make_node("Concat", ["r", "rest"], ["y"], axis=-1),
     ]
-    model = model_of(nodes, {"x": (2, 3, 8)}, {"y": None}, {"sizes": _ints(8, 0)})
+    model = model_of(nodes, {"x": (2, 3, 8)}, {"y": None}, {"sizes": ints(8, 0)})
     checked = check(model, tmp_path)
     assert checked.lsb_to_quantized == 0
     assert checked.conversion.graph.tensors[checked.conversion.graph.outputs[0]].shape == (2, 3, 8)

@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from converter import convert, integer_reference
 from converter.boundary import from_storage, to_storage
 from converter.pipeline import Conversion
 from converter.reference import reference_session
-from tests.converter.oracle import model_of, session, sqnr_db, weights
+from tests.converter.oracle import Calibration, model_of, session, sqnr_db, weights
 
 SHAPE = (1, 3, 8, 8)
 WIDTH, TOKENS, HEADS = 16, 16, 2
@@ -116,12 +116,8 @@ def _transformer() -> onnx.ModelProto:
 MODELS = {"cnn": _cnn, "transformer": _transformer}
 
 
-class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self) -> None:
-        self.left = [{"x": _inputs(1, i)[0]} for i in range(8)]
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return self.left.pop() if self.left else None
+def _calibration() -> Calibration:
+    return Calibration({"x": _inputs(1, i)[0]} for i in range(8))
 
 
 def _inputs(count: int, seed: int) -> list[np.ndarray]:
@@ -145,7 +141,7 @@ def _check(kind: str, folder: Path, lost_db: float, **options: object) -> Conver
     """Quantise, convert, and compare the file, our integers and the float model on fresh inputs."""
     source, path = folder / "float.onnx", folder / "quantised.onnx"
     onnx.save(MODELS[kind](), source)
-    quantize_static(source, path, _Reader(), **options)
+    quantize_static(source, path, _calibration(), **options)
     conversion = convert(path, quantize="none")
     inputs = _inputs(16, 99)
     floats = np.stack([session(onnx.load(source)).run(None, {"x": x})[0] for x in inputs])
@@ -202,7 +198,7 @@ def test_a_mixed_model_is_quantised_throughout(tmp_path: Path) -> None:
     """Some nodes quantised by the tool, some left float: these are calibrated."""
     source, path = tmp_path / "float.onnx", tmp_path / "mixed.onnx"
     onnx.save(_cnn(), source)
-    quantize_static(source, path, _Reader(), nodes_to_exclude=["pw", "add", "fc"])
+    quantize_static(source, path, _calibration(), nodes_to_exclude=["pw", "add", "fc"])
     conversion = convert(path, calibration=[{"x": x} for x in _inputs(8, 0)])
     inputs = _inputs(16, 99)
     theirs = np.stack([session(onnx.load(path)).run(None, {"x": x})[0] for x in inputs])

@@ -9,7 +9,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import (
-    CalibrationDataReader,
     QuantFormat,
     QuantType,
     quantize_dynamic,
@@ -17,7 +16,7 @@ from onnxruntime.quantization import (
 )
 
 from converter import Conversion, ModelError, convert
-from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
+from tests.converter.oracle import Calibration, compare, model_of, session, sqnr_db, weights
 
 SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True}
 SCHEMES = {
@@ -57,14 +56,6 @@ def _float_model() -> onnx.ModelProto:
     return model_of(nodes, {"x": (1, 3, 12, 12)}, {"y": (1, 10)}, constants)
 
 
-class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self) -> None:
-        self.left = [{"x": _input(i)} for i in range(8)]
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return self.left.pop() if self.left else None
-
-
 def _input(seed: int) -> np.ndarray:
     return np.random.default_rng(100 + seed).standard_normal((1, 3, 12, 12)).astype(np.float32)
 
@@ -77,7 +68,7 @@ def test_every_scheme_of_onnxruntime(scheme: str, tmp_path: Path) -> None:
     quantize_static(
         source,
         path,
-        _Reader(),
+        Calibration({"x": _input(i)} for i in range(8)),
         quant_format=form,
         activation_type=activation,
         weight_type=weight,

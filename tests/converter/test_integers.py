@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from converter import UnsupportedError, convert, integer_reference
-from converter.boundary import from_storage, to_storage
-from converter.reference import reference_session
+from converter import UnsupportedError, convert
+from converter.boundary import from_storage, store_inputs
+from converter.reference import run_reference
 from tests.converter.oracle import session
 
 INT32, INT64, UINT8, FLOAT, BOOL = (
@@ -37,10 +37,10 @@ def _run(model: onnx.ModelProto, folder: Path, feeds: dict[str, np.ndarray]) -> 
     onnx.save(model, path)
     conversion = convert(path, calibration=[feeds])
     graph = conversion.graph
-    stored = {n: to_storage(graph.tensors[n], feeds[graph.tensors[n].onnx_name]) for n in graph.inputs}  # type: ignore[index]
     (wanted,) = session(model).run(None, feeds)
-    (found,) = reference_session(integer_reference(graph)).run(list(graph.outputs), stored)
-    return from_storage(graph.tensors[graph.outputs[0]], found, wanted.shape), wanted
+    (output,) = graph.outputs
+    found = run_reference(graph, store_inputs(graph, feeds))[output]
+    return from_storage(graph.tensors[output], found, wanted.shape), wanted
 
 
 SHAPE = (3, 4)

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from converter import convert, integer_reference
-from converter.boundary import from_storage, to_storage
-from converter.reference import reference_session
+from converter import convert
+from converter.boundary import from_storage, store_inputs
+from converter.reference import run_reference
 from tests.converter.oracle import check, model_of, session, sqnr_db, weights
 
 HEADS, LENGTH, WIDTH = 2, 6, 8
@@ -88,10 +88,10 @@ def test_a_computed_mask_blanks_positions(how: str, batch: int, tmp_path: Path) 
     graph = conversion.graph
     softmax = next(layer for layer in graph.layers if getattr(layer, "op", "") == "softmax")
     assert len(softmax.inputs) == 3  # scores, exponentials, mask
-    stored = {n: to_storage(graph.tensors[n], feeds[graph.tensors[n].onnx_name]) for n in graph.inputs}  # type: ignore[index]
-    (found,) = reference_session(integer_reference(graph)).run(list(graph.outputs), stored)
+    (output,) = graph.outputs
+    found = run_reference(graph, store_inputs(graph, feeds))[output]
     (wanted,) = session(model).run(None, feeds)
-    assert sqnr_db(wanted, from_storage(graph.tensors[graph.outputs[0]], found, wanted.shape)) > 30
+    assert sqnr_db(wanted, from_storage(graph.tensors[output], found, wanted.shape)) > 30
 
 
 def test_a_bias_from_integers_is_no_mask(tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_attention_is_zero_where_everything_is_masked(tmp_path: Path) -> None:
     conversion = convert(path, calibration=[feeds])
     graph = conversion.graph
     assert not any(layer.op == "add" for layer in graph.layers)  # nobody reads scores + mask
-    stored = {n: to_storage(graph.tensors[n], feeds[graph.tensors[n].onnx_name]) for n in graph.inputs}  # type: ignore[index]
-    (found,) = reference_session(integer_reference(graph)).run(list(graph.outputs), stored)
-    result = from_storage(graph.tensors[graph.outputs[0]], found, (1, 6, 16))
+    (output,) = graph.outputs
+    found = run_reference(graph, store_inputs(graph, feeds))[output]
+    result = from_storage(graph.tensors[output], found, (1, 6, 16))
     assert not result[0, 2].any() and result[0, 1].any()
     for runnable in (conversion.float_model, conversion.quantized_model):
         (wanted,) = session(runnable).run(None, feeds)

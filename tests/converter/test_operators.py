@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from tests.converter.oracle import check, model_of, weights
+from tests.converter.oracle import check, ints, model_of, weights
 
 IMAGE = (1, 4, 7, 9)
 ROWS = (2, 5, 12)
@@ -21,10 +21,6 @@ def _one(op: str, shape: tuple[int, ...], *, opset: int = 18, constants=None, **
     constants = constants or {}
     node = helper.make_node(op, ["x", *constants], ["y"], name="node", **attributes)
     return model_of([node], {"x": shape}, {"y": None}, constants, opset)
-
-
-def _ints(*values: int) -> np.ndarray:
-    return np.array(values, np.int64)
 
 
 CASES = {
@@ -53,23 +49,23 @@ CASES = {
     "log softmax": _one("LogSoftmax", ROWS, axis=-1),
     "log softmax inside": _one("LogSoftmax", ROWS, axis=1),
     "log softmax of old": _one("LogSoftmax", ROWS, axis=1, opset=11),
-    "reduce mean": _one("ReduceMean", ROWS, constants={"a": _ints(-1)}),
-    "reduce sum kept": _one("ReduceSum", ROWS, constants={"a": _ints(1)}, keepdims=1),
-    "reduce max": _one("ReduceMax", ROWS, constants={"a": _ints(0, 2)}, keepdims=0),
-    "reduce min": _one("ReduceMin", IMAGE, constants={"a": _ints(1)}),
+    "reduce mean": _one("ReduceMean", ROWS, constants={"a": ints(-1)}),
+    "reduce sum kept": _one("ReduceSum", ROWS, constants={"a": ints(1)}, keepdims=1),
+    "reduce max": _one("ReduceMax", ROWS, constants={"a": ints(0, 2)}, keepdims=0),
+    "reduce min": _one("ReduceMin", IMAGE, constants={"a": ints(1)}),
     "slice": _one(
-        "Slice", IMAGE, constants={"s": _ints(1, 8), "e": _ints(3, -9), "a": _ints(1, 3), "t": _ints(1, -2)}
+        "Slice", IMAGE, constants={"s": ints(1, 8), "e": ints(3, -9), "a": ints(1, 3), "t": ints(1, -2)}
     ),
-    "gather row": _one("Gather", ROWS, constants={"i": _ints(3)}, axis=1),
+    "gather row": _one("Gather", ROWS, constants={"i": ints(3)}, axis=1),
     "gather rows": _one("Gather", ROWS, constants={"i": np.array([[4, 0], [2, 2]])}, axis=1),
-    "gather the only row": _one("Gather", (1, 2, 5), constants={"i": _ints(0, 0, -1)}, axis=0),
-    "pad": _one("Pad", IMAGE, constants={"p": _ints(0, 0, 1, 2, 0, 0, 3, 0)}),
-    "pad reflect": _one("Pad", IMAGE, constants={"p": _ints(0, 0, 1, 2, 0, 0, 3, 0)}, mode="reflect"),
-    "pad edge": _one("Pad", IMAGE, constants={"p": _ints(0, 0, 1, 2, 0, 0, 3, 0)}, mode="edge"),
-    "pad of nothing left": _one("Pad", (2, 1), constants={"p": _ints(0, 2, 1, -1)}),
-    "pad edge of one row": _one("Pad", (2, 1, 5), constants={"p": _ints(0, 2, 0, 0, 1, 0)}, mode="edge"),
-    "tile": _one("Tile", ROWS, constants={"r": _ints(2, 1, 3)}),
-    "expand": _one("Expand", (1, 5, 1), constants={"s": _ints(3, 1, 4)}),
+    "gather the only row": _one("Gather", (1, 2, 5), constants={"i": ints(0, 0, -1)}, axis=0),
+    "pad": _one("Pad", IMAGE, constants={"p": ints(0, 0, 1, 2, 0, 0, 3, 0)}),
+    "pad reflect": _one("Pad", IMAGE, constants={"p": ints(0, 0, 1, 2, 0, 0, 3, 0)}, mode="reflect"),
+    "pad edge": _one("Pad", IMAGE, constants={"p": ints(0, 0, 1, 2, 0, 0, 3, 0)}, mode="edge"),
+    "pad of nothing left": _one("Pad", (2, 1), constants={"p": ints(0, 2, 1, -1)}),
+    "pad edge of one row": _one("Pad", (2, 1, 5), constants={"p": ints(0, 2, 0, 0, 1, 0)}, mode="edge"),
+    "tile": _one("Tile", ROWS, constants={"r": ints(2, 1, 3)}),
+    "expand": _one("Expand", (1, 5, 1), constants={"s": ints(3, 1, 4)}),
     "transpose": _one("Transpose", ROWS, perm=[2, 0, 1]),
     "depth to space": _one("DepthToSpace", (1, 8, 3, 4), blocksize=2),
     "space to depth": _one("SpaceToDepth", (1, 2, 4, 6), blocksize=2),
@@ -232,7 +228,7 @@ def test_a_split_and_concatenation_move_no_more_than_they_must(tmp_path: Path) -
 @pytest.mark.parametrize("op", ["ReduceMean", "ReduceMax", "GlobalAveragePool", "ArgMax"])
 def test_shuffled_channels_are_reduced_in_order(op: str, tmp_path: Path) -> None:
     """A channel shuffle costs nothing until a reader needs the channels in order."""
-    constants = {"a": _ints(1, 2, 4, 5, 6), "b": _ints(1, 8, 5, 6), "axes": _ints(2, 3)}
+    constants = {"a": ints(1, 2, 4, 5, 6), "b": ints(1, 8, 5, 6), "axes": ints(2, 3)}
     reduction = {
         "ArgMax": helper.make_node("ArgMax", ["s"], ["y"], axis=1),
         "GlobalAveragePool": helper.make_node("GlobalAveragePool", ["s"], ["y"]),

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from converter import Graph, convert, integer_reference
-from converter.reference import reference_session
+from converter import Graph, convert
+from converter.reference import run_reference
 from tests.converter.oracle import model_of, weights
 
 
@@ -44,7 +44,7 @@ def _run(graph: Graph) -> np.ndarray:
         for n in graph.inputs
     }
     stored = {n: v.astype(np.int8).reshape(graph.tensors[n].shape) for n, v in feeds.items()}
-    return np.asarray(reference_session(integer_reference(graph)).run(list(graph.outputs), stored)[0])
+    return run_reference(graph, stored)[graph.outputs[0]]
 
 
 @pytest.mark.parametrize(

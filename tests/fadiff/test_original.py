@@ -9,25 +9,22 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, quantize_static
+from onnxruntime.quantization import quantize_static
 
 from converter import convert
 from fadiff.original import compare_with_file
 from fadiff.vectors import make_vectors
 from samples.catalog import SAMPLES
 from samples.export import export
+from tests.converter.oracle import Calibration
 from tests.fadiff.models import small_network
 
 
-class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self, brightest: float = 0.0) -> None:
-        generator = np.random.default_rng(0)
-        shape = (8, 1, 8, 12, 12)
-        images = brightest * generator.random(shape) if brightest else generator.standard_normal(shape)
-        self.left = [{"image": image.astype(np.float32)} for image in images]
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return self.left.pop() if self.left else None
+def _images(brightest: float = 0.0) -> Calibration:
+    generator = np.random.default_rng(0)
+    shape = (8, 1, 8, 12, 12)
+    images = brightest * generator.random(shape) if brightest else generator.standard_normal(shape)
+    return Calibration({"image": image.astype(np.float32)} for image in images)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +32,7 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small network with zero points and per-channel weights."""
     folder = tmp_path_factory.mktemp("quantised")
     path = folder / "quantised.onnx"
-    quantize_static(small_network(folder / "float.onnx"), path, _Reader(), per_channel=True)
+    quantize_static(small_network(folder / "float.onnx"), path, _images(), per_channel=True)
     return path
 
 
@@ -49,7 +46,7 @@ def test_the_sentence_says_what_is_measured(quantised: Path) -> None:
 def test_random_inputs_are_what_the_file_can_tell(tmp_path: Path) -> None:
     """Images of 0 to 255: no negative numbers, which their zero point cuts off, and not 0 to 3."""
     path = tmp_path / "quantised.onnx"
-    quantize_static(small_network(tmp_path / "float.onnx"), path, _Reader(255.0))
+    quantize_static(small_network(tmp_path / "float.onnx"), path, _images(255.0))
     conversion = convert(path)
     vectors = make_vectors(conversion, None, seed=0)
     (image,) = vectors.onnx_inputs.values()

@@ -54,7 +54,8 @@ def test_a_design_that_cannot_exist_is_a_row_with_its_reason(fadiff, tmp_path, m
 
 
 def test_a_design_that_is_too_small_is_a_row_with_its_reason(fadiff, tmp_path, model):
-    text = "base: gemmini-small\nvary: {scratchpad_bytes: [16], scratchpad_banks: [1]}\nsearch: {method: layerwise}\n"
+    vary = "vary: {scratchpad_bytes: [16], scratchpad_banks: [1]}"
+    text = f"base: gemmini-small\n{vary}\nsearch: {{method: layerwise}}\n"
     rows = json.loads(fadiff("sweep", space(tmp_path, text), model, "--json", "-q").out)
     assert rows[0]["edp_uj_cycles"] is None and "fits" in rows[0]["problem"]
 

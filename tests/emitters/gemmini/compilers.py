@@ -11,7 +11,7 @@ import pytest
 
 from converter.dims import Dims
 from converter.graph import Graph
-from converter.reference import integer_reference, reference_session
+from converter.reference import run_reference
 from costmodel.mapping import Mapping
 from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from costmodel.target import Target, load_target
@@ -67,9 +67,8 @@ def small_schedule(target: Target | None = None) -> Schedule:
 
 def vectors_of(graph: Graph) -> dict[str, np.ndarray]:
     inputs = random_inputs(graph)
-    session = reference_session(integer_reference(graph))
-    outputs = session.run(list(graph.outputs), inputs)
-    return {**inputs, **dict(zip(graph.outputs, outputs, strict=True))}
+    computed = run_reference(graph, inputs)
+    return inputs | {name: computed[name] for name in graph.outputs}
 
 
 def hardware_flags(tmp_path: Path) -> list[str]:

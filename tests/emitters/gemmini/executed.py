@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from converter.graph import Graph
-from converter.reference import integer_reference, reference_session
+from converter.reference import run_reference
 from costmodel.evaluate import evaluate
 from costmodel.fusion import plan_group
 from costmodel.schedule import Schedule
@@ -48,9 +48,7 @@ def check(case: Case) -> RunResult:
     """Every tensor as the integer reference in ONNX Runtime, every byte as `evaluate` says."""
     inputs = random_inputs(case.graph)
     result = run_firmware(case.schedule, inputs)
-    session = reference_session(integer_reference(case.graph))
-    names = [output.name for output in session.get_outputs()]
-    expected = dict(zip(names, session.run(None, inputs), strict=True))
+    expected = run_reference(case.graph, inputs)
     unseen = {
         case.graph.by_name[name].outputs[0]
         for group in case.schedule.groups
