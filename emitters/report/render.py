@@ -13,6 +13,7 @@ from costmodel.schedule_document import ScheduleDocument
 from emitters.report import view
 from emitters.report.charts import roofline, search_curve
 from emitters.report.diagrams import arena_map, fusion_graph
+from emitters.report.summary import counts_text, figures_of
 
 
 def render(
@@ -38,9 +39,11 @@ def render(
         document=document,
         verification=verification,
         memory_map=memory_map,
-        tiles=view.summary(document, verification),
+        tiles=figures_of(document, verification),
+        counts=counts_text(verification) if verification and verification["measured"] else "",
         share=view.array_share(document),
         rows=view.layer_rows(document),
+        totals=view.totals_row(document),
         parts=view.ENERGY_PARTS,
         host=view.host_operators(document),
         quantization=view.quantization_rows(document),

@@ -49,6 +49,12 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{round(100 * share, digits) + 0.0:.{digits}f} %"  # + 0.0: never "-0.0"
 
 
+def limit(bound: str) -> str:
+    """What limits a layer's latency, by the name of the unit: 'L1' -> 'accumulator'."""
+    names = {"compute": "array", "L1": "accumulator", "L2": "scratchpad", "L3": "DRAM", "host": "core"}
+    return names.get(bound, bound.replace("-", " "))
+
+
 def picojoules(value: float) -> str:
     """Energy with the unit that fits."""
     for factor, unit in ((1e12, "J"), (1e9, "mJ"), (1e6, "µJ"), (1e3, "nJ")):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from converter.graph import HostLayer
 from costmodel.mapping import Level
 from costmodel.pooling import obstacle_to_pooling
-from costmodel.rtl import error_against_rtl
 from costmodel.schedule_document import LayerRecord, MappingRecord, ScheduleDocument
 from costmodel.serialize import graph_from_document
 from emitters.report.charts import bound_class, dram_bytes, layer_macs
-from emitters.report.text import count, edp, percent, picojoules, si
+from emitters.report.text import count, edp, limit, percent, picojoules, si
 
 #: Energy parts in the order they are stacked, with what they are.
 ENERGY_PARTS = (
@@ -37,16 +34,6 @@ HOST_REASONS = {
     "layer_norm": "needs mean and variance over a whole row",
 }
 DEFAULT_REASON = "no N K C P Q R S form: plain C on the core"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One number of the summary; state is '', 'good' or 'bad'."""
-
-    label: str
-    value: str
-    detail: str = ""
-    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,65 +106,13 @@ class LayerRow:
     transfers: tuple[tuple[str, str, str, str], ...]
 
 
-def summary(document: ScheduleDocument, verification: Mapping[str, Any] | None) -> list[Figure]:
-    """The figures at the top."""
-    totals = document.totals
-    figures = [
-        Figure("Energy-delay product", edp(totals.edp_uj_cycles), "µJ × cycles"),
-        Figure("Energy", picojoules(totals.energy_pj), "per inference, modelled"),
-        Figure(
-            "Latency",
-            si(totals.latency_cycles),
-            f"cycles, {document.latency_model} model ({error_against_rtl(document.latency_model)})",
-        ),
-    ]
-    if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
-        figures.append(
-            Figure(
-                "Above the lower bound",
-                percent(totals.gap),
-                f"{totals.bound_kind or 'relaxed'} bound {edp(totals.lower_bound_edp_uj_cycles)}",
-            )
-        )
-    if verification and not verification["measured"]:
-        figures.append(Figure("Verified", "failed", verification["error"], "bad"))
-        return figures
-    if not verification:
-        figures.append(Figure("DRAM bytes", si(totals.dram_bytes, "B"), "predicted"))
-        if document.is_executable:
-            figures.append(Figure("Verified", "not yet", "run: fadiff verify DIR", "bad"))
-        return figures
-    measured = verification["measured"]["dram_bytes"]
-    exact = bool(verification["traffic_exact"])
-    detail = (
-        "measured, equal to the prediction in every layer and tensor"
-        if exact
-        else f"measured; predicted {count(totals.dram_bytes)}"
-    )
-    figures.append(Figure("DRAM bytes", count(measured), detail, "good" if exact else "bad"))
-    compared = [layer["agrees"] for layer in verification["layers"] if layer["agrees"] is not None]
-    tolerance = verification["tolerance"]
-    figures.append(
-        Figure(
-            f"Layers within {tolerance:g}" if tolerance else "Bit-exact layers",
-            f"{sum(compared)} of {len(compared)}",
-            f"against the {'float' if tolerance else 'integer'} reference in ONNX Runtime",
-            "good" if verification["agrees"] else "bad",
-        )
-    )
-    if verification.get("top1_agreement") is not None:
-        figures.append(
-            Figure(
-                "Top-1 agreement",
-                percent(verification["top1_agreement"], 0),
-                "with the quantised model in ONNX Runtime",
-            )
-        )
-    if verification.get("sqnr_db") is not None:
-        figures.append(
-            Figure("SQNR", f"{verification['sqnr_db']:.1f} dB", "int8 on the device against float")
-        )
-    return figures
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the layer table."""
+
+    cycles: str
+    dram: str
+    energy: str
 
 
 def layer_rows(document: ScheduleDocument) -> list[LayerRow]:
@@ -188,6 +123,12 @@ def layer_rows(document: ScheduleDocument) -> list[LayerRow]:
     return [
         _layer_row(index, layer, groups.get(layer.name), most) for index, layer in enumerate(document.layers)
     ]
+
+
+def totals_row(document: ScheduleDocument) -> Totals:
+    """The last line of the layer table: the sums over its columns."""
+    totals = document.totals
+    return Totals(si(totals.latency_cycles), si(totals.dram_bytes, "B"), picojoules(totals.energy_pj))
 
 
 def _layer_row(index: int, layer: LayerRecord, group: int | None, most: float) -> LayerRow:
@@ -205,7 +146,7 @@ def _layer_row(index: int, layer: LayerRecord, group: int | None, most: float) -
         dims=dims_text(layer),
         group="" if group is None else str(group),
         tiles="" if layer.mapping is None else tile_text(layer.mapping),
-        bound=cost.bound,
+        bound=limit(cost.bound),
         bound_kind=bound_class(cost.bound),
         utilization=percent(cost.utilization, 0) if layer.mapping else "",
         utilization_width=100 * cost.utilization,

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 POOR_SQNR_DB = 15.0
 SENSITIVE_LAYERS = 5
 #: What a lower bound rests on.
-BOUND = {"proven": "proven", "unfused": "proven for schedules without fusion", "relaxed": "relaxed", None: ""}
+BOUND = {
+    "proven": "proven: no schedule of this search space is below the bound",
+    "unfused": "proven for schedules without fusion",
+    "relaxed": "relaxed: no schedule is below the bound, and perhaps none reaches it",
+    None: "",
+}
 
 
 def _parse_limit(context: click.Context, parameter: click.Parameter, given: str) -> int | str | None:
@@ -182,12 +187,12 @@ def _print(console: Console, result: CompileResult) -> None:
     if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
         above = round(100 * totals.gap, 2) + 0.0  # never "-0.00": equal up to the order of a sum
         console.result(
-            f"  bound       {totals.lower_bound_edp_uj_cycles:.4e} ({BOUND[totals.bound_kind]}); "
-            f"the schedule is {above:.2f} % above it"
+            f"  bound       {totals.lower_bound_edp_uj_cycles:.4e}; "
+            f"the schedule is {above:.2f} % above it ({BOUND[totals.bound_kind]})"
         )
-    console.result(f"  energy      {totals.energy_pj * 1e-6:,.1f} uJ")
+    console.result(f"  energy      {totals.energy_pj * 1e-6:,.1f} uJ (modelled)")
     error = error_against_rtl(document.latency_model)
-    console.result(f"  latency     {totals.latency_cycles:,.0f} cycles ({error})")
+    console.result(f"  latency     {totals.latency_cycles:,.0f} cycles (modelled: {error})")
     console.result(f"  DRAM bytes  {totals.dram_bytes:,}")
     stay = {tensor for run in document.fusion.execution for tensor in run.resident_tensors}
     residents = f", {len(stay)} tensor{'s' if len(stay) != 1 else ''} on chip between groups" if stay else ""

@@ -159,6 +159,10 @@ def _dram_bytes(cost: NetworkCost, layer: str) -> int:
     return sum(read + write for read, write in cost.dram_traffic(layer).values())
 
 
+def _all_dram_bytes(cost: NetworkCost) -> int:
+    return sum(_dram_bytes(cost, layer.name) for layer in cost.layers)
+
+
 def _reading(row: Reading) -> dict[str, object]:
     from dataclasses import asdict
 
@@ -178,6 +182,7 @@ def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyM
         "latency_error": error_against_rtl(model),
         "latency_cycles": cycles,
         "edp_uj_cycles": cost.energy_pj * cycles * 1e-6,
+        "dram_bytes": _all_dram_bytes(cost),
         "layers": [
             {
                 "name": layer.name,
@@ -195,6 +200,7 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int,
     from rich.table import Table
 
     from costmodel.rtl import error_against_rtl
+    from emitters.report.text import limit
 
     table = Table("layer", "limit", box=None)
     for heading in ("energy uJ", "cycles", "DRAM B"):
@@ -202,7 +208,7 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int,
     for layer in cost.layers:
         table.add_row(
             layer.name,
-            layer.bound,
+            limit(layer.bound),
             f"{layer.energy_pj * 1e-6:,.2f}",
             f"{layer.latency_cycles:,}",
             f"{_dram_bytes(cost, layer.name):,}",
@@ -211,7 +217,8 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int,
     console.result(
         f"{schedule.graph.name} on {schedule.target.name}, profile {schedule.profile}, "
         f"{schedule.fusion_model} fusion: {cost.energy_pj * 1e-6:,.1f} uJ x {cycles:,} cycles "
-        f"= {cost.energy_pj * cycles * 1e-6:.4e} uJ x cycles\n"
+        f"= {cost.energy_pj * cycles * 1e-6:.4e} uJ x cycles, {_all_dram_bytes(cost):,} DRAM bytes "
+        "(all modelled)\n"
         f"latency by the {model} model: {error_against_rtl(model)}"
     )
 
@@ -234,6 +241,8 @@ def _print_readings(console: Console, schedule: Schedule, found: Readings) -> No
             row.latency_error,
         )
     console.table(table)
+    if any(group.resident_tensors for group in schedule.groups):
+        console.result("paper: tensors that stay on chip between groups go to DRAM, it knows none")
     if found.obstacle:
         other = "paper" if schedule.fusion_model == "sound" else "sound"
         console.result(f"not legal under {other} fusion: {found.obstacle}")

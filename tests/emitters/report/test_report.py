@@ -117,6 +117,18 @@ def test_the_headline_figures_are_those_of_the_schedule(document):
         assert layer.name in text
 
 
+def test_the_layer_table_ends_with_its_sums_and_names_what_limits(document):
+    source = render(document)
+    sums = re.findall(r"<tfoot>.*?</tfoot>", source, re.DOTALL)[0]
+    cycles = sum(layer.cost.latency_cycles for layer in document.layers)
+    energy = sum(layer.cost.energy_pj for layer in document.layers)
+    moved = sum(m.read + m.write for layer in document.layers for m in layer.cost.traffic.dram.values())
+    for shown in (si(cycles), picojoules(energy), si(moved, "B")):
+        assert f">{shown}<" in sums
+    chips = set(re.findall(r'class="chip \w+">([^<]+)<', source))
+    assert chips and chips <= {"array", "accumulator", "scratchpad", "DRAM", "tile buffer", "core"}
+
+
 def test_without_verification_it_says_so(document):
     text = Page(render(document)).text
     assert "not yet" in text and "fadiff verify" in text

@@ -1,0 +1,99 @@
+"""What the report says in one number each: the figures at its top, and what the functional model counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from costmodel.rtl import error_against_rtl
+from costmodel.schedule_document import ScheduleDocument
+from emitters.report.text import count, edp, percent, picojoules, si
+
+#: Counts of a verification, in words.
+COUNTS = {
+    "dram_bytes": "DRAM bytes",
+    "tile_buffer_bytes": "tile buffer bytes",
+    "instructions": "instructions executed",
+    "core_instructions": "issued by the core",
+    "estimated_cycles": "cycles as the functional model estimates them (to compare programs, not RTL)",
+    "peak_spad_rows": "scratchpad rows in use at most",
+    "peak_acc_rows": "accumulator rows in use at most",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of the summary; state is '', 'good' or 'bad'."""
+
+    label: str
+    value: str
+    detail: str = ""
+    state: str = ""
+
+
+def figures_of(document: ScheduleDocument, verification: Mapping[str, Any] | None) -> list[Figure]:
+    """The figures at the top."""
+    totals = document.totals
+    figures = [
+        Figure("Energy-delay product", edp(totals.edp_uj_cycles), "µJ × cycles"),
+        Figure("Energy", picojoules(totals.energy_pj), "per inference, modelled"),
+        Figure(
+            "Latency",
+            si(totals.latency_cycles),
+            f"cycles, {document.latency_model} model ({error_against_rtl(document.latency_model)})",
+        ),
+    ]
+    if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
+        figures.append(
+            Figure(
+                "Above the lower bound",
+                percent(totals.gap),
+                f"{totals.bound_kind or 'relaxed'} bound {edp(totals.lower_bound_edp_uj_cycles)}",
+            )
+        )
+    if verification and not verification["measured"]:
+        figures.append(Figure("Verified", "failed", verification["error"], "bad"))
+        return figures
+    if not verification:
+        figures.append(Figure("DRAM bytes", si(totals.dram_bytes, "B"), "predicted"))
+        if document.is_executable:
+            figures.append(Figure("Verified", "not yet", "run: fadiff verify DIR", "bad"))
+        return figures
+    measured = verification["measured"]["dram_bytes"]
+    exact = bool(verification["traffic_exact"])
+    detail = (
+        "measured, equal to the prediction in every layer and tensor"
+        if exact
+        else f"measured; predicted {count(totals.dram_bytes)}"
+    )
+    figures.append(Figure("DRAM bytes", count(measured), detail, "good" if exact else "bad"))
+    compared = [layer["agrees"] for layer in verification["layers"] if layer["agrees"] is not None]
+    tolerance = verification["tolerance"]
+    figures.append(
+        Figure(
+            f"Layers within {tolerance:g}" if tolerance else "Bit-exact layers",
+            f"{sum(compared)} of {len(compared)}",
+            f"against the {'float' if tolerance else 'integer'} reference in ONNX Runtime",
+            "good" if verification["agrees"] else "bad",
+        )
+    )
+    if verification.get("top1_agreement") is not None:
+        figures.append(
+            Figure(
+                "Top-1 agreement",
+                percent(verification["top1_agreement"], 0),
+                "with the quantised model in ONNX Runtime",
+            )
+        )
+    if verification.get("sqnr_db") is not None:
+        figures.append(
+            Figure("SQNR", f"{verification['sqnr_db']:.1f} dB", "int8 on the device against float")
+        )
+    return figures
+
+
+def counts_text(verification: Mapping[str, Any]) -> str:
+    """Everything that was counted while one test vector ran."""
+    counted = verification["measured"]
+    return "; ".join(f"{label}: {count(counted[key])}" for key, label in COUNTS.items() if key in counted)
