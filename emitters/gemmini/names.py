@@ -15,6 +15,21 @@ _RESERVED = frozenset(
     )
 )
 
+# Headers <NAME.h> of C, POSIX and the C libraries: with -I firmware, a model's own header would hide them.
+_HEADERS = frozenset(
+    re.findall(
+        r"\w+",
+        """aio alloca assert complex cpio ctype dirent dlfcn elf endian envlock err errno error fcntl features
+        fenv float fmtmsg fnmatch ftw getopt glob grp iconv inttypes iso646 langinfo libgen limits link locale
+        malloc math memory monetary mqueue ndbm netdb newlib nl_types obstack paths picolibc poll printf
+        process pthread pwd reent regex resolv sched search semaphore setjmp signal spawn stdalign stdarg
+        stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string strings syscall syslog tar termios
+        tgmath threads time trace uchar ulimit unistd utime utmpx values wait wchar wctype wordexp""",
+    )
+)
+# What the C of a model calls functions and files of its own (load_weights, layer_..., test_vectors.h).
+_OWN = frozenset(("group", "layer", "load", "test_vectors"))
+
 
 def c_identifier(name: str) -> str:
     """A lower-case C and C++ identifier that resembles `name`.
@@ -26,6 +41,16 @@ def c_identifier(name: str) -> str:
     if text[0].isdigit():
         text = f"n{text}"
     return f"{text}_" if text in _RESERVED else text
+
+
+def model_identifier(name: str) -> str:
+    """`c_identifier(name)` for a model's files and symbols: `<name>.h`, `<name>_run`, `<name>_weights`...
+
+    >>> model_identifier("resnet-18"), model_identifier("Features"), model_identifier("load")
+    ('resnet_18', 'features_model', 'load_model')
+    """
+    text = c_identifier(name)
+    return f"{text}_model" if text in _HEADERS | _OWN else text
 
 
 class Names:

@@ -29,7 +29,7 @@ from emitters.gemmini.local_memory import (
     weight_rows,
 )
 from emitters.gemmini.memory import Memory, plan_memory
-from emitters.gemmini.names import Names, c_identifier
+from emitters.gemmini.names import Names, model_identifier
 from emitters.gemmini.nest import Nest, nest_of
 from emitters.gemmini.outputs import psum_of
 
@@ -147,7 +147,7 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
             psum_bytes[name] = psum.nbytes
     return FirmwarePlan(
         schedule,
-        c_identifier(model_name),
+        model_identifier(model_name),
         {layer.name: names.unique(layer.name) for layer in schedule.graph.layers},
         groups,
         layers,

@@ -196,6 +196,17 @@ def test_main_says_where_an_output_differs(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (1, "small: output 0 differs from byte 3 on\n")
 
 
+@pytest.mark.parametrize("name", ["features", "load", "math", "test_vectors"])
+def test_model_names_hide_no_header_and_no_function(tmp_path: Path, name: str) -> None:
+    folder = emit(small_schedule(), model_name=name, out_dir=tmp_path / "firmware")
+    user = (
+        f'#include <stdio.h>\n#include <math.h>\n#include "{name}_model.h"\nint main(void) {{ return 0; }}\n'
+    )
+    (tmp_path / "user.c").write_text(user)
+    flags = ("-std=gnu11", *WARNINGS, "-I", folder, *hardware_flags(tmp_path), "-fsyntax-only")
+    _compile(need("gcc"), *flags, folder / f"{name}_model.c", folder / "main.c", "user.c", folder=tmp_path)
+
+
 DEBUGGER = """
 #include "small.h"
 #include <stdio.h>
