@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from converter.calibrate import Samples, calibration_ranges, load_samples, random_samples
+from converter.equalise import equalise
 from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
 from converter.graph import ElementType, Graph
@@ -21,10 +22,10 @@ from converter.inputs import Spans
 from converter.load import load_model
 from converter.lower import lower, unsupported
 from converter.plan import Step, plan
-from converter.program import Program
+from converter.program import Program, program_of
 from converter.qdq import quantised_model
 from converter.quantise import Quantisation, as_float, quantise
-from converter.rewrites import MERGE_SIBLINGS, check_names, rewrite
+from converter.rewrites import EQUALISE_CHANNELS, MERGE_SIBLINGS, check_names, rewrite
 from converter.rewrites.siblings import Siblings, balanced, find_siblings, merge_siblings, worsened
 from converter.scales import inherited, unfit_clips, unknown_scales
 from converter.simplify import simplify
@@ -155,6 +156,11 @@ def convert(
     simplified = simplify(str(path), model, weights)
     float_model, program = simplified.model, simplified.program
     notes.extend(simplified.notes)
+    done: tuple[str, ...] = ()
+    if element == "int8" and not simplified.scales and EQUALISE_CHANNELS not in without:
+        done = equalise(float_model, program)
+        program = program_of(float_model, weights) if done else program
+        notes.extend(done)
     steps = plan(program, element, without)
     problems = unsupported(program, steps, element)
     if problems:
@@ -194,6 +200,7 @@ def convert(
         spans=simplified.spans,
         notes=notes,
         warnings=warnings,
+        equalised=tuple(f"{EQUALISE_CHANNELS}: {line}" for line in done),
         without=without,
         look=not calibrate,
     )
@@ -219,6 +226,7 @@ class _Reading:
     spans: Spans
     notes: Sequence[str]
     warnings: Sequence[str]
+    equalised: tuple[str, ...]
     without: Collection[str]
     look: bool
 
@@ -243,7 +251,7 @@ class _Reading:
             self.original,
             tuple(self.notes),
             tuple(self.warnings),
-            (*explain(program, steps, graph), *done, *lines),
+            (*self.equalised, *explain(program, steps, graph), *done, *lines),
             tuple(self.samples),
             self.spans,
             siblings=tuple(siblings),

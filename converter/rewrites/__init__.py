@@ -39,8 +39,10 @@ FOLD_CHAINS = "fold-chains"
 FOLD_NORMS = "fold-norms"
 ABSORB_MOVEMENT = "absorb-movement"
 MERGE_SIBLINGS = "merge-siblings"
+EQUALISE_CHANNELS = "equalise-channels"
 #: Every rewrite that `without` may name, and what it does.
 NAMES: Mapping[str, str] = {
+    EQUALISE_CHANNELS: "channels of unlike weights are scaled alike, layer against layer",
     FOLD_EPILOGUES: "bias, ReLU, Clip and requantisation join the product before them",
     FOLD_CHAINS: "element-wise nodes of one value become one table, products with a constant a scale",
     FOLD_NORMS: "a normalisation spelled out in primitive operators becomes one layer",

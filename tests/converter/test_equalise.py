@@ -1,0 +1,88 @@
+"""Channels of unlike weights are scaled alike where that changes no result of the float model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from converter import Conversion, convert
+from tests.converter.oracle import compare, model_of, session, weights
+
+CHANNELS = 8
+LOUDER = np.exp2(np.arange(CHANNELS)).astype(np.float32)  # 1 to 128
+
+
+def _separable(between: str = "Relu", *, group: int = CHANNELS) -> onnx.ModelProto:
+    """Conv, grouped conv, pool, Gemm; the convolutions have channels up to 128 times as loud as others."""
+    w = weights(0, CHANNELS, 3, 3, 3) * LOUDER[:, None, None, None]
+    d = weights(1, CHANNELS, CHANNELS // group, 3, 3) * LOUDER[::-1, None, None, None]
+    d = d / LOUDER.reshape(group, -1)[np.arange(CHANNELS) * group // CHANNELS][:, :, None, None]
+    f = weights(2, 5, CHANNELS) / LOUDER[::-1]
+    extra = {"Clip": {"low": np.float32(0), "high": np.float32(6)}}.get(between, {})
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node(between, ["c", *extra], ["r"]),
+        helper.make_node("Conv", ["r", "d"], ["e"], group=group),
+        helper.make_node("Relu", ["e"], ["s"]),
+        helper.make_node("GlobalAveragePool", ["s"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["h"]),
+        helper.make_node("Gemm", ["h", "f"], ["y"], transB=1),
+    ]
+    constants = {"w": w, "b": weights(3, CHANNELS) * LOUDER, "d": d, "f": f, **extra}
+    return model_of(nodes, {"x": (1, 3, 10, 10)}, {"y": None}, constants)
+
+
+def _convert(model: onnx.ModelProto, folder: Path, **options: object) -> Conversion:
+    onnx.save(model, folder / "model.onnx")
+    return convert(folder / "model.onnx", **options)
+
+
+@pytest.mark.parametrize("group", [CHANNELS, 2])
+def test_int8_keeps_what_one_scale_per_tensor_lost(group: int, tmp_path: Path) -> None:
+    model = _separable(group=group)
+    alike = _convert(model, tmp_path)
+    unlike = _convert(model, tmp_path, without=["equalise-channels"])
+    generator = np.random.default_rng(4)
+    gained = compare(alike, generator).sqnr_db - compare(unlike, np.random.default_rng(4)).sqnr_db
+    assert gained > 6
+    assert any(line.startswith("equalise-channels: ") for line in alike.rewrites)
+    assert not any(line.startswith("equalise-channels: ") for line in unlike.rewrites)
+    x = {"x": weights(5, 1, 3, 10, 10)}
+    (found,), (wanted,) = (session(c.float_model).run(None, x) for c in (alike, unlike))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def _weight(conversion: Conversion, name: str) -> np.ndarray:
+    (tensor,) = (t for t in conversion.float_model.graph.initializer if t.name == name)
+    return onnx.numpy_helper.to_array(tensor)
+
+
+@pytest.mark.parametrize("between", ["Sigmoid", "Clip"])
+def test_functions_that_do_not_scale_keep_their_channels(between: str, tmp_path: Path) -> None:
+    conversion = _convert(_separable(between), tmp_path)
+    before = {t.name: onnx.numpy_helper.to_array(t) for t in _separable(between).graph.initializer}
+    np.testing.assert_array_equal(_weight(conversion, "w"), before["w"])
+
+
+def test_a_value_that_others_read_keeps_its_channels(tmp_path: Path) -> None:
+    model = _separable()
+    model.graph.output.append(helper.make_empty_tensor_value_info("r"))
+    conversion = _convert(model, tmp_path)
+    before = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    np.testing.assert_array_equal(_weight(conversion, "w"), before["w"])
+    assert np.any(_weight(conversion, "d") != before["d"])  # behind it they are
+
+
+def test_channels_that_are_alike_stay_as_they_are(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "v"], ["y"]),
+    ]
+    constants = {"w": weights(0, 8, 3, 3, 3), "v": weights(1, 6, 8, 1, 1)}
+    conversion = _convert(model_of(nodes, {"x": (1, 3, 8, 8)}, {"y": None}, constants), tmp_path)
+    np.testing.assert_array_equal(_weight(conversion, "w"), constants["w"])
