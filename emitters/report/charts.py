@@ -11,6 +11,8 @@ from emitters.report.svg import Scale, canvas, element, title
 from emitters.report.text import edp, percent, power, si, tick
 
 WIDTH, HEIGHT = 640, 300
+NAMES = 100
+"""Width of the column of method names beside the plot."""
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 16, 44
 
 Point = tuple[float, float]
@@ -64,15 +66,15 @@ def method_curves(curves: Mapping[str, Sequence[Point]]) -> Markup:
     seconds, values = [max(s, 1e-3) for s, _ in points], [value for _, value in points]
     x = Scale(min(seconds), max(*seconds, 1.001e-3), LEFT, WIDTH - RIGHT, log=True)
     y = Scale(min(values) * 0.98, max(values) * 1.02, HEIGHT - BOTTOM, TOP, log=True)
-    parts = [element("style", CURVE_STYLE), element("rect", width=WIDTH, height=HEIGHT, fill="#fff")]
+    parts = [element("style", CURVE_STYLE), element("rect", width=WIDTH + NAMES, height=HEIGHT, fill="#fff")]
     parts += _axes(x, y, "seconds", "EDP (µJ × cycles)", tick, power)
     for index, (name, curve) in enumerate(curves.items()):
         colour = CURVE_COLOURS[index % len(CURVE_COLOURS)]
         held = [*curve, (max(seconds), curve[-1][1])]
-        label = {"x": WIDTH - RIGHT - 6, "y": TOP + 14 + 15 * index, "text_anchor": "end"}
+        label = {"x": WIDTH - RIGHT + 10, "y": TOP + 14 + 15 * index}
         parts.append(element("path", title(name), d=_staircase(held, x, y), stroke=colour))
         parts.append(element("text", name, **label, style=f"fill:{colour}"))
-    return canvas(WIDTH, HEIGHT, "Best energy-delay product of each method against time", parts)
+    return canvas(WIDTH + NAMES, HEIGHT, "Best energy-delay product of each method against time", parts)
 
 
 def _staircase(curve: Sequence[Point], x: Scale, y: Scale) -> str:

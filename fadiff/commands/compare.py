@@ -68,6 +68,8 @@ def compare(
     chosen = [name for name in METHODS if name in wanted]
     if len(chosen) != len(wanted) or not chosen:
         raise InputError(f"--methods {methods}: choose from {', '.join(METHODS)}")
+    if plot is not None and (plot.suffix != ".svg" or not plot.parent.is_dir()):
+        raise InputError(f"--plot {plot}: give a name that ends in .svg, in a folder that exists")
     options = SearchOptions(**search)
     conversion = read_model(
         model, target, ModelOptions(quantize, calibration, None, bound_dims(dims)), console
@@ -79,8 +81,11 @@ def compare(
     if plot is not None:
         from emitters.report.charts import method_curves
 
-        curves: dict[str, list[tuple[float, float]]] = {
-            name: [(point.seconds, point.best_edp) for point in result.history]
+        curves = {
+            name: [
+                *((point.seconds, point.best_edp) for point in result.history),
+                (result.seconds, result.cost.edp_uj_cycles),  # all that methods without steps have
+            ]
             for name, result in found.items()
         }
         plot.write_text(method_curves(curves), encoding="utf-8")
@@ -116,7 +121,7 @@ def _print(console: Console, rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table("method", box=None)
-    for heading in ("EDP uJ x cycles", "of best", "energy uJ", "cycles", "fused groups", "seconds"):
+    for heading in ("EDP uJ x cycles", "x best", "energy uJ", "cycles", "fused groups", "seconds"):
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(

@@ -265,14 +265,21 @@ def test_no_tensor_stays_on_chip_when_that_is_switched_off(fadiff, model, tmp_pa
 
 def test_compare_lists_methods_by_what_they_reach(fadiff, model, tmp_path):
     plot = tmp_path / "curves.svg"
-    ended = fadiff(
-        "compare", model, "--target", TARGET, "--methods", "layerwise,exact", "--plot", plot, "--json", "-q"
-    )
+    methods = ("layerwise", "exact", "gemmini-auto")
+    options = ("--target", TARGET, "--methods", ",".join(methods), "--plot", plot, "--json", "-q")
+    ended = fadiff("compare", model, *options)
     rows = json.loads(ended.out)
     assert [row["edp_uj_cycles"] for row in rows] == sorted(row["edp_uj_cycles"] for row in rows)
-    assert {row["method"] for row in rows} == {"layerwise", "exact"}
+    assert {row["method"] for row in rows} == set(methods)
     assert rows[0]["ratio_to_best"] == 1.0
-    assert plot.read_text().startswith("<svg")
+    drawn = plot.read_text()
+    assert drawn.startswith("<svg") and all(f"<title>{method}</title>" in drawn for method in methods)
+
+
+def test_compare_refuses_a_plot_before_the_search(fadiff, model, tmp_path):
+    for plot in (tmp_path / "curves.png", tmp_path / "no" / "curves.svg"):
+        ended = fadiff("compare", model, "--plot", plot)
+        assert ended.code == 2 and f"--plot {plot}: give a name that ends in .svg" in ended.err
 
 
 def test_compare_refuses_an_unknown_method(fadiff, model):
