@@ -33,6 +33,8 @@ _DEQUANTISE = "DequantizeLinear"
 _ON_INTEGERS = KEEPS_SCALE | {"Clip", "Concat", "Pad", "Resize", "Shape", "Size", "Upsample"}
 _EIGHT_BITS = (TensorProto.INT8, TensorProto.UINT8)
 _LARGEST_FOLD = 2**26
+_COARSE_STEPS = 8.0
+"""Three bits of a channel's weights are lost."""
 _WIDE = (np.int16, np.uint16)
 
 
@@ -136,11 +138,12 @@ class _Stripper:
                 "the same range; not bit-exact with the file"
             )
         if self.per_channel:
-            name, worst, steps = min(self.per_channel, key=lambda entry: entry[1])
+            name, worst, steps = max(self.per_channel, key=lambda entry: entry[2])
+            advice = "; if that is too coarse, convert the float model: its channels can be scaled alike"
             notes.append(
                 f"{len(self.per_channel)} weights had per-channel scales or zero points: requantised "
-                f"per tensor (worst: {name}, SQNR {worst:.1f} dB, off by at most {steps / 2:.1f} steps of "
-                "its finest channel); not bit-exact with the file"
+                f"per tensor (worst: {name}, off by at most {steps / 2:.1f} steps of its finest channel, "
+                f"SQNR {worst:.1f} dB); not bit-exact with the file{advice if steps > _COARSE_STEPS else ''}"
             )
         return Imported(self.scales, tuple(notes), self.spans)
 

@@ -344,3 +344,22 @@ def test_values_inside_a_chain_may_be_outputs_all_at_once(tmp_path: Path) -> Non
     for ours, theirs in zip(found[:4], wanted[:4], strict=True):
         assert np.abs(ours - theirs).max() <= 1.01 * step
     assert [conversion.graph.tensors[name].onnx_name for name in conversion.graph.outputs] == list(shapes)
+
+
+@pytest.mark.parametrize("louder", [2.0, 100.0])
+def test_weights_that_need_their_channels_say_what_to_do(louder: float, tmp_path: Path) -> None:
+    """One scale for channels of unlike weights: the worst one is named, and the way around it."""
+    scales = np.array([louder, 1, 1, 1], np.float32) / 100
+    nodes = [
+        *_pair("x", "xs", "zero", "xd"),
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["wd"], axis=1),
+        helper.make_node("MatMul", ["xd", "wd"], ["m"]),
+        *_pair("m", "ys", "zero", "y"),
+    ]
+    integers = np.random.default_rng(0).integers(-127, 128, (16, 4)).astype(np.int8)
+    model = model_of(nodes, {"x": (4, 16)}, {"y": (4, 4)}, {**_SCALES, "w": integers, "ws": scales})
+    onnx.save(model, tmp_path / "m.onnx")
+    (note,) = convert(tmp_path / "m.onnx").notes
+    steps = louder * np.abs(integers[:, 0]).max() / 127 / 2
+    assert f"wd, off by at most {steps:.1f} steps of its finest channel" in note
+    assert ("convert the float model" in note) == (louder > 8)
