@@ -10,9 +10,7 @@ import pytest
 from costmodel.serialize import write_document
 from emitters.timeloop import emit
 from fadiff.pipeline import describe
-from tests.emitters.timeloop.examples import MAPPING, PROBLEM
-from tests.emitters.timeloop.test_compare import HAND, KNOWN, program
-from tests.emitters.timeloop.test_emit import hand_schedule
+from tests.emitters.timeloop.examples import HAND, KNOWN, MAPPING, PROBLEM, hand_schedule, program
 from tests.fadiff.models import small_network
 
 

@@ -8,6 +8,7 @@ from optimizer.group_hull import Choice, GroupHull
 from optimizer.groups import candidate_groups, signature
 from optimizer.partition import Partitioner, ordered
 from optimizer.residency import Variant
+from tests.optimizer.brute_force import executable, partitions
 from tests.optimizer.graphs import residual, separable
 
 
@@ -20,37 +21,6 @@ def random_hulls(graph, groups, rng):
         choices = tuple(Choice(FusionGroup(layers), (), ()) for _ in range(size))
         hulls[layers] = GroupHull(energy, latency, choices)
     return hulls
-
-
-def partitions(names, groups):
-    """Every way to cover `names` with disjoint groups (by brute force)."""
-    if not names:
-        yield ()
-        return
-    for group in groups:
-        if group[0] == names[0] and set(group) <= set(names):
-            for rest in partitions([n for n in names if n not in group], groups):
-                yield (group, *rest)
-
-
-def executable(graph, partition):
-    group_of = {name: i for i, group in enumerate(partition) for name in group}
-    done, pending = set(), set(range(len(partition)))
-    while pending:
-        ready = [
-            i
-            for i in pending
-            if all(
-                group_of[p] == i or group_of[p] in done
-                for name in partition[i]
-                for p in graph.dag.predecessors(name)
-            )
-        ]
-        if not ready:
-            return False
-        done.update(ready)
-        pending -= set(ready)
-    return True
 
 
 @pytest.mark.parametrize("seed", range(6))

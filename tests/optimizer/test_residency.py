@@ -28,8 +28,8 @@ from optimizer.partition import MOST_ALIVE, Partitioner, ordered
 from optimizer.problem import Problem
 from optimizer.residency import OFF_CHIP, Variant, boundary_of, with_places
 from optimizer.space import LayerSpace, Rules
+from tests.optimizer.brute_force import executable, partitions
 from tests.optimizer.graphs import Net, random_dags, residual, separable
-from tests.optimizer.test_partition import executable, partitions
 
 TINY = Target(
     name="tiny", side=2, scratchpad_bytes=28, scratchpad_banks=2, accumulator_bytes=32, tile_buffer_bytes=20

@@ -1,8 +1,4 @@
-"""Running the user's binary: what it wrote, and everything that can go wrong with it.
-
-`known.stats.txt` is what timeloop-model (NVlabs/timeloop, 2025) wrote for the hand-written mapping
-of examples; its numbers are also derived by hand below.
-"""
+"""Running the user's binary: what it wrote, and everything that can go wrong with it."""
 
 from __future__ import annotations
 
@@ -14,38 +10,9 @@ from costmodel.schedule import Schedule
 from emitters.timeloop import emit
 from emitters.timeloop.compare import Comparison, TimeloopRunError, compare, predict
 from emitters.timeloop.index import Index, read_index
-from emitters.timeloop.stats import Stats, StatsError, read_stats
+from emitters.timeloop.stats import StatsError, read_stats
 from emitters.timeloop.units import units_of
-from tests.emitters.timeloop.test_emit import hand_schedule
-
-KNOWN = Path(__file__).parent / "known.stats.txt"
-
-# 8192 products on 16 x 16 elements: 32 steps.  DRAM is read for K=2, C=2 tiles: Weights once (1024),
-# Inputs twice (512), and Outputs come back once (256) and are written twice (512): 2304 words at 8 a cycle.
-HAND = Stats(
-    cycles=288,
-    energy_pj=8192 * 0.5608
-    + (8192 + 1024) * 0.48746172
-    + (256 + 768) * 1.99025
-    + (2048 + 1024) * 0.69104
-    + 2304 * 100,
-    accesses={
-        ("Registers", "Weights"): (8192, 1024),
-        ("Accumulator", "Outputs"): (256, 768),
-        ("Scratchpad", "Weights"): (1024, 1024),
-        ("Scratchpad", "Inputs"): (512, 512),
-        ("DRAM", "Weights"): (1024, 0),
-        ("DRAM", "Inputs"): (512, 0),
-        ("DRAM", "Outputs"): (256, 512),
-    },
-)
-
-
-def program(path: Path, body: str) -> Path:
-    """A stand-in for timeloop-model: the last argument is the output folder."""
-    path.write_text(f"#!/bin/sh\nfor out; do :; done\n{body}\n")
-    path.chmod(0o755)
-    return path
+from tests.emitters.timeloop.examples import HAND, KNOWN, hand_schedule, program
 
 
 def run(tmp_path: Path, body: str, schedule: Schedule | None = None) -> Comparison:

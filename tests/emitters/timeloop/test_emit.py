@@ -18,23 +18,9 @@ from emitters.timeloop import emit
 from emitters.timeloop.units import FileNames
 from emitters.timeloop.yaml_text import yaml_text
 from samples.graphs import graph_of
-from tests.emitters.timeloop.examples import MAPPING, PROBLEM
+from tests.emitters.timeloop.examples import MAPPING, PROBLEM, hand_schedule
 
 SMALL, LARGE = load_target("gemmini-small"), load_target("gemmini-large")
-
-
-def hand_schedule(profile: Profile = "dosa") -> Schedule:
-    """The mapping of the hand-written files in examples."""
-    graph = one_layer_graph("layer", Dims(K=32, C=32, P=8), (1, 1), (1, 1))
-    mapping = Mapping(
-        tile_l2=Dims(K=16, C=16, P=8),
-        tile_l1=Dims(K=16, C=16, P=4),
-        tile_l0=Dims(K=16, C=16),
-        rows=Dims(C=16),
-        cols=Dims(K=16),
-        order_l3=("G", "S", "R", "Q", "P", "N", "K", "C"),
-    )
-    return Schedule(graph, SMALL, {"layer": mapping}, singleton_groups(graph), profile=profile)
 
 
 def load(path: Path) -> dict[str, object]:
