@@ -167,7 +167,7 @@ class RelaxedModel:
         self.sliding_window, self.dtype = sliding_window and profile == "dosa", dtype
         if latency == "rtl" and group_latency != "sum":
             raise ValueError("latency rtl has no resources to overlap: group_latency must be sum")
-        self.n_layers, self.n_orders = len(nodes), len(orders)
+        self.n_layers = len(nodes)
         shapes = [node.shape for node in nodes]
 
         def column(values: Sequence[float]) -> Tensor:
