@@ -65,7 +65,7 @@ class GroupPrinter:
             f"Fused: {', '.join(group.layers)}.",
             f"{' x '.join(str(t) for t in self.tiles)} group tiles of N{group.tile.N} P{group.tile.P} "
             f"Q{group.tile.Q} of the last output; halo: {group.halo}.",
-            "m0_p[j]: rows of its output that the first of them computes in the tiles j; others alike.",
+            "m0_p[j]: rows of its output that the first of them computes in tile j; the others alike.",
         )
         with c.function(f"static void {self.name}({signature})"):
             for i, name in enumerate(group.layers):
