@@ -14,11 +14,13 @@ from fadiff.folder import SCHEDULE
 
 
 def check_new(path: Path, *, force: bool) -> None:
-    """Refuse to write over a file.
+    """Refuse early to write over a file, or where there is no folder.
 
     Raises:
-        InputError: it exists (without force).
+        InputError: it exists (without force), or its folder does not.
     """
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}: make it, or choose another name")
     if path.exists() and not force:
         raise InputError(f"{path}: already exists: choose another name, or replace it with --force")
 

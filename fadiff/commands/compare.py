@@ -21,6 +21,7 @@ from fadiff.commands.options import (
 )
 from fadiff.console import Console
 from fadiff.errors import InputError
+from fadiff.output import check_new
 
 if TYPE_CHECKING:
     from costmodel.schedule import LatencyModel
@@ -68,8 +69,10 @@ def compare(
     chosen = [name for name in METHODS if name in wanted]
     if len(chosen) != len(wanted) or not chosen:
         raise InputError(f"--methods {methods}: choose from {', '.join(METHODS)}")
-    if plot is not None and (plot.suffix != ".svg" or not plot.parent.is_dir()):
-        raise InputError(f"--plot {plot}: give a name that ends in .svg, in a folder that exists")
+    if plot is not None:
+        if plot.suffix != ".svg":
+            raise InputError(f"--plot {plot}: the plot is SVG: give a name that ends in .svg")
+        check_new(plot, force=True)
     options = SearchOptions(**search)
     conversion = read_model(
         model, target, ModelOptions(quantize, calibration, None, bound_dims(dims)), console

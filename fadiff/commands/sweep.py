@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import bound_dims, console_options, dim_option
+from fadiff.commands.options import METHODS, bound_dims, console_options, dim_option, search_options
 from fadiff.console import Console
 from fadiff.errors import InputError
 from fadiff.output import check_new
@@ -102,16 +102,27 @@ def sweep(
 
 
 def _search_options(options: dict[str, Any], path: Path) -> SearchOptions:
-    from dataclasses import fields
-
+    """The options of the command line by their names in Python, without those settled after a search."""
     from fadiff.search import SearchOptions
 
-    # What is settled after a search does not concern a comparison of designs.
-    known = [field.name for field in fields(SearchOptions) if field.name not in ("rtl_choice", "prefetch")]
-    for name in options:
-        if name not in known:
+    method = click.Option(["--method"], type=click.Choice(METHODS))
+    command = click.command()(search_options(lambda: None))
+    known = {option.name: option for option in (method, *command.params) if option.name}
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        option = known.get(name)
+        if option is None:
             raise InputError(f"{path}: search.{name}: unknown option; choose from {', '.join(known)}")
-    return SearchOptions(**options)
+        if isinstance(option.default, bool):
+            if not isinstance(value, bool):
+                raise InputError(f"{path}: search.{name}: {value!r} is not true or false")
+            values[name] = value
+            continue
+        try:
+            values[name] = option.process_value(click.Context(command), str(value))
+        except click.BadParameter as error:
+            raise InputError(f"{path}: search.{name}: {error.message}") from error
+    return SearchOptions(**values)
 
 
 Submit = Callable[[Callable[..., Any], list[tuple[Any, ...]]], Iterator[tuple[int, Any]]]

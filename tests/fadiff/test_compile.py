@@ -277,9 +277,12 @@ def test_compare_lists_methods_by_what_they_reach(fadiff, model, tmp_path):
 
 
 def test_compare_refuses_a_plot_before_the_search(fadiff, model, tmp_path):
-    for plot in (tmp_path / "curves.png", tmp_path / "no" / "curves.svg"):
-        ended = fadiff("compare", model, "--plot", plot)
-        assert ended.code == 2 and f"--plot {plot}: give a name that ends in .svg" in ended.err
+    for name, says in (
+        ("curves.png", "give a name that ends in .svg"),
+        ("no/curves.svg", "there is no folder"),
+    ):
+        ended = fadiff("compare", model, "--plot", tmp_path / name)
+        assert ended.code == 2 and says in ended.err
 
 
 def test_compare_refuses_an_unknown_method(fadiff, model):

@@ -69,12 +69,26 @@ def test_a_design_that_is_too_small_is_a_row_with_its_reason(fadiff, tmp_path, m
         ("base: gemmini-huge\nvary: {side: [8]}\n", "gemmini-huge"),
         ("base: gemmini-small\nvary: {side: [8]}\nsearch: {speed: 9}\n", "speed"),
         ("base: gemmini-small\nvary: {side: [8]}\nsearch: {prefetch: true}\n", "prefetch"),
+        (
+            "base: gemmini-small\nvary: {side: [8]}\nsearch: {method: magic}\n",
+            "search.method: 'magic' is not one of",
+        ),
+        ("base: gemmini-small\nvary: {side: [8]}\nsearch: {time_budget: -1}\n", "search.time_budget: -1"),
+        (
+            "base: gemmini-small\nvary: {side: [8]}\nsearch: {fusion: 7}\n",
+            "search.fusion: 7 is not true or false",
+        ),
         ("base: [\n", "not YAML"),
     ],
 )
 def test_a_wrong_space_is_one_line(fadiff, tmp_path, model, text, says):
     ended = fadiff("sweep", space(tmp_path, text), model, "-q")
     assert ended.code == 2 and says in ended.err and ended.err.count("\n") == 1
+
+
+def test_the_csv_needs_a_folder_before_the_search(fadiff, tmp_path, model):
+    ended = fadiff("sweep", space(tmp_path), model, "-q", "-o", tmp_path / "no" / "sweep.csv")
+    assert ended.code == 2 and "there is no folder" in ended.err
 
 
 def test_no_dask_scheduler(fadiff, tmp_path, model):
