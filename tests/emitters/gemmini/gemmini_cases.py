@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 from converter.builder import GraphBuilder
 from converter.dims import DIMS, Dim, Dims
@@ -26,6 +28,11 @@ TINY = Target(name="tiny", side=4, scratchpad_bytes=2048, accumulator_bytes=1024
 TARGETS = (TINY, load_target("gemmini-small"), load_target("gemmini-large"))
 LOCAL_TARGETS = tuple(target.model_copy(update={"use_tl_ext_mem": True}) for target in TARGETS)
 """With the instructions that keep fused tensors in local memory."""
+
+SETTINGS = settings(
+    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
+SEEDS = st.integers(0, 1 << 32)
 
 
 def first_legal(attempt: Callable[[], Case | None]) -> Case | None:

@@ -93,6 +93,20 @@ class Net:
         self.names.append(f"l{i}")
         return y
 
+    def max_pool(
+        self, x: str, shape: Shape, kernel: int, stride: int, pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    ) -> tuple[str, Shape]:
+        """Add a pool that rounds down."""
+        n, h, w, c = shape
+        p = (h + pads[0] + pads[2] - kernel) // stride + 1
+        q = (w + pads[1] + pads[3] - kernel) // stride + 1
+        i = len(self.names)
+        y = self.builder.tensor(f"y{i}", (n, p, q, c), scale=0.1)
+        window = {"kernel": (kernel, kernel), "stride": (stride, stride), "dilation": (1, 1), "pads": pads}
+        self.builder.host(f"l{i}", "max_pool", (x,), (y,), window)
+        self.names.append(f"l{i}")
+        return y, (n, p, q, c)
+
     def lookup(self, x: str, shape: Shape) -> str:
         i, size = len(self.names), int(np.prod(shape))
         y = self.builder.tensor(f"y{i}", shape, scale=0.1)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from converter.builder import GraphBuilder
-from converter.graph import Graph
 from costmodel.schedule import Schedule, singleton_groups
 from costmodel.target import load_target
 from emitters.gemmini import emit
@@ -28,8 +27,10 @@ from tests.emitters.gemmini.compilers import (
     small_schedule,
     vectors_of,
 )
+from tests.emitters.gemmini.host_nets import elementwise, rows, windows
 
 GOLDEN = Path(__file__).parent / "golden"
+HOST_NETS = {"elementwise": elementwise, "windows": windows, "rows": rows}
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +106,11 @@ def _deepest_stack(callgraph: str, root: str) -> int:
 @pytest.mark.parametrize("optimisation", ["-O0", "-O2", "-Os"])
 def test_stack_stays_below_what_is_promised(tmp_path: Path, optimisation: str) -> None:
     """Fused groups and every kind of host layer, dozens of them: the frame of `run` must not add them up."""
-    for graph in (*_host_graphs().values(), small_schedule().graph):
-        schedule = (
-            small_schedule()
-            if graph.tensor_core_layers
-            else Schedule(graph, load_target("gemmini-default"), {}, singleton_groups(graph))
-        )
-        folder = emit(schedule, model_name="net", out_dir=tmp_path / str(len(graph.layers)))
+    target = load_target("gemmini-default")
+    graphs = [net() for net in HOST_NETS.values()]
+    hosts = [Schedule(graph, target, {}, singleton_groups(graph)) for graph in graphs]
+    for schedule in (*hosts, small_schedule()):
+        folder = emit(schedule, model_name="net", out_dir=tmp_path / str(len(schedule.graph.layers)))
         done = run_compiler(
             need("riscv64-unknown-elf-gcc"),
             "-std=gnu11",
@@ -151,18 +150,12 @@ def test_header_needs_no_gemmini(firmware: Path, tmp_path: Path, compiler: str, 
     assert done.returncode == 0, done.stderr
 
 
-def _host_graphs() -> dict[str, Graph]:
-    from tests.emitters.gemmini.test_host_ops import elementwise, rows, windows
-
-    return {"elementwise": elementwise(), "windows": windows(), "rows": rows()}
-
-
-@pytest.mark.parametrize("net", ["small", "elementwise", "windows", "rows"])
+@pytest.mark.parametrize("net", ["small", *HOST_NETS])
 def test_main_agrees_under_sanitizers(firmware: Path, tmp_path: Path, net: str) -> None:
     """main.c on the functional model, with the model firmware under ASan and UBSan."""
     folder = firmware
     if net != "small":
-        graph = _host_graphs()[net]
+        graph = HOST_NETS[net]()
         schedule = Schedule(graph, load_target("gemmini-default"), {}, singleton_groups(graph))
         folder = emit(schedule, model_name=net, out_dir=tmp_path / net, test_vectors=vectors_of(graph))
     done = run_compiler(

@@ -15,9 +15,16 @@ from converter.reference import MEASURED, integer_reference, reference_session
 from costmodel.schedule import Schedule
 from emulator.compare import difference
 from tests.emitters.gemmini.executed import Case, measured, predicted, run_firmware
-from tests.emitters.gemmini.gemmini_cases import bmm_case, group_case, held_case, layer_case, rows_case
-from tests.emitters.gemmini.test_random_schedules import SEEDS, SETTINGS
-from tests.emitters.gemmini.test_resident_tensors import resident_case
+from tests.emitters.gemmini.gemmini_cases import (
+    SEEDS,
+    SETTINGS,
+    bmm_case,
+    group_case,
+    held_case,
+    layer_case,
+    rows_case,
+)
+from tests.emitters.gemmini.resident_cases import resident_case
 
 
 def as_float(case: Case, numbers: np.random.Generator) -> Schedule:

@@ -26,7 +26,7 @@ from tests.emitters.gemmini.compilers import (
     vectors_of,
 )
 from tests.emitters.gemmini.executed import random_inputs
-from tests.emitters.gemmini.test_host_ops import windows
+from tests.emitters.gemmini.host_nets import windows
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings
 
 from converter.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.fusion import Member, ScheduleError, plan_group
@@ -16,6 +15,8 @@ from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target import Target
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import (
+    SEEDS,
+    SETTINGS,
     TARGETS,
     first_legal,
     largest_region,
@@ -23,29 +24,6 @@ from tests.emitters.gemmini.gemmini_cases import (
     random_mapping,
 )
 from tests.emitters.gemmini.nets import Net, Shape
-
-SETTINGS = settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=40,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
-SEEDS = st.integers(0, 1 << 32)
-
-
-def max_pool(
-    net: Net, x: str, shape: Shape, kernel: int, stride: int, pads: tuple[int, int, int, int]
-) -> Shape:
-    """Adds a pool that rounds down; returns its output's shape (name y<i>)."""
-    n, h, w, c = shape
-    p = (h + pads[0] + pads[2] - kernel) // stride + 1
-    q = (w + pads[1] + pads[3] - kernel) // stride + 1
-    i = len(net.names)
-    net.builder.tensor(f"y{i}", (n, p, q, c), scale=0.1)
-    attributes = {"kernel": (kernel, kernel), "stride": (stride, stride), "dilation": (1, 1), "pads": pads}
-    net.builder.host(f"l{i}", "max_pool", (x,), (f"y{i}",), attributes)
-    net.names.append(f"l{i}")
-    return n, p, q, c
 
 
 def pooled_case(rng: random.Random) -> Case | None:
@@ -73,8 +51,7 @@ def pooled_case(rng: random.Random) -> Case | None:
             net.builder.layers[-1] = replace(layer, activation="relu")
         if min(shape[1], shape[2]) < kernel:
             return None
-        shape = max_pool(net, x, shape, kernel, stride, pads)  # type: ignore[arg-type]
-        x = f"y{len(net.names) - 1}"
+        x, shape = net.max_pool(x, shape, kernel, stride, pads)  # type: ignore[arg-type]
         pooled.append(x)
     if rng.random() < 0.5:
         before, size = x, shape
@@ -129,7 +106,7 @@ def _mapping(
     return replace(mapping, tile_l2=l2, tile_l1=l1)
 
 
-@SETTINGS
+@settings(SETTINGS, max_examples=40)
 @given(SEEDS)
 def test_pools_in_random_groups(seed: int) -> None:
     case = pooled_case(random.Random(seed))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings
 
 from costmodel.evaluate import evaluate
 from costmodel.target import load_target
 from optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import (
+    SEEDS,
+    SETTINGS,
     attention,
     bmm_case,
     group_case,
@@ -20,11 +21,6 @@ from tests.emitters.gemmini.gemmini_cases import (
     rows_case,
 )
 from tests.emitters.gemmini.nets import Net
-
-SETTINGS = settings(
-    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
-)
-SEEDS = st.integers(0, 1 << 32)
 
 
 @settings(SETTINGS, max_examples=40)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings
 
 from converter.dims import Dims
 from converter.graph import Graph, TensorCoreLayer
@@ -20,6 +19,8 @@ from costmodel.weight_prefetch import planned_prefetches, without_prefetches
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import (
     LOCAL_TARGETS,
+    SEEDS,
+    SETTINGS,
     first_legal,
     largest_region,
     random_conv,
@@ -27,11 +28,6 @@ from tests.emitters.gemmini.gemmini_cases import (
     random_runs,
 )
 from tests.emitters.gemmini.nets import Net, Shape
-
-SETTINGS = settings(
-    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
-)
-SEEDS = st.integers(0, 1 << 32)
 
 
 def prefetching_case(rng: random.Random) -> Case | None:
