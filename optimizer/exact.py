@@ -46,20 +46,14 @@ def layerwise(problem: Problem) -> tuple[Solution[Partition], float]:
     return Solution(result.best.energy, result.best.latency, partition), result.lower_bound
 
 
-def exact(problem: Problem, known: Hulls | None = None, most_fronts: int | None = None) -> Certified:
+def exact(problem: Problem, most_fronts: int | None = None) -> Certified:
     """Every layer, every candidate group and every set of tensors on chip in between.
 
-    `known` has hulls of variants that another search, begun layer-wise, priced at some of their tiles:
-    where they are better than the unfused layers, less has to be enumerated.  After `most_fronts` solved
-    fronts no further variant is priced: the bound is then that of the floors left.
+    After `most_fronts` enumerated fronts no further variant is priced: the bound is then that of the floors
+    left.
     """
-    if known is None:
-        layerwise(problem)
-    sure = {**problem.alone, **(known or {})}
-    found = _lazily(problem, problem.cuts, sure, problem.price, most_fronts)
-    placed = problem.placed(found.partition)
-    has_places = {choice.group for choice in placed} == {choice.group for choice in found.partition}
-    return Certified(placed, found.lower_bound, found.complete and has_places)
+    layerwise(problem)
+    return Certificate(problem).run(most_fronts)
 
 
 def keep_tensors(problem: Problem, partition: Partition) -> Hulls:
@@ -89,48 +83,87 @@ def keep_tensors(problem: Problem, partition: Partition) -> Hulls:
         tiles = dict.fromkeys(c.group.tile for c in choices[variant.layers] if c.group.tile)
         return problem.price_group(variant.layers, tiles, known, variant.boundary)
 
-    cuts = Partitioner(problem.graph, {**problem.layers, **groups}, problem.rules)
-    _lazily(problem, cuts, hulls, price, None)
-    return hulls
+    certificate = Certificate(
+        problem, Partitioner(problem.graph, {**problem.layers, **groups}, problem.rules), price
+    )
+    certificate.run()
+    return certificate.sure
 
 
-def _lazily(
-    problem: Problem,
-    cuts: Partitioner,
-    sure: Hulls,
-    price: Callable[[Variant, GroupHull], GroupHull],
-    most_fronts: int | None,
-) -> Certified:
-    """Price what gets chosen, into `sure`, until nothing else is."""
-    objective = problem.objective
-    floors = Floors(problem)
-    priced = dict(problem.alone)
-    best = cuts.optimum(sure, objective)
+class Certificate:
+    """Prices the variants that get chosen until all that are chosen are priced.
 
-    def stop() -> bool:
-        return problem.out_of_time() or (most_fronts is not None and len(problem.fronts) >= most_fronts)
+    Other searches may offer choices meanwhile: where these are good, less has to be enumerated.
+    """
 
-    while True:
-        hulls = {v: priced[v] if v in priced else floors.of(v) for v in cuts.variants}
-        result = cuts.best(hulls, objective)
-        wanted = {cuts.variant(step) for step, _ in result.best.choice} - priced.keys()
-        if not wanted:
-            problem.record(value("edp", result.best.energy, result.best.latency))
-            return Certified(cuts.partition(hulls, result.best.choice), result.lower_bound, True)
-        for variant in sorted(wanted, key=_order):
+    def __init__(
+        self,
+        problem: Problem,
+        cuts: Partitioner | None = None,
+        price: Callable[[Variant, GroupHull], GroupHull] | None = None,
+    ) -> None:
+        self.problem = problem
+        self.cuts = cuts or problem.cuts
+        self.sure: Hulls = dict(problem.alone)
+        """Choices that can be executed, of all variants that have some."""
+        self._priced = dict(problem.alone)
+        self._price = price or problem.price
+        self._floors = Floors(problem)
+
+    def offer(self, hulls: Hulls) -> None:
+        """Choices found elsewhere."""
+        for variant, hull in hulls.items():
+            known = self.sure.get(variant, EMPTY)
+            self.sure[variant] = hull if known is EMPTY else merge((known, hull))
+
+    @property
+    def best(self) -> Solution[Partition]:
+        """The best partition into choices that can be executed."""
+        return self.cuts.optimum(self.sure, self.problem.objective)
+
+    def run(self, most_fronts: int | None = None) -> Certified:
+        """The best partition, its tensors in their places; optimal unless time, or `most_fronts` fronts
+        enumerated from now on, stop it."""
+        found = self._run(most_fronts)
+        placed = self.problem.placed(found.partition)
+        has_places = {choice.group for choice in placed} == {choice.group for choice in found.partition}
+        return Certified(placed, found.lower_bound, found.complete and has_places)
+
+    def _run(self, most_fronts: int | None) -> Certified:
+        problem, objective, sure = self.problem, self.problem.objective, self.sure
+        last = None if most_fronts is None else len(problem.fronts) + most_fronts
+
+        def stop() -> bool:
+            return problem.out_of_time() or (last is not None and len(problem.fronts) >= last)
+
+        best = self.best
+        while True:
+            hulls = {
+                v: self._priced[v] if v in self._priced else self._floors.of(v) for v in self.cuts.variants
+            }
+            result = self.cuts.best(hulls, objective)
+            wanted = {self.cuts.variant(step) for step, _ in result.best.choice} - self._priced.keys()
+            if not wanted:
+                problem.record(value("edp", result.best.energy, result.best.latency))
+                return Certified(self.cuts.partition(hulls, result.best.choice), result.lower_bound, True)
+            for variant in sorted(wanted, key=_order):
+                if stop():
+                    break
+                if len(variant.layers) > 1:
+                    problem.say(f"pricing fusion group {problem.steps}: {' + '.join(variant.layers)}")
+                known = sure.get(variant, EMPTY)
+                sure[variant] = self._priced[variant] = merge((known, self._price(variant, known)))
+                problem.steps += 1
+            now = self.best
+            if value(objective, now.energy, now.latency) < value(objective, best.energy, best.latency):
+                best = now
+            problem.record(value("edp", best.energy, best.latency))
             if stop():
-                break
-            if len(variant.layers) > 1:
-                problem.say(f"pricing fusion group {problem.steps}: {' + '.join(variant.layers)}")
-            found = sure.get(variant, EMPTY)
-            sure[variant] = priced[variant] = merge((found, price(variant, found)))
-            problem.steps += 1
-        now = cuts.optimum(sure, objective)
-        if value(objective, now.energy, now.latency) < value(objective, best.energy, best.latency):
-            best = now
-        problem.record(value("edp", best.energy, best.latency))
-        if stop():
-            return Certified(best.choice, result.lower_bound, False)
+                return Certified(best.choice, result.lower_bound, False)
+
+    def _hull(self, variant: Variant) -> GroupHull:
+        """What a variant costs, or a floor under it."""
+        return self._priced[variant] if variant in self._priced else self._floors.of(variant)
 
 
 def _order(variant: Variant) -> tuple[Layers, list[str], list[str], int]:

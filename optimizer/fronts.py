@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from converter.dims import DIMS
 from costmodel.mapping import Mapping
 from optimizer.enumerate import Points, enumerate_space
+from optimizer.footprint import Lanes, scratchpad_fits, with_foot
 from optimizer.hull import lower_hull
-from optimizer.pricing import Costs, price
+from optimizer.pricing import price
 from optimizer.space import LayerSpace
 
 Floats = NDArray[np.float64]
@@ -27,35 +29,51 @@ class Front:
     def __len__(self) -> int:
         return len(self.energy)
 
-    @classmethod
-    def of(cls, points: Points, costs: Costs) -> Front:
-        """All points as they are."""
-        return cls(costs.energy, costs.latency, tuple(points.mapping(i) for i in range(len(points))))
 
-
-@dataclass
 class FrontCache:
     """Fronts by space.  `final` spaces allow no partial sum to leave the accumulator."""
 
-    _fronts: dict[tuple[LayerSpace, bool], Front] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._fronts: dict[tuple[LayerSpace, bool], Front] = {}
+        self._enumerated = 0
 
     def front(self, space: LayerSpace, final: bool = False) -> Front:
         """The front of `space`, empty if no mapping fits."""
         key = (space, final)
         found = self._fronts.get(key)
         if found is None:
-            found = self._fronts[key] = solve_front(space, final)
+            found = self._fronts[key] = self._find(space, final)
         return found
 
+    def _find(self, space: LayerSpace, final: bool) -> Front:
+        parts = space.by_lanes()
+        if len(parts) > 1:
+            return _union([self.front(part, final) for part in parts])
+        if space.reserved:
+            # Less room rules mappings out and adds none: a front that leaves the room is the same.
+            found = self.front(replace(space, reserved=0), final)
+            if _fit(space, found.mappings):
+                return found
+        self._enumerated += 1
+        return _solve(space, final)
+
     def __len__(self) -> int:
-        return len(self._fronts)
+        """Spaces that had to be enumerated."""
+        return self._enumerated
 
 
-def solve_front(space: LayerSpace, final: bool = False) -> Front:
-    """Enumerate, price and keep the lower hull."""
-    fronts = [_solve(part, final) for part in space.by_lanes()]
-    if len(fronts) == 1:
-        return fronts[0]
+def _fit(space: LayerSpace, mappings: tuple[Mapping, ...]) -> bool:
+    """Whether canonical mappings of a space with more scratchpad fit `space`."""
+    tile = {str(d): np.array([m.tile_l2[d] for m in mappings], dtype=np.int64) for d in DIMS}
+    lanes = Lanes(
+        np.array([m.rows.C for m in mappings], dtype=np.int64),
+        np.array([m.cols.K for m in mappings], dtype=np.int64),
+    )
+    return bool(scratchpad_fits(space, with_foot(space, tile), lanes).all())
+
+
+def _union(fronts: list[Front]) -> Front:
+    """Lower hull of several fronts."""
     energy = np.concatenate([front.energy for front in fronts])
     latency = np.concatenate([front.latency for front in fronts])
     mappings = [mapping for front in fronts for mapping in front.mappings]

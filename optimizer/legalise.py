@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from optimizer.candidates import divisors
 from optimizer.enumerate import Points
-from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits
+from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits, with_foot
 from optimizer.space import Ints, LayerSpace, tile_count
 
 SHRINK = 0.6
@@ -29,7 +29,7 @@ def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArra
         steps[d] = steps[d][fills_array(space, d, steps[d]) | (steps[d] < space.side)]
     outer = ("P", "Q", "K", "C", "N", "R", "S")
     while True:
-        bad = ~scratchpad_fits(space, _with_foot(space, t), _lanes(space, t, t["K"]))
+        bad = ~scratchpad_fits(space, with_foot(space, t), _lanes(space, t, t["K"]))
         if not _shrink(t, bad, outer, steps):
             break
     lanes = _lanes(space, t, t["K"])
@@ -42,7 +42,7 @@ def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArra
         if space.rules.tiling == "divisor":
             for small in "npq":
                 t[small] = _divisor_below(t[small], t[small.upper()])
-    fits = scratchpad_fits(space, _with_foot(space, t), lanes)
+    fits = scratchpad_fits(space, with_foot(space, t), lanes)
     fits &= accumulator_need(space, t, lanes) <= limit
     return Points(space, t, order), np.asarray(fits)
 
@@ -95,16 +95,3 @@ def _lanes(space: LayerSpace, t: Tile, columns: Ints) -> Lanes:
     if space.shape.is_depthwise:
         return Lanes(np.ones_like(columns), np.ones_like(columns))
     return Lanes(space.blocks(t["C"]), space.blocks(columns))
-
-
-def _with_foot(space: LayerSpace, t: Tile) -> Tile:
-    height = _boxes(space, "P", t["P"], t["R"])
-    width = _boxes(space, "Q", t["Q"], t["S"])
-    return {**t, "foot": t["N"] * height * width}
-
-
-def _boxes(space: LayerSpace, dim: str, out: Ints, taps: Ints) -> Ints:
-    window = space.shape.height if dim == "P" else space.shape.width
-    if space.rules.hw and window.kernel == 1:
-        return out
-    return (out - 1) * window.stride + (taps - 1) * window.dilation + 1

@@ -8,7 +8,7 @@ is never worse than layer-wise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from costmodel.schedule import GroupTile
 from optimizer import candidates
@@ -18,7 +18,7 @@ from optimizer.hull import Solution
 from optimizer.network import is_node, sources
 from optimizer.partition import Partition
 from optimizer.problem import Problem, value
-from optimizer.residency import Variant
+from optimizer.residency import OFF_CHIP, Variant
 
 Layers = tuple[str, ...]
 
@@ -59,6 +59,12 @@ class Polish:
         found = self.problem.price_group(first, fresh)
         self.hulls[first] = merge((self.hulls.get(first, EMPTY), found))
         return True
+
+    def offer(self, hulls: Mapping[Variant, GroupHull]) -> None:
+        """Choices found elsewhere, of groups with nothing on chip before and after."""
+        for (layers, boundary), hull in hulls.items():
+            if len(layers) > 1 and boundary == OFF_CHIP and len(hull):
+                self.hulls[layers] = merge((self.hulls.get(layers, EMPTY), hull))
 
     @property
     def variants(self) -> dict[Variant, GroupHull]:

@@ -1,5 +1,6 @@
 """The enumerated front equals brute force over every tiling, spatial choice and loop order."""
 
+from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
@@ -11,7 +12,7 @@ from costmodel.mapping import STREAM_ORDER
 from costmodel.shape import LayerShape, whole
 from costmodel.target import Target
 from costmodel.tiling import Window
-from optimizer.fronts import solve_front
+from optimizer.fronts import FrontCache, _solve
 from optimizer.space import LayerSpace, Rules
 
 CASES = {
@@ -72,7 +73,7 @@ def tiny(profile):
 @pytest.mark.parametrize("case", CASES)
 def test_front_equals_brute_force(case, profile):
     shape, target = shape_of_case(CASES[case]), tiny(profile)
-    front = solve_front(LayerSpace(shape, whole(shape.dims), Rules(target, profile, "ragged", False)))
+    front = FrontCache().front(LayerSpace(shape, whole(shape.dims), Rules(target, profile, "ragged", False)))
     assert len(front) > 0
     slopes = [0.0, *np.geomspace(1e-2, 1e6, 17)]
     least = np.full(len(slopes), np.inf)
@@ -88,3 +89,21 @@ def test_front_equals_brute_force(case, profile):
     found = [float((front.energy + slope * front.latency).min()) for slope in slopes]
     assert found == pytest.approx(list(least), rel=1e-12)
     assert float((front.energy * front.latency).min()) == pytest.approx(edp, rel=1e-12)
+
+
+@pytest.mark.parametrize("profile", ["dosa", "hw"])
+def test_fronts_beside_reserved_space_are_enumerated_only_where_they_differ(profile):
+    target, cache, differ, asked = tiny(profile), FrontCache(), 0, 0
+    for case in CASES:
+        shape = shape_of_case(CASES[case])
+        rules = Rules(target, profile, "ragged", False)
+        alone = LayerSpace(shape, whole(shape.dims), rules, lanes=int(shape.is_depthwise))
+        for reserved in range(alone.scratchpad_limit + 1):
+            space = replace(alone, reserved=reserved)
+            front, fresh = cache.front(space), _solve(space, final=False)
+            assert front.energy.tolist() == fresh.energy.tolist()
+            assert front.latency.tolist() == fresh.latency.tolist()
+            differ += front is not cache.front(alone)
+            asked += 1
+    assert 0 < differ < asked / 1.5
+    assert len(cache) == len(CASES) + differ
