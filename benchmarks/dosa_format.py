@@ -26,8 +26,8 @@ from costmodel.shape import LayerShape
 from costmodel.tiling import Window
 from fadiff.errors import InputError
 
-#: Timeloop's letter -> our dimension.
 LETTERS: dict[str, Dim] = {"N": "N", "K": "K", "C": "C", "P": "Q", "Q": "P", "R": "S", "S": "R"}
+"""Timeloop's letter -> our dimension."""
 _FACTOR = re.compile(r"([NKCPQRS])(\d+)(X?)")
 _LEVEL = re.compile(r"L([0-3])\[\w+\]((?: \S+)*)")
 

@@ -15,8 +15,6 @@ from samples.export import export
 Exporter = Literal["dynamo", "torchscript"]
 EXPORTERS: tuple[Exporter, ...] = ("dynamo", "torchscript")
 
-#: Options that differ from `IMAGE` and `TOKENS`: networks that halve the image often need more pixels,
-#: Swin whole windows, and the GPT-3 block is 0.8 GB at full width.
 SPECIAL: Mapping[str, Mapping[str, int]] = {
     "densenet121": {"image_size": 64},
     "detector": {"image_size": 64},
@@ -26,9 +24,11 @@ SPECIAL: Mapping[str, Mapping[str, int]] = {
     "swin-block": {"image_size": 56},
     "gpt3-block": {"seq": 16, "width": 512},
 }
-#: Products with an initial state of zeros, which torch computes and no layer of ours: two directions of
-#: 64 states by four gates of 64.
+"""Options that differ from `IMAGE` and `TOKENS`: networks that halve the image often need more pixels, Swin
+whole windows, and the GPT-3 block is 0.8 GB at full width."""
 ZERO_STATE_MACS: Mapping[str, int] = {"lstm-tagger": 2 * 64 * 4 * 64}
+"""Products with an initial state of zeros, which torch computes and no layer of ours: two directions of 64
+states by four gates of 64."""
 IMAGE = 32
 TOKENS = 16
 

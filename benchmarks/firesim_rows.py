@@ -33,7 +33,6 @@ from costmodel.tiling import Window
 
 MEASURED = "target.gemmini_cycle"
 DUMMY_SIDE = 128
-#: What a file may leave out: the array is then inferred as in the training file, memories do not matter.
 OPTIONAL = {
     "arch.pe": str(DUMMY_SIDE**2),
     **{
@@ -45,6 +44,7 @@ OPTIONAL = {
     "prob.Hdilation": "1",
     "prob.Wdilation": "1",
 }
+"""What a file may leave out: the array is then inferred as in the training file, memories do not matter."""
 BLOCK = 16
 Floats = NDArray[np.float64]
 

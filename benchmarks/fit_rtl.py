@@ -24,7 +24,6 @@ from benchmarks.command import command
 from benchmarks.firesim_rows import Floats, Measurements, read_measurements
 from costmodel.rtl import COEFFICIENTS, Coefficients, cycles
 
-#: Where the search starts: cycles and bytes as read off the RTL facts, before any fitting.
 START = Coefficients(
     start=1000,
     issue_conv=250,
@@ -43,6 +42,7 @@ START = Coefficients(
     sharpness=4,
     overlap=4,
 )
+"""Where the search starts: cycles and bytes as read off the RTL facts, before any fitting."""
 SCALE = 0.1
 """Relative error at which the loss turns from quadratic to linear."""
 FOLDS = 5

@@ -15,17 +15,17 @@ from typing import Literal
 
 Dim = Literal["G", "N", "K", "C", "P", "Q", "R", "S"]
 DIMS: tuple[Dim, ...] = ("G", "N", "K", "C", "P", "Q", "R", "S")
-#: Place of each dimension in DIMS, for sequences and arrays in that order.
 G, N, K, C, P, Q, R, S = range(8)
+"""Place of each dimension in DIMS, for sequences and arrays in that order."""
 
-#: Dimensions each operand of the product depends on (I through its sliding window).
 RELEVANT: dict[str, frozenset[Dim]] = {
     "W": frozenset(("G", "K", "C", "R", "S")),
     "I": frozenset(("G", "N", "C", "P", "Q", "R", "S")),
     "O": frozenset(("G", "N", "K", "P", "Q")),
 }
-#: Dimensions summed over: their products accumulate into one output element.
+"""Dimensions each operand of the product depends on (I through its sliding window)."""
 REDUCTION: frozenset[Dim] = frozenset(("C", "R", "S"))
+"""Dimensions summed over: their products accumulate into one output element."""
 
 
 @dataclass(frozen=True)

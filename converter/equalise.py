@@ -20,10 +20,10 @@ from converter.operators import reduction_axes
 from converter.program import Node, Program
 
 _PRODUCTS = ("Conv", "Gemm")
-#: f(s x) = s f(x) for every s > 0, channel by channel.
 _HOMOGENEOUS = frozenset(
     ("Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Identity")
 )
+"""f(s x) = s f(x) for every s > 0, channel by channel."""
 _RESHAPES = ("Flatten", "Reshape", "Squeeze")
 _WORTH_BITS = 1.0
 _MOST_SWEEPS = 20

@@ -14,10 +14,10 @@ from converter.lower import is_known
 from converter.opsets import opset_of
 
 _DEEPEST = 4  # definitions made of operators that have definitions
-#: Folded by ONNX Runtime where their inputs are constant: their definitions are loops.
 _FOLDED = frozenset(("Range",))
-#: Element-wise, but unknown to ONNX Runtime, or with a type that only another value tells.
+"""Folded by ONNX Runtime where their inputs are constant: their definitions are loops."""
 _ALWAYS = frozenset(("CastLike", "Swish"))
+"""Element-wise, but unknown to ONNX Runtime, or with a type that only another value tells."""
 
 
 def expand_functions(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:

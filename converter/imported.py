@@ -29,8 +29,8 @@ _NOT_NEGATIVE = frozenset(("Relu", "Sigmoid", "Softmax", "HardSigmoid", "Exp", "
 _SUMS = frozenset(("Add", "Mul", "Div", "Sum"))
 _KEEPS_SIGN = KEEPS_SCALE | {"AveragePool", "GlobalAveragePool", "ReduceMean", "Concat", "Resize", "Upsample"}
 _DEQUANTISE = "DequantizeLinear"
-#: Operators that tools put between QuantizeLinear and DequantizeLinear, on integers.
 _ON_INTEGERS = KEEPS_SCALE | {"Clip", "Concat", "Pad", "Resize", "Shape", "Size", "Upsample"}
+"""Operators that tools put between QuantizeLinear and DequantizeLinear, on integers."""
 _EIGHT_BITS = (TensorProto.INT8, TensorProto.UINT8)
 _LARGEST_FOLD = 2**26
 _COARSE_STEPS = 8.0

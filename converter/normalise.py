@@ -23,9 +23,9 @@ from converter.errors import ModelError, one_line
 from converter.fold import fold_constants
 from converter.opsets import settle_opset
 
-#: MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions); transposes stay where
-#: they are: most cost nothing here, and moved ones would compute values that the file has no scale for.
 _DISABLED = ["MatMulAddFusion", "TransposeOptimizer"]
+"""MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions); transposes stay where
+they are: most cost nothing here, and moved ones would compute values that the file has no scale for."""
 _NEWEST_IR = 10  # what came later is metadata and element types that are not lowered
 
 

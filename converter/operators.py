@@ -9,7 +9,6 @@ import onnx
 
 from converter.program import FLOATS, INTEGERS, Node, Program
 
-#: Operators whose output element depends on the same element of each input only.
 UNARY = frozenset(
     [
         "Abs",
@@ -62,6 +61,7 @@ UNARY = frozenset(
         "ThresholdedRelu",
     ]
 )
+"""Operators whose output element depends on the same element of each input only."""
 BINARY = frozenset(
     [
         "Add",
@@ -86,9 +86,8 @@ BINARY = frozenset(
         "Mod",
     ]
 )
-#: Products: their first two inputs are int8 operands, the third a bias.
 WEIGHTED = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
-#: Operators that only pick or move elements: the output has the input's scale.
+"""Products: their first two inputs are int8 operands, the third a bias."""
 KEEPS_SCALE = frozenset(
     [
         "DepthToSpace",
@@ -112,6 +111,7 @@ KEEPS_SCALE = frozenset(
         "ReduceMin",
     ]
 )
+"""Operators that only pick or move elements: the output has the input's scale."""
 _LINEAR = frozenset(("Mul", "Div", "Identity", "Dropout", "Cast"))
 
 

@@ -163,8 +163,8 @@ _REWRITES: Mapping[tuple[str, str], Callable[[_Rewriter, NodeProto], None]] = {
 }
 
 
-#: What `expand_integer_operators` understands, for the documentation.
 INTEGER_OPERATORS = tuple(f"{domain}.{op}" if domain else op for domain, op in sorted(_REWRITES))
+"""What `expand_integer_operators` understands, for the documentation."""
 
 
 def expand_integer_operators(model: onnx.ModelProto) -> tuple[str, ...]:

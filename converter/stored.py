@@ -19,12 +19,12 @@ import numpy as np
 import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-#: Smaller models are read as a whole: libraries may then fold what they like into their weights.
 LARGE_MODEL = 2**29
+"""Smaller models are read as a whole: libraries may then fold what they like into their weights."""
 LARGE_WEIGHT = 2**24
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-#: Operators that may read a stored weight, by the position of the input.
 _READERS = {"MatMul": 1, "Gemm": 1, "Conv": 1}
+"""Operators that may read a stored weight, by the position of the input."""
 
 
 @dataclass(frozen=True)

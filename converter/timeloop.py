@@ -20,8 +20,8 @@ from converter.dims import DIMS, Dim, Dims
 from converter.graph import Graph, TensorCoreLayer, TensorCoreOp, View
 from converter.timeloop_yaml import Entry, TimeloopFormatError, read_root
 
-#: Operand letter of each data space, and back.
 OPERANDS: dict[str, str] = {"Weights": "W", "Inputs": "I", "Outputs": "O"}
+"""Operand letter of each data space, and back."""
 
 _HEIGHT: tuple[Dim, Dim] = ("P", "R")
 _WIDTH: tuple[Dim, Dim] = ("Q", "S")

@@ -122,7 +122,7 @@ class _BatchNest:
             _ceil(batch.l2, batch.l1),
             _ceil(batch.l1, batch.l0),
         ]
-        #: Iterations over each dimension down to no loop, L3, L2 and L1: [M, 4, 8].
+        # Iterations over each dimension down to no loop, L3, L2 and L1: [M, 4, 8].
         self.counts = np.stack([self._counts(d) for d in range(8)], axis=2)
         self.met_cache: dict[tuple[str, int], tuple[Ints, NDArray[np.bool_]]] = {}
 

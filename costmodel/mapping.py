@@ -24,10 +24,11 @@ from converter.dims import DIMS, Dim, Dims
 Level = Literal["L3", "L2", "L1", "L0"]
 Order = tuple[Dim, ...]
 
-#: DOSA's L1 order (outer to inner): weights change in the outer loops, pixels stream innermost.
 STREAM_ORDER: Order = ("G", "K", "C", "R", "S", "N", "P", "Q")
+"""DOSA's L1 order (outer to inner): weights change in the outer loops, pixels stream innermost."""
 
-#: DOSA's DRAM orders: the loops that do not move W, I or O are innermost, so that its tile stays.
+
+# DOSA's DRAM orders: the loops that do not move W, I or O are innermost, so that its tile stays.
 WEIGHT_STATIONARY: Order = STREAM_ORDER
 INPUT_STATIONARY: Order = ("G", "N", "P", "Q", "C", "R", "S", "K")
 OUTPUT_STATIONARY: Order = ("G", "N", "P", "Q", "K", "C", "R", "S")

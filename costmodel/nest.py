@@ -39,7 +39,7 @@ class Nest:
         self.counts: list[DimCounts] = [
             dim_counts(self.extents[d], l2[d], l1[d], l0[d], rows[d] * cols[d]) for d in range(8)
         ]
-        #: Full-tile trip counts per level (L3, L2, L1): they decide where a fetch happens.
+        # Full-tile trip counts per level (L3, L2, L1): they decide where a fetch happens.
         self.trips = [
             [-(-a // b) for a, b in zip(outer, inner, strict=True)]
             for outer, inner in ((bounds, l2), (l2, l1), (l1, l0))

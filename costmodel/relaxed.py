@@ -224,7 +224,7 @@ class RelaxedModel:
         self.out_edges = torch.tensor([o + [count] * (width - len(o)) for o in outer])
         self.source = torch.tensor([edge.producer for edge in edges], dtype=torch.long)
         self.sink = torch.tensor([edge.consumer for edge in edges], dtype=torch.long)
-        #: Nobody at all reads the output inside: then it goes to DRAM whatever sigma is.
+        # Nobody at all reads the output inside: then it goes to DRAM whatever sigma is.
         self.unread = torch.tensor([not o for o in outer], dtype=self.dtype)
 
     def _set_orders(self, orders: Sequence[NestOrder]) -> None:

@@ -81,12 +81,12 @@ class GroupGrid:
         self.kernel = column([[w.kernel for w in axis] for axis in windows])
         self.dilation = column([[w.dilation for w in axis] for axis in windows])
         self.input_size = column([[w.size for w in axis] for axis in windows])
-        #: Nodes whose kernel may have a piece 0, 1, ...
+        # Nodes whose kernel may have a piece 0, 1, ...
         longest = self.kernel.amax(dim=0).flatten()
         self.walks = [torch.nonzero(longest > piece).flatten() for piece in range(int(longest.max()))]
         self.size = column(bounds)
         self.overlap = (self.kernel - 1) * self.dilation + 1 - self.stride
-        #: An interval is held as (start, -stop), so that a box is one product and sum, a hull one minimum.
+        # An interval is held as (start, -stop), so that a box is one product and sum, a hull one minimum.
         self.shift = torch.stack([-self.pad, self.pad - self.overlap])
         self.lowest = torch.stack([torch.zeros_like(self.size), -self.size])
         self.highest = torch.stack([self.size, torch.zeros_like(self.size)])
@@ -99,7 +99,7 @@ class GroupGrid:
             [(node, reader) for node, r in enumerate(readers) for reader in r]
         )
         graph.add_nodes_from(range(len(readers)))
-        #: Readers first.  Merged layers may read each other: then again, until what is far has arrived.
+        # Readers first.  Merged layers may read each other: then again, until what is far has arrived.
         acyclic = nx.is_directed_acyclic_graph(graph)
         order = list(nx.topological_sort(graph)) if acyclic else sorted(graph)
         self.order = [node for node in reversed(order) if readers[node]] * (1 if acyclic else REACH)

@@ -183,8 +183,8 @@ def misses(reuse: Reuse, capacity: float, sharpness: float) -> Number:
     return reuse.lines * (times - 1 + lost(reuse.footprint))
 
 
-#: What an engine is called where reports say what binds.
 BOUND_NAME = {"issue": "issue", "array": "compute", "load": "L3", "store": "L3"}
+"""What an engine is called where reports say what binds."""
 
 
 def latency(work: Work, more_load: float = 0.0) -> tuple[int, str]:

@@ -49,11 +49,11 @@ class RtlConstants:
 
         self.is_matmul = column([is_matmul(shape) for shape in shapes])
         self.streams_height = torch.tensor([streams_height(shape) for shape in shapes])
-        #: Loops that some layer has, per order.
+        # Loops that some layer has, per order.
         present = {d for d in range(8) if any(list(shape.dims)[d] > 1 for shape in shapes)}
         self.loops = [[d for d in order if d in present] for order in l3_loops.tolist()]
         contiguous = [segments(shape) for shape in shapes]
-        #: Layers whose loops move operands alike, by where these are contiguous.
+        # Layers whose loops move operands alike, by where these are contiguous.
         self.layers = {
             kind: torch.tensor([i for i, mine in enumerate(contiguous) if mine == kind])
             for kind in dict.fromkeys(contiguous)
@@ -67,7 +67,7 @@ class RtlConstants:
             ]
             for at in range(3)
         ]
-        #: [operand][L]: bytes of all channels of a row, and its pitch in lines.
+        # [operand][L]: bytes of all channels of a row, and its pitch in lines.
         self.whole = [column([width * element for width in row]) for row in widths]
         self.pitch = [column([pitch_lines(width * element) for width in row]) for row in widths]
 

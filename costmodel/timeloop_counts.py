@@ -131,9 +131,9 @@ class _Nest:
     def __init__(self, workload: Workload, levels: Sequence[LevelLoops], forgets_direction: bool) -> None:
         self.workload, self.levels, self.forgets = workload, levels, forgets_direction
         sizes = dict.fromkeys(workload.bounds, 1)
-        #: (level, dim, factor, size of everything inside) of every temporal loop, innermost first.
+        # (level, dim, factor, size of everything inside) of every temporal loop, innermost first.
         self.loops: list[tuple[int, str, int, int]] = []
-        #: Sizes of the tile that one instance of each level holds.
+        # Sizes of the tile that one instance of each level holds.
         self.held: list[dict[str, int]] = []
         spatial_inside = dict.fromkeys(workload.bounds, 1)
         for index, level in enumerate(levels):

@@ -25,15 +25,15 @@ from costmodel.timeloop_nest import KEPT, LOOPS, STORAGE, Factor, Loops, Nest, S
 _FACTOR = re.compile(r"([A-Za-z]+)\s*=?\s*(\d+)(?:,(\d+))?")
 _SEPARATORS = re.compile(r"[\s,]*")
 _LEVELS: dict[str, StorageLevel] = {level.lower(): level for level in STORAGE.values()}
-#: Where the front-end dialect writes the fan-outs: the container below the level, or its stand-in.
 _FAN_OUTS: dict[str, StorageLevel] = {
     "pecols": "Scratchpad",
     "inter_pecols_spatial": "Scratchpad",
     "perows": "Accumulator",
     "inter_perows_spatial": "Accumulator",
 }
-#: What may be unrolled below a level; a flat architecture has both fan-outs below the accumulator.
+"""Where the front-end dialect writes the fan-outs: the container below the level, or its stand-in."""
 _UNROLLED: dict[StorageLevel, str] = {"Scratchpad": "KG", "Accumulator": "CSKG"}
+"""What may be unrolled below a level; a flat architecture has both fan-outs below the accumulator."""
 _ARRAY = "Gemmini takes K (depthwise: G) on columns, C and S on rows"
 
 

@@ -24,16 +24,16 @@ from costmodel.mapping import Level, Mapping, MappingError, Order, ceil_div
 StorageLevel = Literal["Registers", "Accumulator", "Scratchpad", "DRAM"]
 Kind = Literal["temporal", "spatial"]
 
-#: Our level names and the component names of the emitted architecture, innermost first.
 STORAGE: dict[Level, StorageLevel] = {
     "L0": "Registers",
     "L1": "Accumulator",
     "L2": "Scratchpad",
     "L3": "DRAM",
 }
+"""Our level names and the component names of the emitted architecture, innermost first."""
 
-#: Operands kept at each level; the others pass by.
 KEPT: dict[StorageLevel, str] = {"Registers": "W", "Accumulator": "O", "Scratchpad": "WI", "DRAM": "WIO"}
+"""Operands kept at each level; the others pass by."""
 
 
 class Loops(NamedTuple):
@@ -46,7 +46,6 @@ class Loops(NamedTuple):
         return f"{self.level} {self.kind}"
 
 
-#: Innermost first.  The array rows lie between accumulator and registers, the columns above.
 LOOPS: tuple[Loops, ...] = (
     Loops("Registers", "temporal"),
     Loops("Accumulator", "spatial"),
@@ -55,6 +54,7 @@ LOOPS: tuple[Loops, ...] = (
     Loops("Scratchpad", "temporal"),
     Loops("DRAM", "temporal"),
 )
+"""Innermost first.  The array rows lie between accumulator and registers, the columns above."""
 _L0, _ROWS, _L1, _COLS, _L2, _L3 = LOOPS
 
 

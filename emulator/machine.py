@@ -14,7 +14,6 @@ from emulator.build import library
 from emulator.errors import ExecutionError
 from emulator.params import max_block_len_acc
 
-#: functs of the instruction set by name, for counts.
 INSTRUCTIONS: Mapping[str, tuple[int, ...]] = {
     "config": (0,),
     "mvin": (2,),
@@ -32,11 +31,12 @@ INSTRUCTIONS: Mapping[str, tuple[int, ...]] = {
     "store_spad": (23,),
     "counter": (126,),
 }
+"""functs of the instruction set by name, for counts."""
 
-#: Reservation station entries of Gemmini's default configuration.
 _QUEUES = {"load_queue": 8, "execute_queue": 16, "store_queue": 4}
-#: Constants of the cycle estimate (csrc/timing.c).
+"""Reservation station entries of Gemmini's default configuration."""
 _ESTIMATE = {"request_cycles": 4.0, "load_latency": 64.0, "issue_cycles": 4.0}
+"""Constants of the cycle estimate (csrc/timing.c)."""
 
 _ROLES = {"I": 0, "I2": 1, "W": 2, "bias": 3, "psum": 4, "O": 5}
 _MEMORIES = {"dram": 0, "tile-buffer": 1}

@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-#: Below this many decibels the program computes something else than the quantised model: rounding
-#: differences leave 15 and more on every network seen, unrelated numbers about 0.
 RUNTIME_SQNR_FLOOR = 6.0
-#: The same where nothing is rounded to integers: 1e-5 of the signal.
+"""Below this many decibels the program computes something else than the quantised model: rounding differences
+leave 15 and more on every network seen, unrelated numbers about 0."""
 FLOAT_SQNR_FLOOR = 100.0
+"""The same where nothing is rounded to integers: 1e-5 of the signal."""
 
 
 class _Record(BaseModel):

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: ResNet-18 on gemmini-large with DOSA's constants, uJ x cycles: what the project promises to reach.
 EDP_TARGET = 1.9e10
+"""ResNet-18 on gemmini-large with DOSA's constants, uJ x cycles: what the project promises to reach."""
 
 
 def run(*command: str | Path) -> None:

@@ -23,7 +23,6 @@ from converter.rewrites import ABSORB_MOVEMENT
 from converter.strided import dense
 from converter.subgraph import Subgraph
 
-#: Operators that only change the access to a value.
 _MOVEMENT = frozenset(
     [
         "DepthToSpace",
@@ -38,6 +37,7 @@ _MOVEMENT = frozenset(
         "Unsqueeze",
     ]
 )
+"""Operators that only change the access to a value."""
 _IMAGE_READERS = frozenset(
     [
         "Conv",

@@ -14,7 +14,6 @@ _CONTAINER = "works on sequences or optional values"
 _HOST = "do this step outside of the model"
 _EXPORT = "export the model for inference"
 
-#: By operator: the reason, and the remedy.
 REFUSED: Mapping[str, tuple[str, str]] = {
     "If": (
         "its condition is computed at run time",
@@ -71,6 +70,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("ImageDecoder",), ("decodes image files", _HOST)),
     "BitCast": ("reads bits as another type", _HOST),
 }
+"""By operator: the reason, and the remedy."""
 
-#: Folded where their inputs are constant or have static shapes: there is no layer for them.
 FOLDED = frozenset(("Constant", "ConstantOfShape", "EyeLike", "Range", "Shape", "Size"))
+"""Folded where their inputs are constant or have static shapes: there is no layer for them."""

@@ -171,8 +171,8 @@ OPERATORS: tuple[Operator, ...] = (
 )
 
 
-#: Constraints that every operator obeys.
 FOR_ALL: tuple[Constraint, ...] = (limits.static_shape, limits.not_empty)
+"""Constraints that every operator obeys."""
 
 
 def find(node: Node) -> Operator | None:

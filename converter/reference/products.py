@@ -17,8 +17,8 @@ from converter.reference.emit import Emit
 
 _EXACT = 2**24
 _LARGEST_INPUT = 128
-#: Two computed operands: 1024 products of at most 128 * 128 stay within 2^24.
 _EXACT_LENGTH = _EXACT // (_LARGEST_INPUT * _LARGEST_INPUT)
+"""Two computed operands: 1024 products of at most 128 * 128 stay within 2^24."""
 
 
 def product(emit: Emit, layer: TensorCoreLayer) -> None:

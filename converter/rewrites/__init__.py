@@ -40,7 +40,6 @@ FOLD_NORMS = "fold-norms"
 ABSORB_MOVEMENT = "absorb-movement"
 MERGE_SIBLINGS = "merge-siblings"
 EQUALISE_CHANNELS = "equalise-channels"
-#: Every rewrite that `without` may name, and what it does.
 NAMES: Mapping[str, str] = {
     EQUALISE_CHANNELS: "channels of unlike weights are scaled alike, layer against layer",
     FOLD_EPILOGUES: "bias, ReLU, Clip and requantisation join the product before them",
@@ -52,6 +51,7 @@ NAMES: Mapping[str, str] = {
     "drop-padding-taps": "rows and columns of a kernel that only meet padding are cut off",
     MERGE_SIBLINGS: "products that read the same value become one, where the schedule gets better",
 }
+"""Every rewrite that `without` may name, and what it does."""
 
 
 def check_names(without: Collection[str]) -> None:

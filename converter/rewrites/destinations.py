@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 
-#: Offset and stride attributes of the operands of strided host layers (docs/host-ops.md), output last.
 _STRIDED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "copy": (("offset", "strides"),),
     "lookup": (("offset", "strides"),),
@@ -22,6 +21,7 @@ _STRIDED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "binary": (("offset", "strides"), ("b_offset", "b_strides")),
     "where": (("offset", "strides"), ("b_offset", "b_strides"), ("c_offset", "c_strides")),
 }
+"""Offset and stride attributes of the operands of strided host layers (docs/host-ops.md), output last."""
 _OUTPUT = ("out_offset", "out_strides")
 
 

@@ -10,7 +10,6 @@ from costmodel.rtl import error_against_rtl
 from costmodel.schedule_document import ScheduleDocument
 from emitters.report.text import count, edp, percent, picojoules, si
 
-#: Counts of a verification, in words.
 COUNTS = {
     "dram_bytes": "DRAM bytes",
     "tile_buffer_bytes": "tile buffer bytes",
@@ -20,6 +19,7 @@ COUNTS = {
     "peak_spad_rows": "scratchpad rows in use at most",
     "peak_acc_rows": "accumulator rows in use at most",
 }
+"""Counts of a verification, in words."""
 
 
 @dataclass(frozen=True)

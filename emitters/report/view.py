@@ -13,7 +13,6 @@ from costmodel.serialize import graph_from_document
 from emitters.report.charts import bound_class, dram_bytes, layer_macs
 from emitters.report.text import count, edp, limit, percent, picojoules, si
 
-#: Energy parts in the order they are stacked, with what they are.
 ENERGY_PARTS = (
     ("mac", "mac", "products"),
     ("register", "l0", "array registers"),
@@ -22,9 +21,10 @@ ENERGY_PARTS = (
     ("tile-buffer", "tb", "tile buffer"),
     ("dram", "l3", "DRAM"),
 )
+"""Energy parts in the order they are stacked, with what they are."""
 
-#: Where the loops of each level stand.
 PLACES: dict[Level, str] = {"L3": "DRAM", "L2": "scratchpad", "L1": "accumulator", "L0": "array, streamed"}
+"""Where the loops of each level stand."""
 
 HOST_REASONS = {
     "add": "residual addition: two DMA streams through the accumulator, no products",

@@ -12,8 +12,8 @@ from emitters.timeloop.yaml_text import Tagged
 
 Yaml = dict[str, object]
 
-#: The container whose spatial fan-out lies below a level.
 FAN_OUT = {"Scratchpad": "PECols", "Accumulator": "PERows"}
+"""The container whose spatial fan-out lies below a level."""
 
 
 def frontend_architecture(target: Target, *, tile_buffer: bool = False) -> Yaml:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import yaml
 
-#: Keys that releases before 2024-02 only know with hyphens (v3.0.3 src/model, src/workload).
 HYPHENATED = {
     "word_bits": "word-bits",
     "block_size": "block-size",
     "data_spaces": "data-spaces",
     "read_write": "read-write",
 }
+"""Keys that releases before 2024-02 only know with hyphens (v3.0.3 src/model, src/workload)."""
 
 
 @dataclass(frozen=True)

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from costmodel.target import Target
     from fadiff.pipeline import CompileResult
 
-#: Below this many decibels a tensor is worth a look: its noise is over a sixth of its signal.
 POOR_SQNR_DB = 15.0
+"""Below this many decibels a tensor is worth a look: its noise is over a sixth of its signal."""
 SENSITIVE_LAYERS = 5
-#: What a lower bound rests on.
 BOUND = {
     "proven": "proven: no schedule of this search space is below the bound",
     "unfused": "proven for schedules without fusion",
     "relaxed": "relaxed: no schedule is below the bound, and perhaps none reaches it",
     None: "",
 }
+"""What a lower bound rests on."""
 
 
 def _parse_limit(context: click.Context, parameter: click.Parameter, given: str) -> int | str | None:

@@ -16,7 +16,6 @@ from samples.catalog import SAMPLES
 from samples.export import export
 from tests.converter.oracle import session, sqnr_db
 
-#: name, options, exporter, smallest SQNR against float in dB
 QUICK = [
     ("resnet18", {"image_size": 64}, "dynamo", 12),
     ("resnet18", {"image_size": 64}, "torchscript", 12),
@@ -26,6 +25,7 @@ QUICK = [
     ("unet", {"image_size": 32}, "torchscript", 15),
     ("lstm-tagger", {"seq": 4}, "dynamo", 25),
 ]
+"""name, options, exporter, smallest SQNR against float in dB"""
 SLOW = [
     ("resnet50", {"image_size": 64}, "torchscript", 8),
     ("mobilenetv1", {"image_size": 96}, "torchscript", 8),

@@ -19,8 +19,8 @@ WS, OS, CPU = 1, 0, 2
 RELU = 1
 PROGRAMS = Path(__file__).parent / "programs"
 SHARED = ("-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
-#: Operands of four columns: a tile of 4 rows, and three more behind it.
 ROWS = np.arange(64, dtype=np.int8).reshape(16, 4)
+"""Operands of four columns: a tile of 4 rows, and three more behind it."""
 WORDS = np.arange(64, dtype=np.int32).reshape(16, 4)
 
 

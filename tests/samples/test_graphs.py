@@ -6,7 +6,6 @@ import pytest
 
 from samples.graphs import NETWORKS, graph_of
 
-#: tensor-core layers and MACs of the papers (224 x 224, batch 1; GPT-3 6.7B block at 2048)
 PUBLISHED = {
     "resnet18": (21, 1_814_073_344),
     "resnet152": (156, 11_513_626_624),
@@ -15,6 +14,7 @@ PUBLISHED = {
     "mobilenetv1": (28, 568_740_352),
     "gpt3-block": (8, 4 * 2048 * 4096**2 + 2 * 2048 * 2048 * 4096 + 2 * 2048 * 4096 * 16384),
 }
+"""tensor-core layers and MACs of the papers (224 x 224, batch 1; GPT-3 6.7B block at 2048)"""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
