@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 OK: Final = 0
@@ -12,6 +15,18 @@ INTERNAL: Final = 3
 
 class InputError(Exception):
     """Something the user gave cannot be used; the message names it and the remedy."""
+
+
+@contextmanager
+def naming(file: str | Path, on: str = "") -> Iterator[None]:
+    """Put the file (and the target it is tried `on`) before messages that know only its layers."""
+    from costmodel.fusion import ScheduleError
+    from costmodel.serialize import ScheduleFileError
+
+    try:
+        yield
+    except (ScheduleError, ScheduleFileError) as error:
+        raise type(error)(f"{file}{on and f' on {on}'}: {error}") from error
 
 
 def is_bad_input(error: BaseException) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fadiff.console import Console
-from fadiff.errors import InputError
+from fadiff.errors import InputError, naming
 from fadiff.folder import OutputFolder
 from fadiff.output import check_free, replacing_folder
 from fadiff.search import DramLimit, SearchOptions, decide
@@ -115,14 +115,19 @@ def compile(
         conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
         decision = found.schedule
     else:
-        conversion, decision = _as_given(given, conversion)
+        with naming(str(schedule)):
+            conversion, decision = _as_given(given, conversion)
     # Siblings that were merged may have other scales.
     vectors = replace(vectors, stored_inputs=stored_inputs(conversion.graph, vectors.onnx_inputs))
     record = front_end_record(conversion, vectors, console)
     if found is not None:
         document = describe_search(found, search, record)
     elif given is not None:
-        document = describe(decision, given.latency_model, conversion=record, search=given.search)
+        document = describe(decision, given.latency_model, conversion=record)
+        if (
+            document.totals.edp_uj_cycles == given.totals.edp_uj_cycles
+        ):  # else somebody changed what was found
+            document = document.model_copy(update={"search": given.search})
     with replacing_folder(out, force=force) as work:
         folder = OutputFolder(work)
         write_folder(folder, conversion, decision, document, vectors, console, timeloop or TimeloopOptions())

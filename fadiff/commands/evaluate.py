@@ -10,6 +10,7 @@ import click
 
 from fadiff.commands.options import console_options, target_option
 from fadiff.console import Console
+from fadiff.errors import naming
 
 if TYPE_CHECKING:
     from costmodel.evaluate import NetworkCost
@@ -146,12 +147,14 @@ def _from_json(path: Path, target: Target | None, profile: str | None) -> tuple[
     from costmodel.serialize import read_document, schedule_from_document
 
     document = read_document(path)
-    decision = schedule_from_document(document)
-    decision = replace(
-        decision,
-        target=target or decision.target,
-        profile=cast("Profile", profile or decision.profile),
-    )
+    with naming(path):
+        decision = schedule_from_document(document)
+    with naming(path, on=target.name if target else ""):
+        decision = replace(
+            decision,
+            target=target or decision.target,
+            profile=cast("Profile", profile or decision.profile),
+        )
     return decision, document.latency_model
 
 

@@ -11,7 +11,7 @@ import click
 
 from fadiff.commands.options import console_options
 from fadiff.console import Console
-from fadiff.errors import CHECK_FAILED, OK, InputError
+from fadiff.errors import CHECK_FAILED, OK, InputError, naming
 from fadiff.output import check_new
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def run(console: Console, folder: Path, model: Path | None, accesses: bool, as_j
     from fadiff.folder import OutputFolder
 
     output = OutputFolder(folder)
-    schedule = schedule_from_document(output.document)
+    with naming(folder):
+        schedule = schedule_from_document(output.document)
     index = read_index(output.timeloop / "index.yaml")
     binary = _binary(model)
     with console.stage(f"running timeloop-model on {len(index.layers)} problems"):
@@ -104,7 +105,8 @@ def import_mappings(
             raise click.UsageError(f"{text!r}: write LAYER=MAP.yaml")
         files[name] = Path(path)
     document = read_document(schedule)
-    before = schedule_from_document(document)
+    with naming(schedule):
+        before = schedule_from_document(document)
     after = with_mappings(before, files)
     written = describe(after, document.latency_model)
     write_document(written.model_copy(update={"conversion": document.conversion}), out)

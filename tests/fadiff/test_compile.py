@@ -135,7 +135,34 @@ def test_evaluate_on_hardware_that_is_too_small(fadiff, compiled, tmp_path):
     tiny = tmp_path / "tiny.yaml"
     tiny.write_text("name: tiny\nside: 16\nscratchpad_bytes: 512\naccumulator_bytes: 1024\n")
     ended = fadiff("evaluate", compiled / "schedule.json", "--target", tiny)
-    assert ended.code == 2 and "scratchpad" in ended.err
+    assert (
+        ended.code == 2
+        and f"{compiled / 'schedule.json'} on tiny: " in ended.err
+        and "scratchpad" in ended.err
+    )
+
+
+def test_a_tile_edited_by_hand(fadiff, model, compiled, tmp_path):
+    """It is scored, executed and not said to be what the search found; one that cannot be is refused."""
+    content = document(compiled)
+    layer = next(layer for layer in content["layers"] if layer["mapping"] and layer["dims"]["P"] > 1)
+    tiles = layer["mapping"]["tile"]
+    for level in ("L2", "L1", "L0"):
+        tiles[level]["P"] = 1
+    edited = tmp_path / "edited.json"
+    edited.write_text(json.dumps(content))
+    scored = json.loads(fadiff("evaluate", edited, "--json").out)
+    out = tmp_path / "out"
+    ended = fadiff("compile", model, "--schedule", edited, "--out", out, "--verify", "-q")
+    assert ended.code == 0, ended.err
+    assert document(out)["totals"]["edp_uj_cycles"] == scored["edp_uj_cycles"]
+    assert scored["edp_uj_cycles"] > content["totals"]["edp_uj_cycles"]
+    assert content["search"] is not None and document(out)["search"] is None
+    tiles["L1"]["P"] = 2
+    edited.write_text(json.dumps(content))
+    for command in (("evaluate", edited), ("compile", model, "--schedule", edited, "--out", tmp_path / "no")):
+        ended = fadiff(*command)
+        assert ended.code == 2 and f"error: {edited}: layer {layer['name']}: mapping: P: tiles" in ended.err
 
 
 def test_executing_a_given_schedule(fadiff, model, compiled, tmp_path):
