@@ -93,7 +93,7 @@ static int allocate(Memory *memory, void **data, const char *name, uint32_t rows
 }
 
 int fadiff_configure(const fadiff_config *config) {
-  machine.configured = false;
+  machine.configured = machine.by_program = false;
   machine.config = *config;
   if (config->dim < 2 || config->dim > MAX_DIM || (config->dim & (config->dim - 1)))
     return refuse("DIM must be a power of two from 2 to 256");
@@ -120,15 +120,13 @@ int fadiff_configure(const fadiff_config *config) {
 void fadiff_configure_from_header(uint32_t dim, uint32_t bank_num, uint32_t bank_rows, uint32_t acc_rows,
                                   uint32_t max_block_len, uint32_t max_block_len_acc, int is_float,
                                   int has_mvin_scale) {
-  static bool by_program;
   const fadiff_config *now = &machine.config;
-  if (by_program && (now->dim != dim || now->bank_num != bank_num || now->bank_rows != bank_rows ||
-                     now->acc_rows != acc_rows || now->is_float != (uint32_t)is_float)) {
+  if (machine.by_program && (now->dim != dim || now->bank_num != bank_num || now->bank_rows != bank_rows ||
+                             now->acc_rows != acc_rows || now->is_float != (uint32_t)is_float)) {
     fprintf(stderr, "gemmini emulator: parts of this program were compiled with different gemmini_params.h\n");
     exit(1);
   }
   if (machine.configured) return; /* whoever loaded the program knows more */
-  by_program = true;
   const fadiff_config config = {
       .dim = dim, .bank_num = bank_num, .bank_rows = bank_rows, .acc_rows = acc_rows, .max_block_len = max_block_len,
       .max_block_len_acc = max_block_len_acc, .is_float = (uint32_t)is_float, .has_mvin_scale = (uint32_t)has_mvin_scale,
@@ -140,6 +138,7 @@ void fadiff_configure_from_header(uint32_t dim, uint32_t bank_num, uint32_t bank
     fprintf(stderr, "gemmini emulator: %s\n", machine.error);
     exit(1);
   }
+  machine.by_program = true;
 }
 
 void fadiff_reset(void) {

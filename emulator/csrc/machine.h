@@ -87,6 +87,7 @@ typedef struct {
 
 typedef struct {
   fadiff_config config;
+  bool by_program; /* the configuration is that of a program's gemmini_params.h */
   bool configured;
 
   Memory spad, acc;
