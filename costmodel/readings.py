@@ -74,16 +74,20 @@ def readings(schedule: Schedule) -> Readings:
 
 def under_fusion_model(schedule: Schedule, model: FusionModel) -> Schedule:
     """The same schedule by the rules of a fusion model; the paper's knows nothing that crosses group
-    boundaries: neither resident tensors nor weights that are loaded early.
+    boundaries.
 
     Raises:
         ScheduleError: it is not legal there.
     """
     if model == schedule.fusion_model:
         return schedule
+    return replace(within_groups(schedule), fusion_model=model)
+
+
+def within_groups(schedule: Schedule) -> Schedule:
+    """The same schedule without what crosses group boundaries: resident tensors, weights loaded early."""
     plain = without_prefetches(schedule)
-    groups = with_resident_tensors(plain.graph, plain.groups, ())
-    return replace(plain, fusion_model=model, groups=groups)
+    return replace(plain, groups=with_resident_tensors(plain.graph, plain.groups, ()))
 
 
 def _under(counted: Schedule) -> tuple[Reading, ...]:

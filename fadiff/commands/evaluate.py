@@ -94,7 +94,7 @@ def evaluate(
     from costmodel.weight_prefetch import without_prefetches
 
     if schedule is not None and not (timeloop_mapping or timeloop_problem):
-        decision, model = _from_json(schedule, target, profile)
+        decision, model = _from_json(console, schedule, target, profile)
     elif timeloop_mapping and timeloop_problem and target and schedule is None:
         from fadiff.timeloop_files import schedule_from_files
 
@@ -140,21 +140,32 @@ def _network_cycles(schedule: Schedule, cost: NetworkCost, group_latency: GroupL
     return resource_latency(schedule, cost) if group_latency == "overlap" else cost.latency_cycles
 
 
-def _from_json(path: Path, target: Target | None, profile: str | None) -> tuple[Schedule, LatencyModel]:
-    """A schedule file, on other hardware or under another profile where asked."""
+def _from_json(
+    console: Console, path: Path, target: Target | None, profile: str | None
+) -> tuple[Schedule, LatencyModel]:
+    """A schedule file, on other hardware or under another profile where asked.
+
+    Profiles keep other tensors on chip across groups; where one cannot keep the schedule's, none is kept.
+    """
     from dataclasses import replace
 
+    from costmodel.fusion import ScheduleError
+    from costmodel.readings import within_groups
     from costmodel.serialize import read_document, schedule_from_document
 
     document = read_document(path)
     with naming(path):
         decision = schedule_from_document(document)
     with naming(path, on=target.name if target else ""):
-        decision = replace(
-            decision,
-            target=target or decision.target,
-            profile=cast("Profile", profile or decision.profile),
-        )
+        decision = replace(decision, target=target or decision.target)
+        counting = cast("Profile", profile or decision.profile)
+        try:
+            decision = replace(decision, profile=counting)
+        except ScheduleError as error:
+            if not any(group.resident_tensors for group in decision.groups):
+                raise
+            decision = replace(within_groups(decision), profile=counting)
+            console.warn(f"counted without the tensors that stay on chip between groups; {counting}: {error}")
     return decision, document.latency_model
 
 

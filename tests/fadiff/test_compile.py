@@ -131,6 +131,15 @@ def test_evaluate_agrees_with_compile(fadiff, compiled):
     assert json.loads(ended.out)["edp_uj_cycles"] == document(compiled)["totals"]["edp_uj_cycles"]
 
 
+def test_evaluate_under_a_profile_that_keeps_other_tensors_on_chip(fadiff, compiled):
+    assert any(group["resident_tensors"] for group in document(compiled)["fusion"]["execution"])
+    ended = fadiff("evaluate", compiled / "schedule.json", "--profile", "dosa", "--json")
+    assert ended.code == 0, ended.err
+    assert "counted without the tensors that stay on chip" in ended.err
+    found = json.loads(ended.out)
+    assert found["profile"] == "dosa" and found["dram_bytes"] > document(compiled)["totals"]["dram_bytes"]
+
+
 def test_evaluate_on_hardware_that_is_too_small(fadiff, compiled, tmp_path):
     tiny = tmp_path / "tiny.yaml"
     tiny.write_text("name: tiny\nside: 16\nscratchpad_bytes: 512\naccumulator_bytes: 1024\n")
