@@ -13,7 +13,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
 from onnxruntime.quantization.calibrate import create_calibrator
 
 from converter.errors import ModelError, one_line
-from converter.inputs import Spans, Wanted, random_input, read_inputs
+from converter.inputs import Samples, Spans, Wanted, random_input, read_inputs
 from converter.piecewise import run_model
 from converter.program import Program
 from converter.stored import StoredWeights
@@ -21,8 +21,6 @@ from converter.stored import StoredWeights
 # Importing onnxruntime.quantization puts onnxruntime/transformers on sys.path, and with it a top-level
 # module `optimizer` that hides our package in an editable install.
 sys.path[:] = [entry for entry in sys.path if Path(entry).parts[-2:] != ("onnxruntime", "transformers")]
-
-Samples = Sequence[Mapping[str, np.ndarray]]
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]

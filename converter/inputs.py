@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ from converter.errors import ModelError
 Wanted = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Shape and element type of each model input."""
 
+
+Samples = Sequence[Mapping[str, np.ndarray]]
+"""Calibration inputs, by name."""
 
 Spans = Mapping[str, tuple[float, float]]
 """Smallest and largest number that the file's own quantisation of a model input can tell."""

@@ -12,13 +12,13 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from converter.calibrate import Samples, calibration_ranges, load_samples, random_samples
+from converter.calibrate import calibration_ranges, load_samples, random_samples
 from converter.equalise import equalise
 from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
 from converter.graph import ElementType, Graph
 from converter.imported import is_quantised
-from converter.inputs import Spans
+from converter.inputs import Samples, Spans
 from converter.load import load_model
 from converter.lower import lower, unsupported
 from converter.plan import Step, plan
@@ -153,7 +153,7 @@ def convert(
     if is_quantised(model) and not weights:
         original.CopyFrom(model)
     progress("normalising")
-    simplified = simplify(str(path), model, weights)
+    simplified = simplify(str(path), model, weights, lambda program: _given(path, program, calibration))
     float_model, program = simplified.model, simplified.program
     notes.extend(simplified.notes)
     done: tuple[str, ...] = ()
@@ -182,7 +182,13 @@ def convert(
     ranges: dict[str, tuple[float, float]] = {}
     samples: Samples = ()
     if missing and calibrate and element == "int8":
-        samples = _samples(path, program, calibration, seed, warnings, simplified.spans)
+        samples = _given(path, program, calibration)
+        if not samples:
+            warnings.append(
+                "no calibration data: int8 ranges come from seeded random inputs; "
+                "accuracy on real data may be poor (give --calibration FILE.npz)"
+            )
+            samples = random_samples(program, seed, simplified.spans)
         progress(f"calibrating on {len(samples)} samples")
         ranges = calibration_ranges(str(path), float_model, weights, samples, missing)
     reading = _Reading(
@@ -265,24 +271,11 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _samples(
-    path: Path,
-    program: Program,
-    calibration: str | Path | Samples | None,
-    seed: int,
-    warnings: list[str],
-    spans: Spans,
-) -> Samples:
-    """The calibration samples to use; random ones add a warning."""
+def _given(path: Path, program: Program, calibration: str | Path | Samples | None) -> Samples:
+    """The user's calibration inputs, none where there are none."""
     if calibration is None:
         beside = path.with_suffix(".calibration.npz")
-        calibration = beside if beside.is_file() else None
-    if calibration is None:
-        warnings.append(
-            "no calibration data: int8 ranges come from seeded random inputs; "
-            "accuracy on real data may be poor (give --calibration FILE.npz)"
-        )
-        return random_samples(program, seed, spans)
+        calibration = beside if beside.is_file() else ()
     if isinstance(calibration, (str, Path)):
         return load_samples(program, Path(calibration))
     types = {n: onnx.helper.tensor_dtype_to_np_dtype(program.types[n]) for n in program.inputs}

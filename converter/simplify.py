@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -12,7 +12,7 @@ from converter.decompose import decompose
 from converter.errors import ModelError, UnsupportedError
 from converter.functions import expand_functions
 from converter.imported import strip_quantisation
-from converter.inputs import Spans
+from converter.inputs import Samples, Spans
 from converter.lower import cannot_load, unknown_operators
 from converter.normalise import normalise
 from converter.precision import to_float32
@@ -31,10 +31,13 @@ class Simplified:
     notes: tuple[str, ...]
 
 
-def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights) -> Simplified:
+def simplify(
+    file: str, model: onnx.ModelProto, weights: StoredWeights, samples_of: Callable[[Program], Samples]
+) -> Simplified:
     """Control flow and quantisation taken out, functions expanded, constants folded, the rest decomposed.
 
-    `weights` are inputs of the graph that are constants, stored on disk.
+    `weights` are inputs of the graph that are constants, stored on disk; `samples_of` reads the user's
+    calibration inputs, if there are any.
 
     Raises:
         ModelError: ONNX Runtime rejects the model.
@@ -60,7 +63,7 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights) -> Simpl
             raise UnsupportedError(file, unknown) from error
         raise
     program = program_of(model, weights)
-    written = decompose(model, program)
+    written = decompose(model, program, samples_of(program))
     if written:
         notes.append(f"written as other operators: {', '.join(written)}")
         model = normalise(file, model)

@@ -13,18 +13,20 @@ import onnx
 from converter.decompose.masks import blank, find_guards, find_masks, guard
 from converter.decompose.nodes import Nodes
 from converter.decompose.table import DECOMPOSITIONS, find, reason
+from converter.inputs import Samples
 from converter.program import Program
 
 __all__ = ["DECOMPOSITIONS", "decompose", "find", "reason"]
 
 
-def decompose(model: onnx.ModelProto, program: Program) -> tuple[str, ...]:
+def decompose(model: onnx.ModelProto, program: Program, samples: Samples) -> tuple[str, ...]:
     """Rewrite a normalised model in place; the names of the operators that were written as others.
 
-    `program` is what was read from the model.  Nodes that break a constraint stay as they are.
+    `program` is what was read from the model, `samples` are calibration
+    inputs, if there are any.  Nodes that break a constraint stay as they are.
     """
     graph = model.graph
-    masks = find_masks(model, program)
+    masks = find_masks(model, program, samples)
     guards = find_guards(program, masks)
     done: set[str] = set()
     kept: list[onnx.NodeProto] = []

@@ -1,12 +1,13 @@
-"""Attention masks computed from integer or boolean inputs: numbers to add become positions to blank.
+"""Attention masks computed from inputs: numbers to add become positions to blank.
 
 Exporters turn a padding mask into 0 and a huge negative number and add that to the scores.  In int8
-the sum would have the huge number's scale; blanking the positions inside the softmax is exact.
+the sum would have the huge number's scale; blanking the positions inside the softmax is exact.  A mask
+that is an input of floats is known by the calibration data: 0 or a huge negative number everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +16,14 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from converter.decompose.nodes import Nodes
+from converter.inputs import Samples
 from converter.normalise import session_options
 from converter.plan import BLANK
 from converter.program import Node, Program
 
 _MOST_NODES = 100
 _TRIALS = 3
+_NEGATIVE = -1.0
 
 
 @dataclass(frozen=True)
@@ -35,16 +38,18 @@ class Mask:
     values: str
     fill: float
     keeps: bool = False
+    threshold: float = BLANK
+    """Blank is what lies below.  In int8 -inf may be as little as -128."""
 
 
-def find_masks(model: onnx.ModelProto, program: Program) -> Mapping[str, Mask]:
+def find_masks(model: onnx.ModelProto, program: Program, samples: Samples) -> Mapping[str, Mask]:
     """Masks by the name of the softmax that they are for."""
     protos = {output: proto for proto in model.graph.node for output in proto.output}
     found = {}
     for node in program.nodes:
         if node.op == "Softmax" and node.domain == "" and _is_along_last(program, node):
             joined = program.producer.get(node.inputs[0])
-            mask = _mask(program, protos, joined) if joined is not None else None
+            mask = _mask(program, protos, samples, joined) if joined is not None else None
             if mask is not None:
                 found[node.name] = mask
     return found
@@ -56,13 +61,13 @@ def blank(nodes: Nodes, program: Program, node: Node, mask: Mask) -> None:
     if mask.keeps:  # (Not would be folded back into the Where)
         condition = nodes.op("Xor", condition, nodes.constant(np.asarray(True)))
     else:
-        condition = nodes.op("Less", condition, nodes.number(BLANK))
+        condition = nodes.op("Less", condition, nodes.number(mask.threshold))
     blanked = nodes.op("Where", condition, nodes.number(mask.fill), mask.scores)
     nodes.give(nodes.op("Softmax", blanked, **node.attributes), node.outputs[0])
 
 
-def find_guards(program: Program, masks: Mapping[str, Mask]) -> Mapping[str, str]:
-    """Where nodes that make rows zero whose positions are all blank, with the numbers of the mask.
+def find_guards(program: Program, masks: Mapping[str, Mask]) -> Mapping[str, Mask]:
+    """Where nodes that make rows zero whose positions are all blank, with the mask.
 
     So Attention defines it: where the largest number of a row is minus infinity, probabilities are 0.
     """
@@ -85,14 +90,15 @@ def find_guards(program: Program, masks: Mapping[str, Mask]) -> Mapping[str, str
             and largest.inputs[0] == mask.values
             and program.shapes[largest.outputs[0]] == (*program.shapes[mask.values][:-1], 1)
         ):
-            found[node.name] = mask.values
+            found[node.name] = mask
     return found
 
 
-def guard(nodes: Nodes, program: Program, node: Node, values: str) -> None:
+def guard(nodes: Nodes, program: Program, node: Node, mask: Mask) -> None:
     """The same of 0 and 1: int8 has no infinity."""
-    seen = nodes.op("Cast", nodes.op("GreaterOrEqual", values, nodes.number(BLANK)), to=TensorProto.FLOAT)
-    most = nodes.reduce("ReduceMax", seen, [len(program.shapes[values]) - 1])
+    seen = nodes.op("GreaterOrEqual", mask.values, nodes.number(mask.threshold))
+    seen = nodes.op("Cast", seen, to=TensorProto.FLOAT)
+    most = nodes.reduce("ReduceMax", seen, [len(program.shapes[mask.values]) - 1])
     none = nodes.op("Less", most, nodes.number(0.5))
     nodes.give(nodes.op("Where", none, *node.inputs[1:]), node.outputs[0])
 
@@ -103,16 +109,20 @@ def _is_along_last(program: Program, node: Node) -> bool:
     return rank > 0 and axis % rank == rank - 1
 
 
-def _mask(program: Program, protos: Mapping[str, onnx.NodeProto], joined: Node) -> Mask | None:
+def _mask(
+    program: Program, protos: Mapping[str, onnx.NodeProto], samples: Samples, joined: Node
+) -> Mask | None:
     shape = program.shapes.get(joined.outputs[0])
     if program.sole_consumer(joined.outputs[0]) is None:
         return None
     if joined.op == "Add":
         first, second = joined.inputs
         for scores, values in ((first, second), (second, first)):
-            lowest = _lowest(program, protos, values) if program.shapes.get(scores) == shape else None
-            if lowest is not None:
-                return Mask(scores, values, lowest)
+            if program.shapes.get(scores) != shape:
+                continue
+            known = _lowest(program, protos, samples, values)
+            if known is not None:
+                return Mask(scores, values, *known)
     if joined.op == "Where" and joined.inputs[0] not in program.constants:
         # (planning itself finds the fill in the other place)
         condition, scores, fill = joined.inputs
@@ -122,12 +132,18 @@ def _mask(program: Program, protos: Mapping[str, onnx.NodeProto], joined: Node) 
     return None
 
 
-def _lowest(program: Program, protos: Mapping[str, onnx.NodeProto], value: str) -> float | None:
-    """The smallest number of a value that follows from integers and booleans alone, and is 0 or at most -1e4
-    on trial inputs; None for others."""
+def _lowest(
+    program: Program, protos: Mapping[str, onnx.NodeProto], samples: Samples, value: str
+) -> tuple[float, bool, float] | None:
+    """Fill, `keeps` and threshold of a value that is 0 or at most -1e4: on trial inputs, if it follows from
+    integers and booleans alone, else in the calibration data.  None for others."""
     nodes, inputs = _ancestors(protos, program, value)
-    if value in program.constants or not nodes or not inputs or any(program.is_float(v) for v in inputs):
+    floats = any(program.is_float(v) for v in inputs)
+    if value in program.constants or not inputs or (floats and not samples):
         return None
+    trials = [{v: sample[v] for v in inputs} for sample in samples] if floats else _trials(program, inputs)
+    if not nodes:  # an input itself
+        return _as_mask([trial[value] for trial in trials], floats)
     read = {name for node in nodes for name in node.input}
     graph = helper.make_graph(
         nodes,
@@ -144,12 +160,17 @@ def _lowest(program: Program, protos: Mapping[str, onnx.NodeProto], value: str) 
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), session_options())
-        results = [session.run(None, feeds)[0] for feeds in _trials(program, inputs)]
+        results = [session.run(None, feeds)[0] for feeds in trials]
     except Exception:  # an ancestor that needs other inputs: no mask then
         return None
+    return _as_mask(results, floats)
+
+
+def _as_mask(results: Sequence[np.ndarray], floats: bool) -> tuple[float, bool, float] | None:
     values = np.concatenate([result.reshape(-1) for result in results])
-    blanks = np.all((values == 0) | (values <= BLANK)) and np.any(values != 0)
-    return float(values.min()) if blanks else None
+    if not np.all((values == 0) | (values <= BLANK)) or not np.any(values != 0):
+        return None
+    return float(values.min()), False, _NEGATIVE if floats else BLANK
 
 
 def _trials(program: Program, inputs: list[str]) -> list[dict[str, np.ndarray]]:

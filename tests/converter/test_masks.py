@@ -146,3 +146,40 @@ def test_attention_is_zero_where_everything_is_masked(tmp_path: Path) -> None:
         (wanted,) = session(runnable).run(None, feeds)
         assert not wanted[0, 2].any()
         assert sqnr_db(wanted, result) > 30
+
+
+@pytest.mark.parametrize("lowest", [-np.inf, -1e9, -1e4])
+def test_an_input_of_floats_is_a_mask_if_the_calibration_data_say_so(lowest: float, tmp_path: Path) -> None:
+    """Next to such a number in one int8 tensor all scores would be equal."""
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["scores"]),
+        helper.make_node("Add", ["scores", "mask"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    shapes = {"q": (2, 6, 8), "k": (2, 8, 6), "v": (2, 6, 8), "mask": (1, 6, 6)}
+    model = model_of(nodes, shapes, {"y": None})
+    onnx.save(model, tmp_path / "m.onnx")
+    feeds = {name: weights(i, *shape) for i, (name, shape) in enumerate(shapes.items())}
+    feeds["mask"] = np.triu(np.full((1, 6, 6), lowest, np.float32), 1)
+    conversion = convert(tmp_path / "m.onnx", calibration=[feeds])
+    graph = conversion.graph
+    (output,) = graph.outputs
+    found = run_reference(graph, store_inputs(graph, feeds))[output]
+    (wanted,) = session(model).run(None, feeds)
+    result = from_storage(graph.tensors[output], found, wanted.shape)
+    assert sqnr_db(wanted, result) > 30
+    assert sqnr_db(session(conversion.quantized_model).run(None, feeds)[0], result) > 30
+
+
+def test_an_input_of_other_floats_is_added(tmp_path: Path) -> None:
+    """Relative positions: numbers of every size."""
+    nodes = [
+        helper.make_node("Add", ["x", "bias"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["y"], axis=-1),
+    ]
+    model = model_of(nodes, {"x": (4, 6), "bias": (4, 6)}, {"y": None})
+    onnx.save(model, tmp_path / "m.onnx")
+    feeds = {"x": weights(0, 4, 6), "bias": weights(1, 4, 6)}
+    graph = convert(tmp_path / "m.onnx", calibration=[feeds]).graph
+    assert [layer.op for layer in graph.layers] == ["add", "softmax"]
