@@ -21,7 +21,7 @@ from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
 from emitters.gemmini.positions import Region
 from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.tensor_core import LayerPrinter
-from emitters.gemmini.weight_loads import slices_of
+from emitters.gemmini.weight_loads import next_tile_of, slices_of
 
 _LEVELS: tuple[Level, ...] = ("L3", "L2", "L1")
 
@@ -122,7 +122,8 @@ class FunctionPrinter:
         used = {"load_weights", "multiply"}
         if plan.form.layer.name in self.plan.early:
             used.add("load_early")
-        if not plan.resident and slices_of(plan.form, plan.nest) is not None:
+        ahead = slices_of(plan.form, plan.nest), next_tile_of(plan.form, plan.nest, plan.local.weight)
+        if not plan.resident and ahead != (None, None):
             used |= {"load_early", "slice_of"}
         held_input = plan.local.held_input
         if held_input is None:

@@ -43,7 +43,7 @@ class LayerPrinter:
         self.c, self.form, self.nest, self.local, self.region = c, form, nest, local, region
         self.resident, self.boxed_input = resident, boxed_input
         self.at = Positions(form, nest, region)
-        self.weights = WeightPrinter(c, self.at, resident=resident, prefetched=prefetched)
+        self.weights = WeightPrinter(c, self.at, local.weight, resident=resident, prefetched=prefetched)
         self.early = early
         self.outputs = OutputPrinter(c, self.at, destinations, crosses_banks=local.crosses_banks)
 

@@ -1,4 +1,4 @@
-"""Prints how a layer's weights get into the scratchpad: whole tiles, slices of them, or all at once."""
+"""Prints how a layer's weights get into the scratchpad: tiles, slices of them, or all at once."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from emitters.gemmini.printer import CPrinter
 SLICE = 64
 """Output channels worth a slice: what one instruction moves of a row (MAX_BYTES)."""
 TAPS: tuple[Dim, ...] = ("R", "S")
+Spread = tuple[str, int]
+"""The `early_t` of loads between products, and over how many of these."""
 
 
 @dataclass(frozen=True)
@@ -48,31 +50,76 @@ def slices_of(form: Form, nest: Nest) -> Slices | None:
             steps = max(1, SLICE // loop.step)
             if steps * loop.step >= form.mapping.tile_l2.K:
                 return None
-            trips = (form.mapping.trips(inner.level, nest.full)[inner.dim] for inner in loops[i + 1 :])
-            return Slices(loop, steps * loop.step, tuple(reuse), steps * math.prod(trips))
+            products = steps * _products(form, nest, loops[i + 1 :])
+            return Slices(loop, steps * loop.step, tuple(reuse), products)
         if loop.dim in RELEVANT["W"]:
             return None
         reuse.append(loop)
     return None
 
 
+@dataclass(frozen=True)
+class NextTile:
+    """The weight tile after this one is loaded to the other buffer during the products of this one."""
+
+    loop: Loop
+    """Around the fetch; its first iteration loads its own tile, too."""
+    products: int
+    """Products of a tile."""
+
+
+def next_tile_of(form: Form, nest: Nest, places: tuple[int, ...]) -> NextTile | None:
+    """How to load tiles ahead, None without a second buffer at `places`."""
+    position = nest.fetch_position("W", "L2")
+    if form.depthwise or form.transposed or len(places) < 2 or position == 0:
+        return None
+    return NextTile(nest.outer[position - 1], _products(form, nest, (nest.outer + nest.inner)[position:]))
+
+
+def _products(form: Form, nest: Nest, loops: tuple[Loop, ...]) -> int:
+    return math.prod(form.mapping.trips(loop.level, nest.full)[loop.dim] for loop in loops)
+
+
 class WeightPrinter:
     """Prints the loads of one layer's weights to `weight_row`; `weights` must be declared."""
 
-    def __init__(self, c: CPrinter, positions: Positions, *, resident: bool, prefetched: bool) -> None:
-        """`resident`: all weights are loaded before the nest; `prefetched`: an earlier layer has loaded them
-        or the first tile."""
-        self.c, self.at = c, positions
+    def __init__(
+        self, c: CPrinter, positions: Positions, places: tuple[int, ...], *, resident: bool, prefetched: bool
+    ) -> None:
+        """`places`: of the buffers; `resident`: all weights are loaded before the nest; `prefetched`: an
+        earlier layer has loaded them or the first tile."""
+        self.c, self.at, self.places = c, positions, places
         self.form, self.prefetched = positions.form, prefetched
         self.slices = None if resident else slices_of(positions.form, positions.nest)
+        self.next_tile = None if resident else next_tile_of(positions.form, positions.nest, places)
 
     def declare(self) -> None:
-        """Before the nest: the slice that is being loaded, none yet."""
+        """Before the nest: what is being loaded meanwhile, nothing yet."""
         if self.slices is not None:
             self.c.line("early_t slice = {0};")
+        if self.next_tile is not None:
+            self.c.line("early_t next_tile = {0};")
 
     def load_tile(self) -> None:
         """The weight tile or its first slice, where the nest fetches it."""
+        ahead = self.next_tile
+        if ahead is None:
+            self._load_first()
+            return
+        loop = ahead.loop
+        with self.c.block(f"if ({loop.variable} == 0)"):
+            self._load_first()
+        with self.c.block("else"):
+            self.c.call("load_early", "&next_tile", "next_tile.end")
+        start, extent = self._tile()
+        after = add(loop.variable, loop.step)
+        with self.c.block(f"if ({bare(after)} < {bare(loop.bound)})"):
+            start[loop.dim] = add(start[loop.dim], loop.step)
+            extent[loop.dim] = minimum(loop.step, sub(loop.bound, after))
+            other = sub(sum(self.places), "weight_row")
+            self._load_slice(0, other, start, extent, spread=("next_tile", ahead.products))
+
+    def _load_first(self) -> None:
         later = self._is_later_tile()
         if not self.prefetched:
             self._load_from(0)
@@ -86,17 +133,28 @@ class WeightPrinter:
         loops = nest.outer[: nest.fetch_position("W", "L2")]
         return " || ".join([*([f"!{first}"] if first else []), *(f"{loop.variable} > 0" for loop in loops)])
 
-    def _load_from(self, at: Expr, spread: bool = False) -> None:
+    def _tile(self) -> tuple[dict[Dim, Expr], dict[Dim, Expr]]:
+        return {d: self.at.start("L2", d) for d in DIMS}, {d: self.at.extent("L2", d) for d in DIMS}
+
+    def _load_from(self, at: Expr, spread: Spread | None = None) -> None:
         """The weight tile; when it is sliced, only the slice from output channel `at` of the tile on."""
-        start: dict[Dim, Expr] = {d: self.at.start("L2", d) for d in DIMS}
-        extent: dict[Dim, Expr] = {d: self.at.extent("L2", d) for d in DIMS}
-        row: Expr = "weight_row"
+        self._load_slice(at, "weight_row", *self._tile(), spread=spread)
+
+    def _load_slice(
+        self,
+        at: Expr,
+        row: Expr,
+        start: dict[Dim, Expr],
+        extent: dict[Dim, Expr],
+        *,
+        spread: Spread | None = None,
+    ) -> None:
         if self.slices is not None:
             rows_per_block = mul(extent["R"], extent["S"], extent["C"])
             row = add(row, mul(div(at, self.form.columns), rows_per_block))
             start["K"] = add(start["K"], at)
             extent["K"] = minimum(self.slices.size, sub(extent["K"], at))
-        self._load(row, start, extent, spread=spread)
+        self._load(row, start, extent, spread)
 
     def start_next_slice(self, loop: Loop) -> None:
         """Inside the slices' loop: this slice has to be there, the next one is loaded during its products."""
@@ -111,12 +169,14 @@ class WeightPrinter:
         with self.c.block(f"if ({boundary})") if boundary else nullcontext():
             self.c.call("load_early", "&slice", "slice.end")
             with self.c.block(f"if ({' && '.join(conditions)})"):
-                self._load_from(after, spread=True)
+                self._load_from(after, ("slice", slices.products))
 
     def load_share(self) -> None:
-        """Before a product: what is due of the next slice."""
+        """Before a product: what is due of the next slice and of the next tile."""
         if self.slices is not None:
             self.c.call("load_share", "&slice")
+        if self.next_tile is not None:
+            self.c.call("load_share", "&next_tile")
 
     def load_all(self) -> None:
         """Resident weights, group after group, in the first run."""
@@ -140,9 +200,13 @@ class WeightPrinter:
             self._load(row, start | {"G": "g"}, extent | {"G": 1})
 
     def _load(
-        self, first_row: Expr, start: dict[Dim, Expr], extent: dict[Dim, Expr], *, spread: bool = False
+        self,
+        first_row: Expr,
+        start: dict[Dim, Expr],
+        extent: dict[Dim, Expr],
+        spread: Spread | None = None,
     ) -> None:
-        """`spread`: over products, not at once; only slices are."""
+        """`spread`: over products, not at once; neither of depthwise nor of transposed weights."""
         form = self.form
         taps = [e for d in TAPS for e in (start[d], extent[d])]
         if form.transposed:
@@ -154,8 +218,9 @@ class WeightPrinter:
         if not form.depthwise:
             column = add(start["K"], mul(start["G"], form.weight_strides[0]))
             box = ("&weights", first_row, *taps, start["C"], extent["C"], column, extent["K"])
-            if spread and self.slices is not None:
-                self.c.call("slice = slice_of", *box, self.slices.products)
+            if spread is not None:
+                variable, products = spread
+                self.c.call(f"{variable} = slice_of", *box, products)
             else:
                 self.c.call("load_weights", *box)
             return

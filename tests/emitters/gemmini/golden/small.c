@@ -229,6 +229,98 @@ static inline void load_weights(
     }
 }
 
+/* Weights that load while products run, a few instructions before each: as soon as one load finds no entry in the
+ * reservation station, the core waits, and with it the products behind.  Boxes, each one scratchpad row per (r, s, c). */
+typedef struct {
+    weights_t weights;
+    int32_t row, boxes, box_rows;
+    ptrdiff_t box_stride;
+    int32_t r_count, s_count, c_count, k_count;
+    int32_t box, r, s, c, k;      /* where the next load starts */
+    int32_t issued, end;          /* loads so far, and after this run */
+    int32_t share, products, due; /* loads of this run, over how many products; due: of the next load, times products */
+} early_t;
+
+/* Output channels that one instruction loads. */
+static inline int32_t early_chunk(const early_t *early)
+{
+    return early->weights.block == DIM ? MAX_BLOCK_LEN * DIM : early->weights.block;
+}
+
+/* Starts one of `runs` runs that share all loads. */
+static inline void start_early(early_t *early, int32_t runs)
+{
+    const int32_t chunk = early_chunk(early);
+    const int32_t tiles = ((early->c_count + DIM - 1) / DIM) * ((early->k_count + chunk - 1) / chunk);
+    const int32_t loads = early->boxes * early->r_count * early->s_count * tiles;
+    early->end = MIN(early->issued + (loads + runs - 1) / runs, loads);
+    early->share = early->end - early->issued;
+    early->due = 0;
+}
+
+/* Issues all loads before load `end`. */
+static inline void load_early(early_t *early, int32_t end)
+{
+    const int32_t chunk = early_chunk(early);
+    const int32_t block_stride = early->r_count * early->s_count * early->c_count;
+    if (early->issued < end) {
+        gemmini_extended4_config_ld(
+            (uint64_t)early->weights.stride_c * sizeof(elem_t), MVIN_SCALE_IDENTITY, false, block_stride, 1);
+    }
+    for (; early->issued < end; early->issued++) {
+        const elem_t *from = early->weights.data + early->box * early->box_stride + early->r * early->weights.stride_r
+                             + early->s * early->weights.stride_s + early->c * early->weights.stride_c + early->k;
+        const int32_t tap = early->r * early->s_count + early->s;
+        const int32_t block = early->k / early->weights.block * block_stride;
+        gemmini_extended_mvin2(
+            (uintptr_t)from, (uint32_t)(early->row + early->box * early->box_rows + block + tap * early->c_count + early->c),
+            MIN(chunk, early->k_count - early->k), MIN(DIM, early->c_count - early->c));
+        early->k += chunk;
+        if (early->k >= early->k_count) {
+            early->k = 0;
+            early->s++;
+        }
+        if (early->s == early->s_count) {
+            early->s = 0;
+            early->r++;
+        }
+        if (early->r == early->r_count) {
+            early->r = 0;
+            early->c += DIM;
+        }
+        if (early->c >= early->c_count) {
+            early->c = 0;
+            early->box++;
+        }
+    }
+}
+
+/* Before a product: the loads that are due. */
+static inline void load_share(early_t *early)
+{
+    early->due += early->share;
+    if (early->due >= early->products) {
+        const int32_t count = early->due / early->products;
+        early->due -= count * early->products;
+        load_early(early, MIN(early->issued + count, early->end));
+    }
+}
+
+/* What load_weights would load, over as many products. */
+static inline early_t slice_of(
+    const weights_t *weights, int32_t row, int32_t r, int32_t r_count, int32_t s, int32_t s_count, int32_t c,
+    int32_t c_count, int32_t k, int32_t k_count, int32_t products)
+{
+    early_t slice = {
+        .weights = *weights, .row = row, .boxes = 1,
+        .r_count = r_count, .s_count = s_count, .c_count = c_count, .k_count = k_count, .products = products,
+    };
+    slice.weights.data += r * weights->stride_r + s * weights->stride_s + c * weights->stride_c + k;
+    merge_taps(weights, &slice.r_count, &slice.s_count, &slice.c_count);
+    start_early(&slice, 1);
+    return slice;
+}
+
 /* Fills `rows` accumulator rows per block of output channels with the bias. */
 static inline void load_bias(const acc_t *bias, int32_t row, int32_t rows, int32_t k_count, int32_t block)
 {
@@ -657,12 +749,22 @@ static void layer_l2(const elem_t *input, elem_t *result)
     const int32_t input_row = 0;
     int32_t weight_row = 16376;
     int32_t output_row = 64;
+    early_t next_tile = {0};
     load_image(&image, input_row, 0, 1, 0, 8, 0, 8, 0, 8);
     for (int32_t k3 = 0; k3 < 24; k3 += 8) {
         output_row = 64 - output_row;
         weight_row = 32744 - weight_row;
-        load_weights(&weights, weight_row, 0, 1, 0, 1, 0, 8, k3, 8);
+        if (k3 == 0) {
+            load_weights(&weights, weight_row, 0, 1, 0, 1, 0, 8, k3, 8);
+        } else {
+            load_early(&next_tile, next_tile.end);
+        }
+        if (k3 + 8 < 24) {
+            next_tile = slice_of(
+                &weights, 32744 - weight_row, 0, 1, 0, 1, 0, 8, k3 + 8, MIN(8, 24 - (k3 + 8)), 1);
+        }
         const stream_t stream = {64, 8, 1, 64, 8, 0};
+        load_share(&next_tile);
         multiply(&stream, input_row, weight_row, true, output_row, false, 1, 8, 8, 8, 8);
         move_outputs(&output, false, output_row, 0, 1, 0, 8, 0, 8, k3, 8);
     }
@@ -701,12 +803,21 @@ static void layer_l3(const elem_t *input, elem_t *result)
     int32_t input_row = 32;
     int32_t weight_row = 16376;
     int32_t output_row = 32;
+    early_t next_tile = {0};
     for (int32_t c3 = 0; c3 < 24; c3 += 8) {
         if (c3 != 0) {
             wait_for_gemmini();
         }
         weight_row = 32744 - weight_row;
-        load_weights(&weights, weight_row, 0, 1, 0, 1, c3, 8, 0, 8);
+        if (c3 == 0) {
+            load_weights(&weights, weight_row, 0, 1, 0, 1, c3, 8, 0, 8);
+        } else {
+            load_early(&next_tile, next_tile.end);
+        }
+        if (c3 + 8 < 24) {
+            next_tile = slice_of(
+                &weights, 32744 - weight_row, 0, 1, 0, 1, c3 + 8, MIN(8, 24 - (c3 + 8)), 0, 8, 2);
+        }
         for (int32_t p3 = 0; p3 < 8; p3 += 4) {
             output_row = 32 - output_row;
             if (c3 != 0) {
@@ -717,6 +828,7 @@ static void layer_l3(const elem_t *input, elem_t *result)
             input_row = 32 - input_row;
             load_image(&image, input_row, 0, 1, p3, 4, 0, 8, c3, 8);
             const stream_t stream = {32, 8, 1, 32, 8, 0};
+            load_share(&next_tile);
             multiply(&stream, input_row, weight_row, p3 == 0, output_row, true, 1, 4, 8, 8, 8);
             if (c3 + 8 >= 24) {
                 move_outputs(&output, false, output_row, 0, 1, p3, 4, 0, 8, 0, 8);
