@@ -113,7 +113,10 @@ def check_tiles(path: Path, problem: TimeloopProblem, mapping: Mapping, target: 
 def _level(target: Entry, names: dict[str, StorageLevel]) -> StorageLevel:
     name = target.text()
     if name.lower() == "tilebuffer":
-        target.fail("TileBuffer: a layer of a fusion group cannot be taken on its own")
+        target.fail(
+            "TileBuffer: tensors of this layer stay on chip; files that stand alone come from "
+            "fadiff compile --no-fusion"
+        )
     if name.lower() not in names:
         target.fail(f"unknown level {name!r}; Gemmini has {', '.join(STORAGE.values())}")
     return names[name.lower()]

@@ -103,7 +103,7 @@ def test_keys_with_hyphens_lists_and_a_bounds_beside_the_shape(tmp_path: Path) -
         (
             "target: DRAM, type: temporal",
             "target: TileBuffer, type: temporal",
-            r"m.yaml:11: .*a layer of a fusion group",
+            r"m.yaml:11: .*TileBuffer: tensors of this layer stay on chip; .* --no-fusion",
         ),
         (
             "Inputs, Outputs], bypass: []",
