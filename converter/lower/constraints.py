@@ -43,7 +43,7 @@ def image(program: Program, node: Node) -> str | None:
     """The input is N C W or N C H W (one or two spatial axes), and so is the output."""
     shape, result = (program.shapes[name] for name in (node.inputs[0], node.outputs[0]))
     if len(shape) not in (3, 4):
-        return f"input {node.inputs[0]} has shape {list(shape)}"
+        return f"input {node.inputs[0]} has shape {list(shape)}, neither N C W nor N C H W"
     return None if len(result) == len(shape) else f"output {node.outputs[0]} has shape {list(result)}"
 
 
