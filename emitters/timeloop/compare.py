@@ -236,6 +236,8 @@ def run_model(model: Path, files: list[Path]) -> Stats:
         stats = Path(out) / "timeloop-model.stats.txt"
         if not stats.exists():
             what = said[0] if said else (done.stderr.strip().splitlines() or [_NO_MESSAGE])[-1]
+            if "key not found: data-spaces" in what:
+                what += " (a release before 2024-02: compile with --timeloop-hyphens)"
             raise StatsError(f"timeloop-model failed (exit {done.returncode}): {what}")
         if said:
             raise StatsError(f"timeloop-model warns: {said[0]}")

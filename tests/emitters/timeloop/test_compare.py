@@ -55,6 +55,10 @@ def test_a_count_that_differs(tmp_path: Path) -> None:
             "echo 'ERROR: parsing mapping: no' >&2; exit 1",
             r"timeloop-model failed \(exit 1\): ERROR: parsing mapping",
         ),
+        (
+            'echo "ERROR: key not found: data-spaces, at line: 0"; exit 1',
+            r"data-spaces, at line: 0 \(a release before 2024-02: compile with --timeloop-hyphens\)",
+        ),
         ("exit 0", r"timeloop-model failed \(exit 0\): no error message; run_timeloop.sh"),
         (
             f'cp {KNOWN} "$out/timeloop-model.stats.txt"; echo "WARNING: odd"',
