@@ -15,6 +15,7 @@ import onnx_ir
 import onnxruntime
 from onnx_ir.passes.common import (
     RemoveInitializersFromInputsPass,
+    RemoveUnusedNodesPass,
     RemoveUnusedOpsetsPass,
     TopologicalSortPass,
 )
@@ -49,6 +50,7 @@ def _sorted(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
         ir_model = onnx_ir.from_proto(model)
         RemoveInitializersFromInputsPass()(ir_model)
         TopologicalSortPass()(ir_model)
+        RemoveUnusedNodesPass()(ir_model)  # (of an auxiliary head, say, whose output was cut off)
         ir_model.ir_version = min(max(ir_model.ir_version, 4), _NEWEST_IR)
         return onnx_ir.to_proto(ir_model)
     except Exception as error:

@@ -6,8 +6,6 @@ constants, so they follow constant folding, which then runs again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-
 import onnx
 
 from converter.decompose.masks import blank, find_guards, find_masks, guard
@@ -52,17 +50,6 @@ def decompose(model: onnx.ModelProto, program: Program, samples: Samples) -> tup
         done.add(node.op)
     if done:
         del graph.node[:]
-        graph.node.extend(_read(kept, {output.name for output in graph.output}))
+        graph.node.extend(kept)
         del graph.value_info[:]
     return tuple(sorted(done))
-
-
-def _read(nodes: Sequence[onnx.NodeProto], outputs: Collection[str]) -> list[onnx.NodeProto]:
-    """The nodes that the outputs depend on: what a mask was added to, say, nobody reads any more."""
-    wanted = set(outputs)
-    read = []
-    for node in reversed(nodes):
-        if wanted.intersection(node.output):
-            wanted.update(node.input)
-            read.append(node)
-    return read[::-1]

@@ -114,3 +114,15 @@ def test_missing_calibration_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(_linear(), path)
     assert "calibration" in convert(path).warnings[0]
+
+
+def test_what_no_output_depends_on_is_left_out(tmp_path: Path) -> None:
+    """An auxiliary head whose output was cut off the graph."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"]),
+        helper.make_node("Conv", ["y", "v"], ["head"]),
+        helper.make_node("Relu", ["head"], ["nowhere"]),
+    ]
+    constants = {"w": weights(0, 4, 3, 3, 3), "v": weights(1, 4, 4, 3, 3)}
+    onnx.save(model_of(nodes, {"x": (1, 3, 8, 8)}, {"y": None}, constants), tmp_path / "m.onnx")
+    assert [layer.op for layer in convert(tmp_path / "m.onnx").graph.layers] == ["conv"]
