@@ -34,7 +34,7 @@ SENSITIVE_LAYERS = 5
 BOUND = {
     "proven": "proven: no schedule of this search space is below the bound",
     "unfused": "proven for schedules without fusion",
-    "relaxed": "relaxed: no schedule is below the bound, and perhaps none reaches it",
+    "relaxed": "relaxed: no schedule of this search space is below the bound, perhaps none reaches it",
     None: "",
 }
 """What a lower bound rests on."""
