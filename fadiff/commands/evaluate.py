@@ -39,7 +39,11 @@ if TYPE_CHECKING:
     metavar="PROB.yaml",
     help="... and its problem.  Needs --target.",
 )
-@click.option("--latency", type=click.Choice(["roofline", "rtl"]), help="[default: the schedule's own]")
+@click.option(
+    "--latency",
+    type=click.Choice(["roofline", "rtl"]),
+    help="Count cycles by the other model.  [default: the schedule's own]",
+)
 @click.option(
     "--fusion-model",
     type=click.Choice(["sound", "paper"]),

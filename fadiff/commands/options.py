@@ -155,10 +155,18 @@ def search_options(function: Command) -> Command:
     """Everything that decides what the search does, except the method."""
     decorators = (
         click.option(
-            "--objective", type=click.Choice(["edp", "energy", "latency"]), default="edp", show_default=True
+            "--objective",
+            type=click.Choice(["edp", "energy", "latency"]),
+            default="edp",
+            show_default=True,
+            help="What to minimise; edp: energy x latency.",
         ),
         click.option(
-            "--no-fusion", "fusion", flag_value=False, default=True, help="Keep every layer on its own."
+            "--no-fusion",
+            "fusion",
+            flag_value=False,
+            default=True,
+            help="Keep every layer on its own, with nothing on chip between layers.",
         ),
         click.option(
             "--no-residency",
