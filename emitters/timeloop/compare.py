@@ -203,8 +203,10 @@ def _compare(unit: Unit, entry: IndexEntry, target: Target, folder: Path, model:
         problem = "; ".join(entry.notes[-1:])
     else:
         files = [folder / name for name in (entry.arch, entry.problem, entry.mapping)]
+        missing = [file for file in files if not file.is_file()]
         try:
-            measured = run_model(model, files)
+            measured = None if missing else run_model(model, files)
+            problem = f"{missing[0]}: no such file; compile again" if missing else ""
         except StatsError as error:
             problem = str(error)
     return Comparison(
@@ -235,6 +237,7 @@ def run_model(model: Path, files: list[Path]) -> Stats:
         ]
         stats = Path(out) / "timeloop-model.stats.txt"
         if not stats.exists():
+            said.sort(key=lambda line: "ERROR" not in line)  # the error before the warnings that led to it
             what = said[0] if said else (done.stderr.strip().splitlines() or [_NO_MESSAGE])[-1]
             if "key not found: data-spaces" in what:
                 what += " (a release before 2024-02: compile with --timeloop-hyphens)"

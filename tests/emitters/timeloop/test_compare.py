@@ -59,6 +59,7 @@ def test_a_count_that_differs(tmp_path: Path) -> None:
             'echo "ERROR: key not found: data-spaces, at line: 0"; exit 1',
             r"data-spaces, at line: 0 \(a release before 2024-02: compile with --timeloop-hyphens\)",
         ),
+        ('echo "WARNING: odd"; echo "ERROR: wrong"', r"timeloop-model failed \(exit 0\): ERROR: wrong"),
         ("exit 0", r"timeloop-model failed \(exit 0\): no error message; run_timeloop.sh"),
         (
             f'cp {KNOWN} "$out/timeloop-model.stats.txt"; echo "WARNING: odd"',
@@ -72,6 +73,15 @@ def test_runs_that_fail(tmp_path: Path, body: str, problem: str) -> None:
     assert (result.status, result.passes) == ("failed", False)
     with pytest.raises(StatsError, match=problem):
         raise StatsError(result.problem)
+
+
+def test_a_file_that_is_gone(tmp_path: Path) -> None:
+    schedule = hand_schedule()
+    index = emit(schedule, tmp_path)
+    (tmp_path / "layer.mapping.yaml").unlink()
+    (result,) = compare(schedule, index, tmp_path, tmp_path / "model")
+    assert result.status == "failed"
+    assert result.problem == f"{tmp_path / 'layer.mapping.yaml'}: no such file; compile again"
 
 
 def test_files_of_another_schedule(tmp_path: Path) -> None:
