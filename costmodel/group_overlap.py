@@ -30,13 +30,14 @@ def prefetch_weights(schedule: Schedule, cost: NetworkCost) -> NetworkCost:
     free_bytes = slack_bytes = 0
     for group, before in zip(schedule.groups, cost.groups, strict=True):
         first = _first_tensor_core(schedule, group)
+        early = 0
         if first is not None and slack_bytes and free_bytes:
-            wanted = min(_first_weights(schedule, group, first), slack_bytes, free_bytes)
-            layers[first.name] = _without(layers[first.name], wanted, schedule)
+            early = min(_first_weights(schedule, group, first), slack_bytes, free_bytes)
+            layers[first.name] = _without(layers[first.name], early, schedule)
         members = [layers[name] for name in group.layers]
         latency = sum(member.latency_cycles for member in members)
         moved = sum(m.bytes for member in members for _, m in member.moves if m.memory in ("dram", "host"))
-        slack_bytes = max(0, int(latency * target.bandwidth.dram_bytes) - moved)
+        slack_bytes = max(0, int(latency * target.bandwidth.dram_bytes) - (moved - early))
         free_bytes = _free_bytes(schedule, group)
         groups.append(GroupCost(group.layers, before.energy_pj, latency))
     return NetworkCost(

@@ -4,7 +4,7 @@ from costmodel.evaluate import evaluate
 from costmodel.group_overlap import prefetch_weights, resource_latency
 from costmodel.schedule import Schedule, singleton_groups
 from costmodel.target import load_target
-from tests.costmodel.networks import whole_tile
+from tests.costmodel.networks import conv, graph, whole_tile
 from tests.costmodel.schedules import weight_bound
 
 LARGE = load_target("gemmini-large")
@@ -38,3 +38,22 @@ def test_never_more_than_the_slack():
     cost = evaluate(plan)
     assert cost.layers[0].bound == "L3"
     assert prefetch_weights(plan, cost).latency_cycles == cost.latency_cycles
+
+
+def test_weights_that_came_early_leave_slack():
+    """b needs DRAM for 12800 of its 38400 bytes: in its 3600 cycles there is time for 16000 bytes of c."""
+    net = graph(
+        [
+            conv("a", "x", "y", 32, 128, 16, 16, R=5),
+            conv("b", "y", "z", 32, 32, 12, 12, R=5),
+            conv("c", "z", "out", 32, 32, 8, 8, R=5),
+        ],
+        ("x",),
+        ("out",),
+    )
+    mappings = {layer.name: whole_tile(layer.dims, 32) for layer in net.tensor_core_layers}
+    plan = Schedule(net, LARGE, mappings, singleton_groups(net), "dosa")
+    cost = evaluate(plan)
+    assert [(layer.bound, layer.latency_cycles) for layer in cost.layers[1:]] == [("L3", 4800), ("L3", 4032)]
+    better = prefetch_weights(plan, cost)
+    assert [layer.latency_cycles for layer in better.layers[1:]] == [3600, 4032 - 16000 // 8]
