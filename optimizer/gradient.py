@@ -46,12 +46,15 @@ MUTATED = 0.4
 PATIENCE = 60
 FEWEST_STEPS, FEWEST_RESTARTS = 100, 4
 """Below so many steps a time budget takes restarts away instead, down to so many."""
+NODES_AT_ONCE, ENOUGH_RESTARTS = 640, 8
+"""Nodes of all restarts together: more of them make steps slower.  Large networks have fewer restarts, down
+to so many, and lose nothing: recombination takes the best of every group."""
 PENALTIES = ("mapping", "array", "memory", "buffer", "grid", "shape")
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to search."""
+    """How much to search: at most so many restarts, and steps of each."""
 
     restarts: int = 32
     steps: int = 120
@@ -279,16 +282,19 @@ def _time_share(problem: Problem, began: float) -> float:
 
 
 def _affordable(problem: Problem, effort: Effort, loss_of: Loss) -> int:
-    """Restarts of which a time budget pays FEWEST_STEPS steps, judged by one step of all of them."""
+    """Restarts for a network of this size, or those of which a time budget pays FEWEST_STEPS steps, judged by
+    one step."""
+    nodes = len(loss_of.network.nodes)
+    restarts = min(effort.restarts, max(NODES_AT_ONCE // nodes, ENOUGH_RESTARTS))
     if problem.time_budget is None:
-        return effort.restarts
+        return restarts
     generator = torch.Generator().manual_seed(0)
-    variables = loss_of.start(effort.restarts, generator)
+    variables = loss_of.start(restarts, generator)
     before = problem.seconds
     loss_of(loss_of.relaxation.sample(variables, 1.0, generator), 1.0, 5.0)[0].sum().backward()  # type: ignore[no-untyped-call]
     step = max(problem.seconds - before, 1e-9)
     steps = 0.5 * (problem.time_budget - problem.seconds) / step
-    return max(FEWEST_RESTARTS, min(effort.restarts, int(effort.restarts * steps / FEWEST_STEPS)))
+    return min(restarts, max(FEWEST_RESTARTS, int(restarts * steps / FEWEST_STEPS)))
 
 
 def _integers(l2: Tensor, l1: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import networkx as nx
 
@@ -56,10 +57,11 @@ class RelaxedNetwork:
 
     def joined(self, fused: Sequence[bool]) -> nx.Graph[str]:
         """Layers with the fused edges between them."""
+        paths = (
+            (pair[0], *self.between[pair], pair[1]) for pair, edge in self.edge_of.items() if fused[edge]
+        )
         joined: nx.Graph[str] = nx.Graph()
-        for pair, edge in self.edge_of.items():
-            if fused[edge]:
-                nx.add_path(joined, (pair[0], *self.between[pair], pair[1]))
+        joined.add_edges_from(edge for path in paths for edge in pairwise(path))
         return joined
 
     def components(self, joined: nx.Graph[str]) -> list[tuple[str, ...]]:

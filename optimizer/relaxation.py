@@ -100,14 +100,10 @@ class Relaxation:
             [_thinned(extents) for extents in [*_worthwhile(node, space), space.tiles("P"), space.tiles("Q")]]
             for node, space in zip(nodes, spaces, strict=True)
         ]
-        width = max(len(c) for row in self.lists for c in row)
-        self.candidates = torch.ones(len(spaces), len(self.lists[0]), width)
-        self.absent = torch.zeros_like(self.candidates)
-        for i, row in enumerate(self.lists):
-            for j, extents in enumerate(row):
-                self.candidates[i, j, : len(extents)] = torch.tensor(extents, dtype=torch.float32)
-                self.absent[i, j, len(extents) :] = -torch.inf
-        self.log_candidates = self.candidates.log()
+        lists = [extents for row in self.lists for extents in row]
+        self.shape = len(spaces), len(self.lists[0])
+        self.top = torch.tensor([float(extents[-1]) for extents in lists]).log().view(self.shape)
+        self.buckets = _buckets(lists)
         side = spaces[0].side
         self.side = float(side)
         self.depthwise = torch.tensor([s.shape.is_depthwise for s in spaces])
@@ -121,9 +117,7 @@ class Relaxation:
 
         All restarts but every eighth one have the mappings of `known`; group tiles are random in all.
         """
-        top = torch.where(self.absent == 0, self.log_candidates, torch.zeros(())).amax(dim=-1)
-        shape = (restarts, *top.shape)
-        x = torch.rand(shape, generator=generator) * top
+        x = torch.rand((restarts, *self.shape), generator=generator) * self.top
         order = 0.5 * torch.randn((restarts, len(self.spaces), len(ORDERS)), generator=generator)
         sigma = 2.0 * torch.randn((restarts, len(self.edges)), generator=generator)
         if known is not None:
@@ -139,14 +133,7 @@ class Relaxation:
 
     def sample(self, v: Variables, tau: float, generator: torch.Generator | None) -> Choices:
         """One straight-through sample; without a generator the arg-max."""
-        if self.form == "paper":
-            distance = (v.x.exp().unsqueeze(-1) - self.candidates).square() * (1 / ALPHA)
-        else:
-            distance = (v.x.unsqueeze(-1) - self.log_candidates).square()
-        soft, hard = _straight_through(-ALPHA * distance + self.absent, tau, generator)
-        logs = (hard * self.log_candidates).sum(-1).detach()
-        smooth = (soft * self.log_candidates).sum(-1)
-        extents = torch.exp(smooth + (logs - smooth).detach())
+        extents = self._extents(v.x, tau, generator)
         soft, hard = _straight_through(v.order, tau, generator)
         order = hard + (soft - soft.detach())
         pair = torch.stack([v.sigma, torch.zeros_like(v.sigma)], dim=-1)
@@ -154,6 +141,29 @@ class Relaxation:
         sigma = (hard + (soft - soft.detach()))[..., 0]
         own, tiles = extents[..., : len(VARIABLES)], extents[..., len(VARIABLES) :]
         return Choices(own, tiles, order, sigma)
+
+    def _extents(self, x: Tensor, tau: float, generator: torch.Generator | None) -> Tensor:
+        """Candidates drawn for log extents `x` [B, L, V], with the gradient of the softmax over them.
+
+        That gradient, of the expected log candidate, is its covariance with the gradients of the logits.
+        """
+        free = x.flatten(1)
+        logs, slopes = self.top.flatten().expand_as(free).clone(), torch.zeros_like(free)
+        with torch.no_grad():
+            for at, candidates, absent in self.buckets:
+                near = free[:, at].unsqueeze(-1)
+                if self.form == "paper":
+                    away = near.exp() - candidates.exp()
+                    logits, rise = -away.square(), -2 * away * near.exp()
+                else:
+                    away = near - candidates
+                    logits, rise = -ALPHA * away.square(), -2 * ALPHA * away
+                soft = _softmax(logits + absent, tau, generator)
+                drawn = soft.argmax(dim=-1, keepdim=True)
+                logs[:, at] = candidates.expand_as(soft).gather(-1, drawn).squeeze(-1)
+                mean = (soft * candidates).sum(-1, keepdim=True)
+                slopes[:, at] = (soft * (candidates - mean) * rise).sum(-1) / tau
+        return torch.exp(logs + slopes * (free - free.detach())).view_as(x)
 
     def point(self, choices: Choices) -> RelaxedPoint:
         """Tiles of all levels; spatial factors use as many lanes as the tile fills."""
@@ -208,13 +218,43 @@ class Relaxation:
     def _block(self, extent: Tensor) -> Tensor:
         return extent.clamp(max=self.side)
 
-    def indices(self, choices: Choices) -> Tensor:
-        """Integer extents [B, L, V] of a sample."""
-        return choices.extents.detach().round().long()
+
+class _Bucket(NamedTuple):
+    """Variables with about equally many candidates: places among all variables [n], log candidates [n, w],
+    and what hides columns without a candidate [n, w]."""
+
+    at: Tensor
+    candidates: Tensor
+    absent: Tensor
+
+
+def _buckets(lists: Sequence[tuple[int, ...]]) -> list[_Bucket]:
+    """By powers of two; variables with a single candidate have nothing to choose."""
+    members: dict[int, list[int]] = {}
+    for at, extents in enumerate(lists):
+        if len(extents) > 1:
+            members.setdefault((len(extents) - 1).bit_length(), []).append(at)
+    found = []
+    for _, places in sorted(members.items()):
+        width = max(len(lists[at]) for at in places)
+        candidates = torch.ones(len(places), width)
+        absent = torch.full_like(candidates, -torch.inf)
+        for row, at in enumerate(places):
+            candidates[row, : len(lists[at])] = torch.tensor(lists[at], dtype=torch.float32)
+            absent[row, : len(lists[at])] = 0
+        found.append(_Bucket(torch.tensor(places), candidates.log(), absent))
+    return found
 
 
 def _straight_through(logits: Tensor, tau: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """(softmax, one-hot of the arg-max) of logits / tau plus Gumbel noise.
+    """(softmax, one-hot of the arg-max) of logits / tau plus Gumbel noise."""
+    soft = _softmax(logits, tau, generator)
+    hard = torch.zeros_like(soft).scatter_(-1, soft.argmax(dim=-1, keepdim=True), 1.0)
+    return soft, hard
+
+
+def _softmax(logits: Tensor, tau: float, generator: torch.Generator | None) -> Tensor:
+    """Gumbel-softmax; without a generator there is no noise.
 
     Samples cool down with the gradient: noise of one size would leave tiles a factor of two below limits.
     """
@@ -222,9 +262,7 @@ def _straight_through(logits: Tensor, tau: float, generator: torch.Generator | N
     if generator is not None:
         uniform = torch.rand(logits.shape, generator=generator).clamp(1e-9, 1 - 1e-7)
         logits = logits - torch.log(-torch.log(uniform))
-    soft = torch.softmax(logits, dim=-1)
-    hard = torch.zeros_like(soft).scatter_(-1, soft.argmax(dim=-1, keepdim=True), 1.0)
-    return soft, hard
+    return torch.softmax(logits, dim=-1)
 
 
 def _stack(extents: dict[str, Tensor], one: Tensor) -> Tensor:
