@@ -298,6 +298,9 @@ static inline void load_early(early_t *early, int32_t end)
 /* Before a product: the loads that are due. */
 static inline void load_share(early_t *early)
 {
+    if (early->issued == early->end) {
+        return;
+    }
     early->due += early->share;
     if (early->due >= early->products) {
         const int32_t count = early->due / early->products;
