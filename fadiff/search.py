@@ -42,11 +42,13 @@ class SearchOptions:
     """Whether the first weights of a group may load while the group before computes."""
 
 
-def find_schedule(graph: Graph, target: Target, search: SearchOptions, console: Console) -> SearchResult:
-    """Run the optimiser."""
+def find_schedule(
+    graph: Graph, target: Target, search: SearchOptions, console: Console, what: str = ""
+) -> SearchResult:
+    """Run the optimiser; `what` tells people one search from another."""
     from optimizer import optimize
 
-    with console.stage(f"searching ({search.method})"):
+    with console.stage(f"searching ({search.method}{what})"):
         return optimize(
             graph,
             target,
@@ -85,7 +87,9 @@ def find_schedule_and_siblings(
     best, chosen = conversion, apart
     tried = [together]
     for candidate in tried:
-        found = find_schedule(candidate.graph, target, search, console)
+        merged = sum(len(group.steps) for group in candidate.siblings)
+        what = f", {merged} sibling layers as {len(candidate.siblings)}"
+        found = find_schedule(candidate.graph, target, search, console, what)
         if found.value < chosen.value:
             best, chosen = candidate, found
         elif candidate is together and len(kinds) > 1:

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -208,6 +209,30 @@ def test_one_tensor_read_as_both_operands(tmp_path: Path) -> None:
     (layer,) = (layer for layer in report.layers if layer.name == "gram")
     both = layer.traffic["dram I+W"]["read"]
     assert both.measured == both.predicted == 2 * 24 * 40
+
+
+def test_a_linear_layer_of_three_axes_in_a_new_opset(tmp_path: Path) -> None:
+    """ONNX Runtime fuses MatMul and Add to what it then refuses, if they are quantised in opset 21."""
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["m"]),
+        onnx.helper.make_node("Add", ["m", "b"], ["y"]),
+    ]
+    generator = np.random.default_rng(0)
+    constants = [
+        onnx.numpy_helper.from_array(generator.standard_normal(shape).astype(np.float32), name)
+        for name, shape in (("w", (32, 16)), ("b", (16,)))
+    ]
+    float32 = onnx.TensorProto.FLOAT
+    ends = [
+        onnx.helper.make_tensor_value_info(n, float32, s) for n, s in (("x", [1, 9, 32]), ("y", [1, 9, 16]))
+    ]
+    graph = onnx.helper.make_graph(nodes, "linear", ends[:1], ends[1:], constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "linear.onnx")
+    out = tmp_path / "out"
+    arguments = ["compile", str(tmp_path / "linear.onnx"), "--out", str(out), "--method", "layerwise", "-q"]
+    assert main(arguments) == 0
+    assert verify(out, vectors=1).passed
 
 
 @pytest.fixture(scope="module")
