@@ -43,6 +43,8 @@ Priced = tuple[float, float, Choice]
 """Energy, latency and how to run a group."""
 Row = tuple[int, ...]
 """Extents and order of one node at one point."""
+_Way = tuple[Option, list[Row]]
+"""How to run a group, and what a point says about every tensor-core member."""
 
 
 def extents_of(node: Node, space: LayerSpace) -> tuple[tuple[int, ...], ...]:
@@ -236,25 +238,28 @@ class Decoder:
         return first, tuple(nodes), batch.extents[b, nodes].tobytes(), batch.order[b, nodes].tobytes(), tile
 
     def _price_groups(self, batch: Batch, points: Iterable[int]) -> None:
-        """Cost of the groups of some points at their members' tiles, layers named as in the first
-        identical group; None if it cannot be executed.  Members with one map-space are priced together."""
-        options: dict[object, list[tuple[Option, list[Row]]]] = {}
+        """Remember what the groups of some points cost at their members' tiles, layers named as in the first
+        identical group; None if a group cannot be executed."""
+        options: dict[object, list[_Way]] = {}
         for b in points:
             for layers in self._joined(batch.fused[b]):
                 key = self._key(layers, batch, b)
                 if key not in self._groups and key not in options:
-                    ways = self._options(layers, batch, b)
-                    options[key] = [(option, self._rows(option, batch, b)) for option in ways]
+                    options[key] = [
+                        (option, self._rows(option, batch, b)) for option in self._options(layers, batch, b)
+                    ]
+        self._price_members(way for ways in options.values() for way in ways)
+        self._groups.update((key, self._cheapest(ways)) for key, ways in options.items())
+
+    def _price_members(self, ways: Iterable[_Way]) -> None:
+        """Remember what members cost, those with one map-space priced together."""
         rows: dict[LayerSpace, dict[Row, None]] = {}
-        for found in options.values():
-            for option, at in found:
-                for (_, space), row in zip(option.spaces, at, strict=True):
-                    if row not in self._members[space]:
-                        rows.setdefault(space, {})[row] = None
-        for space, wanted in rows.items():
-            self._members[space].update(zip(wanted, _price_rows(space, list(wanted)), strict=True))
-        for key, found in options.items():
-            self._groups[key] = self._cheapest(found)
+        for option, wanted in ways:
+            for (_, space), row in zip(option.spaces, wanted, strict=True):
+                if row not in self._members[space]:
+                    rows.setdefault(space, {})[row] = None
+        for space, fresh in rows.items():
+            self._members[space].update(zip(fresh, _price_rows(space, list(fresh)), strict=True))
 
     def _options(self, layers: tuple[str, ...], batch: Batch, b: int) -> list[Option]:
         """Ways to run a group at a point's group tile."""
@@ -272,14 +277,13 @@ class Decoder:
         return options
 
     def _rows(self, option: Option, batch: Batch, b: int) -> list[Row]:
-        """What a point says about every tensor-core member."""
         nodes = [self.encoding.network.node_of[name] for name, _ in option.spaces]
         return [(*batch.extents[b, node].tolist(), int(batch.order[b, node])) for node in nodes]
 
-    def _cheapest(self, options: list[tuple[Option, list[Row]]]) -> Priced | None:
-        """The option of lowest EDP; None if no option can be executed."""
+    def _cheapest(self, ways: list[_Way]) -> Priced | None:
+        """The way of lowest EDP; None if none can be executed."""
         best: Priced | None = None
-        for option, rows in options:
+        for option, rows in ways:
             members = [self._members[space][row] for (_, space), row in zip(option.spaces, rows, strict=True)]
             energy = option.host[0] + sum(member.energy for member in members)
             latency = option.host[1] + sum(member.latency for member in members)
