@@ -38,8 +38,8 @@ class _Pair:
     channels: int
 
 
-def equalise(model: onnx.ModelProto, program: Program) -> tuple[str, ...]:
-    """Scale channels of a normalised model in place, where that saves a layer a bit; one line if it did."""
+def equalise(model: onnx.ModelProto, program: Program) -> str:
+    """Scale channels of a normalised model in place, where that saves a layer a bit; a note if it did."""
     pairs = [pair for node in program.nodes if (pair := _pair(program, node)) is not None]
     weights = {
         name: np.array(program.constants[name], order="C")
@@ -55,13 +55,13 @@ def equalise(model: onnx.ModelProto, program: Program) -> tuple[str, ...]:
             break
     saved = max((bits - _lost_bits(products[name], weights) for name, bits in before.items()), default=0.0)
     if saved < _WORTH_BITS:
-        return ()
+        return ""
     for tensor in model.graph.initializer:
         if tensor.name in weights:
             tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
     return (
-        f"channels between {len(pairs)} pairs of layers scaled by powers of two, which changes no result: "
-        f"{saved:.1f} bits more of the average weight where it saves most",
+        f"equalise-channels: between {len(pairs)} pairs of layers channels were scaled by powers of two; that "
+        f"leaves the float model as it is; the layer that gains most has {saved:.1f} bits more per weight"
     )
 
 

@@ -156,11 +156,11 @@ def convert(
     simplified = simplify(str(path), model, weights, lambda program: _given(path, program, calibration))
     float_model, program = simplified.model, simplified.program
     notes.extend(simplified.notes)
-    done: tuple[str, ...] = ()
     if element == "int8" and not simplified.scales and EQUALISE_CHANNELS not in without:
-        done = equalise(float_model, program)
-        program = program_of(float_model, weights) if done else program
-        notes.extend(done)
+        note = equalise(float_model, program)
+        if note:
+            notes.append(note)
+            program = program_of(float_model, weights)
     steps = plan(program, element, without)
     problems = unsupported(program, steps, element)
     if problems:
@@ -206,7 +206,6 @@ def convert(
         spans=simplified.spans,
         notes=notes,
         warnings=warnings,
-        equalised=tuple(f"{EQUALISE_CHANNELS}: {line}" for line in done),
         without=without,
         look=not calibrate,
     )
@@ -232,7 +231,6 @@ class _Reading:
     spans: Spans
     notes: Sequence[str]
     warnings: Sequence[str]
-    equalised: tuple[str, ...]
     without: Collection[str]
     look: bool
 
@@ -257,7 +255,7 @@ class _Reading:
             self.original,
             tuple(self.notes),
             tuple(self.warnings),
-            (*self.equalised, *explain(program, steps, graph), *done, *lines),
+            (*explain(program, steps, graph), *done, *lines),
             tuple(self.samples),
             self.spans,
             siblings=tuple(siblings),
