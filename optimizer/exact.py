@@ -161,10 +161,6 @@ class Certificate:
             if stop():
                 return Certified(best.choice, result.lower_bound, False)
 
-    def _hull(self, variant: Variant) -> GroupHull:
-        """What a variant costs, or a floor under it."""
-        return self._priced[variant] if variant in self._priced else self._floors.of(variant)
-
 
 def _order(variant: Variant) -> tuple[Layers, list[str], list[str], int]:
     read, kept, reserved = variant.boundary

@@ -68,10 +68,6 @@ class Variables:
     order: Tensor
     sigma: Tensor
 
-    def parameters(self) -> list[Tensor]:
-        """For the optimiser."""
-        return [self.x, self.order, self.sigma]
-
 
 class Relaxation:
     """Candidates of every variable of every node, and how a sample becomes a point of the cost model."""
@@ -110,7 +106,6 @@ class Relaxation:
         self.groups = torch.tensor([float(s.groups_at_once) for s in spaces])
         self.channels = torch.tensor([float(s.shape.dims.C) for s in spaces])
         self.packs = torch.tensor([s.packs and side >= s.shape.dims.C for s in spaces])
-        self.divisor = spaces[0].rules.tiling == "divisor"
 
     def start(self, restarts: int, generator: torch.Generator, known: Known | None = None) -> Variables:
         """Random extents (uniform in the log), unbiased orders, fusion half open.

@@ -111,11 +111,6 @@ class LayerSpace:
         """Largest extent of every dimension that one run of the nest sees."""
         return self.shape.dims.replace({d: outline[-1][0] for d, outline in self.outlines.items()})  # type: ignore[misc]
 
-    @cached_property
-    def column_dim(self) -> Dim:
-        """The dimension unrolled over the array columns."""
-        return "G" if self.shape.is_depthwise else "K"
-
     @property
     def side(self) -> int:
         """Rows, and columns, of the array."""
