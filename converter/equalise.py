@@ -60,7 +60,7 @@ def equalise(model: onnx.ModelProto, program: Program) -> str:
         if tensor.name in weights:
             tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
     return (
-        f"equalise-channels: between {len(pairs)} pairs of layers channels were scaled by powers of two; that "
+        f"equalise-channels: between {len(pairs)} pairs of layers channels are scaled by powers of two; that "
         f"leaves the float model as it is; the layer that gains most has {saved:.1f} bits more per weight"
     )
 

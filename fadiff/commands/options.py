@@ -146,8 +146,8 @@ def without_option(function: Command) -> Command:
         multiple=True,
         callback=_check_rewrites,
         help="Leave out a rewrite of the model: equalise-channels, fold-epilogues, fold-chains, fold-norms, "
-        "absorb-movement, merge-duplicates, write-in-place, drop-padding-taps or merge-siblings (`fadiff inspect --explain` "
-        "shows what they do).",
+        "absorb-movement, merge-duplicates, write-in-place, drop-padding-taps or merge-siblings "
+        "(`fadiff inspect --explain` shows what they do).",
     )(function)
 
 
