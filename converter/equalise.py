@@ -10,6 +10,7 @@ whose folded batch normalisations leave channels that differ by a factor of a hu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,19 +42,21 @@ class _Pair:
 def equalise(model: onnx.ModelProto, program: Program) -> str:
     """Scale channels of a normalised model in place, where that saves a layer a bit; a note if it did."""
     pairs = [pair for node in program.nodes if (pair := _pair(program, node)) is not None]
+    products = {node.name: node for pair in pairs for node in (pair.first, pair.second)}
+    before = {name: _lost_bits(node, program.constants) for name, node in products.items()}
+    if max(before.values(), default=0.0) < _WORTH_BITS:
+        return ""
     weights = {
         name: np.array(program.constants[name], order="C")
         for pair in pairs
         for name in (*pair.first.inputs[1:3], pair.second.inputs[1])
         if name
     }
-    products = {node.name: node for pair in pairs for node in (pair.first, pair.second)}
-    before = {name: _lost_bits(node, weights) for name, node in products.items()}
     for _ in range(_MOST_SWEEPS):
         changed = [_scale(pair, weights) for pair in pairs]
         if not any(changed):
             break
-    saved = max((bits - _lost_bits(products[name], weights) for name, bits in before.items()), default=0.0)
+    saved = max(bits - _lost_bits(products[name], weights) for name, bits in before.items())
     if saved < _WORTH_BITS:
         return ""
     for tensor in model.graph.initializer:
@@ -121,9 +124,14 @@ def _by_input(node: Node, weight: np.ndarray, channels: int) -> np.ndarray:
     return weight.reshape(groups, -1, channels // groups, int(np.prod(weight.shape[2:])))
 
 
-def _lost_bits(node: Node, weights: dict[str, np.ndarray]) -> float:
+def _ranges(weight: np.ndarray, axes: int | tuple[int, ...]) -> np.ndarray:
+    """The largest magnitude over some axes, without a copy of all magnitudes."""
+    return np.asarray(np.maximum(weight.max(axes), -weight.min(axes)))
+
+
+def _lost_bits(node: Node, weights: Mapping[str, np.ndarray]) -> float:
     """By how much one scale is too coarse for a channel, on average over output channels."""
-    ranges = np.abs(_outputs_first(node, weights[node.inputs[1]])).max(1)
+    ranges = _ranges(_outputs_first(node, weights[node.inputs[1]]), 1)
     ranges = ranges[ranges > 0]
     return float(np.mean(np.log2(ranges.max() / ranges))) if ranges.size else 0.0
 
@@ -132,7 +140,7 @@ def _scale(pair: _Pair, weights: dict[str, np.ndarray]) -> bool:
     """Equalise one pair in place; whether that changed anything."""
     first = _outputs_first(pair.first, weights[pair.first.inputs[1]])
     second = _by_input(pair.second, weights[pair.second.inputs[1]], pair.channels)
-    one, other = np.abs(first).max(1), np.abs(second).max((1, 3)).reshape(-1)
+    one, other = _ranges(first, 1), _ranges(second, (1, 3)).reshape(-1)
     used = (one > 0) & (other > 0)
     factor = np.ones(pair.channels, np.float32)
     factor[used] = np.exp2(np.rint(np.log2(one[used] / other[used]) / 2))
