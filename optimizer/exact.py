@@ -136,7 +136,7 @@ class Certificate:
         def stop() -> bool:
             return problem.out_of_time() or (last is not None and len(problem.fronts) >= last)
 
-        best = self.best
+        best, is_current = self.best, True
         while True:
             hulls = {
                 v: self._priced[v] if v in self._priced else self._floors.of(v) for v in self.cuts.variants
@@ -152,12 +152,15 @@ class Certificate:
                 if len(variant.layers) > 1:
                     problem.say(f"pricing fusion group {problem.steps}: {' + '.join(variant.layers)}")
                 known = sure.get(variant, EMPTY)
-                sure[variant] = self._priced[variant] = merge((known, self._price(variant, known)))
+                fresh = self._price(variant, known)
+                sure[variant] = self._priced[variant] = merge((known, fresh))
+                is_current &= not len(fresh)
                 problem.steps += 1
-            now = self.best
-            if value(objective, now.energy, now.latency) < value(objective, best.energy, best.latency):
-                best = now
-            problem.record(value("edp", best.energy, best.latency))
+            if not is_current:
+                now, is_current = self.best, True
+                if value(objective, now.energy, now.latency) < value(objective, best.energy, best.latency):
+                    best = now
+                problem.record(value("edp", best.energy, best.latency))
             if stop():
                 return Certified(best.choice, result.lower_bound, False)
 
