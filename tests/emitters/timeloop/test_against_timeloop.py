@@ -65,7 +65,8 @@ def test_timeloop_accepts_imperfect_factors_without_warnings(schedule: Schedule)
     with tempfile.TemporaryDirectory() as folder:
         index = emit(schedule, Path(folder))
         (result,) = compare(schedule, index, Path(folder), Path(MODEL))
-    assert result.problem == "" and result.passes
+    assert result.passes
+    assert result.status == "no form" or result.problem == ""
 
 
 @needs_timeloop
