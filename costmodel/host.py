@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence, Set
 
 from converter.graph import Graph, HostLayer
 from costmodel.fusion import Member
-from costmodel.nest import product
 from costmodel.shape import extents
 from costmodel.target import Target
 from costmodel.traffic import Move, Number
@@ -23,8 +23,8 @@ def host_moves(
     """
     output = layer.outputs[0]
     size = graph.tensors[output].size
-    computed = product([sum(extents(axis)) for axis in member.computed])
-    elements = computed * (size // product(member.size))
+    computed = math.prod([sum(extents(axis)) for axis in member.computed])
+    elements = computed * (size // math.prod(member.size))
     if layer.op != "add":
 
         def moved(name: str) -> int:

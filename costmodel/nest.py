@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
@@ -76,7 +76,7 @@ class Nest:
         shape, counts, hw = self.shape, self.counts, profile == "hw"
         total = [c.total for c in counts]
         steps = [c.l0 for c in counts]
-        macs = product(total)
+        macs = math.prod(total)
         weights = total[G] * total[K] * total[C] * total[R] * total[S]
         if hw and shape.is_depthwise:
             weights = self._diagonal() * total[R] * total[S]
@@ -92,7 +92,7 @@ class Nest:
         volume = total[G] * total[N] * total[C] * rows * columns
         return Quantities(
             macs=macs,
-            compute_cycles=product(steps),
+            compute_cycles=math.prod(steps),
             outputs=outputs,
             stored=dims.G * dims.N * dims.K * dims.P * dims.Q,
             updates=outputs * steps[C] * steps[R] * steps[S],
@@ -127,14 +127,6 @@ class Nest:
 @lru_cache(maxsize=1 << 12)
 def _positions(order: Order) -> tuple[int, ...]:
     return tuple(DIMS.index(d) for d in order)
-
-
-def product(values: Sequence[int]) -> int:
-    """Product of integers."""
-    result = 1
-    for value in values:
-        result *= value
-    return result
 
 
 class LayerTraffic(NamedTuple):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from converter.dims import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, Q, R, S
 from costmodel.mapping import ceil_div
-from costmodel.nest import Nest, product
+from costmodel.nest import Nest
 from costmodel.rtl import (
     LINE_BYTES,
     OPERANDS,
@@ -87,7 +89,7 @@ def layer_work(
     i_times = nest.fetch("I", 1)[0]
     pixels = q.input_fills / i_times / total[in_channel]
     if reload:
-        times = product([counts[d].l3 for d in (N, P, Q)])
+        times = math.prod([counts[d].l3 for d in (N, P, Q)])
         weight_fills, input_fills = q.weight_fills // w_times * times, q.input_fills // i_times * counts[K].l3
         spilled = 0
     else:
@@ -107,7 +109,7 @@ def layer_work(
     return Work(
         is_matmul=int(is_matmul(shape)),
         side=side,
-        tiles=product([c.l2 for c in counts]),
+        tiles=math.prod([c.l2 for c in counts]),
         array_cycles=_array_cycles(nest, side),
         requests=requests + spilled / longest,
         loaded_bytes=(weight_fills + input_fills) * e + spilled,
@@ -137,7 +139,7 @@ def _array_cycles(nest: Nest, side: int) -> float:
         for pixels, times in tile_extents(extent, (nest.l2[streamed], nest.l1[streamed])):
             full, rest = divmod(pixels, side)
             strips += times * (full * side + (max(short_strip(side), rest) if rest else 0))
-    blocks = product([nest.counts[d].l0 for d in (G, K, C, R, S)])
+    blocks = math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)])
     return strips * blocks * nest.counts[other].total * nest.counts[N].total
 
 
@@ -145,7 +147,7 @@ def _cache_use(nest: Nest, pixels: float, element: int, *, reload: bool) -> Cach
     """`pixels` are those of one pass over all input tiles and groups."""
     counts, bounds = nest.counts, list(nest.shape.dims)
     tile = [min(size, max(extent)) for size, extent in zip(nest.l2, nest.extents, strict=True)]
-    boxes = product([counts[d].l3 for d in (N, P, Q, R, S)])
+    boxes = math.prod([counts[d].l3 for d in (N, P, Q, R, S)])
 
     def stream(rows: Number, segment: int, whole: int) -> Stream:
         width = whole * element

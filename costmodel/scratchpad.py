@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from converter.graph import TensorCoreLayer
+from converter.graph import Graph, TensorCoreLayer
 from costmodel.fusion import Member, ScheduleError
 from costmodel.legality import Occupancy, occupancy
 from costmodel.local_tensors import Held, held_tensors, input_path, obstacle, reserved_rows
 from costmodel.schedule import FusionGroup, Schedule
 from costmodel.shape import shape_of
-from costmodel.target import FusionPath
+from costmodel.target import FusionPath, Target
 from costmodel.tile_buffer import box_bytes
 
 
@@ -69,7 +69,7 @@ def member_spaces(
         raise ScheduleError(f"{name}: a host layer has no weights to keep resident")
     residents = {name: tiles[name].resident_weights for name in group.resident_weights}
     stay = above + sum(residents.values())
-    live = live_bytes(schedule, plan) if profile == "dosa" and len(group.layers) > 1 else {}
+    live = live_bytes(schedule.graph, plan, target) if profile == "dosa" and len(group.layers) > 1 else {}
     held = held_places(schedule, group, plan, stay) if profile == "hw" else {}
     whole = resident_bytes(schedule, group)
     if whole > target.scratchpad_bytes:
@@ -139,16 +139,15 @@ def held_places(
     return held_tensors(graph, group, plan, target.side, resident)
 
 
-def live_bytes(schedule: Schedule, plan: dict[str, Member]) -> dict[str, int]:
+def live_bytes(graph: Graph, plan: dict[str, Member], target: Target) -> dict[str, int]:
     """Bytes of the fused tensors alive while each member runs (profile dosa)."""
     names = list(plan)
-    graph = schedule.graph
     alive: list[tuple[int, int, int]] = []
     for index, member in enumerate(plan.values()):
         if member.writes_inside:
             tensor = graph.by_name[member.name].outputs[0]
             last = max(names.index(r.name) for r in graph.consumers(tensor) if r.name in plan)
-            alive.append((index, last, box_bytes(graph, member, schedule.target)))
+            alive.append((index, last, box_bytes(graph, member, target)))
     return {
         name: sum(space for first, last, space in alive if first <= at <= last)
         for at, name in enumerate(names)

@@ -6,13 +6,13 @@ while its group runs, a resident tensor from its writer's group to its last read
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from converter.graph import Graph
 from costmodel.allocation import Block, allocate
 from costmodel.fusion import Member, ScheduleError
-from costmodel.nest import product
 from costmodel.resident_tensors import lifetimes, resident_tensors
 from costmodel.schedule import FusionGroup
 from costmodel.shape import extents
@@ -84,9 +84,9 @@ def plan_tile_buffer(
 
 def box_bytes(graph: Graph, member: Member, target: Target) -> int:
     """Space for the largest region of a fused tensor that one group tile needs."""
-    box = product([max(extents(axis)) for axis in member.needed])
+    box = math.prod([max(extents(axis)) for axis in member.needed])
     tensor = graph.tensors[graph.by_name[member.name].outputs[0]]
-    return box * (tensor.size // product(member.size)) * target.element_bytes
+    return box * (tensor.size // math.prod(member.size)) * target.element_bytes
 
 
 def _apart_in_time(blocks: Sequence[Block]) -> Iterator[list[Block]]:

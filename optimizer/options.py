@@ -18,10 +18,11 @@ from converter.graph import Graph, TensorCoreLayer
 from costmodel.evaluate import group_cost, host_cost
 from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.local_tensors import held_tensors, obstacle, reserved_rows
-from costmodel.nest import product
 from costmodel.placement import placement_of
 from costmodel.schedule import FusionGroup
-from costmodel.shape import extents, shape_of
+from costmodel.scratchpad import live_bytes
+from costmodel.shape import shape_of
+from costmodel.tile_buffer import box_bytes
 from optimizer.floors import ideal_cost
 from optimizer.fronts import Floats, Front, FrontCache, minkowski
 from optimizer.group_hull import EMPTY, Choice, GroupHull, above, merge
@@ -224,7 +225,7 @@ class GroupSolver:
         if self.rules.hw:
             fits = self._buffered_bytes(run, plan) <= self.rules.target.tile_buffer_bytes - reserved
             return dict.fromkeys(run.layers, 0) if fits else None
-        live = self._live_bytes(run, plan)
+        live = live_bytes(self.graph, plan, self.rules.target)
         return live if max(live.values()) <= self._limit(reserved) else None
 
     def _limit(self, reserved: int) -> int:
@@ -339,31 +340,13 @@ class GroupSolver:
             return d.G * d.R * d.S * d.K * -(-d.C // space.block(d.C))
         return d.G * d.R * d.S * d.C * -(-d.K // space.block(d.K))
 
-    def _box_bytes(self, member: Member) -> int:
-        """Bytes of a fused tensor's largest region (schedule_legality.intermediate_bytes)."""
-        tensor = self.graph.tensors[self.graph.by_name[member.name].outputs[0]]
-        box = product([max(extents(axis)) for axis in member.needed])
-        return box * (tensor.size // product(member.size)) * self.rules.target.element_bytes
-
     def _buffered_bytes(self, run: FusionGroup, plan: dict[str, Member]) -> int:
         """Tile-buffer bytes of a group's own fused tensors."""
         return sum(
-            self._box_bytes(member)
+            box_bytes(self.graph, member, self.rules.target)
             for member in plan.values()
             if member.writes_inside and not member.in_place and run.path(member.name) == "tile-buffer"
         )
-
-    def _live_bytes(self, group: FusionGroup, plan: dict[str, Member]) -> dict[str, int]:
-        """Fused tensors alive in the scratchpad while each member runs."""
-        live = dict.fromkeys(group.layers, 0)
-        for i, name in enumerate(group.layers):
-            if not plan[name].writes_inside:
-                continue
-            readers = {c.name for c in self.graph.consumers(self.graph.by_name[name].outputs[0])}
-            last = max(j for j, other in enumerate(group.layers) if other in readers)
-            for alive in group.layers[i : last + 1]:
-                live[alive] += self._box_bytes(plan[name])
-        return live
 
     def _floor_of(self, option: Option) -> tuple[float, float]:
         """Energy and latency that no mappings of an option's members are below."""
