@@ -185,7 +185,7 @@ def _records(fits: NDArray[np.bool_], passes: Ints, axis: int) -> NDArray[np.boo
     """Along `axis` (extents descending): fitting entries that no larger fitting one beats in passes."""
     shape = [1, 1, 1]
     shape[axis] = len(passes)
-    value = np.where(fits, passes.reshape(shape), np.iinfo(np.int64).max)
+    value = np.where(fits, passes.astype(np.int32).reshape(shape), np.iinfo(np.int32).max)
     best = np.minimum.accumulate(value, axis=axis)
     keep = fits.copy()
     later = [slice(None)] * 3

@@ -38,12 +38,9 @@ class Certified(NamedTuple):
 
 def layerwise(problem: Problem) -> tuple[Solution[Partition], float]:
     """Every layer alone at the mapping that is best for the network, and the bound for that."""
-    cuts = Partitioner(problem.graph, problem.layers)
-    result = cuts.best(problem.alone, problem.objective)
-    problem.steps += result.solves
-    problem.record(value("edp", result.best.energy, result.best.latency))
-    partition = cuts.partition(problem.alone, result.best.choice)
-    return Solution(result.best.energy, result.best.latency, partition), result.lower_bound
+    best, bound = problem.layerwise
+    problem.record(value("edp", best.energy, best.latency))
+    return best, bound
 
 
 def exact(problem: Problem, most_fronts: int | None = None) -> Certified:
@@ -136,7 +133,7 @@ class Certificate:
         def stop() -> bool:
             return problem.out_of_time() or (last is not None and len(problem.fronts) >= last)
 
-        best, is_current = self.best, True
+        best: Solution[Partition] | None = None
         while True:
             hulls = {
                 v: self._priced[v] if v in self._priced else self._floors.of(v) for v in self.cuts.variants
@@ -146,6 +143,7 @@ class Certificate:
             if not wanted:
                 problem.record(value("edp", result.best.energy, result.best.latency))
                 return Certified(self.cuts.partition(hulls, result.best.choice), result.lower_bound, True)
+            has_more = False
             for variant in sorted(wanted, key=_order):
                 if stop():
                     break
@@ -154,15 +152,17 @@ class Certificate:
                 known = sure.get(variant, EMPTY)
                 fresh = self._price(variant, known)
                 sure[variant] = self._priced[variant] = merge((known, fresh))
-                is_current &= not len(fresh)
+                has_more |= len(fresh) > 0
                 problem.steps += 1
-            if not is_current:
-                now, is_current = self.best, True
-                if value(objective, now.energy, now.latency) < value(objective, best.energy, best.latency):
-                    best = now
+            is_over = stop()
+            if has_more or is_over:
+                best = min(
+                    filter(None, (best, self.best)),
+                    key=lambda found: value(objective, found.energy, found.latency),
+                )
                 problem.record(value("edp", best.energy, best.latency))
-            if stop():
-                return Certified(best.choice, result.lower_bound, False)
+                if is_over:
+                    return Certified(best.choice, result.lower_bound, False)
 
 
 def _order(variant: Variant) -> tuple[Layers, list[str], list[str], int]:

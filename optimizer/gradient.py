@@ -180,7 +180,7 @@ class Loss:
 
 def best_alone(problem: Problem, network: RelaxedNetwork) -> Known:
     """The mapping of every node that is best for the network if nothing is fused."""
-    return point_of(network, problem.off_chip.optimum(problem.alone, problem.objective).choice)
+    return point_of(network, problem.layerwise[0].choice)
 
 
 def point_of(network: RelaxedNetwork, partition: Partition) -> Known:

@@ -46,6 +46,8 @@ def gradient(problem: Problem) -> Certified:
 
 def _priced(problem: Problem, polish: Polish) -> Hulls:
     """What polish priced, and the best schedule made of it with tensors kept on chip."""
+    if not problem.cuts.tensors:
+        return polish.variants
     return {**keep_tensors(problem, polish.best().choice), **polish.variants}
 
 

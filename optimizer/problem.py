@@ -17,7 +17,7 @@ from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.group_hull import EMPTY, GroupHull
 from optimizer.group_tiles import group_runs, last_output
 from optimizer.groups import candidate_groups, signature
-from optimizer.hull import lower_hull
+from optimizer.hull import Solution, lower_hull
 from optimizer.options import GroupSolver
 from optimizer.paper import MOST_MEMBERS as PAPER_MEMBERS
 from optimizer.paper import paper_hull
@@ -104,6 +104,13 @@ class Problem:
         if not (self.residency and self.fusion and self.fusion_model == "sound"):
             return self.off_chip
         return Partitioner(self.graph, {**self.layers, **self.candidates}, self.rules)
+
+    @cached_property
+    def layerwise(self) -> tuple[Solution[Partition], float]:
+        """Every layer alone at the mapping that is best for the network, and the bound for that."""
+        result = self.off_chip.best(self.alone, self.objective)
+        partition = self.off_chip.partition(self.alone, result.best.choice)
+        return Solution(result.best.energy, result.best.latency, partition), result.lower_bound
 
     @property
     def unit(self) -> float:
