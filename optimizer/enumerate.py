@@ -112,17 +112,18 @@ def _class_a(space: LayerSpace, grid: Columns) -> Columns:
 def _class_b(space: LayerSpace, grid: Columns) -> Columns:
     """One column block by the pixels that make the fewest accumulator tiles."""
     grid = dict(grid)
-    stacked = np.stack([grid[d] for d in _PIXELS], axis=1)
-    shapes, inverse = np.unique(stacked, axis=0, return_inverse=True)
+    b = space.bounds
+    shape = (grid["N"] * (b.P + 1) + grid["P"]) * (b.Q + 1) + grid["Q"]
+    _, first, inverse = np.unique(shape, return_index=True, return_inverse=True)
     limit = space.accumulator_limit(split=True)
-    found = [best_inner(space, int(shape[0]), int(shape[1]), int(shape[2]), limit) for shape in shapes]
-    inner = np.array([pixels or (0, 0, 0) for pixels in found], dtype=np.int64)
-    for name, column in zip("npq", inner[inverse.ravel()].T, strict=True):
+    tiles = zip(*(grid[d][first].tolist() for d in _PIXELS), strict=True)
+    found = [best_inner(space, n, p, q, limit) or (0, 0, 0) for n, p, q in tiles]
+    inner = np.array(found, dtype=np.int64)
+    for name, column in zip("npq", inner[inverse].T, strict=True):
         grid[name] = column
     able = np.flatnonzero(grid["n"])
     grid = {name: column[able] for name, column in grid.items()}
-    stacked = stacked[able]
-    grid["l1_tiles"] = np.ones(len(stacked), dtype=np.int64)
+    grid["l1_tiles"] = np.ones(len(able), dtype=np.int64)
     for d in _PIXELS:
         grid["l1_tiles"] *= tile_count(space.outline(d), grid[d], grid[d.lower()])
     keep = _undominated(grid, ("foot", "tiles", "volume", "l1_tiles"))
@@ -134,7 +135,8 @@ def best_inner(space: LayerSpace, n: int, p: int, q: int, limit: int) -> tuple[i
 
     `limit`: accumulator rows of one piece.  None if no piece that a max pool can take fits.
     """
-    if n * p * q <= limit and space.pools(np.array([p]), np.array([q]))[0]:
+    pools = space.placement.pooled is not None
+    if n * p * q <= limit and (not pools or space.pools(np.array([p]), np.array([q]))[0]):
         return n, p, q
     tiles = (space.pixel_tiles(d, size) for d, size in zip(_PIXELS, (n, p, q), strict=True))
     options = [np.array(extents, dtype=np.int64) for extents in tiles]
