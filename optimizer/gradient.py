@@ -46,7 +46,7 @@ MUTATED = 0.4
 PATIENCE = 60
 FEWEST_STEPS, FEWEST_RESTARTS = 100, 4
 """Below so many steps a time budget takes restarts away instead, down to so many."""
-NODES_AT_ONCE, ENOUGH_RESTARTS = 640, 8
+NODES_AT_ONCE, ENOUGH_RESTARTS = 480, 8
 """Nodes of all restarts together: more of them make steps slower.  Large networks have fewer restarts, down
 to so many, and lose nothing: recombination takes the best of every group."""
 PENALTIES = ("mapping", "array", "memory", "buffer", "grid", "shape")
