@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from costmodel.energy import energy_breakdown
 from costmodel.latency import roofline
@@ -18,9 +19,10 @@ from optimizer.space import LayerSpace
 
 def ideal_cost(space: LayerSpace) -> tuple[float, float]:
     """Energy and latency that no mapping of the space is below: a scratchpad that holds everything."""
-    mapping = _one_tile(space)
-    nest = Nest(space.shape, mapping, space.region)
     is_resident = space.placement.weights_are_resident
+    # Accumulator tiles that a max pool can take are no larger: without one they are no more expensive.
+    plain = space.placement._replace(weights_are_resident=False, pooled=None)
+    mapping, nest = _one_tile(replace(space, placement=plain))
     work = nest.quantities(space.rules.target, space.rules.profile, resident=is_resident)
     work = work._replace(input_fills=min(work.input_fills, space.touched_inputs))
     ways = [_cost(space, mapping, work)]
@@ -34,18 +36,17 @@ def ideal_cost(space: LayerSpace) -> tuple[float, float]:
     return min(way[0] for way in ways), latency
 
 
-def _one_tile(space: LayerSpace) -> Mapping:
+@lru_cache(maxsize=1 << 12)
+def _one_tile(space: LayerSpace) -> tuple[Mapping, Nest]:
     """A scratchpad tile of everything, by accumulator tiles of one column block."""
-    # Pieces that a max pool can take are no larger: an unpooled one is no more expensive.
-    if space.placement.pooled is not None:
-        space = replace(space, placement=space.placement._replace(pooled=None))
     b = space.bounds
     inner = best_inner(space, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
     assert inner is not None
     n, p, q = inner
     tile = {"N": b.N, "K": b.K, "C": b.C, "P": b.P, "Q": b.Q, "R": b.R, "S": b.S}
     tile.update(n=n, k=space.block(b.K), p=p, q=q)
-    return canonical_mapping(space, tile, L3_ORDERS[STATIONARY[0]])
+    mapping = canonical_mapping(space, tile, L3_ORDERS[STATIONARY[0]])
+    return mapping, Nest(space.shape, mapping, space.region)
 
 
 def _cost(space: LayerSpace, mapping: Mapping, work: Quantities) -> tuple[float, float]:
