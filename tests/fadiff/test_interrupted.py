@@ -11,6 +11,14 @@ import pytest
 from tests.fadiff.models import small_network
 
 
+@pytest.fixture(autouse=True)
+def listens_to_ctrl_c():
+    """What runs in the background of a script starts with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     ("number", "code", "says"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
