@@ -258,8 +258,8 @@ class _BatchNest:
         block = b.rows * b.cols
         for d in (G, K, C):
             ok &= np.logical_not(splits_block(l1[:, d], l2[:, d], block[:, d]))
-        h = _tabulate(lambda p, r: box_rows(shape.height, p, r), l2[:, P], l2[:, R])
-        w = _tabulate(lambda q, s: box_rows(shape.width, q, s), l2[:, Q], l2[:, S])
+        h = box_rows(shape.height, l2[:, P], l2[:, R])
+        w = box_rows(shape.width, l2[:, Q], l2[:, S])
         g2, g1 = _ceil(l2[:, G], b.cols[:, G]), _ceil(l1[:, G], b.cols[:, G])
         column_blocks = _ceil(l2[:, K], b.cols[:, K])
         if shape.is_depthwise:

@@ -7,12 +7,17 @@ traffic is a product of the per-dimension numbers computed (and cached) here.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.mapping import ceil_div
 
 Interval = tuple[int, int]
 """Half-open index range of one dimension."""
+Extents = TypeVar("Extents", int, NDArray[np.int64])
+"""One extent, or a column of them."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -86,7 +91,7 @@ def touched_rows(window: Window, outputs: Interval, taps: Interval) -> int:
     return max(0, high - low + 1)
 
 
-def box_rows(window: Window, outputs: int, taps: int) -> int:
+def box_rows(window: Window, outputs: Extents, taps: Extents) -> Extents:
     """Rows one tile occupies on chip, padding included (kernel 1: only the touched ones)."""
     if window.kernel == 1:
         return outputs

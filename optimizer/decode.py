@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +41,8 @@ VARIABLES: tuple[str, ...] = ("N", "K", "C", "P", "Q", "R", "S", "n", "k", "p", 
 """Scratchpad-tile extents (capitals) and accumulator-tile extents; C R S of the latter follow the former."""
 Priced = tuple[float, float, Choice]
 """Energy, latency and how to run a group."""
+_Groups = list[tuple[tuple[str, ...], Priced]]
+"""Layers that run as one, and how."""
 Row = tuple[int, ...]
 """Extents and order of one node at one point."""
 _Way = tuple[Option, list[Row]]
@@ -148,10 +150,9 @@ class Decoder:
         node_energy, node_latency, _ = self.alone(batch)
         energy = node_energy @ self._repeats + self._host[0]
         latency = node_latency @ self._repeats + self._host[1]
-        with_groups = np.flatnonzero(batch.fused.any(axis=1)).tolist()
-        self._price_groups(batch, with_groups)
-        for b in with_groups:
-            for layers, found in self._groups_of(batch, b):
+        fused = np.flatnonzero(batch.fused.any(axis=1)).tolist()
+        for b, groups in zip(fused, self._price_groups(batch, fused), strict=True):
+            for layers, found in self._without_deadlock(groups):
                 nodes = self._nodes(layers)
                 energy[b] += found[0] - node_energy[b, nodes].sum()
                 latency[b] += found[1] - node_latency[b, nodes].sum()
@@ -177,14 +178,10 @@ class Decoder:
                 group = FusionGroup(first)
                 choices = tuple(Choice(group, ((first[0], front),), (at,)) for at in range(len(front)))
                 found[Variant(first)][node] = GroupHull(front.energy, front.latency, choices)
-        self._price_groups(batch, range(len(batch)))
-        for b in range(len(batch)):
-            for layers in self._joined(batch.fused[b]):
-                priced = self._groups[self._key(layers, batch, b)]
-                if priced is not None:
-                    e, lat, choice = priced
-                    same = found.setdefault(Variant(problem.candidates[layers]), {})
-                    same[id(choice)] = GroupHull(np.array([e]), np.array([lat]), (choice,))
+        for groups in self._price_groups(batch, range(len(batch))):
+            for layers, (e, lat, choice) in groups:
+                same = found.setdefault(Variant(problem.candidates[layers]), {})
+                same[id(choice)] = GroupHull(np.array([e]), np.array([lat]), (choice,))
         hulls = problem.alone | {variant: merge(same.values()) for variant, same in found.items() if same}
         return problem.off_chip.optimum(hulls, problem.objective)
 
@@ -192,8 +189,8 @@ class Decoder:
         """The schedule of one point."""
         one = batch.select(b)
         energy, latency, points = self.alone(one)
-        self._price_groups(one, [0])
-        parts = [found[2].renamed(layers) for layers, found in self._groups_of(one, 0)]
+        (groups,) = self._price_groups(one, [0])
+        parts = [found[2].renamed(layers) for layers, found in self._without_deadlock(groups)]
         fused = {name for choice in parts for name in choice.group.layers}
         for layer in self.problem.graph.layers:
             if layer.name in fused:
@@ -207,13 +204,8 @@ class Decoder:
             parts.append(Choice(FusionGroup((layer.name,)), ((layer.name, front),), (0,)))
         return tuple(parts)
 
-    def _groups_of(self, batch: Batch, b: int) -> list[tuple[tuple[str, ...], Priced]]:
-        """The groups of one point, priced before, that can be executed."""
-        groups = []
-        for layers in self._joined(batch.fused[b]):
-            found = self._groups[self._key(layers, batch, b)]
-            if found is not None:
-                groups.append((layers, found))
+    def _without_deadlock(self, groups: _Groups) -> _Groups:
+        """Those of the groups of one point that do not wait for each other."""
         while cycle := deadlock(self.problem.graph, [layers for layers, _ in groups]):
             groups = [group for group in groups if group[0] != cycle]
         return groups
@@ -237,19 +229,24 @@ class Decoder:
         tile = batch.group_tile(b, nodes[-1])
         return first, tuple(nodes), batch.extents[b, nodes].tobytes(), batch.order[b, nodes].tobytes(), tile
 
-    def _price_groups(self, batch: Batch, points: Iterable[int]) -> None:
-        """Remember what the groups of some points cost at their members' tiles, layers named as in the first
-        identical group; None if a group cannot be executed."""
-        options: dict[object, list[_Way]] = {}
-        for b in points:
-            for layers in self._joined(batch.fused[b]):
-                key = self._key(layers, batch, b)
-                if key not in self._groups and key not in options:
-                    options[key] = [
-                        (option, self._rows(option, batch, b)) for option in self._options(layers, batch, b)
-                    ]
-        self._price_members(way for ways in options.values() for way in ways)
-        self._groups.update((key, self._cheapest(ways)) for key, ways in options.items())
+    def _price_groups(self, batch: Batch, points: Iterable[int]) -> list[_Groups]:
+        """The groups of some points that can be executed, at their members' tiles; in what they cost layers
+        are named as in the first identical group."""
+        asked = [
+            [(layers, self._key(layers, batch, b), b) for layers in self._joined(batch.fused[b])]
+            for b in points
+        ]
+        ways: dict[object, list[_Way]] = {}
+        for layers, key, b in chain.from_iterable(asked):
+            if key not in self._groups and key not in ways:
+                options = self._options(layers, batch, b)
+                ways[key] = [(option, self._rows(option, batch, b)) for option in options]
+        self._price_members(chain.from_iterable(ways.values()))
+        self._groups.update((key, self._cheapest(found)) for key, found in ways.items())
+        return [
+            [(layers, found) for layers, key, _ in groups if (found := self._groups[key]) is not None]
+            for groups in asked
+        ]
 
     def _price_members(self, ways: Iterable[_Way]) -> None:
         """Remember what members cost, those with one map-space priced together."""
@@ -320,11 +317,9 @@ def price_legal(space: LayerSpace, extents: Ints, order: Ints) -> tuple[Points, 
     smallest tiles fit, or the tiles leave partial sums or resident weights where they cannot be."""
     points, fits = legalise(space, {v: extents[:, j] for j, v in enumerate(VARIABLES)}, order)
     costs = price(points)
-    if space.must_finish or (space.placement.output_is_fused and not space.rules.hw):
+    if space.must_finish:
         fits = fits & ~costs.spills
-    if space.placement.weights_are_resident and not space.shape.is_depthwise:
-        # Full-width column blocks, see legality.occupancy.
-        fits = fits & space.fills_resident_rows(points.tile["C"], points.tile["k"])
+    fits = fits & space.fills_resident_rows(points.tile["C"], points.tile["k"])
     return points, np.where(fits, costs.energy, np.inf), np.where(fits, costs.latency, np.inf)
 
 

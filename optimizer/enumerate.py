@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from converter.dims import Dim, Dims
 from costmodel.mapping import Mapping, Order
-from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits
+from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits, with_foot
 from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS, STATIONARY
 from optimizer.space import Ints, LayerSpace, tile_count
 
@@ -84,19 +84,16 @@ def _pixel_grid(space: LayerSpace) -> Columns:
     axes = [np.asarray(space.tiles(d), dtype=np.int64) for d in names]
     index = [a.ravel() for a in np.meshgrid(*(np.arange(len(x)) for x in axes), indexing="ij")]
     grid: Columns = {name: axis[i] for name, axis, i in zip(names, axes, index, strict=True)}
-    grid["volume"], grid["foot"], grid["tiles"] = (np.ones(len(index[0]), dtype=np.int64) for _ in range(3))
+    grid["volume"], grid["tiles"] = (np.ones(len(index[0]), dtype=np.int64) for _ in range(2))
     for out, taps in ((3, 0), (4, 1)):
         dim: Dim = names[out]
         pairs = [(int(o), int(t)) for o in axes[out] for t in axes[taps]]
         shape = (len(axes[out]), len(axes[taps]))
         volume = np.array([space.input_positions(dim, o, t) for o, t in pairs], dtype=np.int64)
-        box = np.array([space.box(dim, o, t) for o, t in pairs], dtype=np.int64)
         grid["volume"] *= volume.reshape(shape)[index[out], index[taps]]
-        grid["foot"] *= box.reshape(shape)[index[out], index[taps]]
-    grid["foot"] *= grid["N"]
     for d in _PIXELS:
         grid["tiles"] *= tile_count(space.outline(d), grid[d])
-    return grid
+    return with_foot(space, grid)
 
 
 def _class_a(space: LayerSpace, grid: Columns) -> Columns:

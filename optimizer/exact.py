@@ -110,8 +110,7 @@ class Certificate:
     def offer(self, hulls: Hulls) -> None:
         """Choices found elsewhere."""
         for variant, hull in hulls.items():
-            known = self.sure.get(variant, EMPTY)
-            self.sure[variant] = hull if known is EMPTY else merge((known, hull))
+            self.sure[variant] = merge((self.sure.get(variant, EMPTY), hull))
 
     @property
     def best(self) -> Solution[Partition]:

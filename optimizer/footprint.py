@@ -43,16 +43,8 @@ def scratchpad_fits(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> N
 
 def with_foot(space: LayerSpace, tile: dict[str, Ints]) -> dict[str, Ints]:
     """`tile` with its `foot`."""
-    height = _boxes(space, "P", tile["P"], tile["R"])
-    width = _boxes(space, "Q", tile["Q"], tile["S"])
-    return {**tile, "foot": tile["N"] * height * width}
-
-
-def _boxes(space: LayerSpace, dim: str, out: Ints, taps: Ints) -> Ints:
-    window = space.shape.height if dim == "P" else space.shape.width
-    if space.rules.hw and window.kernel == 1:
-        return out
-    return (out - 1) * window.stride + (taps - 1) * window.dilation + 1
+    foot = tile["N"] * space.box("P", tile["P"], tile["R"]) * space.box("Q", tile["Q"], tile["S"])
+    return {**tile, "foot": foot}
 
 
 def _scratchpad_tiles(

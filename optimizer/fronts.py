@@ -31,31 +31,30 @@ class Front:
 
 
 class FrontCache:
-    """Fronts by space.  `final` spaces allow no partial sum to leave the accumulator."""
+    """Fronts by space."""
 
     def __init__(self) -> None:
-        self._fronts: dict[tuple[LayerSpace, bool], Front] = {}
+        self._fronts: dict[LayerSpace, Front] = {}
         self._enumerated = 0
 
-    def front(self, space: LayerSpace, final: bool = False) -> Front:
+    def front(self, space: LayerSpace) -> Front:
         """The front of `space`, empty if no mapping fits."""
-        key = (space, final)
-        found = self._fronts.get(key)
+        found = self._fronts.get(space)
         if found is None:
-            found = self._fronts[key] = self._find(space, final)
+            found = self._fronts[space] = self._find(space)
         return found
 
-    def _find(self, space: LayerSpace, final: bool) -> Front:
+    def _find(self, space: LayerSpace) -> Front:
         parts = space.by_lanes()
         if len(parts) > 1:
-            return _union([self.front(part, final) for part in parts])
+            return _union([self.front(part) for part in parts])
         if space.reserved:
             # Less room rules mappings out and adds none: a front that leaves the room is the same.
-            found = self.front(replace(space, reserved=0), final)
+            found = self.front(replace(space, reserved=0))
             if _fit(space, found.mappings):
                 return found
         self._enumerated += 1
-        return _solve(space, final)
+        return _solve(space)
 
     def __len__(self) -> int:
         """Spaces that had to be enumerated."""
@@ -81,17 +80,15 @@ def _union(fronts: list[Front]) -> Front:
     return Front(energy[hull], latency[hull], tuple(mappings[i] for i in hull))
 
 
-def _solve(space: LayerSpace, final: bool) -> Front:
+def _solve(space: LayerSpace) -> Front:
     points = enumerate_space(space)
     costs = price(points)
     allowed = np.arange(len(points))
-    if final or space.must_finish:
+    if space.must_finish:
         allowed = np.flatnonzero(~costs.spills)
     if space.rules.hw:
         allowed = allowed[_whole_rows(space, points)[allowed]]
-    if space.placement.weights_are_resident and not space.shape.is_depthwise:
-        # Resident weights are laid out in blocks as wide as the array (see legality.occupancy).
-        allowed = allowed[space.fills_resident_rows(points.tile["C"], points.tile["k"])[allowed]]
+    allowed = allowed[space.fills_resident_rows(points.tile["C"], points.tile["k"])[allowed]]
     energy, latency = costs.energy[allowed], costs.latency[allowed]
     hull = lower_hull(energy, latency)
     rows = allowed[hull]

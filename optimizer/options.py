@@ -24,7 +24,7 @@ from costmodel.scratchpad import live_bytes
 from costmodel.shape import shape_of
 from costmodel.tile_buffer import box_bytes
 from optimizer.floors import ideal_cost
-from optimizer.fronts import Floats, Front, FrontCache, minkowski
+from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.group_hull import EMPTY, Choice, GroupHull, above, merge
 from optimizer.hull import lower_hull
 from optimizer.residency import OFF_CHIP, Boundary
@@ -84,7 +84,7 @@ class GroupSolver:
         space = self.space(layer, plan_group(self.graph, group), group, False)
         if not self.rules.hw:
             space = replace(space, reserved=boundary.reserved)
-        front = self.front(space)
+        front = self.cache.front(space)
         if not len(front) and boundary == OFF_CHIP:
             raise ScheduleError(
                 f"{name}: no mapping fits target {self.rules.target.name}: even the smallest tile needs more "
@@ -294,15 +294,11 @@ class GroupSolver:
             prefetched=layer.name == group.layers[0] and self._may_prefetch(layer),
         )
 
-    def front(self, space: LayerSpace) -> Front:
-        """Undominated mappings of a space; in profile dosa what stays on chip is a copy of final values."""
-        return self.cache.front(space, final=space.placement.output_is_fused and not self.rules.hw)
-
     def _price(self, option: Option) -> GroupHull:
         """Hull of one option: every member's front, summed."""
         fronts = []
         for name, space in option.spaces:
-            front = self.front(space)
+            front = self.cache.front(space)
             if not len(front):
                 return EMPTY
             fronts.append((name, front))

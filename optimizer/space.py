@@ -89,9 +89,9 @@ class LayerSpace:
 
     @property
     def must_finish(self) -> bool:
-        """Whether no partial sum may leave the accumulator (profile hw)."""
-        kept = self.holds_output or self.placement.pooled is not None
-        return self.rules.hw and (kept or not self.rules.target.has_full_width_read)
+        """Whether no partial sum may leave the accumulator: what stays on chip is final."""
+        pooled, target = self.placement.pooled is not None, self.rules.target
+        return self.holds_output or (self.rules.hw and (pooled or not target.has_full_width_read))
 
     @property
     def output_is_in_place(self) -> bool:
@@ -208,7 +208,12 @@ class LayerSpace:
         return np.asarray((p <= MOST_PIXELS) & (q <= most_columns(self.rules.target, pooled.taps)))
 
     def fills_resident_rows(self, channels: Ints, columns: Ints) -> NDArray[np.bool_]:
-        """Whether tiles with C `channels` and K `columns` have the blocks in which resident weights lie."""
+        """Whether tiles with C `channels` and K `columns` have the blocks in which resident weights lie.
+
+        As wide as the array (see legality.occupancy); all tiles have where weights are not resident.
+        """
+        if not self.placement.weights_are_resident or self.shape.is_depthwise:
+            return np.ones(len(channels), dtype=np.bool_)
         if self.shape.has_transposed_weights:
             return np.asarray(self.blocks(channels) == self.block(self.bounds.C))
         return np.asarray(self.blocks(columns) == self.block(self.bounds.K))
@@ -256,7 +261,7 @@ class LayerSpace:
         d = self.shape.dims
         return d.G * d.C * self.total("N") * positions
 
-    def box(self, dim: Dim, out: int, taps: int) -> int:
+    def box(self, dim: Dim, out: Ints, taps: Ints) -> Ints:
         """Rows (dim P) or columns (dim Q) that a tile's input occupies on chip."""
         window = self.shape.height if dim == "P" else self.shape.width
         if not self.rules.hw:

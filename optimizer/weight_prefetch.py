@@ -226,7 +226,7 @@ class _Search:
         mappings = {}
         for space in spaces:
             own = space.weights if space.is_resident else 0
-            found = groups.front(
+            found = groups.cache.front(
                 replace(
                     groups.space(space.layer, plan, group, space.is_resident),
                     reserved=space.reserved + own + fewer,
