@@ -111,7 +111,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "the command, and its output with -v."
         )
         return INTERNAL
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -19,7 +19,7 @@ def run(*command: str | Path) -> None:
     """Show a command, run it, and stop the demo if it fails."""
     words = [str(word) for word in command]
     print(f"\n$ {shlex.join(words)}", flush=True)
-    program = [sys.executable, "-m", "fadiff.cli"] if words[0] == "fadiff" else [sys.executable]
+    program = [sys.executable, "-m", "fadiff"] if words[0] == "fadiff" else [sys.executable]
     code = subprocess.run([*program, *words[1:]], check=False).returncode
     if code:
         sys.exit(code)

@@ -40,3 +40,12 @@ def test_every_command_has_help_with_an_example(fadiff, command):
 def test_version(fadiff):
     ended = fadiff("--version")
     assert ended.code == 0 and "fadiff" in ended.out
+
+
+def test_python_m_fadiff_is_the_command():
+    run = [sys.executable, "-m", "fadiff"]
+    lists = subprocess.run([*run, "targets", "list"], capture_output=True, text=True, check=True)
+    assert "gemmini-large" in lists.stdout
+    wrong = subprocess.run([*run, "inspect", "missing.onnx"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert wrong.stderr.splitlines()[-1].startswith("error: ") and "missing.onnx" in wrong.stderr
