@@ -113,6 +113,8 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         computed[name] = list(axes)
         if group.halo == "retain" and pool is None:  # nobody keeps what is pooled on its way out
             computed[name][1] = uncovered(axes[1])
+        if not all(any(a < b for a, b in axis) for axis in computed[name]):
+            raise ScheduleError(f"{name}: its fusion group reads nothing but padding of it")
         fused_inputs = set()
         for tensor in layer.inputs:
             for producer in graph.producers(tensor):

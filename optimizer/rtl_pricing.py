@@ -76,7 +76,7 @@ def rtl_floor(space: LayerSpace, ideal: Nest) -> float:
         loaded_bytes=loaded,
         stored_rows=(pooled.outputs * pooled.taps if pooled else q.outputs) / target.side,
         weights=once(work.weights)._replace(lines=work.weights.lines * weights / q.weight_fills),
-        inputs=once(work.inputs)._replace(lines=work.inputs.lines * inputs / q.input_fills),
+        inputs=once(work.inputs)._replace(lines=work.inputs.lines * inputs / max(1, q.input_fills)),
         outputs=once(work.outputs),
     )
     return float(rtl.cycles(least, rtl.calibration()[0]))

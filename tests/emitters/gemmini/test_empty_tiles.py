@@ -4,8 +4,10 @@ import random
 
 import pytest
 
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.fusion import ScheduleError, plan_group
+from costmodel.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
 from costmodel.target import load_target
+from optimizer import optimize
 from optimizer.problem import Problem
 from optimizer.space import Rules
 from tests.emitters.gemmini.executed import Case, check
@@ -28,3 +30,17 @@ def test_weights_stay_from_the_first_tile_that_computes(axis, resident):
     problem = Problem(graph, Rules(target))
     mappings = problem.price_group(group.layers, [tile]).choices[0].mappings()
     check(Case(Schedule(graph, target, mappings, (group,))))
+
+
+@pytest.mark.parametrize("latency", ["roofline", "rtl"])
+def test_a_layer_that_sees_padding_only(latency: LatencyModel):
+    """Nothing of l0 is needed, so l1 cannot be fused with it."""
+    net = Net(random.Random(1))
+    y, shape = net.conv(net.input((1, 6, 1, 8)), (1, 6, 1, 8), outputs=8, kernel=(1, 1))
+    z, _ = net.conv(y, shape, outputs=8, kernel=(1, 1), stride=(1, 2), pads=(0, 1, 0, 0))
+    graph = net.builder.build([z])
+    with pytest.raises(ScheduleError, match="l0: .* nothing but padding"):
+        plan_group(graph, FusionGroup(("l0", "l1"), GroupTile(1, 6, 1)))
+    found = optimize(graph, load_target("gemmini-small"), method="exact", latency=latency)
+    assert 0 < found.lower_bound <= found.value
+    check(Case(found.schedule))
