@@ -39,7 +39,7 @@ def test_a_layer_that_sees_padding_only(latency: LatencyModel):
     y, shape = net.conv(net.input((1, 6, 1, 8)), (1, 6, 1, 8), outputs=8, kernel=(1, 1))
     z, _ = net.conv(y, shape, outputs=8, kernel=(1, 1), stride=(1, 2), pads=(0, 1, 0, 0))
     graph = net.builder.build([z])
-    with pytest.raises(ScheduleError, match="l0: .* nothing but padding"):
+    with pytest.raises(ScheduleError, match=r"l0: .* nothing but padding"):
         plan_group(graph, FusionGroup(("l0", "l1"), GroupTile(1, 6, 1)))
     found = optimize(graph, load_target("gemmini-small"), method="exact", latency=latency)
     assert 0 < found.lower_bound <= found.value
