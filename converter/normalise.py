@@ -20,6 +20,7 @@ from onnx_ir.passes.common import (
     TopologicalSortPass,
 )
 
+from converter.ceil_mode import drop_windows_behind
 from converter.errors import ModelError, one_line
 from converter.fold import fold_constants
 from converter.opsets import settle_opset
@@ -36,7 +37,9 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ModelError: ONNX Runtime or shape inference rejects the model.
     """
-    model = _folded(file, settle_opset(file, _sorted(file, model)))
+    model = settle_opset(file, _sorted(file, model))
+    drop_windows_behind(model)
+    model = _folded(file, model)
     fold_constants(model)  # what ONNX Runtime leaves: a Cast of newer opsets
     try:
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)

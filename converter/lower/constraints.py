@@ -61,7 +61,7 @@ def one_output(program: Program, node: Node) -> str | None:
 
 
 def windows_begin_inside(program: Program, node: Node) -> str | None:
-    """With ceil_mode every window begins inside the image or its leading padding, as ONNX Runtime has it."""
+    """With ceil_mode, where the last window would begin behind the image: ONNX infers the input's shape."""
     *_, height, width = (1, *program.shapes[node.inputs[0]][2:])
     kernel = node.attributes["kernel_shape"]
     if not node.attributes.get("ceil_mode", 0) or len(kernel) > 2:
@@ -69,7 +69,10 @@ def windows_begin_inside(program: Program, node: Node) -> str | None:
     output = window_of(node, (height, width), kernel).output
     if output[2 - len(kernel) :] == tuple(program.shapes[node.outputs[0]][2:]):
         return None
-    return f"the shape of {node.outputs[0]} counts windows that begin behind the image"
+    return (
+        f"the shape of {node.outputs[0]} counts windows that begin behind the image, which ONNX "
+        f"Runtime drops, and the shape of {node.inputs[0]} is computed (onnxsim can make it constant)"
+    )
 
 
 def row_major_indices(program: Program, node: Node) -> str | None:

@@ -166,7 +166,8 @@ def average_pool(emit: Emit, layer: HostLayer) -> None:
             (p, q), stride, kernel, dilation, (top, left), (bottom, right), (height, width), strict=True
         )
     ]
-    divisor = (counts[0][:, None] * counts[1][None, :]).astype(np.float32)
+    # a window of nothing but padding has the mean 0
+    divisor = np.maximum(counts[0][:, None] * counts[1][None, :], 1).astype(np.float32)
     factor = emit.constant(np.float32(attributes["ratio"]) / divisor)
     result = emit.element(emit.op("Mul", total, factor))
     emit.write_dense(layer.outputs[0], emit.op("Transpose", result, perm=[0, 2, 3, 1]))

@@ -60,9 +60,16 @@ def test_refused_by_name(op: str, inputs: dict[str, tuple[int, ...]], why: str, 
 
 
 def test_a_pool_whose_shape_counts_windows_behind_the_image(tmp_path: Path) -> None:
-    """Shape inference counts three columns, ONNX Runtime computes two."""
-    pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1, 1], strides=[3, 3], ceil_mode=1)
-    assert "behind the image" in str(_refusal([pool], tmp_path, x=(1, 2, 4, 6)))
+    """Three columns for shape inference, two for ONNX Runtime; the shape before it is computed in floats."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Cast", ["s"], ["f"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Floor", ["f"], ["g"]),
+        helper.make_node("Cast", ["g"], ["i"], to=onnx.TensorProto.INT64),
+        helper.make_node("Reshape", ["x", "i"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["y"], kernel_shape=[1, 1], strides=[3, 3], ceil_mode=1),
+    ]
+    assert "behind the image" in str(_refusal(nodes, tmp_path, x=(1, 2, 4, 6)))
 
 
 def test_a_transposed_convolution_cropped_below_its_image(tmp_path: Path) -> None:
