@@ -24,7 +24,7 @@ from fadiff.commands.options import METHODS
 from fadiff.errors import InputError
 from optimizer import SearchResult, optimize
 from optimizer.candidates import Tiling
-from optimizer.problem import MethodName
+from optimizer.settings import MethodName
 
 BUDGETED: tuple[MethodName, ...] = ("dosa", "genetic", "bayesian", "random")
 SEEDED: tuple[MethodName, ...] = ("gradient", *BUDGETED)

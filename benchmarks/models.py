@@ -165,7 +165,7 @@ def run(network: Network, target: Target, count: int, search: SearchOptions, sec
         folder = OutputFolder(Path(scratch) / network.name)
         folder.path.mkdir()
         with seconds.of("emit"):
-            document = describe_search(found, search, front_end_record(conversion, vectors, quiet))
+            document = describe_search(found, front_end_record(conversion, vectors, quiet))
             write_folder(folder, conversion, found.schedule, document, vectors, quiet, TimeloopOptions())
         with seconds.of("verify"):
             report = verify(folder.path)

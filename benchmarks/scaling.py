@@ -20,7 +20,7 @@ from costmodel.schedule import Profile
 from costmodel.target import load_target
 from fadiff.commands.options import METHODS
 from optimizer import optimize
-from optimizer.problem import MethodName
+from optimizer.settings import MethodName
 from samples.graphs import graph_of
 
 HEADER = "family,method,layers,wall_seconds,cpu_seconds,edp_uj_cycles,peak_mb"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,7 +17,6 @@ from fadiff.console import Console
 from fadiff.errors import InputError, naming
 from fadiff.folder import OutputFolder
 from fadiff.output import check_free, replacing_folder
-from fadiff.search import DramLimit, SearchOptions, decide
 
 if TYPE_CHECKING:
     from converter import Conversion
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from costmodel.serialize import Bound
     from costmodel.target import Target
     from emulator import VerifyReport
+    from fadiff.search import DramLimit, SearchOptions
     from fadiff.vectors import TestVectors
     from optimizer import SearchResult
 
@@ -92,42 +93,33 @@ def compile(
     Raises:
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
+    from costmodel.serialize import read_document
+    from fadiff.search import SearchOptions, decide
+    from fadiff.vectors import make_vectors, stored_inputs
+
     model, out = Path(model), Path(out)
     console = console or Console(verbosity=-1)
     reading, search = reading or ModelOptions(), search or SearchOptions()
-    from fadiff.vectors import make_vectors, stored_inputs
-
-    if not model.is_file():
-        reason = "not a file" if model.exists() else "no such file"
-        raise InputError(f"{str(model)!r}: {reason}; give the path of an ONNX model")
+    _check_file(model)
     check_free(out, force=force)
-    given = _given_schedule(schedule)
-    profile = given.profile if given else search.profile
-    fusion_model = given.fusion_model if given else search.fusion_model
-    if verify and (profile, fusion_model) != ("hw", "sound"):
+    given = None if schedule is None else read_document(Path(schedule))
+    rules = given or search
+    if verify and (rules.profile, rules.fusion_model) != ("hw", "sound"):
         raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
     hardware = given.target if given else as_target(target)
     conversion = read_model(model, hardware, reading, console)
     inputs = reading.test_inputs or _beside(model, ".inputs.npz")
     vectors = make_vectors(conversion, inputs, seed=0)  # a file that does not fit is refused before searching
-    found = None
     if given is None:
         conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
-        decision = found.schedule
+        decision, described = found.schedule, partial(describe_search, found)
     else:
         with naming(str(schedule)):
             conversion, decision = _as_given(given, conversion)
+        described = partial(_describe_given, given, decision)
     # Siblings that were merged may have other scales.
     vectors = replace(vectors, stored_inputs=stored_inputs(conversion.graph, vectors.onnx_inputs))
-    record = front_end_record(conversion, vectors, console)
-    if found is not None:
-        document = describe_search(found, search, record)
-    elif given is not None:
-        document = describe(decision, given.latency_model, conversion=record)
-        if (
-            document.totals.edp_uj_cycles == given.totals.edp_uj_cycles
-        ):  # else somebody changed what was found
-            document = document.model_copy(update={"search": given.search})
+    document = described(front_end_record(conversion, vectors, console))
     with replacing_folder(out, force=force) as work:
         folder = OutputFolder(work)
         write_folder(folder, conversion, decision, document, vectors, console, timeloop or TimeloopOptions())
@@ -136,10 +128,10 @@ def compile(
     return CompileResult(out, document, report)
 
 
-def _given_schedule(path: str | Path | None) -> ScheduleDocument | None:
-    from costmodel.serialize import read_document
-
-    return None if path is None else read_document(Path(path))
+def _check_file(model: Path) -> None:
+    if not model.is_file():
+        reason = "not a file" if model.exists() else "no such file"
+        raise InputError(f"{str(model)!r}: {reason}; give the path of an ONNX model")
 
 
 def _as_given(given: ScheduleDocument, conversion: Conversion) -> tuple[Conversion, Schedule]:
@@ -231,18 +223,27 @@ def describe(
     )
 
 
-def describe_search(
-    found: SearchResult, search: SearchOptions, conversion: ConversionRecord | None = None
+def _describe_given(
+    given: ScheduleDocument, schedule: Schedule, conversion: ConversionRecord
 ) -> ScheduleDocument:
+    """schedule.json of a schedule that was given; how it was found stays only if its cost is what it was."""
+    document = describe(schedule, given.latency_model, conversion=conversion)
+    if document.totals.edp_uj_cycles != given.totals.edp_uj_cycles:
+        return document
+    return document.model_copy(update={"search": given.search})
+
+
+def describe_search(found: SearchResult, conversion: ConversionRecord | None = None) -> ScheduleDocument:
     """schedule.json of what a search found, with its history and bound."""
     from costmodel.schedule_document import HistoryPoint, SearchRecord
     from costmodel.serialize import Bound
 
+    settings = found.settings
     record = SearchRecord(
-        method=found.method,
-        objective=found.objective,
-        tiling=search.tiling,
-        seed=search.seed,
+        method=settings.method,
+        objective=settings.objective,
+        tiling=settings.tiling,
+        seed=settings.seed,
         seconds=round(found.seconds, 3),
         steps=found.steps,
         history=tuple(
@@ -250,10 +251,9 @@ def describe_search(
             for point in found.history
         ),
     )
-    bound = (
-        Bound(found.lower_bound, found.bound) if found.objective == "edp" and found.lower_bound > 0 else None
-    )
-    return describe(found.schedule, search.latency, bound=bound, search=record, conversion=conversion)
+    has_bound = settings.objective == "edp" and found.lower_bound > 0
+    bound = Bound(found.lower_bound, found.bound) if has_bound else None
+    return describe(found.schedule, settings.latency, bound=bound, search=record, conversion=conversion)
 
 
 def write_folder(

@@ -5,37 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from costmodel.evaluate import evaluate
+from costmodel.fusion import ScheduleError
 from fadiff.console import Console
+from optimizer import SearchResult, Settings, optimize
+from optimizer.rtl_choice import fastest_of_equals
+from optimizer.traffic_limit import automatic_bytes, dram_bytes, within
+from optimizer.weight_prefetch import with_prefetches
 
 if TYPE_CHECKING:
     from converter import Conversion, Graph
-    from costmodel.schedule import FusionModel, LatencyModel, Profile
     from costmodel.target import Target
-    from optimizer import SearchResult
-    from optimizer.candidates import Tiling
-    from optimizer.partition import Objective
-    from optimizer.problem import MethodName, RelaxationForm
 
 DramLimit = int | Literal["gemmini-auto"] | None
 """Most bytes a schedule may move, what gemmini.h's automatic tiles would move, or no limit."""
 
 
 @dataclass(frozen=True)
-class SearchOptions:
-    """What to search for and how; the names and defaults of the command line."""
+class SearchOptions(Settings):
+    """What to search for and how, and what to settle afterwards; names and defaults of the command line."""
 
-    method: MethodName = "gradient"
-    objective: Objective = "edp"
-    fusion: bool = True
-    residency: bool = True
-    profile: Profile = "hw"
-    latency: LatencyModel = "roofline"
-    fusion_model: FusionModel = "sound"
-    tiling: Tiling = "ragged"
-    row_packing: bool = True
-    relaxation: RelaxationForm = "log"
-    seed: int = 0
-    time_budget: float | None = None
     rtl_choice: bool = True
     """Whether `rtl` latency chooses among schedules that roofline latency finds nearly equal."""
     prefetch: bool = False
@@ -43,29 +32,11 @@ class SearchOptions:
 
 
 def find_schedule(
-    graph: Graph, target: Target, search: SearchOptions, console: Console, what: str = ""
+    graph: Graph, target: Target, search: Settings, console: Console, what: str = ""
 ) -> SearchResult:
     """Run the optimiser; `what` tells people one search from another."""
-    from optimizer import optimize
-
     with console.stage(f"searching ({search.method}{what})"):
-        return optimize(
-            graph,
-            target,
-            profile=search.profile,
-            method=search.method,
-            objective=search.objective,
-            fusion=search.fusion,
-            residency=search.residency,
-            fusion_model=search.fusion_model,
-            latency=search.latency,
-            tiling=search.tiling,
-            row_packing=search.row_packing,
-            relaxation=search.relaxation,
-            seed=search.seed,
-            time_budget=search.time_budget,
-            progress=console.update,
-        )
+        return optimize(graph, target, search, progress=console.update)
 
 
 def find_schedule_and_siblings(
@@ -100,47 +71,23 @@ def find_schedule_and_siblings(
     return replace(best, notes=(*best.notes, f"merge-siblings: {kept}")), chosen
 
 
-def limit_traffic(
-    found: SearchResult, limit: int, search: SearchOptions, console: Console
-) -> tuple[SearchResult, str]:
+def limit_traffic(found: SearchResult, limit: int, console: Console) -> tuple[SearchResult, str]:
     """The schedule within `limit` DRAM bytes, and a note of what that costs ("" if nothing)."""
-    from optimizer.traffic_limit import dram_bytes, within
-
     if dram_bytes(found.cost) <= limit:
         return found, ""
     with console.stage("limiting DRAM bytes"):
-        limited = within(
-            found,
-            limit,
-            objective=search.objective,
-            latency=search.latency,
-            tiling=search.tiling,
-            row_packing=search.row_packing,
-        )
+        limited = within(found, limit)
     note = (
         f"DRAM bytes limited to {limit:,}: {dram_bytes(found.cost):,} became {dram_bytes(limited.cost):,}, "
-        f"{search.objective} {limited.value / found.value - 1:+.2%} (--max-dram-bytes none: no limit)"
+        f"{found.settings.objective} {limited.value / found.value - 1:+.2%} (--max-dram-bytes none: no limit)"
     )
     return limited, note
 
 
-def choose_by_rtl(
-    found: SearchResult, limit: int | None, search: SearchOptions, console: Console
-) -> tuple[SearchResult, str]:
+def choose_by_rtl(found: SearchResult, limit: int | None, console: Console) -> tuple[SearchResult, str]:
     """The schedule that `rtl` latency prefers among nearly equal ones, and a note of what that changes."""
-    from costmodel.evaluate import evaluate
-    from optimizer.rtl_choice import fastest_of_equals
-
-    if search.latency == "rtl" or not search.rtl_choice:
-        return found, ""
     with console.stage("choosing among equals"):
-        chosen = fastest_of_equals(
-            found,
-            limit,
-            objective=search.objective,
-            tiling=search.tiling,
-            row_packing=search.row_packing,
-        )
+        chosen = fastest_of_equals(found, limit)
     old, new = found.schedule.mappings, chosen.schedule.mappings
     changed = [name for name in old if old[name] != new[name]]
     if not changed:
@@ -149,33 +96,19 @@ def choose_by_rtl(
     more = "" if len(changed) <= 4 else f" and {len(changed) - 4} more"
     return chosen, (
         f"rtl latency chose among mappings nearly equal under roofline latency: {after / before - 1:+.2%} "
-        f"cycles there, {search.objective} {chosen.value / found.value - 1:+.3%}; "
+        f"cycles there, {found.settings.objective} {chosen.value / found.value - 1:+.3%}; "
         f"changed {', '.join(changed[:4])}{more} (--no-rtl-choice: not done)"
     )
 
 
-def load_early(
-    found: SearchResult, limit: int | None, search: SearchOptions, console: Console
-) -> tuple[SearchResult, str]:
+def load_early(found: SearchResult, limit: int | None, console: Console) -> tuple[SearchResult, str]:
     """The schedule with prefetches where they pay, and a note of what they change."""
-    from optimizer.weight_prefetch import with_prefetches
-
     with console.stage("prefetching weights"):
-        early = with_prefetches(
-            found,
-            limit,
-            objective=search.objective,
-            fusion=search.fusion,
-            residency=search.residency,
-            latency=search.latency,
-            tiling=search.tiling,
-            row_packing=search.row_packing,
-            progress=console.update,
-        )
+        early = with_prefetches(found, limit, progress=console.update)
     count = sum(group.prefetch_during is not None for group in early.schedule.groups)
     note = (
         f"first weights of {count} of {len(early.schedule.groups)} groups loaded under the group before: "
-        f"{search.objective} {early.value / found.value - 1:+.2%}"
+        f"{found.settings.objective} {early.value / found.value - 1:+.2%}"
     )
     return early, note
 
@@ -187,9 +120,6 @@ def decide(
 
     Only schedules of our own methods that are executed are settled: baselines stay what they are.
     """
-    from costmodel.fusion import ScheduleError
-    from optimizer.traffic_limit import automatic_bytes
-
     conversion, found = find_schedule_and_siblings(conversion, target, search, console)
     if search.fusion_model != "sound" or search.method not in ("gradient", "exact", "layerwise"):
         return conversion, found
@@ -203,13 +133,13 @@ def decide(
             limit = None
             notes.append(f"DRAM bytes not limited: gemmini.h's automatic tiles do not fit ({error})")
     if limit is not None:
-        found, note = limit_traffic(found, limit, search, console)
+        found, note = limit_traffic(found, limit, console)
         notes.append(note)
-    if search.profile == "hw":
-        found, note = choose_by_rtl(found, limit, search, console)
+    if search.rtl_choice and search.profile == "hw" and search.latency == "roofline":
+        found, note = choose_by_rtl(found, limit, console)
         notes.append(note)
     if search.prefetch:
-        found, note = load_early(found, limit, search, console)
+        found, note = load_early(found, limit, console)
         notes.append(note)
     notes = [text for text in notes if text]
     for text in notes:

@@ -2,5 +2,6 @@
 
 from optimizer.result import HistoryPoint, SearchResult
 from optimizer.search import optimize
+from optimizer.settings import Settings
 
-__all__ = ["HistoryPoint", "SearchResult", "optimize"]
+__all__ = ["HistoryPoint", "SearchResult", "Settings", "optimize"]

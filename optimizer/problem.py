@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
 from costmodel.evaluate import NetworkCost, evaluate
 from costmodel.schedule import FusionGroup, FusionModel, GroupTile, Schedule
+from costmodel.target import Target
 from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.group_hull import EMPTY, GroupHull
 from optimizer.group_tiles import group_runs, last_output
@@ -24,13 +24,9 @@ from optimizer.paper import paper_hull
 from optimizer.partition import Objective, Partition, Partitioner, ordered
 from optimizer.residency import OFF_CHIP, Boundary, Layers, Variant, at_member, boundary_of, with_places
 from optimizer.result import HistoryPoint
+from optimizer.settings import RelaxationForm, Settings
 from optimizer.space import Rules
 
-MethodName = Literal[
-    "gradient", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto", "exact"
-]
-RelaxationForm = Literal["log", "paper"]
-"""Distance of a trainable tile from its candidates: of the logarithms, or linear as in Eq. 1-3."""
 Progress = Callable[[str], None]
 
 
@@ -62,6 +58,24 @@ class Problem:
         if self.fusion_model == "paper":
             self.most_members = min(self.most_members, PAPER_MEMBERS)
         self.fuses_adds &= self.rules.hw and self.fusion_model == "sound"
+
+    @classmethod
+    def of(
+        cls, settings: Settings, graph: Graph, target: Target, progress: Progress | None = None
+    ) -> Problem:
+        """A search of `graph` on `target`; its clock starts now."""
+        return cls(
+            graph,
+            settings.rules(target),
+            settings.objective,
+            settings.fusion,
+            settings.fusion_model,
+            settings.seed,
+            settings.time_budget,
+            progress,
+            relaxation=settings.relaxation,
+            residency=settings.residency,
+        )
 
     @cached_property
     def fronts(self) -> FrontCache:

@@ -28,7 +28,7 @@ from converter.dims import DIMS
 from costmodel.relaxed import ORDERS, Node, RelaxedPoint
 from optimizer.decode import VARIABLES, extents_of
 from optimizer.legalise import fills_array
-from optimizer.problem import RelaxationForm
+from optimizer.settings import RelaxationForm
 from optimizer.space import LayerSpace
 
 MOST_CANDIDATES = 48

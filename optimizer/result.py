@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from costmodel.evaluate import NetworkCost
 from costmodel.schedule import Schedule
+from optimizer.settings import Settings
 
 BoundKind = Literal["proven", "unfused", "relaxed"]
 
@@ -29,18 +30,17 @@ class SearchResult:
     `bound` says what it rests on.  `proven`: no schedule of the searched space (canonical mappings, all
     candidate groups and group tiles) is better.  `unfused`: none of it without fusion is.  `relaxed`: the
     same space with optimistic costs for what was not priced, so it may be out of reach; under latency
-    model `rtl` it is always that.
+    model `rtl` it is always that.  What is settled after the search keeps to its `settings`.
     """
 
     schedule: Schedule
     cost: NetworkCost
     lower_bound: float
     bound: BoundKind
-    method: str
+    settings: Settings
     seconds: float
     steps: int
     history: tuple[HistoryPoint, ...]
-    objective: str = "edp"
 
     @property
     def value(self) -> float:
@@ -49,7 +49,7 @@ class SearchResult:
             "edp": self.cost.edp_uj_cycles,
             "energy": self.cost.energy_pj,
             "latency": float(self.cost.latency_cycles),
-        }[self.objective]
+        }[self.settings.objective]
 
     @property
     def gap(self) -> float:

@@ -11,44 +11,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError
 from costmodel.schedule import FusionGroup, Schedule
-from optimizer.candidates import Tiling
 from optimizer.partition import Objective
 from optimizer.problem import Problem, value
 from optimizer.result import SearchResult
-from optimizer.space import Rules
 from optimizer.traffic_limit import dram_bytes
-from optimizer.ways import Way, with_ways
+from optimizer.ways import Costs, Way, choose, with_ways
 
 SLACK = 0.001
 """Share of the objective that may be lost."""
 
 
 def fastest_of_equals(
-    result: SearchResult,
-    most_bytes: int | None = None,
-    *,
-    objective: Objective = "edp",
-    tiling: Tiling = "ragged",
-    row_packing: bool = True,
-    slack: float = SLACK,
+    result: SearchResult, most_bytes: int | None = None, *, slack: float = SLACK
 ) -> SearchResult:
     """`result`, or a schedule of the same groups that is nearly as good under roofline and better under rtl.
 
     Args:
         result: What a search under roofline latency found (profile hw).
         most_bytes: DRAM bytes that the schedule may move, if there is a limit.
-        objective, tiling, row_packing: As in the search.
         slack: Share of the objective that all changes together may cost.
     """
-    schedule = result.schedule
-    rules = Rules(schedule.target, tiling=tiling, row_packing=row_packing, latency="rtl")
-    problem = Problem(schedule.graph, rules, objective)
+    schedule, settings = result.schedule, replace(result.settings, latency="rtl")
+    problem = Problem.of(settings, schedule.graph, schedule.target)
     units = [list(_ways(group, schedule, problem)) for group in schedule.groups]
     try:
-        changed = with_ways(schedule, _choose(units, objective, slack, most_bytes))
+        changed = with_ways(schedule, _choose(units, settings.objective, slack, most_bytes))
     except ScheduleError:  # tensors that stay from group to group leave too little room
         return result
     chosen = replace(result, schedule=changed, cost=evaluate(changed))
@@ -66,33 +59,17 @@ def _ways(group: FusionGroup, schedule: Schedule, problem: Problem) -> Iterator[
 def _choose(
     units: Sequence[Sequence[Way]], objective: Objective, slack: float, most_bytes: int | None
 ) -> list[Way]:
-    """One way per group."""
-    chosen = [ways[0] for ways in units]
-    energy = sum(way.energy for way in chosen)
-    roofline, rtl = sum(way.roofline for way in chosen), sum(way.rtl for way in chosen)
-    moved = sum(way.bytes for way in chosen)
-    limit = value(objective, energy, roofline) * (1 + slack)
-    while True:
-        best: tuple[float, int, Way] | None = None
-        now = value(objective, energy, roofline)
-        fast = value(objective, energy, rtl)
-        for unit, (old, ways) in enumerate(zip(chosen, units, strict=True)):
-            for way in ways[1:]:
-                joules = energy - old.energy + way.energy
-                lost = value(objective, joules, roofline - old.roofline + way.roofline) - now
-                gained = fast - value(objective, joules, rtl - old.rtl + way.rtl)
-                if gained <= 1e-9 * fast or now + lost > limit:
-                    continue
-                if most_bytes is not None and moved - old.bytes + way.bytes > most_bytes:
-                    continue
-                worth = gained / max(lost, 1e-9 * now)
-                if best is None or worth > best[0]:
-                    best = worth, unit, way
-        if best is None:
-            return chosen
-        _, unit, way = best
-        old, chosen[unit] = chosen[unit], way
-        energy += way.energy - old.energy
-        roofline += way.roofline - old.roofline
-        rtl += way.rtl - old.rtl
-        moved += way.bytes - old.bytes
+    """One way per group; greedy, by the objective under rtl gained per objective lost."""
+    unchanged = [ways[0] for ways in units]
+    energy, latency = sum(way.energy for way in unchanged), sum(way.roofline for way in unchanged)
+    limit = value(objective, energy, latency) * (1 + slack)
+
+    def score(now: Costs, then: Costs) -> NDArray[np.float64]:
+        before, after = (value(objective, costs.energy, costs.roofline) for costs in (now, then))
+        slow, fast = (value(objective, costs.energy, costs.rtl) for costs in (now, then))
+        may = (slow - fast > 1e-9 * slow) & (after <= limit)
+        if most_bytes is not None:
+            may &= then.bytes <= most_bytes
+        return np.where(may, (fast - slow) / np.maximum(after - before, 1e-9 * before), np.inf)
+
+    return choose(units, score)

@@ -2,75 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from converter.graph import Graph
-from costmodel.schedule import FusionModel, LatencyModel, Profile, Schedule
+from costmodel.schedule import Schedule
 from costmodel.target import Target
-from optimizer.candidates import Tiling
 from optimizer.exact import exact, layerwise, relaxed_bound
-from optimizer.partition import Objective, Partition
-from optimizer.problem import MethodName, Problem, Progress, RelaxationForm
+from optimizer.partition import Partition
+from optimizer.problem import Problem, Progress
 from optimizer.result import BoundKind, SearchResult
-from optimizer.space import Rules
+from optimizer.settings import MethodName, Settings
 
 
 def optimize(
     graph: Graph,
     target: Target,
+    settings: Settings | None = None,
     *,
-    profile: Profile = "hw",
-    method: MethodName = "gradient",
-    objective: Objective = "edp",
-    fusion: bool = True,
-    fusion_model: FusionModel = "sound",
-    residency: bool = True,
-    latency: LatencyModel = "roofline",
-    tiling: Tiling = "ragged",
-    row_packing: bool = True,
-    relaxation: RelaxationForm = "log",
-    seed: int = 0,
-    time_budget: float | None = None,
     progress: Progress | None = None,
+    **changes: Any,
 ) -> SearchResult:
     """Search the mapping of every layer and the fusion of the graph; the schedule is always legal.
+
+        optimize(graph, target, method="exact", time_budget=60)
 
     Args:
         graph: What to run.
         target: On what.
-        profile: `hw` decides what is emitted, `dosa` compares with published numbers.
-        method: How to search.
-        objective: What to minimise.
-        fusion: Whether layers may be fused.
-        fusion_model: `sound`, or the literature's (`paper`).
-        residency: Whether tensors may stay on chip from one group to later ones (methods exact and gradient,
-            with sound fusion).
-        latency: Latency model to search and score with.  Under `rtl` nothing is proven: the bound is that
-            of floors.
-        tiling: `divisor` restricts tiles to divisors.
-        row_packing: Whether kernel taps may share the array rows of a layer with few channels.
-        relaxation: Form of the trainable tiles in method `gradient`: `paper` is Eq. 1-3 as printed.
-        seed: Equal seeds give equal schedules (unless `time_budget` cuts the search short).
-        time_budget: Seconds after which to return the best schedule known.
+        settings: What to search for and how (default: `Settings()`).
         progress: Called with a line of text now and then.
+        changes: Fields of `settings` to change.
 
     Raises:
         ScheduleError: a layer does not fit the target at any tile size.
+        TypeError: `changes` has a name that is no field of `Settings`.
         ValueError: an unknown method, or one that cannot search this fusion model.
         ImportError: the method needs an extra that is not installed.
     """
-    problem = Problem(
-        graph,
-        Rules(target, profile, tiling, row_packing, latency=latency),
-        objective,
-        fusion,
-        fusion_model,
-        seed,
-        time_budget,
-        progress,
-        relaxation=relaxation,
-        residency=residency,
-    )
-    schedule, bound, kind = _search(problem, method)
-    if latency != "roofline":
+    settings = replace(settings or Settings(), **changes)
+    problem = Problem.of(settings, graph, target, progress)
+    schedule, bound, kind = _search(problem, settings.method)
+    if settings.latency != "roofline":
         # What is enumerated is undominated under roofline latency only.
         bound, kind = relaxed_bound(problem) * problem.unit, "relaxed"
     cost = problem.cost(schedule)
@@ -79,11 +52,10 @@ def optimize(
         cost=cost,
         lower_bound=bound,
         bound=kind,
-        method=method,
+        settings=settings,
         seconds=problem.seconds,
         steps=problem.steps,
         history=tuple(problem.history),
-        objective=objective,
     )
 
 

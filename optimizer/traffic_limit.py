@@ -12,19 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from converter.graph import TensorCoreLayer
 from costmodel.evaluate import NetworkCost, evaluate
 from costmodel.fusion import ScheduleError
-from costmodel.schedule import FusionGroup, LatencyModel, Schedule
-from costmodel.target import Target
+from costmodel.schedule import FusionGroup, Schedule
 from optimizer.baselines.gemmini_auto import automatic_mapping, automatic_schedule
-from optimizer.candidates import Tiling
 from optimizer.partition import Objective
 from optimizer.problem import Problem, value
 from optimizer.result import SearchResult
-from optimizer.space import Rules
-from optimizer.ways import Way, layer_bytes, with_ways
+from optimizer.settings import Settings
+from optimizer.ways import Costs, Way, choose, layer_bytes, with_ways
 
 DRAM_PRICES = (4.0, 16.0, 64.0)
 """Energies of a DRAM byte, as multiples of the target's, in the searches for mappings that move few."""
@@ -40,37 +39,25 @@ def automatic_bytes(schedule: Schedule, *, row_packing: bool = True) -> int:
     return dram_bytes(evaluate(automatic_schedule(schedule.graph, schedule.target, row_packing)))
 
 
-def within(
-    result: SearchResult,
-    limit: int,
-    *,
-    objective: Objective = "edp",
-    latency: LatencyModel = "roofline",
-    tiling: Tiling = "ragged",
-    row_packing: bool = True,
-) -> SearchResult:
+def within(result: SearchResult, limit: int) -> SearchResult:
     """`result` if it moves at most `limit` bytes, else a schedule near it that does.
 
     Args:
         result: What a search found (profile hw).
         limit: DRAM bytes.
-        objective, latency, tiling, row_packing: As in the search.
 
     Raises:
         ScheduleError: no change of groups leaves so few bytes.
     """
     if dram_bytes(result.cost) <= limit:
         return result
-    schedule = result.schedule
-    frugal = []
-    for price in DRAM_PRICES:
-        rules = Rules(_dearer(schedule.target, price), tiling=tiling, row_packing=row_packing, all_lanes=True)
-        frugal.append(Problem(schedule.graph, rules, objective))
+    schedule, settings = result.schedule, result.settings
+    frugal = [_frugal(schedule, settings, price) for price in DRAM_PRICES]
     units = [list(_ways(group, schedule, frugal)) for group in schedule.groups]
     aim = limit
     while True:
-        changed = with_ways(schedule, _choose(units, aim, objective))
-        limited = replace(result, schedule=changed, cost=evaluate(changed, latency))
+        changed = with_ways(schedule, _choose(units, aim, settings.objective))
+        limited = replace(result, schedule=changed, cost=evaluate(changed, settings.latency))
         # Where places in the tile buffer fragment, `with_ways` takes tensors off the chip.
         excess = dram_bytes(limited.cost) - limit
         if excess <= 0:
@@ -78,9 +65,13 @@ def within(
         aim -= excess
 
 
-def _dearer(target: Target, price: float) -> Target:
-    energy = target.energy.model_copy(update={"dram_byte": target.energy.dram_byte * price})
-    return target.model_copy(update={"energy": energy})
+def _frugal(schedule: Schedule, settings: Settings, price: float) -> Problem:
+    """The search for mappings that move few bytes: with DRAM `price` times as expensive."""
+    energy = schedule.target.energy
+    dearer = energy.model_copy(update={"dram_byte": energy.dram_byte * price})
+    target = schedule.target.model_copy(update={"energy": dearer})
+    problem = Problem.of(replace(settings, latency="roofline"), schedule.graph, target)
+    return replace(problem, rules=replace(problem.rules, all_lanes=True))
 
 
 def _ways(group: FusionGroup, schedule: Schedule, frugal: Sequence[Problem]) -> Iterator[Way]:
@@ -112,35 +103,20 @@ def _choose(units: Sequence[Sequence[Way]], limit: int, objective: Objective) ->
     Raises:
         ScheduleError: every group moves its fewest bytes, and they are more than the limit.
     """
-    chosen = [ways[0] for ways in units]
-    energy, latency = sum(way.energy for way in chosen), sum(way.rtl for way in chosen)
-    left = sum(way.bytes for way in chosen) - limit
 
-    def lost(now: Way, then: Way) -> float:
-        """Of the objective."""
-        after = value(objective, energy - now.energy + then.energy, latency - now.rtl + then.rtl)
-        return after - value(objective, energy, latency)
-
-    while True:
-        changes = [
-            (lost(now, way), now.bytes - way.bytes, unit, option)
-            for unit, (now, ways) in enumerate(zip(chosen, units, strict=True))
-            for option, way in enumerate(ways)
-        ]
+    def score(now: Costs, then: Costs) -> NDArray[np.float64]:
+        before, after = (value(objective, costs.energy, costs.rtl) for costs in (now, then))
+        left, saved = now.bytes - limit, now.bytes - then.bytes
         if left > 0:  # bytes beyond the limit are worth nothing
-            steps = [(loss / min(saved, left), *rest) for loss, saved, *rest in changes if saved > 0]
-            if not steps:
-                raise ScheduleError(
-                    f"no schedule found that moves at most {limit:,} bytes; the fewest are {limit + left:,}: "
-                    "raise --max-dram-bytes"
-                )
-        else:
-            enough = 1e-9 * value(objective, energy, latency)
-            steps = [(loss, *rest) for loss, saved, *rest in changes if left <= saved and loss < -enough]
-            if not steps:
-                return chosen
-        _, unit, option = min(steps)
-        now, then = chosen[int(unit)], units[int(unit)][int(option)]
-        energy, latency = energy - now.energy + then.energy, latency - now.rtl + then.rtl
-        left -= now.bytes - then.bytes
-        chosen[int(unit)] = then
+            return np.where(saved > 0, (after - before) / np.clip(saved, 1, left), np.inf)
+        better = (then.bytes <= limit) & (before - after > 1e-9 * before)
+        return np.where(better, after - before, np.inf)
+
+    chosen = choose(units, score)
+    fewest = sum(way.bytes for way in chosen)
+    if fewest > limit:
+        raise ScheduleError(
+            f"no schedule found that moves at most {limit:,} bytes; the fewest are {fewest:,}: "
+            "raise --max-dram-bytes"
+        )
+    return chosen

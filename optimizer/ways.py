@@ -1,9 +1,13 @@
-"""Other ways to run the groups of a finished schedule, priced one group at a time."""
+"""Other ways to run the groups of a finished schedule: priced one group at a time, chosen greedily."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.evaluate import LayerCost, group_cost
 from costmodel.mapping import Mapping as LayerMapping
@@ -48,6 +52,38 @@ class Way:
         """A group as the schedule has it."""
         mappings = {name: schedule.mappings[name] for name in group.layers if name in schedule.mappings}
         return cls.of(schedule, [group], mappings)
+
+
+class Costs(NamedTuple):
+    """What a network costs, or (arrays) would cost after each of several changes; as in `Way`."""
+
+    energy: Any
+    roofline: Any
+    rtl: Any
+    bytes: Any
+
+
+def choose(units: Sequence[Sequence[Way]], score: Callable[[Costs, Costs], NDArray[np.float64]]) -> list[Way]:
+    """One way per group: the first of each, then changed one at a time.
+
+    Args:
+        units: For every group the ways to run it.
+        score: Of every change, from the costs of the network now and after it.  The change that scores least
+            is made (the first of equals), one that scores inf never; it ends when all do.
+    """
+    ways = [way for unit in units for way in unit]
+    costs = np.array([(way.energy, way.roofline, way.rtl, way.bytes) for way in ways])
+    sizes = [len(unit) for unit in units]
+    unit_of = np.repeat(np.arange(len(units)), sizes)
+    chosen = np.cumsum([0, *sizes[:-1]])
+    while True:
+        now = costs[chosen]
+        total = now.sum(axis=0)
+        scores = score(Costs(*total), Costs(*(total - now[unit_of] + costs).T))
+        best = int(np.argmin(scores))
+        if np.isinf(scores[best]):
+            return [ways[i] for i in chosen]
+        chosen[unit_of[best]] = best
 
 
 def with_ways(schedule: Schedule, ways: Iterable[Way]) -> Schedule:

@@ -21,16 +21,13 @@ from costmodel.evaluate import group_cost
 from costmodel.fusion import ScheduleError, plan_group
 from costmodel.latency import bandwidths
 from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup, LatencyModel, Schedule
+from costmodel.schedule import FusionGroup, Schedule
 from costmodel.scratchpad import MemberSpace, member_spaces
 from costmodel.weight_prefetch import NONE_EARLY, NoRoomError, early_loads, first_loads, load_requests
-from optimizer.candidates import Tiling
 from optimizer.exact import exact, relaxed_bound
 from optimizer.joint import CERTIFIED_FRONTS
-from optimizer.partition import Objective
 from optimizer.problem import Problem, Progress, value
 from optimizer.result import SearchResult
-from optimizer.space import Rules
 from optimizer.traffic_limit import dram_bytes
 
 HIDDEN = 0.5
@@ -57,16 +54,7 @@ def prefetching(schedule: Schedule, problem: Problem, most_bytes: int | None = N
 
 
 def with_prefetches(
-    result: SearchResult,
-    most_bytes: int | None = None,
-    *,
-    objective: Objective = "edp",
-    fusion: bool = True,
-    residency: bool = True,
-    latency: LatencyModel = "roofline",
-    tiling: Tiling = "ragged",
-    row_packing: bool = True,
-    progress: Progress | None = None,
+    result: SearchResult, most_bytes: int | None = None, *, progress: Progress | None = None
 ) -> SearchResult:
     """`result` with the prefetches that lower its objective, and a bound that holds for those, too.
 
@@ -75,15 +63,11 @@ def with_prefetches(
     Args:
         result: What a search found (fusion model sound).
         most_bytes: DRAM bytes that the schedule may move, if there is a limit.
-        objective, fusion, residency, latency, tiling, row_packing: As in the search.
         progress: Called with a line of text now and then.
     """
     schedule = result.schedule
-    rules = Rules(schedule.target, schedule.profile, tiling, row_packing, latency=latency)
-    seconds = max(result.seconds, LEAST_SECONDS)
-    problem = Problem(
-        schedule.graph, rules, objective, fusion, residency=residency, time_budget=seconds, progress=progress
-    )
+    settings = replace(result.settings, time_budget=max(result.seconds, LEAST_SECONDS))
+    problem = Problem.of(settings, schedule.graph, schedule.target, progress)
     found = prefetching(schedule, problem, most_bytes)
     bound = prefetch_bound(replace(problem, started=time.monotonic(), history=[])) * problem.unit
     return replace(

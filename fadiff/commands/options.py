@@ -14,7 +14,7 @@ from fadiff.errors import InputError
 
 if TYPE_CHECKING:
     from costmodel.target import Target
-    from optimizer.problem import MethodName
+    from optimizer.settings import MethodName
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

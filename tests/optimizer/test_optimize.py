@@ -9,7 +9,7 @@ from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target import Target, load_target
-from optimizer import optimize
+from optimizer import Settings, optimize
 from optimizer.exact import exact
 from optimizer.gradient import Effort
 from optimizer.problem import Problem
@@ -45,7 +45,7 @@ def test_result_is_consistent(results, profile, method):
     assert found.cost == evaluate(found.schedule)
     assert found.lower_bound <= found.value * (1 + 1e-9)
     assert found.schedule.profile == profile
-    assert found.method == method
+    assert found.settings.method == method
     edps = [point.best_edp for point in found.history]
     assert edps == sorted(edps, reverse=True)
 
@@ -290,3 +290,17 @@ def test_no_partial_sums_are_stored_where_the_accumulator_cannot_be_read_in_full
         move.tensor for cost in evaluate(found).layers for move in cost.traffic if move.memory == "dram"
     }
     assert not any(tensor.endswith(".psum") for tensor in written)
+
+
+def test_settings_and_changes_of_them():
+    graph = separable(blocks=1)
+    given = Settings(method="layerwise", objective="energy")
+    found = optimize(graph, SMALL, given, tiling="divisor")
+    assert found.settings == Settings(method="layerwise", objective="energy", tiling="divisor")
+    assert found == replace(
+        optimize(graph, SMALL, method="layerwise", objective="energy", tiling="divisor"),
+        seconds=found.seconds,
+        history=found.history,
+    )
+    with pytest.raises(TypeError, match="objektive"):
+        optimize(graph, SMALL, objektive="energy")

@@ -68,7 +68,7 @@ def test_the_bound_holds_for_schedules_that_prefetch(profile, latency):
     net = network()
     method = "exact" if latency == "roofline" else "layerwise"
     found = optimize(net, LARGE, profile=profile, method=method, latency=latency)
-    early = with_prefetches(found, latency=latency, residency=latency == "roofline")
+    early = with_prefetches(found)
     assert early.bound == "relaxed"
     assert early.value <= found.value
     assert early.gap >= 0

@@ -1,0 +1,48 @@
+"""The greedy choice that the DRAM limit and the choice by rtl share."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.ways import Costs, Way, choose
+
+
+def way(energy: float, nbytes: int) -> Way:
+    return Way((), {}, energy, roofline=1.0, rtl=1.0, bytes=nbytes)
+
+
+UNITS = [[way(1, 100), way(2, 60), way(9, 10)], [way(1, 100), way(4, 20)]]
+
+
+def down_to(limit: int) -> list[Way]:
+    """Least energy per byte saved, until the bytes are within the limit."""
+
+    def score(now: Costs, then: Costs) -> NDArray[np.float64]:
+        saved = now.bytes - then.bytes
+        may = (saved > 0) & (now.bytes > limit)
+        return np.where(may, (then.energy - now.energy) / np.maximum(saved, 1), np.inf)
+
+    return choose(UNITS, score)
+
+
+def test_nothing_changes_where_nothing_may() -> None:
+    assert down_to(200) == [UNITS[0][0], UNITS[1][0]]
+
+
+def test_the_change_of_least_score_comes_first() -> None:
+    assert down_to(160) == [UNITS[0][1], UNITS[1][0]]  # 1 per 40 bytes beats 3 per 80 and 8 per 90
+    assert down_to(100) == [UNITS[0][1], UNITS[1][1]]
+
+
+def test_a_group_may_change_again() -> None:
+    assert down_to(0) == [UNITS[0][2], UNITS[1][1]]
+
+
+def test_of_equal_scores_the_first() -> None:
+    units = [[way(1, 10)] * 2, [way(1, 10), way(0, 10), way(0, 10)]]
+
+    def score(now: Costs, then: Costs) -> NDArray[np.float64]:
+        return np.where(then.energy < now.energy, then.energy - now.energy, np.inf)
+
+    assert choose(units, score)[1] is units[1][1]
