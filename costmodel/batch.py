@@ -14,11 +14,11 @@ from costmodel.energy import picojoules_per_byte
 from costmodel.latency import bandwidths
 from costmodel.mapping import STREAM_ORDER, Mapping, Order
 from costmodel.nest import IRRELEVANT, IS_RELEVANT
-from costmodel.row_layout import packed_inputs_fit, splits_block
+from costmodel.row_layout import input_rows, output_rows, packed_inputs_fit, splits_block, weight_rows
 from costmodel.schedule import Profile
 from costmodel.shape import LayerShape
 from costmodel.target import Target
-from costmodel.tiling import Window, box_rows, fetched_rows, unclipped_rows
+from costmodel.tiling import Window, fetched_rows, spanned_rows, unclipped_rows
 from costmodel.traffic import Fusion, Memory, Quantities, count_moves
 
 Ints = NDArray[np.int64]
@@ -241,16 +241,16 @@ class _BatchNest:
         ok &= (np.delete(b.rows, on_rows, axis=1) == 1).all(axis=1)
         packed = b.rows[:, S] > 1
         ok &= ~packed | (b.rows[:, C] == dims.C)
-        w_tile = l2[:, G] * l2[:, K] * l2[:, C] * l2[:, R] * l2[:, S]
-        o_tile = l1[:, G] * l1[:, N] * l1[:, K] * l1[:, P] * l1[:, Q]
+        tile, cols = tuple(l2.T), tuple(b.cols.T)
+        outputs = output_rows(tuple(l1.T), cols)
         if profile == "dosa":
-            h = (l2[:, P] - 1) * shape.height.stride + (l2[:, R] - 1) * shape.height.dilation + 1
-            w = (l2[:, Q] - 1) * shape.width.stride + (l2[:, S] - 1) * shape.width.dilation + 1
             e = target.element_bytes
-            inputs = e * l2[:, G] * l2[:, N] * l2[:, C] * h * w
-            depth = target.accumulator_bytes // target.accumulator_bytes_per_word // target.side
-            ok &= _ceil(o_tile, b.cols.prod(axis=1)) <= depth
-            return np.asarray(ok & (w_tile * e + inputs <= target.scratchpad_bytes))
+            h = spanned_rows(shape.height, tile[P], tile[R])
+            w = spanned_rows(shape.width, tile[Q], tile[S])
+            weights = e * tile[G] * tile[K] * tile[C] * tile[R] * tile[S]
+            inputs = e * tile[G] * tile[N] * tile[C] * h * w
+            ok &= (weights + inputs <= target.scratchpad_bytes) & (outputs <= target.accumulator_rows)
+            return np.asarray(ok)
         if not target.has_row_packing or shape.width.dilation > 1:
             ok &= ~packed
         if dims.G > 1 and not shape.is_depthwise:
@@ -258,22 +258,9 @@ class _BatchNest:
         block = b.rows * b.cols
         for d in (G, K, C):
             ok &= np.logical_not(splits_block(l1[:, d], l2[:, d], block[:, d]))
-        h = box_rows(shape.height, l2[:, P], l2[:, R])
-        w = box_rows(shape.width, l2[:, Q], l2[:, S])
-        g2, g1 = _ceil(l2[:, G], b.cols[:, G]), _ceil(l1[:, G], b.cols[:, G])
-        column_blocks = _ceil(l2[:, K], b.cols[:, K])
-        if shape.is_depthwise:
-            weights = l2[:, G] * l2[:, R] * l2[:, S]
-            inputs = l2[:, N] * h * w * g2
-        else:
-            if shape.has_transposed_weights:
-                weights = l2[:, G] * l2[:, R] * l2[:, S] * l2[:, K] * _ceil(l2[:, C], b.rows[:, C])
-            else:
-                weights = l2[:, G] * l2[:, R] * l2[:, S] * l2[:, C] * column_blocks
-            inputs = l2[:, G] * l2[:, N] * h * w * _ceil(l2[:, C], b.rows[:, C])
-        outputs = l1[:, N] * l1[:, P] * l1[:, Q] * _ceil(l1[:, K], b.cols[:, K]) * g1
-        weights = weights * (1 + self.fetch("W", 1)[1])
-        twice = self.fetch("I", 1)[1]
+        array_rows = tuple(b.rows.T)
+        weights = weight_rows(shape, tile, array_rows, cols) * (1 + self.fetch("W", 1)[1])
+        inputs, twice = input_rows(shape, tile, array_rows, cols), self.fetch("I", 1)[1]
         visits, output_twice = self.fetch("O", 2)
         if not target.has_full_width_read:
             ok &= visits == 1

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from converter.dims import DIMS, Dims
+from converter.dims import DIMS
 from converter.graph import TensorCoreLayer
 from costmodel.fusion import ScheduleError
 from costmodel.local_tensors import channels_in, channels_out
-from costmodel.mapping import Mapping, ceil_div
+from costmodel.mapping import Mapping
 from costmodel.nest import Nest
-from costmodel.row_layout import packed_inputs_fit, resident_dim, splits_block
+from costmodel.row_layout import (
+    input_rows,
+    output_rows,
+    packed_inputs_fit,
+    resident_dim,
+    splits_block,
+    weight_rows,
+)
 from costmodel.schedule import Profile
 from costmodel.shape import LayerShape, Region, extents, shape_of, whole
 from costmodel.target import FusionPath, Target
-from costmodel.tiling import box_rows
+from costmodel.tiling import spanned_rows
 
 
 class Occupancy(NamedTuple):
-    """What one member holds on chip, in rows (profile hw) or bytes and words (profile dosa).
+    """What one member holds on chip, in rows (profile dosa: bytes, and words of the fullest column).
 
     Double-buffered tiles (`inputs_twice`, `weights_twice`) count twice.  `resident_weights` is the whole
     weight tensor; it replaces `weights` when the group keeps it.
@@ -40,46 +47,26 @@ def occupancy(
     shape: LayerShape, mapping: Mapping, target: Target, profile: Profile, region: Region | None = None
 ) -> Occupancy:
     """Scratchpad and accumulator space of one layer's tiles."""
-    region = whole(shape.dims) if region is None else region
-    l2, l1, cols, rows = mapping.tile_l2, mapping.tile_l1, mapping.cols, mapping.rows
-    h = box_rows(shape.height, l2.P, l2.R)
-    w = box_rows(shape.width, l2.Q, l2.S)
-    d = shape.dims
+    cols = tuple(mapping.cols)
+    outputs = output_rows(tuple(mapping.tile_l1), cols)
     if profile == "dosa":
-        h = (l2.P - 1) * shape.height.stride + (l2.R - 1) * shape.height.dilation + 1
-        w = (l2.Q - 1) * shape.width.stride + (l2.S - 1) * shape.width.dilation + 1
-        e = target.element_bytes
+        l2, d, e = mapping.tile_l2, shape.dims, target.element_bytes
+        box = spanned_rows(shape.height, l2.P, l2.R) * spanned_rows(shape.width, l2.Q, l2.S)
         return Occupancy(
             e * l2.G * l2.K * l2.C * l2.R * l2.S,
-            e * l2.G * l2.N * l2.C * h * w,
-            ceil_div(l1.G * l1.N * l1.K * l1.P * l1.Q, cols.product),
+            e * l2.G * l2.N * l2.C * box,
+            outputs,
             e * d.G * d.K * d.C * d.R * d.S,
         )
-    nest = Nest(shape, mapping, region)
-    weights_twice = nest.fetch("W", 1)[1]
-    inputs_twice = nest.fetch("I", 1)[1]
-    outputs_twice = 1 + nest.fetch("O", 2)[1]
-    if shape.is_depthwise:
-        blocks = ceil_div(l2.G, cols.G)
-        return Occupancy(
-            (1 + weights_twice) * l2.G * l2.R * l2.S,
-            (1 + inputs_twice) * l2.N * h * w * blocks,
-            outputs_twice * l1.N * l1.P * l1.Q * ceil_div(l1.G, cols.G),
-            d.G * d.R * d.S,
-            inputs_twice,
-            weights_twice,
-        )
-
-    def weight_rows(tile: Dims) -> int:
-        if shape.has_transposed_weights:
-            return tile.G * tile.R * tile.S * tile.K * ceil_div(tile.C, rows.C)
-        return tile.G * tile.R * tile.S * tile.C * ceil_div(tile.K, cols.K)
-
+    nest = Nest(shape, mapping, whole(shape.dims) if region is None else region)
+    weights_twice, inputs_twice = nest.fetch("W", 1)[1], nest.fetch("I", 1)[1]
+    outputs_twice = nest.fetch("O", 2)[1]
+    tile, rows = tuple(mapping.tile_l2), tuple(mapping.rows)
     return Occupancy(
-        (1 + weights_twice) * weight_rows(l2),
-        (1 + inputs_twice) * l2.G * l2.N * h * w * ceil_div(l2.C, rows.C),
-        outputs_twice * l1.G * l1.N * l1.P * l1.Q * ceil_div(l1.K, cols.K),
-        weight_rows(d),
+        (1 + weights_twice) * weight_rows(shape, tile, rows, cols),
+        (1 + inputs_twice) * input_rows(shape, tile, rows, cols),
+        (1 + outputs_twice) * outputs,
+        weight_rows(shape, tuple(shape.dims), rows, cols),
         inputs_twice,
         weights_twice,
     )
@@ -128,11 +115,9 @@ def check_mapping(
     inputs = 0 if input_on_chip else used.inputs
     spad = weights + inputs + reserved
     if profile == "hw":
-        spad_size, acc_size, units = target.scratchpad_rows, target.accumulator_rows, ("rows", "rows")
+        spad_size, units = target.scratchpad_rows, ("rows", "rows")
     else:
-        spad_size = target.scratchpad_bytes
-        acc_size = target.accumulator_bytes // target.accumulator_bytes_per_word // target.side
-        units = ("bytes", "words per column")
+        spad_size, units = target.scratchpad_bytes, ("bytes", "words per column")
     if spad > spad_size:
         raise ScheduleError(
             f"{layer.name}: scratchpad overflows: W {weights} + I {inputs}"
@@ -148,10 +133,10 @@ def check_mapping(
                 f"middle of the scratchpad ({spad_size} rows, W {streamed}), where the pixel repeater stops"
             )
     outputs = 0 if output_path == "acc" else used.outputs
-    if outputs + reserved_accumulator > acc_size:
+    if outputs + reserved_accumulator > target.accumulator_rows:
         held = f" + reserved {reserved_accumulator}" if reserved_accumulator else ""
         raise ScheduleError(
-            f"{layer.name}: accumulator overflows: O {outputs}{held} of {acc_size} {units[1]}"
+            f"{layer.name}: accumulator overflows: O {outputs}{held} of {target.accumulator_rows} {units[1]}"
         )
 
 

@@ -30,8 +30,8 @@ def penalties(terms: Terms) -> dict[str, Tensor]:
     found = {"mapping": mapping.sum(dim=(-1, -2)), "array": array.sum(dim=-1)}
     occupied = occupancy(terms)
     used, spad = scratchpad_use(terms, occupied)
-    summed, acc = _accumulator_use(terms, occupied)
-    memory = _over(used / spad) + _over(summed / acc)
+    summed = _accumulator_use(terms, occupied)
+    memory = _over(used / spad) + _over(summed / m.target.accumulator_rows)
     # An add streams through the accumulator piece by piece.
     found["memory"] = (memory * (1 - m.adds)).sum(dim=-1)
     zero = torch.zeros_like(found["memory"])
@@ -83,18 +83,16 @@ def scratchpad_use(terms: Terms, occupied: Occupied) -> tuple[Tensor, float]:
     return used, m.target.scratchpad_rows if m.hw else m.target.scratchpad_bytes
 
 
-def _accumulator_use(terms: Terms, occupied: Occupied) -> tuple[Tensor, float]:
-    """Accumulator space taken while every node runs, [B, L], and the capacity: rows, in dosa words."""
-    m, t, outputs = terms.model, terms.model.target, occupied.outputs
-    if not m.hw:
-        return outputs, t.accumulator_bytes // t.accumulator_bytes_per_word // t.side
-    if terms.fused and not m.paper and path_of(t, "hw") == "acc":
+def _accumulator_use(terms: Terms, occupied: Occupied) -> Tensor:
+    """Accumulator space taken while every node runs, [B, L]: rows, in profile dosa words of a column."""
+    m, outputs = terms.model, occupied.outputs
+    if m.hw and terms.fused and not m.paper and path_of(m.target, "hw") == "acc":
         outputs = outputs + _live(terms)
-    return outputs, t.accumulator_rows
+    return outputs
 
 
 class Occupied(NamedTuple):
-    """Space of the tiles of every node, [B, L]: rows, in profile dosa bytes and words per column."""
+    """Space of the tiles of every node, [B, L]: rows (dosa: bytes, words of the fullest column)."""
 
     weights: Tensor
     inputs: Tensor
@@ -102,27 +100,26 @@ class Occupied(NamedTuple):
 
 
 def occupancy(terms: Terms) -> Occupied:
-    """Scratchpad space of the W and I tile, accumulator space of the O tile; twice if double-buffered."""
-    m, p = terms.model, terms.point
-    t = m.target
+    """Scratchpad space of the W and I tile, accumulator space of the O tile; twice if double-buffered.
+
+    As costmodel.legality counts it, rows by costmodel.row_layout.
+    """
+    m, e = terms.model, terms.model.target.element_bytes
     l2, l1, cols, rows = terms.l2, terms.l1, terms.cols, terms.rows
     h, w = terms.boxes()
-    w_tile = l2[G] * l2[K] * l2[C] * l2[R] * l2[S]
-    i_tile = l2[G] * l2[N] * l2[C] * h * w
-    o_tile = l1[G] * l1[N] * l1[K] * l1[P] * l1[Q]
-    if not m.hw:
-        words = o_tile / p.cols.prod(dim=-1)
-        return Occupied(w_tile * t.element_bytes, i_tile * t.element_bytes, words)
 
     def blocks(extent: Tensor, width: Tensor) -> Tensor:
         ratio = extent / width
-        return exact(ceil(ratio), ratio) / extent
+        return exact(ceil(ratio), ratio)
 
-    k2 = blocks(l2[K], cols[K])
+    outputs = l1[N] * l1[P] * l1[Q] * blocks(l1[G], cols[G]) * blocks(l1[K], cols[K])
+    taps = l2[G] * l2[R] * l2[S]
+    if not m.hw:
+        return Occupied(taps * l2[K] * l2[C] * e, l2[G] * l2[N] * l2[C] * h * w * e, outputs)
+    weights = taps * l2[C] * blocks(l2[K], cols[K])
     if m.any_transposed:
-        k2 = k2 + m.transposed * (blocks(l2[C], rows[C]) - k2)
-    k1 = blocks(l1[K], cols[K]) * blocks(l1[G], cols[G])
-    c2 = blocks(l2[C], rows[C]) * blocks(l2[G], cols[G])
+        weights = weights + m.transposed * (taps * l2[K] * blocks(l2[C], rows[C]) - weights)
+    inputs = l2[N] * h * w * blocks(l2[G], cols[G]) * blocks(l2[C], rows[C])
     once, within = terms.once3, (1 - terms.gate2).unbind(-1)
     kernel = once[G] * once[C] * once[R] * once[S]
     image = once[N] * once[P] * once[Q]
@@ -130,9 +127,9 @@ def occupancy(terms: Terms) -> Occupied:
     output_loops = once[G] * once[K] * image
     output_loops = output_loops * within[G] * within[N] * within[K] * within[P] * within[Q]
     return Occupied(
-        w_tile * k2 * (2 - weight_loops),
-        i_tile * c2 * (2 - input_loops),
-        o_tile * k1 * (2 - output_loops),
+        weights * (2 - weight_loops),
+        inputs * (2 - input_loops),
+        outputs * (2 - output_loops),
     )
 
 

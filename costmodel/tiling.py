@@ -91,11 +91,14 @@ def touched_rows(window: Window, outputs: Interval, taps: Interval) -> int:
     return max(0, high - low + 1)
 
 
+def spanned_rows(window: Window, outputs: Extents, taps: Extents) -> Extents:
+    """Rows from the first that a tile reads to the last, padding included."""
+    return (outputs - 1) * window.stride + (taps - 1) * window.dilation + 1
+
+
 def box_rows(window: Window, outputs: Extents, taps: Extents) -> Extents:
     """Rows one tile occupies on chip, padding included (kernel 1: only the touched ones)."""
-    if window.kernel == 1:
-        return outputs
-    return (outputs - 1) * window.stride + (taps - 1) * window.dilation + 1
+    return outputs if window.kernel == 1 else spanned_rows(window, outputs, taps)
 
 
 @lru_cache(maxsize=1 << 16)

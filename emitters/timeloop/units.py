@@ -17,10 +17,10 @@ from converter.dims import DIMS, Dims
 from converter.graph import TensorCoreLayer
 from costmodel.fusion import boundary, plan_group, stored_as
 from costmodel.local_tensors import input_path
-from costmodel.mapping import Mapping, ceil_div
+from costmodel.mapping import Mapping
 from costmodel.schedule import Schedule
 from costmodel.shape import extents
-from costmodel.target import FusionPath, Target
+from costmodel.target import FusionPath
 from costmodel.timeloop_nest import Nest, NoTimeloopForm, mapping_of, nest_of
 
 FusedLevel = Literal["Scratchpad", "TileBuffer"]
@@ -138,7 +138,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
         nest: Nest | None = None
         more: list[str] = []
         try:
-            nest = _fitting(nest_of(clipped, dims), clipped, schedule.target)
+            nest = nest_of(clipped, dims)
             written_as = mapping_of(nest, dims)
             more += _equal_blocks(clipped, written_as)
             if not nest.is_perfect:
@@ -182,21 +182,6 @@ def _only_pixels_read(layer: TensorCoreLayer) -> TensorCoreLayer:
     """The layer on an input without the pixels that a stride skips (Timeloop would count and hold them)."""
     height, width = layer.stride
     return replace(layer, stride=(1 if layer.dims.R == 1 else height, 1 if layer.dims.S == 1 else width))
-
-
-def _fitting(nest: Nest, mapping: Mapping, target: Target) -> Nest:
-    """The nest, if every accumulator column holds its outputs; profile dosa counts their mean over columns.
-
-    Raises:
-        NoTimeloopForm: the column with most of a ragged tile overflows.
-    """
-    tile, cols = mapping.tile_l1, mapping.cols
-    words = tile.N * tile.P * tile.Q * ceil_div(tile.K, cols.K) * ceil_div(tile.G, cols.G)
-    if words > target.accumulator_rows:
-        raise NoTimeloopForm(
-            f"{words} words of Outputs in one accumulator column, which has {target.accumulator_rows}"
-        )
-    return nest
 
 
 def _equal_blocks(mapping: Mapping, written_as: Mapping) -> Iterator[str]:

@@ -54,6 +54,15 @@ def test_accumulator_capacity(profile, message):
         check_mapping(layer, whole_tile(layer.dims), SMALL, profile)
 
 
+def test_the_fullest_column_holds_the_outputs_of_every_block():
+    """8 channels on 7 columns: the first holds two of them, the mean (83 words) decides nothing."""
+    layer = conv("a", "x", "y", 8, 16, 8, 9, 1)
+    mapping = Mapping(layer.dims, layer.dims, Dims(K=7, C=16), Dims(C=16), Dims(K=7))
+    for profile, unit in (("hw", "rows"), ("dosa", "words per column")):
+        with pytest.raises(ScheduleError, match=f"accumulator overflows: O 144 of 128 {unit}"):
+            check_mapping(layer, mapping, SMALL, profile)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

@@ -176,14 +176,15 @@ def test_sigma_scales_the_boundary():
     assert torch.allclose(half, (none + full) / 2)
 
 
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_memory_penalty_is_the_overflow(data):
+def test_memory_penalty_is_the_overflow(profile, data):
     shape = data.draw(layer_shapes())
     mapping = data.draw(mappings(shape, orders=ORDERS))
     tiny = SMALL.model_copy(update={"scratchpad_bytes": 16 * 64, "accumulator_bytes": 64 * 32})
-    used = occupancy(shape, mapping, tiny, "hw")
-    over = [math.log(max(1, (used.weights + used.inputs) / 64)), math.log(max(1, used.outputs / 32))]
-    model = RelaxedModel([Node(shape)], [], tiny, "hw", dtype=torch.float64)
+    used, space = occupancy(shape, mapping, tiny, profile), 64 if profile == "hw" else 16 * 64
+    over = [math.log(max(1, (used.weights + used.inputs) / space)), math.log(max(1, used.outputs / 32))]
+    model = RelaxedModel([Node(shape)], [], tiny, profile, dtype=torch.float64)
     penalty = model(point_of([mapping])).penalties["memory"].item()
     assert penalty == pytest.approx(sum(o * o for o in over), rel=1e-6, abs=1e-12)

@@ -5,20 +5,30 @@ from __future__ import annotations
 import csv
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from costmodel.schedule import Schedule
+from converter.dims import Dims
+from converter.timeloop import one_layer_graph
+from costmodel.fusion import ScheduleError
+from costmodel.mapping import Mapping
+from costmodel.schedule import Schedule, singleton_groups
 from emitters.timeloop import emit
-from emitters.timeloop.compare import compare, predict
+from emitters.timeloop.architecture import architecture
+from emitters.timeloop.compare import compare, predict, run_model
 from emitters.timeloop.index import read_index
+from emitters.timeloop.stats import StatsError
 from emitters.timeloop.units import units_of
+from emitters.timeloop.yaml_text import yaml_text
 from tests.emitters.timeloop.examples import MAPPING, PROBLEM
 from tests.emitters.timeloop.record import COUNTS, schedule_of
 from tests.emitters.timeloop.strategies import SMALL, schedules
 
+LARGER = SMALL.model_copy(update={"scratchpad_bytes": 1 << 16, "accumulator_bytes": 1 << 16})
 MODEL = shutil.which("timeloop-model")
 needs_timeloop = pytest.mark.skipif(MODEL is None, reason="timeloop-model is not on PATH")
 
@@ -69,6 +79,50 @@ def test_timeloop_accepts_imperfect_factors_without_warnings(schedule: Schedule)
     assert result.status == "no form" or result.problem == ""
 
 
+def agreed_to_fit(schedule: Schedule) -> bool:
+    """Whether a mapping for large memories is legal in small ones; Timeloop must say the same."""
+    assert MODEL is not None
+    try:
+        replace(schedule, target=SMALL)
+        legal = True
+    except ScheduleError:
+        legal = False
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (entry,) = emit(schedule, folder).layers
+        files = [folder / str(file) for file in (entry.arch, entry.problem, entry.mapping)]
+        files[0].write_text(yaml_text(architecture(SMALL)))
+        try:
+            run_model(Path(MODEL), files)
+            fits = True
+        except StatsError as error:
+            assert "couldn't map level" in str(error)
+            fits = False
+    assert legal == fits
+    return fits
+
+
+@needs_timeloop
+@pytest.mark.parametrize("ragged", [False, True])
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_what_fits_is_what_timeloop_can_hold(data: st.DataObject, ragged: bool) -> None:
+    schedule = data.draw(schedules(ragged=ragged, target=LARGER))
+    assume(units_of(schedule)[0].nest is not None)
+    agreed_to_fit(schedule)
+
+
+@needs_timeloop
+@pytest.mark.parametrize("pixels", [64, 65])
+def test_timeloop_counts_the_fullest_column(pixels: int) -> None:
+    """8 channels on 7 columns of 128 words: the first has two words for every pixel, the mean is 8/7."""
+    bounds = Dims(K=8, P=pixels)
+    mapping = Mapping(bounds, bounds, Dims(K=7), cols=Dims(K=7))
+    graph = one_layer_graph("layer", bounds, (1, 1), (1, 1))
+    schedule = Schedule(graph, LARGER, {"layer": mapping}, singleton_groups(graph), profile="dosa")
+    assert agreed_to_fit(schedule) == (pixels == 64)
+
+
 @needs_timeloop
 @pytest.mark.slow
 @pytest.mark.parametrize("fusion", [False, True])
@@ -101,7 +155,6 @@ def test_the_script_runs_the_known_example(tmp_path: Path) -> None:
     import subprocess
 
     from converter.timeloop import read_problem
-    from costmodel.schedule import singleton_groups
     from costmodel.timeloop_import import read_mapping
 
     (tmp_path / "p.yaml").write_text(PROBLEM)

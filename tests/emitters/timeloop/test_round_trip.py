@@ -51,21 +51,6 @@ def test_what_is_written_is_read_back_identical(data: st.DataObject, ragged: boo
         assert mapping == schedule.mappings[layer.name]
 
 
-def test_a_column_that_overflows_has_no_timeloop_form(tmp_path: Path) -> None:
-    # 8 channels on 7 columns: the mean is 83 words of each column's 128, but the first column has 144.
-    from converter.timeloop import one_layer_graph
-
-    dims = Dims(K=8, P=6, Q=12)
-    graph = one_layer_graph("layer", dims, (1, 1), (1, 1))
-    mapping = Mapping(dims, dims, Dims(K=7, P=2, Q=2), cols=Dims(K=7))
-    schedule = Schedule(graph, SMALL, {"layer": mapping}, singleton_groups(graph), profile="dosa")
-    (entry,) = emit(schedule, tmp_path).layers
-    assert entry.mapping is None
-    assert any(
-        "144 words of Outputs in one accumulator column, which has 128" in note for note in entry.notes
-    )
-
-
 def test_a_layer_without_a_timeloop_form_is_listed_with_the_reason(tmp_path: Path) -> None:
     from converter.timeloop import one_layer_graph
 
