@@ -151,88 +151,91 @@ def without_option(function: Command) -> Command:
     )(function)
 
 
+SEARCH_OPTIONS = (
+    click.option(
+        "--objective",
+        type=click.Choice(["edp", "energy", "latency"]),
+        default="edp",
+        show_default=True,
+        help="What to minimise; edp: energy x latency.",
+    ),
+    click.option(
+        "--no-fusion",
+        "fusion",
+        flag_value=False,
+        default=True,
+        help="Keep every layer on its own, with nothing on chip between layers.",
+    ),
+    click.option(
+        "--no-residency",
+        "residency",
+        flag_value=False,
+        default=True,
+        help="Keep no tensor on chip from one fusion group to later ones.",
+    ),
+    click.option(
+        "--profile",
+        type=click.Choice(["hw", "dosa"]),
+        default="hw",
+        show_default=True,
+        help="hw: as the hardware does; emits C. dosa: to compare with published numbers.",
+    ),
+    click.option(
+        "--latency",
+        type=click.Choice(["roofline", "rtl"]),
+        default="roofline",
+        show_default=True,
+        help="What latency to search for. rtl: calibrated on Gemmini's RTL; bounds are looser.",
+    ),
+    click.option(
+        "--fusion-model",
+        type=click.Choice(["sound", "paper"]),
+        default="sound",
+        show_default=True,
+        help="sound: only fusion that can be executed. paper: the literature's optimistic count.",
+    ),
+    click.option(
+        "--tiling",
+        type=click.Choice(["ragged", "divisor"]),
+        default="ragged",
+        show_default=True,
+        help="divisor: only tiles that divide the layer, for tools that need them.",
+    ),
+    click.option(
+        "--no-row-packing",
+        "row_packing",
+        flag_value=False,
+        default=True,
+        help="Never put kernel taps on array rows (layers with few channels).",
+    ),
+    click.option(
+        "--relaxation",
+        type=click.Choice(["log", "paper"]),
+        default="log",
+        show_default=True,
+        help="Trainable tiles of method gradient: distance of logarithms, or linear as in the paper.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0, max=2**63 - 1),
+        default=0,
+        show_default=True,
+        help="Equal seeds give equal schedules, unless time runs out.",
+    ),
+    click.option(
+        "--time-budget",
+        type=click.FloatRange(min=0, min_open=True),
+        callback=_check_number,
+        metavar="SECONDS",
+        help="Search time. Gradient has fewer restarts if it is short, and starts again if it is long.",
+    ),
+)
+"""Everything that decides what the search does, except the method: fields of `optimizer.Settings`."""
+
+
 def search_options(function: Command) -> Command:
-    """Everything that decides what the search does, except the method."""
-    decorators = (
-        click.option(
-            "--objective",
-            type=click.Choice(["edp", "energy", "latency"]),
-            default="edp",
-            show_default=True,
-            help="What to minimise; edp: energy x latency.",
-        ),
-        click.option(
-            "--no-fusion",
-            "fusion",
-            flag_value=False,
-            default=True,
-            help="Keep every layer on its own, with nothing on chip between layers.",
-        ),
-        click.option(
-            "--no-residency",
-            "residency",
-            flag_value=False,
-            default=True,
-            help="Keep no tensor on chip from one fusion group to later ones.",
-        ),
-        click.option(
-            "--profile",
-            type=click.Choice(["hw", "dosa"]),
-            default="hw",
-            show_default=True,
-            help="hw: as the hardware does; emits C. dosa: to compare with published numbers.",
-        ),
-        click.option(
-            "--latency",
-            type=click.Choice(["roofline", "rtl"]),
-            default="roofline",
-            show_default=True,
-            help="What latency to search for. rtl: calibrated on Gemmini's RTL; bounds are looser.",
-        ),
-        click.option(
-            "--fusion-model",
-            type=click.Choice(["sound", "paper"]),
-            default="sound",
-            show_default=True,
-            help="sound: only fusion that can be executed. paper: the literature's optimistic count.",
-        ),
-        click.option(
-            "--tiling",
-            type=click.Choice(["ragged", "divisor"]),
-            default="ragged",
-            show_default=True,
-            help="divisor: only tiles that divide the layer, for tools that need them.",
-        ),
-        click.option(
-            "--no-row-packing",
-            "row_packing",
-            flag_value=False,
-            default=True,
-            help="Never put kernel taps on array rows (layers with few channels).",
-        ),
-        click.option(
-            "--relaxation",
-            type=click.Choice(["log", "paper"]),
-            default="log",
-            show_default=True,
-            help="Trainable tiles of method gradient: distance of logarithms, or linear as in the paper.",
-        ),
-        click.option(
-            "--seed",
-            type=click.IntRange(min=0, max=2**63 - 1),
-            default=0,
-            show_default=True,
-            help="Equal seeds give equal schedules, unless time runs out.",
-        ),
-        click.option(
-            "--time-budget",
-            type=click.FloatRange(min=0, min_open=True),
-            callback=_check_number,
-            metavar="SECONDS",
-            help="Search time. Gradient has fewer restarts if it is short, and starts again if it is long.",
-        ),
-    )
-    for decorate in reversed(decorators):
+    """All of SEARCH_OPTIONS."""
+    for decorate in reversed(SEARCH_OPTIONS):
         function = decorate(function)
     return function
 
