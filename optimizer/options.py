@@ -19,6 +19,7 @@ from costmodel.evaluate import group_cost, host_cost
 from costmodel.fusion import Member, ScheduleError, plan_group
 from costmodel.local_tensors import held_tensors, obstacle, reserved_rows
 from costmodel.placement import placement_of
+from costmodel.row_layout import weight_rows
 from costmodel.schedule import FusionGroup
 from costmodel.scratchpad import live_bytes
 from costmodel.shape import shape_of
@@ -329,12 +330,9 @@ class GroupSolver:
         d = layer.dims
         if not self.rules.hw:
             return self.rules.target.element_bytes * d.G * d.K * d.C * d.R * d.S
-        if layer.op == "depthwise":
-            return d.G * d.R * d.S
         space = LayerSpace.alone(shape_of(layer), self.rules)
-        if space.shape.has_transposed_weights:
-            return d.G * d.R * d.S * d.K * -(-d.C // space.block(d.C))
-        return d.G * d.R * d.S * d.C * -(-d.K // space.block(d.K))
+        blocks = tuple(space.block(extent) for extent in d)
+        return weight_rows(space.shape, tuple(d), blocks, blocks)
 
     def _buffered_bytes(self, run: FusionGroup, plan: dict[str, Member]) -> int:
         """Tile-buffer bytes of a group's own fused tensors."""
