@@ -67,6 +67,7 @@ class Population:
         self.best = self.upper.copy()
         self.bits = np.arange(self.encoding.nodes * _WIDTH, len(flat))
         self.best[self.bits] = 0
+        self._keep_sums_inside()
         self.best_value = float("inf")
         self._evaluate(self.best[None])
         self.energy, self.latency = (
@@ -78,6 +79,15 @@ class Population:
             float(whole[0][0] - self.energy @ repeats),
             float(whole[1][0] - self.latency @ repeats),
         )
+
+    def _keep_sums_inside(self) -> None:
+        """Where the largest tiles leave partial sums, and may not, start from the smallest output tile: its
+        sums stay in the accumulator, output stationary, however much of the reduction fits."""
+        energy, _, _ = self.decoder.alone(self._batch(self.best[None]))
+        for node in np.flatnonzero(np.isinf(energy[0])):
+            genes = [node * _WIDTH + VARIABLES.index(name) for name in "NKPQnkpq"]
+            self.best[genes] = 0
+            self.best[node * _WIDTH + len(VARIABLES)] = STATIONARY.index("OS")
 
     def run(self, method: Method) -> Partition:
         """The best schedule after all stages."""

@@ -277,7 +277,7 @@ def test_a_network_without_array_layers():
     assert found.bound == "proven"
 
 
-@pytest.mark.parametrize("method", ["gradient", "exact", "layerwise", "gemmini-auto"])
+@pytest.mark.parametrize("method", METHODS)
 def test_no_partial_sums_are_stored_where_the_accumulator_cannot_be_read_in_full_width(method):
     wide = Target(name="wide", side=4, scratchpad_bytes=256, accumulator_bytes=64)
     narrow = wide.model_copy(update={"name": "narrow", "has_full_width_read": False})
@@ -285,7 +285,9 @@ def test_no_partial_sums_are_stored_where_the_accumulator_cannot_be_read_in_full
     stores = optimize(graph, wide, method="exact").schedule
     with pytest.raises(ScheduleError, match="stores partial sums, but target narrow"):
         replace(stores, target=narrow)
-    found = optimize(graph, narrow, method=method).schedule
+    # What the baselines start from is legal, too.
+    budget = 0.01 if method in ("dosa", "genetic", "bayesian", "random") else None
+    found = optimize(graph, narrow, method=method, time_budget=budget).schedule
     written = {
         move.tensor for cost in evaluate(found).layers for move in cost.traffic if move.memory == "dram"
     }
