@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from costmodel.decision import FusionGroup, GroupTile
 from costmodel.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of
 from costmodel.row_operators import obstacle_to_rows, source, stores_channels_together
-from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import Region, extents, shape_of, whole
 from costmodel.tiling import Interval, Window
 from costmodel.traffic import Pooled

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from converter.dims import DIMS
 from converter.graph import TensorCoreLayer
+from costmodel.decision import Profile
 from costmodel.fusion import ScheduleError
 from costmodel.local_tensors import channels_in, channels_out
 from costmodel.mapping import Mapping
@@ -22,7 +23,6 @@ from costmodel.row_layout import (
     splits_block,
     weight_rows,
 )
-from costmodel.schedule import Profile
 from costmodel.shape import LayerShape, Region, extents, shape_of, whole
 from costmodel.target import FusionPath, Target
 from costmodel.tiling import spanned_rows

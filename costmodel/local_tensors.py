@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from converter.graph import Graph, Layer, TensorCoreLayer
+from costmodel.decision import FusionGroup
 from costmodel.fusion import Member
 from costmodel.mapping import ceil_div
-from costmodel.schedule import FusionGroup
 from costmodel.shape import extents
 from costmodel.target import FusionPath
 

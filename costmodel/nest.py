@@ -8,8 +8,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from converter.dims import DIMS, RELEVANT, C, G, K, N, P, Q, R, S
+from costmodel.decision import Profile
 from costmodel.mapping import Mapping, Order, ceil_div
-from costmodel.schedule import Profile
 from costmodel.shape import LayerShape, Region, extents, whole
 from costmodel.sliding_window import sliding_input_words
 from costmodel.target import Target

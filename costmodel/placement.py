@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from converter.graph import Graph, TensorCoreLayer
+from costmodel.decision import FusionGroup
 from costmodel.fusion import Member, pooled, stored_as
 from costmodel.local_tensors import input_path
-from costmodel.schedule import FusionGroup
 from costmodel.traffic import Placement
 
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from costmodel.decision import FusionGroup, Profile
 from costmodel.fusion import ScheduleError
-from costmodel.schedule import FusionGroup, Profile
 
 
 def obstacle_to_staying(graph: Graph, tensor: str, profile: Profile = "hw") -> str:

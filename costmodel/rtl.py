@@ -33,7 +33,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from costmodel.schedule import LatencyModel
+from costmodel.decision import LatencyModel
 
 COEFFICIENTS = Path(__file__).parent / "rtl_coefficients.json"
 LINE_BYTES = 64

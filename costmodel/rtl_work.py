@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from converter.dims import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, Q, R, S
+from costmodel.decision import Profile
 from costmodel.mapping import ceil_div
 from costmodel.nest import Nest
 from costmodel.rtl import (
@@ -20,7 +21,6 @@ from costmodel.rtl import (
     cache_use,
     pitch_lines,
 )
-from costmodel.schedule import Profile
 from costmodel.shape import LayerShape
 from costmodel.target import Target
 from costmodel.tiling import tile_extents

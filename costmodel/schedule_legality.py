@@ -7,19 +7,19 @@ one mapping are in costmodel.legality.
 from __future__ import annotations
 
 from converter.graph import HostLayer, TensorCoreLayer
+from costmodel.decision import Decision, FusionGroup
 from costmodel.fusion import Member, ScheduleError, plan_group, pooled
 from costmodel.legality import check_mapping, occupancy
 from costmodel.nest import Nest
 from costmodel.pooling import obstacle_in_tiles
 from costmodel.resident_tensors import check_resident_tensors
-from costmodel.schedule import FusionGroup, Schedule
 from costmodel.scratchpad import member_spaces
 from costmodel.shape import shape_of
 from costmodel.tile_buffer import plan_tile_buffer
 from costmodel.weight_prefetch import planned_prefetches
 
 
-def check_schedule(schedule: Schedule) -> None:
+def check_schedule(schedule: Decision) -> None:
     """Check a whole schedule: the partition into groups, every group, every mapping.
 
     Raises:
@@ -47,7 +47,7 @@ def check_schedule(schedule: Schedule) -> None:
     planned_prefetches(schedule)
 
 
-def _check_partition(schedule: Schedule) -> None:
+def _check_partition(schedule: Decision) -> None:
     position = {layer.name: i for i, layer in enumerate(schedule.graph.layers)}
     seen: set[str] = set()
     group_index: dict[str, int] = {}
@@ -74,12 +74,12 @@ def _check_partition(schedule: Schedule) -> None:
             )
 
 
-def _tensor_core(schedule: Schedule, name: str) -> TensorCoreLayer | None:
+def _tensor_core(schedule: Decision, name: str) -> TensorCoreLayer | None:
     layer = schedule.graph.by_name[name]
     return layer if isinstance(layer, TensorCoreLayer) else None
 
 
-def _check_group(schedule: Schedule, group: FusionGroup, plan: dict[str, Member]) -> None:
+def _check_group(schedule: Decision, group: FusionGroup, plan: dict[str, Member]) -> None:
     _check_pools(schedule, plan)
     for space in member_spaces(schedule, group, plan):
         layer = space.layer
@@ -99,7 +99,7 @@ def _check_group(schedule: Schedule, group: FusionGroup, plan: dict[str, Member]
         )
 
 
-def _check_pools(schedule: Schedule, plan: dict[str, Member]) -> None:
+def _check_pools(schedule: Decision, plan: dict[str, Member]) -> None:
     """Max pools in the store path: where Gemmini has one, on whole windows of final values."""
     for name, member in plan.items():
         done = pooled(schedule.graph, plan, name)
@@ -119,7 +119,7 @@ def _check_pools(schedule: Schedule, plan: dict[str, Member]) -> None:
             raise ScheduleError(f"{name}: its stores cannot do {member.pooled_by}: {reason}")
 
 
-def _check_final(schedule: Schedule, layer: TensorCoreLayer, group: FusionGroup, member: Member) -> None:
+def _check_final(schedule: Decision, layer: TensorCoreLayer, group: FusionGroup, member: Member) -> None:
     """An on-chip copy is final-value only: its producer must not spill partial sums."""
     resident = layer.output.tensor in group.resident_tensors
     if member.writes_inside or resident:
@@ -132,7 +132,7 @@ def _check_final(schedule: Schedule, layer: TensorCoreLayer, group: FusionGroup,
             )
 
 
-def _check_paper_group(schedule: Schedule, group: FusionGroup) -> None:
+def _check_paper_group(schedule: Decision, group: FusionGroup) -> None:
     """Eq. 24: the scratchpad tiles of all members together fit."""
     if group.resident_tensors:
         raise ScheduleError(

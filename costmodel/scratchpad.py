@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from converter.graph import Graph, TensorCoreLayer
+from costmodel.decision import Decision, FusionGroup
 from costmodel.fusion import Member, ScheduleError
 from costmodel.legality import Occupancy, occupancy
 from costmodel.local_tensors import Held, held_tensors, input_path, obstacle, reserved_rows
-from costmodel.schedule import FusionGroup, Schedule
 from costmodel.shape import shape_of
 from costmodel.target import FusionPath, Target
 from costmodel.tile_buffer import box_bytes
@@ -50,7 +50,7 @@ class MemberSpace:
 
 
 def member_spaces(
-    schedule: Schedule, group: FusionGroup, plan: dict[str, Member], above: int = 0
+    schedule: Decision, group: FusionGroup, plan: dict[str, Member], above: int = 0
 ) -> list[MemberSpace]:
     """Spaces of the tensor-core members of a group, in graph order.
 
@@ -102,7 +102,7 @@ def member_spaces(
     return spaces
 
 
-def resident_bytes(schedule: Schedule, group: FusionGroup) -> int:
+def resident_bytes(schedule: Decision, group: FusionGroup) -> int:
     """Scratchpad bytes of whole tensors that stay on chip while a group runs (profile dosa; hw: 0)."""
     if schedule.profile == "hw":
         return 0
@@ -111,7 +111,7 @@ def resident_bytes(schedule: Schedule, group: FusionGroup) -> int:
 
 
 def held_places(
-    schedule: Schedule, group: FusionGroup, plan: dict[str, Member], resident: int
+    schedule: Decision, group: FusionGroup, plan: dict[str, Member], resident: int
 ) -> dict[str, Held]:
     """Where the fused tensors lie that stay in local memory, below `resident` rows.
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from converter.graph import Graph
 from costmodel.allocation import Block, allocate
+from costmodel.decision import FusionGroup
 from costmodel.fusion import Member, ScheduleError
 from costmodel.resident_tensors import lifetimes, resident_tensors
-from costmodel.schedule import FusionGroup
 from costmodel.shape import extents
 from costmodel.target import Target
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from costmodel.schedule import Profile
+from costmodel.decision import Profile
 from costmodel.target import FusionPath, Target
 
 Role = Literal["W", "I", "O", "bias", "psum"]

@@ -12,21 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from converter.dims import DIMS, Dims
 from converter.graph import TensorCoreLayer
+from costmodel.decision import Decision, FusionGroup, LatencyModel
 from costmodel.fusion import ScheduleError, plan_group
 from costmodel.mapping import ceil_div
 from costmodel.nest import Nest
 from costmodel.placement import placement_of
 from costmodel.rtl import calibration, part_of_load
 from costmodel.rtl_work import layer_work, request_bytes, segments
-from costmodel.schedule import FusionGroup, LatencyModel, Schedule
 from costmodel.scratchpad import member_spaces
 from costmodel.shape import shape_of
 from costmodel.target import Target
 from costmodel.tiling import tile_extents
+
+SomeDecision = TypeVar("SomeDecision", bound=Decision)
 
 
 class NoRoomError(ScheduleError):
@@ -50,7 +52,7 @@ class Prefetch:
     """First scratchpad row of the weights and the first one after them (profile hw)."""
 
 
-def planned_prefetches(schedule: Schedule) -> Mapping[str, Prefetch]:
+def planned_prefetches(schedule: Decision) -> Mapping[str, Prefetch]:
     """All prefetches of a schedule, by the layer whose weights are loaded early.
 
     Raises:
@@ -71,8 +73,8 @@ def planned_prefetches(schedule: Schedule) -> Mapping[str, Prefetch]:
     return found
 
 
-def without_prefetches(schedule: Schedule) -> Schedule:
-    """The schedule whose groups load their own weights."""
+def without_prefetches(schedule: SomeDecision) -> SomeDecision:
+    """The schedule (or decision) whose groups load their own weights."""
     if all(group.prefetch_during is None for group in schedule.groups):
         return schedule
     groups = tuple(replace(group, prefetch_during=None) for group in schedule.groups)
@@ -80,7 +82,7 @@ def without_prefetches(schedule: Schedule) -> Schedule:
 
 
 def _planned(
-    schedule: Schedule, group: FusionGroup, during: str, before: FusionGroup | None, above_before: int
+    schedule: Decision, group: FusionGroup, during: str, before: FusionGroup | None, above_before: int
 ) -> Prefetch:
     """The prefetch of `group` while `before` runs, which leaves the last `above_before` rows alone."""
     name = group.layers[0]
@@ -135,7 +137,7 @@ def _planned(
     return Prefetch(name, during, first, nbytes, above, (row - above, row - above + count))
 
 
-def first_weight_elements(layer: TensorCoreLayer, first: Dims, schedule: Schedule) -> int:
+def first_weight_elements(layer: TensorCoreLayer, first: Dims, schedule: Decision) -> int:
     """Elements of a weight tile as it lies in DRAM: of a depthwise layer (profile hw) with the zeros of its
     block-diagonal array tiles."""
     if layer.op == "depthwise" and schedule.profile == "hw":
@@ -164,7 +166,7 @@ class EarlyLoads(NamedTuple):
 NONE_EARLY = EarlyLoads()
 
 
-def early_loads(schedule: Schedule, latency: LatencyModel) -> dict[str, EarlyLoads]:
+def early_loads(schedule: Decision, latency: LatencyModel) -> dict[str, EarlyLoads]:
     """What prefetching moves from one layer's time to another's, by layer."""
     found: dict[str, EarlyLoads] = {}
     for prefetch in planned_prefetches(schedule).values():
@@ -174,7 +176,7 @@ def early_loads(schedule: Schedule, latency: LatencyModel) -> dict[str, EarlyLoa
     return found
 
 
-def first_loads(schedule: Schedule, name: str, latency: LatencyModel) -> EarlyLoads:
+def first_loads(schedule: Decision, name: str, latency: LatencyModel) -> EarlyLoads:
     """The first weights of layer `name`: its scratchpad tile or, if they are resident, all of them."""
     layer, group = schedule.graph.by_name[name], schedule.group_of[name]
     assert isinstance(layer, TensorCoreLayer)
@@ -187,7 +189,7 @@ def first_loads(schedule: Schedule, name: str, latency: LatencyModel) -> EarlyLo
     return EarlyLoads(nbytes, _load_cycles(nest, tile, nbytes, schedule.target))
 
 
-def load_requests(schedule: Schedule, name: str) -> float:
+def load_requests(schedule: Decision, name: str) -> float:
     """Requests of the DMA that load the operands of layer `name`."""
     layer, group = schedule.graph.by_name[name], schedule.group_of[name]
     assert isinstance(layer, TensorCoreLayer)
@@ -197,7 +199,7 @@ def load_requests(schedule: Schedule, name: str) -> float:
     return float(layer_work(nest, schedule.target, schedule.profile, placement).requests)
 
 
-def first_tile(schedule: Schedule, layer: TensorCoreLayer) -> Dims:
+def first_tile(schedule: Decision, layer: TensorCoreLayer) -> Dims:
     """Extents of the weights that a layer needs first."""
     resident = layer.name in schedule.group_of[layer.name].resident_weights
     return layer.dims if resident else schedule.mappings[layer.name].tile_l2
