@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
 from onnxruntime.quantization.calibrate import create_calibrator
 
 from converter.errors import ModelError, one_line
 from converter.inputs import Samples, Spans, Wanted, random_input, read_inputs
+from converter.normalise import session_options
 from converter.piecewise import run_model
 from converter.program import Program
 from converter.stored import StoredWeights
@@ -69,6 +71,33 @@ def calibration_ranges(
             low, high = found[value].range_value
             ranges[value] = (float(np.min(low)), float(np.max(high)))
         return ranges
+
+
+def channel_maxima(
+    file: str, model: onnx.ModelProto, samples: Samples, values: Collection[str]
+) -> dict[str, np.ndarray]:
+    """The largest number that each channel (the second axis) of some computed values took.
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
+    watched = onnx.ModelProto()
+    watched.CopyFrom(model)
+    del watched.graph.output[:]
+    watched.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in values)
+    session = onnxruntime.InferenceSession(
+        watched.SerializeToString(), session_options(), providers=["CPUExecutionProvider"]
+    )
+    found: dict[str, np.ndarray] = {}
+    for sample in samples:
+        try:
+            arrays = session.run(list(values), dict(sample))
+        except Exception as error:
+            raise ModelError(f"{file}: calibration failed: {one_line(error)}") from error
+        for name, array in zip(values, arrays, strict=True):
+            largest = array.max((0, *range(2, array.ndim)))
+            found[name] = np.maximum(found.get(name, largest), largest)
+    return found
 
 
 def random_samples(program: Program, seed: int, spans: Spans, count: int = 4) -> list[dict[str, np.ndarray]]:

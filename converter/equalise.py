@@ -6,18 +6,26 @@ s = sqrt(r1 / r2), r the largest weight of the channel in either, both have the 
 (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction", 2019, eq. 11).
 Rounded to powers of two the float model stays equal to the bit.  It matters for separable convolutions,
 whose folded batch normalisations leave channels that differ by a factor of a hundred.
+
+Clip(x, 0, 6) is no such function: a channel multiplied by s is clipped at 6 s, each at its own bound, which
+no array does.  But int8 saturates at the largest value that calibration saw.  So channels are only
+multiplied there, and by so little that no calibrated value passes 6: then saturation comes first at every
+bound, and stands for all of them as it stood for the one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
+from converter.calibrate import channel_maxima
+from converter.inputs import Samples
 from converter.operators import reduction_axes
+from converter.plan import clip_bounds
 from converter.program import Node, Program
 
 _PRODUCTS = ("Conv", "Gemm")
@@ -28,6 +36,8 @@ _HOMOGENEOUS = frozenset(
 _RESHAPES = ("Flatten", "Reshape", "Squeeze")
 _WORTH_BITS = 1.0
 _MOST_SWEEPS = 20
+_MOST_BITS = 20
+"""By which a channel that calibration never saw may rise."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +47,46 @@ class _Pair:
     first: Node
     second: Node
     channels: int
+    clip: Node | None
+    """Clip(0, max) right behind `first`."""
 
 
-def equalise(model: onnx.ModelProto, program: Program) -> str:
-    """Scale channels of a normalised model in place, where that saves a layer a bit; a note if it did."""
+@dataclass(frozen=True)
+class Equalised:
+    """What became of a model."""
+
+    note: str = ""
+    """Empty where nothing changed."""
+    caps: frozenset[str] = frozenset()
+    """Min nodes behind a ReLU with one bound per channel: int8 saturates before the least of them."""
+
+
+@dataclass
+class _Raised:
+    """By how much the channels behind a Clip are multiplied, and by how much they may be."""
+
+    most: np.ndarray
+    factor: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.factor = np.ones_like(self.most)
+
+
+def equalise(file: str, model: onnx.ModelProto, program: Program, samples: Samples) -> Equalised:
+    """Scale channels of a normalised model in place, where that saves a layer a bit.
+
+    `samples` are what the model will be calibrated on; without any, channels are not scaled across a Clip.
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
     pairs = [pair for node in program.nodes if (pair := _pair(program, node)) is not None]
+    pairs = [pair for pair in pairs if pair.clip is None or samples]
     products = {node.name: node for pair in pairs for node in (pair.first, pair.second)}
     before = {name: _lost_bits(node, program.constants) for name, node in products.items()}
     if max(before.values(), default=0.0) < _WORTH_BITS:
-        return ""
+        return Equalised()
+    raised = _room(file, model, program, pairs, samples)
     weights = {
         name: np.array(program.constants[name], order="C")
         for pair in pairs
@@ -53,19 +94,58 @@ def equalise(model: onnx.ModelProto, program: Program) -> str:
         if name
     }
     for _ in range(_MOST_SWEEPS):
-        changed = [_scale(pair, weights) for pair in pairs]
+        changed = [_scale(pair, weights, raised.get(pair.first.name)) for pair in pairs]
         if not any(changed):
             break
     saved = max(bits - _lost_bits(products[name], weights) for name, bits in before.items())
     if saved < _WORTH_BITS:
-        return ""
+        return Equalised()
     for tensor in model.graph.initializer:
         if tensor.name in weights:
             tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
-    return (
+    caps = [
+        _cap(model, program, pair.clip, raised[pair.first.name])
+        for pair in pairs
+        if pair.clip is not None and np.any(raised[pair.first.name].factor > 1)
+    ]
+    return Equalised(
         f"equalise-channels: between {len(pairs)} pairs of layers channels are scaled by powers of two; that "
-        f"leaves the float model as it is; the layer that gains most has {saved:.1f} bits more per weight"
+        f"leaves the float model as it is; the layer that gains most has {saved:.1f} bits more per weight",
+        frozenset(caps),
     )
+
+
+def _room(
+    file: str, model: onnx.ModelProto, program: Program, pairs: Sequence[_Pair], samples: Samples
+) -> dict[str, _Raised]:
+    """How far channels may rise before a calibrated value passes the bound of their Clip, by product."""
+    clips = {pair.first.outputs[0]: pair.clip for pair in pairs if pair.clip is not None}
+    largest = channel_maxima(file, model, samples, clips) if clips else {}
+    room = {}
+    for value, clip in clips.items():
+        bound = clip_bounds(program, clip)[1]
+        assert bound is not None
+        ratio = bound / np.maximum(largest[value], bound * 2.0**-_MOST_BITS)
+        room[program.producer[value].name] = _Raised(np.maximum(np.exp2(np.floor(np.log2(ratio))), 1))
+    return room
+
+
+def _cap(model: onnx.ModelProto, program: Program, clip: Node, raised: _Raised) -> str:
+    """Clip(0, max) as a ReLU and one bound per channel; the name of the Min."""
+    (source, result), shape = (clip.inputs[0], clip.outputs[0]), program.shapes[clip.outputs[0]]
+    bound = clip_bounds(program, clip)[1]
+    bounds = (bound * raised.factor).astype(np.float32).reshape(-1, *(1 for _ in shape[2:]))
+    rectified, name = f"{result}.relu", f"{clip.name}.bounds"
+    graph = model.graph
+    at = next(i for i, node in enumerate(graph.node) if result in node.output)
+    graph.node[at].CopyFrom(helper.make_node("Relu", [source], [rectified], name=clip.name))
+    graph.node.insert(at + 1, helper.make_node("Min", [rectified, name], [result], name=name))
+    graph.initializer.append(numpy_helper.from_array(bounds, name))
+    read = {value for node in graph.node for value in node.input}
+    for tensor in [t for t in graph.initializer if t.name in clip.inputs and t.name not in read]:
+        graph.initializer.remove(tensor)
+    graph.value_info.append(helper.make_tensor_value_info(rectified, onnx.TensorProto.FLOAT, shape))
+    return name
 
 
 def _pair(program: Program, first: Node) -> _Pair | None:
@@ -74,16 +154,26 @@ def _pair(program: Program, first: Node) -> _Pair | None:
         return None
     value = first.outputs[0]
     channels = program.shapes[value][1]
+    clip = program.sole_consumer(value)
+    if clip is not None and clip.op == "Clip" and _is_ceiling(program, clip):
+        value = clip.outputs[0]
+    else:
+        clip = None
     while True:
         reader = program.sole_consumer(value)
         if reader is None or reader.domain or reader.inputs[0] != value:
             return None
         if reader.op in _PRODUCTS:
             fits = _is_owned(program, reader, bias=False) and program.shapes[value][1] == channels
-            return _Pair(first, reader, channels) if fits else None
+            return _Pair(first, reader, channels, clip) if fits else None
         if not _is_homogeneous(program, reader) or len([v for v in reader.outputs if v]) > 1:
             return None
         value = reader.outputs[0]
+
+
+def _is_ceiling(program: Program, clip: Node) -> bool:
+    low, high = clip_bounds(program, clip)
+    return low == 0 and high is not None and 0 < high < np.inf
 
 
 def _is_homogeneous(program: Program, node: Node) -> bool:
@@ -136,7 +226,7 @@ def _lost_bits(node: Node, weights: Mapping[str, np.ndarray]) -> float:
     return float(np.mean(np.log2(ranges.max() / ranges))) if ranges.size else 0.0
 
 
-def _scale(pair: _Pair, weights: dict[str, np.ndarray]) -> bool:
+def _scale(pair: _Pair, weights: dict[str, np.ndarray], raised: _Raised | None) -> bool:
     """Equalise one pair in place; whether that changed anything."""
     first = _outputs_first(pair.first, weights[pair.first.inputs[1]])
     second = _by_input(pair.second, weights[pair.second.inputs[1]], pair.channels)
@@ -144,6 +234,9 @@ def _scale(pair: _Pair, weights: dict[str, np.ndarray]) -> bool:
     used = (one > 0) & (other > 0)
     factor = np.ones(pair.channels, np.float32)
     factor[used] = np.exp2(np.rint(np.log2(one[used] / other[used]) / 2))
+    if raised is not None:
+        factor = (raised.factor / np.clip(raised.factor / factor, 1, raised.most)).astype(np.float32)
+        raised.factor /= factor
     first /= factor[:, None]
     second *= factor.reshape(len(second), 1, -1, 1)
     if pair.first.input(2):

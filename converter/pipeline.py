@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from converter.calibrate import calibration_ranges, load_samples, random_samples
-from converter.equalise import equalise
+from converter.equalise import Equalised, equalise
 from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
 from converter.graph import ElementType, Graph
@@ -25,7 +25,7 @@ from converter.plan import Step, plan
 from converter.program import Program, program_of
 from converter.qdq import quantised_model
 from converter.quantise import Quantisation, as_float, quantise
-from converter.rewrites import EQUALISE_CHANNELS, MERGE_SIBLINGS, check_names, rewrite
+from converter.rewrites import EQUALISE_CHANNELS, FOLD_EPILOGUES, MERGE_SIBLINGS, check_names, rewrite
 from converter.rewrites.siblings import Siblings, balanced, find_siblings, merge_siblings, worsened
 from converter.scales import inherited, unfit_clips, unknown_scales
 from converter.simplify import simplify
@@ -156,12 +156,15 @@ def convert(
     simplified = simplify(str(path), model, weights, lambda program: _given(path, program, calibration))
     float_model, program = simplified.model, simplified.program
     notes.extend(simplified.notes)
+    equalised = Equalised()
     if element == "int8" and not simplified.scales and EQUALISE_CHANNELS not in without:
-        note = equalise(float_model, program)
-        if note:
-            notes.append(note)
+        clips = calibrate and not weights and FOLD_EPILOGUES not in without
+        seen = _given(path, program, calibration) if clips else ()
+        equalised = equalise(str(path), float_model, program, seen)
+        if equalised.note:
+            notes.append(equalised.note)
             program = program_of(float_model, weights)
-    steps = plan(program, element, without)
+    steps = plan(program, element, without, caps=equalised.caps)
     problems = unsupported(program, steps, element)
     if problems:
         raise UnsupportedError(str(path), problems)

@@ -69,21 +69,28 @@ def plan(
     element: ElementType = "int8",
     without: Collection[str] = (),
     apart: Collection[str] = (),
+    caps: Collection[str] = (),
 ) -> tuple[Step, ...]:
     """Group the nodes of a normalised float program into steps, in topological order.
 
     `element` is what the array computes with: only int8 saturates, as fusing Clip(0, max) needs.
     `without` names rewrites to leave out (`converter.rewrites.NAMES`), `apart` Clip nodes that no
-    saturation can stand for.
+    saturation can stand for, `caps` Min nodes that it stands for (converter/equalise.py).
     """
-    return _Planner(program, element, without, apart).steps()
+    return _Planner(program, element, without, apart, caps).steps()
 
 
 class _Planner:
     def __init__(
-        self, program: Program, element: ElementType, without: Collection[str], apart: Collection[str]
+        self,
+        program: Program,
+        element: ElementType,
+        without: Collection[str],
+        apart: Collection[str],
+        caps: Collection[str],
     ) -> None:
         self.program = program
+        self.caps = frozenset(caps)
         self.apart = frozenset(apart)
         self.without = without
         self.saturates = element == "int8"
@@ -163,6 +170,11 @@ class _Planner:
                 ceiling = clip_bounds(self.program, relu)[1] if relu.op == "Clip" else None
                 nodes.append(relu)
                 value = relu.outputs[0]
+                cap = self._next(value, "Min")
+                if cap is not None and cap.name in self.caps:
+                    ceiling = float(self.program.constants[cap.inputs[1]].min())
+                    nodes.append(cap)
+                    value = cap.outputs[0]
         source = next(self.program.activations(node), "")
         return Step("node", node, tuple(nodes), value, bias, activation, source=source, ceiling=ceiling)
 
