@@ -106,9 +106,10 @@ def load_early(found: SearchResult, limit: int | None, console: Console) -> tupl
     with console.stage("prefetching weights"):
         early = with_prefetches(found, limit, progress=console.update)
     count = sum(group.prefetch_during is not None for group in early.schedule.groups)
+    change = early.value / found.value - 1 if count else 0.0
     note = (
         f"first weights of {count} of {len(early.schedule.groups)} groups loaded under the group before: "
-        f"{found.settings.objective} {early.value / found.value - 1:+.2%}"
+        f"{found.settings.objective} {change:+.2%}"
     )
     return early, note
 

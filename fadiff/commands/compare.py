@@ -109,7 +109,7 @@ def _rows(found: dict[str, SearchResult], latency: LatencyModel) -> list[dict[st
         {
             "method": name,
             "edp_uj_cycles": result.cost.edp_uj_cycles,
-            "ratio_to_best": result.cost.edp_uj_cycles / best,
+            "ratio_to_best": result.cost.edp_uj_cycles / best if best else 1.0,  # dosa: the core is free
             "energy_uj": result.cost.energy_pj * 1e-6,
             "latency_cycles": result.cost.latency_cycles,
             "latency_error": error_against_rtl(latency),

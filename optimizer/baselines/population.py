@@ -179,4 +179,4 @@ class Population:
 
 
 def _log(values: Floats) -> Floats:
-    return np.asarray(np.log(np.where(np.isfinite(values), values, 1e300)))
+    return np.asarray(np.log(np.where(np.isfinite(values), np.maximum(values, 1e-300), 1e300)))

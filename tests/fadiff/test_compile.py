@@ -312,6 +312,19 @@ def test_compare_lists_methods_by_what_they_reach(fadiff, model, tmp_path):
     assert drawn.startswith("<svg") and all(f"<title>{method}</title>" in drawn for method in methods)
 
 
+def test_a_model_without_products_costs_nothing_in_profile_dosa(fadiff, tmp_path):
+    values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 2, 4, 4]) for n in "xy"]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Sigmoid", ["x"], ["y"])], "host", [values[0]], [values[1]]
+    )
+    onnx.save(onnx.helper.make_model(graph, ir_version=8), tmp_path / "host.onnx")
+    options = (tmp_path / "host.onnx", "--profile", "dosa", "--time-budget", 0.1)
+    ended = fadiff("compare", *options, "--plot", tmp_path / "curves.svg", "--json", "-q")
+    assert {(row["edp_uj_cycles"], row["ratio_to_best"]) for row in json.loads(ended.out)} == {(0.0, 1.0)}
+    assert "RuntimeWarning" not in ended.err
+    assert fadiff("compile", *options, "--prefetch", "--out", tmp_path / "out").code == 0
+
+
 def test_compare_refuses_a_plot_before_the_search(fadiff, model, tmp_path):
     for name, says in (
         ("curves.png", "give a name that ends in .svg"),
