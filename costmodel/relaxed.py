@@ -42,93 +42,36 @@ correction, which needs two split loops of one image axis.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from converter.dims import DIMS, RELEVANT, Dim, Dims, P, Q, R, S
-from costmodel.fetch_gradient import LoopOrders
-from costmodel.mapping import INPUT_STATIONARY, OUTPUT_STATIONARY, STREAM_ORDER, WEIGHT_STATIONARY, Order
-from costmodel.relaxed_groups import Companions, GroupShape, LiveTensors
-from costmodel.relaxed_overlap import Prefetch
-from costmodel.relaxed_regions import GroupGrid
-from costmodel.rtl_relaxed import RtlConstants
-from costmodel.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
-from costmodel.shape import LayerShape
-from costmodel.target import Target
-from costmodel.tiling import Window, fetched_rows
-from costmodel.traffic import Memory
+from converter.dims import C, G, K, R, S
+from costmodel.energy import picojoules_per_byte
+from costmodel.host import add_moves
+from costmodel.latency import bandwidths
+from costmodel.relaxed_network import IS, ORDERS, OS, WS, Edge, NestOrder, Node, RelaxedNetwork, add_shape
+from costmodel.relaxed_penalties import occupancy, penalties, scratchpad_use
+from costmodel.relaxed_terms import RelaxedPoint, Terms
+from costmodel.rtl_relaxed import rtl_cycles
+from costmodel.schedule import Profile
+from costmodel.traffic import Fusion, Memory, Quantities, count_moves, path_of
 
-GROUP_LOOPS: tuple[Dim, ...] = ("N", "P", "Q")
-"""Loops over the tiles of a fusion group, outermost first; they enclose the members' own loops."""
-_TABLE_LIMIT = 1 << 15
-
-
-class NestOrder(NamedTuple):
-    """Loop orders of the three levels, outermost first."""
-
-    l3: Order
-    l2: Order = OUTPUT_STATIONARY
-    l1: Order = STREAM_ORDER
-
-
-WS = NestOrder(WEIGHT_STATIONARY)
-IS = NestOrder(INPUT_STATIONARY)
-OS = NestOrder(OUTPUT_STATIONARY)
-ORDERS: tuple[NestOrder, ...] = (WS, IS, OS)
-"""Weight-, input- and output-stationary DRAM loops: enough for an optimum (one stationary operand)."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """One layer of the relaxed network, standing for `repeat` identical ones.
-
-    `output_needed` says that somebody who cannot be fused reads the output.  `is_add`: a residual add
-    of the shape `add_shape` gives; of its tiles only the extents of N, P and Q at L2 matter.
-    """
-
-    shape: LayerShape
-    repeat: float = 1.0
-    output_needed: bool = False
-    is_add: bool = False
-
-
-def add_shape(batch: int, channels: int, height: int, width: int) -> LayerShape:
-    """Shape of a residual add: every output needs the same element of both operands."""
-    dims = Dims(N=batch, K=channels, P=height, Q=width)
-    return LayerShape(dims, Window(1, 1, 1, 0, height), Window(1, 1, 1, 0, width), False, False)
-
-
-class Edge(NamedTuple):
-    """A fusable edge: indices of nodes; the consumer reads the producer's output as its I.
-
-    An add has up to two of them, one per operand; any other node one.
-    """
-
-    producer: int
-    consumer: int
-
-
-@dataclass
-class RelaxedPoint:
-    """Where to evaluate; see the module text for shapes.  `sigma` may be None without edges.
-
-    `group` is what one group tile makes each node compute along P and Q: of a group's last node the group
-    tile itself, of the others that with the halo of what follows (only gradients are taken from there).
-    None: everybody's scratchpad tile.
-    """
-
-    l2: Tensor
-    l1: Tensor
-    l0: Tensor
-    rows: Tensor
-    cols: Tensor
-    order: Tensor
-    sigma: Tensor | None = None
-    group: Tensor | None = None
+__all__ = [
+    "IS",
+    "ORDERS",
+    "OS",
+    "WS",
+    "Edge",
+    "NestOrder",
+    "Node",
+    "RelaxedCost",
+    "RelaxedModel",
+    "RelaxedPoint",
+    "add_shape",
+]
 
 
 @dataclass
@@ -144,185 +87,87 @@ class RelaxedCost:
     """Bytes per memory, [B, L]."""
 
 
-class RelaxedModel:
-    """The constants of a network on a target, ready to evaluate batches of points."""
-
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        edges: Sequence[Edge],
-        target: Target,
-        profile: Profile = "hw",
-        orders: Sequence[NestOrder] = ORDERS,
-        *,
-        fusion_model: FusionModel = "sound",
-        halo: Halo = "recompute",
-        latency: LatencyModel = "roofline",
-        sliding_window: bool = False,
-        group_latency: GroupLatency = "sum",
-        sequence: Sequence[int] = (),
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        self.target, self.hw, self.paper = target, profile == "hw", fusion_model == "paper"
-        self.sliding_window, self.dtype = sliding_window and profile == "dosa", dtype
-        if latency == "rtl" and group_latency != "sum":
-            raise ValueError("latency rtl has no resources to overlap: group_latency must be sum")
-        self.n_layers = len(nodes)
-        shapes = [node.shape for node in nodes]
-
-        def column(values: Sequence[float]) -> Tensor:
-            return torch.tensor(list(values), dtype=dtype)
-
-        self.bounds = torch.tensor([list(shape.dims) for shape in shapes], dtype=dtype)
-        self.columns = self.bounds.unbind(-1)
-        self.repeat = column([node.repeat for node in nodes])
-        self.needed = column([node.output_needed for node in nodes])
-        self.depthwise = column([shape.is_depthwise for shape in shapes])
-        self.bias = column([shape.has_bias for shape in shapes])
-        self.transposed = column([shape.has_transposed_weights for shape in shapes])
-        self.any_transposed = any(shape.has_transposed_weights for shape in shapes)
-        self.any_depthwise = any(shape.is_depthwise for shape in shapes)
-        self.any_batch = any(shape.dims.N > 1 for shape in shapes)
-        self.any_bias = any(shape.has_bias for shape in shapes)
-        self.adds = column([node.is_add for node in nodes])
-        self.any_add = any(node.is_add for node in nodes)
-        self.axes = [
-            _Axis([s.height for s in shapes], [s.dims.P for s in shapes], P, R, self.hw, dtype),
-            _Axis([s.width for s in shapes], [s.dims.Q for s in shapes], Q, S, self.hw, dtype),
-        ]
-        self._set_edges(edges, nodes)
-        if edges and not self.paper:
-            self.grid = GroupGrid(
-                ([s.height for s in shapes], [s.width for s in shapes]),
-                ([s.dims.P for s in shapes], [s.dims.Q for s in shapes]),
-                self.read_by,
-                halo,
-                dtype,
-            )
-        self._set_orders(orders)
-        self.latency, self.group_latency = latency, group_latency
-        self.prefetch = Prefetch(sequence, self.companions, [node.repeat for node in nodes])
-        self.rtl = RtlConstants(shapes, self.loops[:, 16:24] % 8, target.element_bytes, dtype)
-
-    def _set_edges(self, edges: Sequence[Edge], nodes: Sequence[Node]) -> None:
-        count = len(edges)
-        inner: list[list[int]] = [[] for _ in nodes]
-        outer: list[list[int]] = [[] for _ in nodes]
-        for index, edge in enumerate(edges):
-            inner[edge.consumer].append(index)
-            if len(inner[edge.consumer]) > 1 + nodes[edge.consumer].is_add:
-                raise ValueError(f"node {edge.consumer} has {len(inner[edge.consumer])} fusable inputs")
-            outer[edge.producer].append(index)
-        width = max((len(o) for o in outer), default=0) or 1
-        self.read_by = [[edges[e].consumer for e in o] for o in outer]
-        self.edges = tuple(edges)
-        operands = 1 + self.any_add
-        self.in_edges = torch.tensor([i + [count] * (operands - len(i)) for i in inner])
-        self.companions = Companions(edges, len(nodes))
-        self.live = LiveTensors(edges, self.companions)
-        self.shape = GroupShape(edges, self.companions, [node.is_add for node in nodes])
-        self.out_edges = torch.tensor([o + [count] * (width - len(o)) for o in outer])
-        self.source = torch.tensor([edge.producer for edge in edges], dtype=torch.long)
-        self.sink = torch.tensor([edge.consumer for edge in edges], dtype=torch.long)
-        # Nobody at all reads the output inside: then it goes to DRAM whatever sigma is.
-        self.unread = torch.tensor([not o for o in outer], dtype=self.dtype)
-
-    def _set_orders(self, orders: Sequence[NestOrder]) -> None:
-        """Loops of every order from the innermost out: three levels, then the group tiles."""
-        # Index level * 8 + dim into the concatenated trips (L1, L2, L3, then those over group tiles).
-        own = [
-            [
-                level * 8 + DIMS.index(d)
-                for level, order in enumerate((o.l1, o.l2, o.l3))
-                for d in reversed(order)
-            ]
-            for o in orders
-        ]
-        group = [24 + at for at in reversed(range(len(GROUP_LOOPS)))]
-        self.loops = torch.tensor([order + group for order in own])
-        dims = torch.tensor([*(3 * list(range(8))), *(DIMS.index(d) for d in GROUP_LOOPS)])[self.loops]
-        relevant = {t: torch.tensor([d in RELEVANT[t] for d in DIMS], dtype=self.dtype) for t in RELEVANT}
-        self.relevant = {t: mask[dims] for t, mask in relevant.items()}
-        # Every group tile runs the nest again, so its loops reload the array whatever is inside them.
-        group_loops = (self.loops >= 24).to(self.dtype)
-        nothing = torch.zeros_like(group_loops)
-        self.fetch_orders = {
-            "weight_fills": self._loop_orders("W", 16, nothing),
-            "input_fills": self._loop_orders("I", 16, nothing),
-            "outputs": self._loop_orders("O", 8, nothing),
-            "weight_loads": self._loop_orders("W", 0, group_loops),
-        }
-
-    def _loop_orders(self, operand: str, skip: int, grouped: Tensor) -> LoopOrders:
-        """The loops above a tile: all but the `skip` innermost."""
-
-        def columns(mask: Tensor) -> Tensor:
-            return mask[:, skip:].T.contiguous()[..., None, None]
-
-        index = self.loops[:, skip:].T.reshape(-1)
-        return LoopOrders(index, columns(self.relevant[operand]), columns(grouped))
+class RelaxedModel(RelaxedNetwork):
+    """A network on a target, ready to evaluate batches of points."""
 
     def __call__(self, point: RelaxedPoint, softness: float | None = None) -> RelaxedCost:
         """Evaluate a batch; `softness` beta replaces max by logsumexp(beta log x)/beta in the roofline."""
-        from costmodel.relaxed_terms import Terms  # which takes the model's constants: a file of its own
+        terms = Terms(self, point)
+        q = terms.quantities()
+        profile: Profile = "hw" if self.hw else "dosa"
+        path = path_of(self.target, profile, paper=self.paper)
+        fusion = Fusion(terms.into, terms.copied, terms.written, path, path)
+        memory: dict[Memory, Tensor] = {}
+        for move in count_moves(q, fusion, self.target, profile, paper=self.paper):
+            memory[move.memory] = memory[move.memory] + move.bytes if move.memory in memory else move.bytes
+        if self.any_add:
+            q = q._replace(macs=q.macs * (1 - self.adds), compute_cycles=q.compute_cycles * (1 - self.adds))
+            memory = self._with_adds(terms, memory, q)
+        energy = q.macs * self.target.energy.mac
+        price = picojoules_per_byte(self.target)
+        for name, moved in memory.items():
+            energy = energy + moved * price[name]
+        busy = self._busy(point, q.compute_cycles, memory)
+        latency = _greatest(busy, softness)
+        if self.latency == "rtl":
+            predicted = rtl_cycles(terms, q, fusion)
+            latency = torch.where(self.adds > 0, latency, predicted) if self.any_add else predicted
+        total = (latency * self.repeat).sum(dim=-1)
+        if self.group_latency == "overlap":
+            total = _greatest((busy * self.repeat).sum(dim=-1), softness)
+        elif self.group_latency == "prefetch":
+            total = total - self._prefetched(terms, q.compute_cycles, memory, softness)
+        return RelaxedCost(
+            energy, latency, (energy * self.repeat).sum(dim=-1), total, penalties(terms), memory
+        )
 
-        return Terms(self, point).cost(softness)
+    def _with_adds(self, terms: Terms, memory: dict[Memory, Tensor], q: Quantities) -> dict[Memory, Tensor]:
+        """Bytes with those of adds in their places; profile dosa has them for free."""
+        mixed = {name: moved * (1 - self.adds) for name, moved in memory.items()}
+        if self.hw:
+            fused = terms.operands.unbind(-1)
+            for move in add_moves(q.outputs, q.stored, fused, terms.copied, terms.written, self.target):
+                before = mixed.get(move.memory, torch.zeros_like(terms.copied))
+                mixed[move.memory] = before + move.bytes * self.adds
+        return mixed
+
+    def _busy(self, point: RelaxedPoint, cycles: Tensor, memory: Mapping[Memory, Tensor]) -> Tensor:
+        """Cycles that the array and every memory need, [resources, B, L]."""
+        columns = point.cols.prod(dim=-1)
+        if self.any_add:
+            columns = torch.where(self.adds > 0, float(self.target.side), columns)
+        needed = [cycles]
+        for name, bandwidth in bandwidths(self.target, 1).items():
+            if name in memory:
+                per_cycle = bandwidth * columns if name == "accumulator" else bandwidth
+                needed.append(memory[name] / per_cycle)
+        return torch.stack(needed)
+
+    def _prefetched(
+        self, terms: Terms, cycles: Tensor, memory: Mapping[Memory, Tensor], softness: float | None
+    ) -> Tensor:
+        """Cycles that loading the next group's first weights under compute saves, [B]."""
+        others: dict[Memory, Tensor] = {name: moved for name, moved in memory.items() if name != "dram"}
+        w = terms.l2
+        first = w[G] * w[K] * w[C] * w[R] * w[S] * self.target.element_bytes * (1 - self.adds)
+        row = self.target.side * self.target.element_bytes if self.hw else 1
+        used = scratchpad_use(terms, occupancy(terms))[0] * (1 - self.adds)
+        strength = terms.strength if terms.fused else None
+        if strength is not None:
+            used = self.companions.largest(strength, used)
+        return self.prefetch.saved(
+            lambda resources: _greatest(torch.stack(list(resources)), softness),
+            _greatest(self._busy(terms.point, cycles, others), softness),
+            memory["dram"],
+            first,
+            self.target.scratchpad_bytes - used * row,
+            strength,
+            self.target.bandwidth.dram_bytes,
+        )
 
 
-class _Axis:
-    """Input rows fetched along one image axis, as a function of the scratchpad tile."""
-
-    def __init__(
-        self,
-        windows: Sequence[Window],
-        bounds: Sequence[int],
-        outputs: int,
-        taps: int,
-        hw: bool,
-        dtype: torch.dtype,
-    ) -> None:
-        self.outputs, self.taps, self.hw = outputs, taps, hw
-        self.kernel = torch.tensor([w.kernel for w in windows], dtype=dtype)
-        self.stride = torch.tensor([w.stride for w in windows], dtype=dtype)
-        self.dilation = torch.tensor([w.dilation for w in windows], dtype=dtype)
-        self.size = torch.tensor([w.size for w in windows], dtype=dtype)
-        # Kernel 1 in profile hw: only touched rows move, so boxes have no gaps.
-        self.step = torch.where((self.kernel == 1) & hw, torch.ones_like(self.stride), self.stride)
-        self.bound = torch.tensor(list(bounds), dtype=dtype)
-        if not hw:
-            return
-        flat: list[int] = []
-        start, pitch = [], []
-        for window, bound in zip(windows, bounds, strict=True):
-            start.append(len(flat))
-            region = ((0, bound),)
-            tabulated = window.kernel > 1 and bound * window.kernel <= _TABLE_LIMIT
-            pitch.append(window.kernel if tabulated else 0)
-            if not tabulated:
-                flat.append(fetched_rows(window, region, bound, window.kernel))
-                continue
-            flat += [
-                fetched_rows(window, region, tile, tap)
-                for tile in range(1, bound + 1)
-                for tap in range(1, window.kernel + 1)
-            ]
-        self.table = torch.tensor(flat, dtype=dtype)
-        self.start = torch.tensor(start)
-        self.pitch = torch.tensor(pitch)
-
-    def box(self, outputs: Tensor, taps: Tensor) -> Tensor:
-        """Rows that one tile holds on chip, padding included."""
-        return (outputs - 1) * self.step + (taps - 1) * self.dilation + 1
-
-    def rows(self, total: Tensor, tiles: Tensor, tap_tiles: Tensor) -> Tensor:
-        """Rows of all fetched boxes, not clipped to the image."""
-        moved = tap_tiles * self.step * (total - tiles)
-        return moved + tiles * self.dilation * (self.kernel - tap_tiles) + tiles * tap_tiles
-
-    def clipping(self, tile: Tensor, taps: Tensor, rows: Tensor) -> Tensor:
-        """Exact rows minus `rows` at the nearest integer tile of a layer that is not fused."""
-        with torch.no_grad():
-            tile = torch.minimum(tile.round(), self.bound).clamp(min=1).long()
-            taps = torch.minimum(taps.round(), self.kernel).clamp(min=1).long()
-            index = self.start + ((tile - 1) * self.pitch + (taps - 1)) * (self.pitch > 0)
-            return self.table[index] - rows
+def _greatest(stacked: Tensor, softness: float | None) -> Tensor:
+    """Maximum over the first axis, softened to logsumexp(beta log x) / beta."""
+    if softness is None:
+        return stacked.amax(dim=0)
+    return torch.exp(torch.logsumexp(softness * torch.log(stacked + 1e-6), dim=0) / softness)

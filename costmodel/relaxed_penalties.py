@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from converter.dims import C, G, K, N, P, Q, R, S
+from costmodel.relaxed_terms import Terms
 from costmodel.straight_through import ceil, exact
 from costmodel.traffic import path_of
-
-if TYPE_CHECKING:
-    from costmodel.relaxed_terms import Terms
 
 
 def _over(ratio: Tensor) -> Tensor:

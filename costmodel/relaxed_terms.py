@@ -1,34 +1,48 @@
-"""One evaluation of the relaxed model: trip counts, fetches, bytes, prices, penalties.
+"""One evaluation of the relaxed model: trip counts, fetches and what they make the layers do.
 
-Follows costmodel/traffic.py line by line, with tensors [B, L] for integers; see costmodel/relaxed.py.
+Follows costmodel/nest.py with tensors [B, L] for integers; costmodel/relaxed.py makes costs of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from converter.dims import C, G, K, N, P, Q, R, S
-from costmodel.energy import picojoules_per_byte
 from costmodel.fetch_gradient import fetches
-from costmodel.host import add_moves
-from costmodel.latency import bandwidths
-from costmodel.relaxed import RelaxedCost, RelaxedModel, RelaxedPoint
-from costmodel.relaxed_penalties import occupancy, penalties, scratchpad_use
+from costmodel.relaxed_network import RelaxedNetwork
 from costmodel.relaxed_regions import cut_regions, pieces_of
-from costmodel.rtl_relaxed import rtl_cycles
-from costmodel.schedule import Profile
 from costmodel.straight_through import ROUNDING, ceil, exact
-from costmodel.traffic import Fusion, Memory, Quantities, count_moves, path_of
+from costmodel.traffic import Quantities
+
+
+@dataclass
+class RelaxedPoint:
+    """Where to evaluate; see costmodel/relaxed.py for shapes.  `sigma` may be None without edges.
+
+    `group` is what one group tile makes each node compute along P and Q: of a group's last node the group
+    tile itself, of the others that with the halo of what follows (only gradients are taken from there).
+    None: everybody's scratchpad tile.
+    """
+
+    l2: Tensor
+    l1: Tensor
+    l0: Tensor
+    rows: Tensor
+    cols: Tensor
+    order: Tensor
+    sigma: Tensor | None = None
+    group: Tensor | None = None
 
 
 class Terms:
     """Intermediate tensors of one evaluation."""
 
-    def __init__(self, model: RelaxedModel, point: RelaxedPoint) -> None:
+    def __init__(self, model: RelaxedNetwork, point: RelaxedPoint) -> None:
         self.model, self.point = model, point
         # Unbound once: every separate selection would cost a full-size gradient.
         self.l2, self.l1, self.l0 = (t.unbind(-1) for t in (point.l2, point.l1, point.l0))
@@ -176,79 +190,8 @@ class Terms:
         ratio = torch.stack(fresh, dim=-1)[..., m.loops[:, 16:24] % 8]
         return (1 + (innermost * (ratio - 1)).sum(dim=-1)).permute(2, 0, 1)
 
-    # -- bytes -----------------------------------------------------------------------------------
-    def cost(self, softness: float | None) -> RelaxedCost:
-        """Bytes of every memory, then energy, latency and penalties."""
-        m = self.model
-        q = self._quantities()
-        profile: Profile = "hw" if m.hw else "dosa"
-        path = path_of(m.target, profile, paper=m.paper)
-        fusion = Fusion(self.into, self.copied, self.written, path, path)
-        memory: dict[Memory, Tensor] = {}
-        for move in count_moves(q, fusion, m.target, profile, paper=m.paper):
-            memory[move.memory] = memory[move.memory] + move.bytes if move.memory in memory else move.bytes
-        if m.any_add:
-            q = q._replace(macs=q.macs * (1 - m.adds), compute_cycles=q.compute_cycles * (1 - m.adds))
-            memory = self._with_adds(memory, q)
-        energy = q.macs * m.target.energy.mac
-        price = picojoules_per_byte(m.target)
-        for name, moved in memory.items():
-            energy = energy + moved * price[name]
-        if m.latency == "rtl":
-            latency = rtl_cycles(self, q, fusion)
-            if m.any_add:
-                stream = _greatest(self._busy(q.compute_cycles, memory), softness)
-                latency = torch.where(m.adds > 0, stream, latency)
-        else:
-            latency = _greatest(self._busy(q.compute_cycles, memory), softness)
-        total = (latency * m.repeat).sum(dim=-1)
-        if m.group_latency == "overlap":
-            busy = (self._busy(q.compute_cycles, memory) * m.repeat).sum(dim=-1)
-            total = _greatest(busy, softness)
-        elif m.group_latency == "prefetch":
-            total = total - self._prefetched(q.compute_cycles, memory, softness)
-        return RelaxedCost(
-            energy,
-            latency,
-            (energy * m.repeat).sum(dim=-1),
-            total,
-            penalties(self),
-            memory,
-        )
-
-    def _prefetched(self, cycles: Tensor, memory: Mapping[Memory, Tensor], softness: float | None) -> Tensor:
-        """Cycles that loading the next group's first weights under compute saves, [B]."""
-        m = self.model
-        others: dict[Memory, Tensor] = {name: moved for name, moved in memory.items() if name != "dram"}
-        w = self.l2
-        first = w[G] * w[K] * w[C] * w[R] * w[S] * m.target.element_bytes * (1 - m.adds)
-        row = m.target.side * m.target.element_bytes if m.hw else 1
-        used = scratchpad_use(self, occupancy(self))[0] * (1 - m.adds)
-        strength = self.strength if self.fused else None
-        if strength is not None:
-            used = m.companions.largest(strength, used)
-        return m.prefetch.saved(
-            lambda terms: _greatest(torch.stack(list(terms)), softness),
-            _greatest(self._busy(cycles, others), softness),
-            memory["dram"],
-            first,
-            m.target.scratchpad_bytes - used * row,
-            strength,
-            m.target.bandwidth.dram_bytes,
-        )
-
-    def _with_adds(self, memory: dict[Memory, Tensor], q: Quantities) -> dict[Memory, Tensor]:
-        """Bytes with those of adds in their places; profile dosa has them for free."""
-        m = self.model
-        mixed = {name: moved * (1 - m.adds) for name, moved in memory.items()}
-        if m.hw:
-            fused = self.operands.unbind(-1)
-            for move in add_moves(q.outputs, q.stored, fused, self.copied, self.written, m.target):
-                before = mixed.get(move.memory, torch.zeros_like(self.copied))
-                mixed[move.memory] = before + move.bytes * m.adds
-        return mixed
-
-    def _quantities(self) -> Quantities:
+    # -- quantities ------------------------------------------------------------------------------
+    def quantities(self) -> Quantities:
         """costmodel.nest.Nest.quantities with real numbers."""
         m = self.model
         b = m.columns
@@ -274,19 +217,6 @@ class Terms:
             input_reads=macs / b[K] * self.count1[K],
             bias_words=m.bias * self._bias(pixels) if m.hw and m.any_bias else 0,
         )
-
-    def _busy(self, cycles: Tensor, memory: Mapping[Memory, Tensor]) -> Tensor:
-        """Cycles that the array and every memory need, [resources, B, L]."""
-        m = self.model
-        columns = self.point.cols.prod(dim=-1)
-        if m.any_add:
-            columns = torch.where(m.adds > 0, float(m.target.side), columns)
-        needed = [cycles]
-        for name, bandwidth in bandwidths(m.target, 1).items():
-            if name in memory:
-                per_cycle = bandwidth * columns if name == "accumulator" else bandwidth
-                needed.append(memory[name] / per_cycle)
-        return torch.stack(needed)
 
     def _input_rows(self) -> tuple[Tensor, Tensor]:
         """Input rows and columns fetched in one pass over all scratchpad tiles."""
@@ -379,10 +309,3 @@ class Terms:
             whole = torch.floor(extent / size + 1e-4)
             squares = (times * (whole * size.square() + (extent - whole * size).square())).sum(dim=-1)
         return b[R] * b[S] * exact(squares, b[G] * block)
-
-
-def _greatest(stacked: Tensor, softness: float | None) -> Tensor:
-    """Maximum over the first axis, softened to logsumexp(beta log x) / beta."""
-    if softness is None:
-        return stacked.amax(dim=0)
-    return torch.exp(torch.logsumexp(softness * torch.log(stacked + 1e-6), dim=0) / softness)

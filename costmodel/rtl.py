@@ -17,7 +17,7 @@ as if they occupied their whole pitch (`Stream.pitch_lines`).
 All of it is powers, products and sums, increasing in every field of `Work` and differentiable, so
 one formula serves Python numbers, numpy arrays and torch tensors.  There are two makers of `Work`:
 costmodel.rtl_work (exact, from a `Nest`; called by costmodel.evaluate.layer_cost) and
-costmodel.rtl_relaxed (torch, from the terms of a relaxed mapping; called by relaxed_terms).
+costmodel.rtl_relaxed (torch, from the terms of a relaxed mapping; called by relaxed).
 
 The coefficients in rtl_coefficients.json are written by `python -m benchmarks fit_rtl`, with the
 cross-validated error that reports print (`validation_error`).

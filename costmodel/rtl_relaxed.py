@@ -7,12 +7,12 @@ behaviour is [B, L, O] (O loop orders) and mixed by order weight.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from converter.dims import DIMS, REDUCTION, C, G, K, N, P, Q, R, S
+from costmodel.relaxed_terms import Terms
 from costmodel.rtl import (
     LINE_BYTES,
     CacheUse,
@@ -24,52 +24,10 @@ from costmodel.rtl import (
     cache_use,
     calibration,
     cycles,
-    pitch_lines,
 )
-from costmodel.rtl_work import is_matmul, request_bytes, segments, short_strip, streams_height, walks
-from costmodel.shape import LayerShape
+from costmodel.rtl_work import request_bytes, short_strip, walks
 from costmodel.straight_through import ceil, exact
 from costmodel.traffic import Fusion, Quantities
-
-if TYPE_CHECKING:
-    from costmodel.relaxed_terms import Terms
-
-
-class RtlConstants:
-    """What the latency needs of the layers and the DRAM loop orders, once per network.
-
-    `l3_loops` [O, 8] are the dimensions of every order, innermost first.
-    """
-
-    def __init__(
-        self, shapes: Sequence[LayerShape], l3_loops: Tensor, element: int, dtype: torch.dtype
-    ) -> None:
-        def column(values: Sequence[float]) -> Tensor:
-            return torch.tensor(list(values), dtype=dtype)
-
-        self.is_matmul = column([is_matmul(shape) for shape in shapes])
-        self.streams_height = torch.tensor([streams_height(shape) for shape in shapes])
-        # Loops that some layer has, per order.
-        present = {d for d in range(8) if any(list(shape.dims)[d] > 1 for shape in shapes)}
-        self.loops = [[d for d in order if d in present] for order in l3_loops.tolist()]
-        contiguous = [segments(shape) for shape in shapes]
-        # Layers whose loops move operands alike, by where these are contiguous.
-        self.layers = {
-            kind: torch.tensor([i for i, mine in enumerate(contiguous) if mine == kind])
-            for kind in dict.fromkeys(contiguous)
-        }
-        self.place = torch.argsort(torch.cat(list(self.layers.values())))
-        # A depthwise weight row is one array block, as wide as the mapping says: whole[0] is not used.
-        widths = [
-            [
-                1 if kind[at] < 0 else list(shape.dims)[kind[at]]
-                for shape, kind in zip(shapes, contiguous, strict=True)
-            ]
-            for at in range(3)
-        ]
-        # [operand][L]: bytes of all channels of a row, and its pitch in lines.
-        self.whole = [column([width * element for width in row]) for row in widths]
-        self.pitch = [column([pitch_lines(width * element) for width in row]) for row in widths]
 
 
 def rtl_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
