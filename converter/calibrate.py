@@ -76,7 +76,7 @@ def calibration_ranges(
 def channel_maxima(
     file: str, model: onnx.ModelProto, samples: Samples, values: Collection[str]
 ) -> dict[str, np.ndarray]:
-    """The largest number that each channel (the second axis) of some computed values took.
+    """The largest magnitude that each channel (the second axis) of some computed values took.
 
     Raises:
         ModelError: the samples do not fit the model.
@@ -95,7 +95,7 @@ def channel_maxima(
         except Exception as error:
             raise ModelError(f"{file}: calibration failed: {one_line(error)}") from error
         for name, array in zip(values, arrays, strict=True):
-            largest = array.max((0, *range(2, array.ndim)))
+            largest = np.abs(array).max((0, *range(2, array.ndim)))
             found[name] = np.maximum(found.get(name, largest), largest)
     return found
 

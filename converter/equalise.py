@@ -10,12 +10,13 @@ whose folded batch normalisations leave channels that differ by a factor of a hu
 Clip(x, 0, 6) is no such function: a channel multiplied by s is clipped at 6 s, each at its own bound, which
 no array does.  But int8 saturates at the largest value that calibration saw.  So channels are only
 multiplied there, and by so little that no calibrated value passes 6: then saturation comes first at every
-bound, and stands for all of them as it stood for the one.
+bound, and stands for all of them as it stood for the one.  Values whose scale the file prescribes are
+treated alike: their channels are multiplied as far as their range has room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +28,7 @@ from converter.inputs import Samples
 from converter.operators import reduction_axes
 from converter.plan import clip_bounds
 from converter.program import Node, Program
+from converter.scales import INT8_MAX, saturates_at
 
 _PRODUCTS = ("Conv", "Gemm")
 _HOMOGENEOUS = frozenset(
@@ -49,6 +51,8 @@ class _Pair:
     channels: int
     clip: Node | None
     """Clip(0, max) right behind `first`."""
+    values: tuple[str, ...]
+    """What lies between them, in order."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Equalised:
 
 @dataclass
 class _Raised:
-    """By how much the channels behind a Clip are multiplied, and by how much they may be."""
+    """By how much channels of a limited range are multiplied, and by how much they may be."""
 
     most: np.ndarray
     factor: np.ndarray = field(init=False)
@@ -72,21 +76,29 @@ class _Raised:
         self.factor = np.ones_like(self.most)
 
 
-def equalise(file: str, model: onnx.ModelProto, program: Program, samples: Samples) -> Equalised:
+def equalise(
+    file: str, model: onnx.ModelProto, program: Program, samples: Samples, scales: Mapping[str, float]
+) -> Equalised:
     """Scale channels of a normalised model in place, where that saves a layer a bit.
 
-    `samples` are what the model will be calibrated on; without any, channels are not scaled across a Clip.
+    `samples` are what the model will be calibrated on; without any, channels of a limited range stay.
+    `scales` are those that the file prescribes: weights that have one stay, ranges of values are limits.
 
     Raises:
         ModelError: the samples do not fit the model.
     """
     pairs = [pair for node in program.nodes if (pair := _pair(program, node)) is not None]
-    pairs = [pair for pair in pairs if pair.clip is None or samples]
+    pairs = [pair for pair in pairs if _is_free(program, pair, scales)]
+    limits = {pair.first.name: _limits(program, pair, scales) for pair in pairs}
+    pairs = [pair for pair in pairs if samples or not limits[pair.first.name]]
     products = {node.name: node for pair in pairs for node in (pair.first, pair.second)}
     before = {name: _lost_bits(node, program.constants) for name, node in products.items()}
     if max(before.values(), default=0.0) < _WORTH_BITS:
         return Equalised()
-    raised = _room(file, model, program, pairs, samples)
+    limits = {pair.first.name: limits[pair.first.name] for pair in pairs}
+    limited = {value for limit in limits.values() for value in limit}
+    largest = channel_maxima(file, model, samples, limited) if limited else {}
+    raised = {name: _Raised(_room(limit, largest)) for name, limit in limits.items() if limit}
     weights = {
         name: np.array(program.constants[name], order="C")
         for pair in pairs
@@ -115,26 +127,39 @@ def equalise(file: str, model: onnx.ModelProto, program: Program, samples: Sampl
     )
 
 
-def _room(
-    file: str, model: onnx.ModelProto, program: Program, pairs: Sequence[_Pair], samples: Samples
-) -> dict[str, _Raised]:
-    """How far channels may rise before a calibrated value passes the bound of their Clip, by product."""
-    clips = {pair.first.outputs[0]: pair.clip for pair in pairs if pair.clip is not None}
-    largest = channel_maxima(file, model, samples, clips) if clips else {}
-    room = {}
-    for value, clip in clips.items():
-        bound = clip_bounds(program, clip)[1]
-        assert bound is not None
-        ratio = bound / np.maximum(largest[value], bound * 2.0**-_MOST_BITS)
-        room[program.producer[value].name] = _Raised(np.maximum(np.exp2(np.floor(np.log2(ratio))), 1))
-    return room
+def _is_free(program: Program, pair: _Pair, scales: Mapping[str, float]) -> bool:
+    """Whether no prescribed scale holds the weights, or lets values pass the bound of the Clip."""
+    between = [scales[value] for value in pair.values if value in scales]
+    fits = pair.clip is None or all(saturates_at(_bound(program, pair.clip), scale) for scale in between)
+    return fits and not {pair.first.inputs[1], pair.second.inputs[1]} & scales.keys()
+
+
+def _limits(program: Program, pair: _Pair, scales: Mapping[str, float]) -> dict[str, float]:
+    """Values between two products that have a largest magnitude: clipped, or of a prescribed scale."""
+    limits = {value: INT8_MAX * scales[value] for value in pair.values if value in scales}
+    if pair.clip is not None:
+        result, bound = pair.clip.outputs[0], _bound(program, pair.clip)
+        limits[result] = min(bound, limits.get(result, bound))
+    return limits
+
+
+def _bound(program: Program, clip: Node) -> float:
+    """The upper bound of a Clip that `_is_ceiling`."""
+    bound = clip_bounds(program, clip)[1]
+    assert bound is not None
+    return bound
+
+
+def _room(limits: Mapping[str, float], largest: Mapping[str, np.ndarray]) -> np.ndarray:
+    """By how much channels may rise before a calibrated magnitude passes a limit: powers of two."""
+    ratios = [limit / np.maximum(largest[v], limit * 2.0**-_MOST_BITS) for v, limit in limits.items()]
+    return np.asarray(np.maximum(np.exp2(np.floor(np.log2(np.min(ratios, axis=0)))), 1))
 
 
 def _cap(model: onnx.ModelProto, program: Program, clip: Node, raised: _Raised) -> str:
     """Clip(0, max) as a ReLU and one bound per channel; the name of the Min."""
     (source, result), shape = (clip.inputs[0], clip.outputs[0]), program.shapes[clip.outputs[0]]
-    bound = clip_bounds(program, clip)[1]
-    bounds = (bound * raised.factor).astype(np.float32).reshape(-1, *(1 for _ in shape[2:]))
+    bounds = (_bound(program, clip) * raised.factor).astype(np.float32).reshape(-1, *(1 for _ in shape[2:]))
     rectified, name = f"{result}.relu", f"{clip.name}.bounds"
     graph = model.graph
     at = next(i for i, node in enumerate(graph.node) if result in node.output)
@@ -153,10 +178,12 @@ def _pair(program: Program, first: Node) -> _Pair | None:
     if first.op not in _PRODUCTS or not _is_owned(program, first, bias=True):
         return None
     value = first.outputs[0]
+    values = [value]
     channels = program.shapes[value][1]
     clip = program.sole_consumer(value)
     if clip is not None and clip.op == "Clip" and _is_ceiling(program, clip):
         value = clip.outputs[0]
+        values.append(value)
     else:
         clip = None
     while True:
@@ -165,10 +192,11 @@ def _pair(program: Program, first: Node) -> _Pair | None:
             return None
         if reader.op in _PRODUCTS:
             fits = _is_owned(program, reader, bias=False) and program.shapes[value][1] == channels
-            return _Pair(first, reader, channels, clip) if fits else None
+            return _Pair(first, reader, channels, clip, tuple(values)) if fits else None
         if not _is_homogeneous(program, reader) or len([v for v in reader.outputs if v]) > 1:
             return None
         value = reader.outputs[0]
+        values.append(value)
 
 
 def _is_ceiling(program: Program, clip: Node) -> bool:

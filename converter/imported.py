@@ -139,7 +139,7 @@ class _Stripper:
             )
         if self.per_channel:
             name, worst, steps = max(self.per_channel, key=lambda entry: entry[2])
-            advice = "; if that is too coarse, convert the float model: its channels can be scaled alike"
+            advice = "; with calibration data, and more so from the float model, channels are scaled alike"
             notes.append(
                 f"{len(self.per_channel)} weights had per-channel scales or zero points: requantised "
                 f"per tensor (worst: {name}, off by at most {steps / 2:.1f} steps of its finest channel, "

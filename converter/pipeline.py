@@ -157,10 +157,12 @@ def convert(
     float_model, program = simplified.model, simplified.program
     notes.extend(simplified.notes)
     equalised = Equalised()
-    if element == "int8" and not simplified.scales and EQUALISE_CHANNELS not in without:
-        clips = calibrate and not weights and FOLD_EPILOGUES not in without
-        seen = _given(path, program, calibration) if clips else ()
-        equalised = equalise(str(path), float_model, program, seen)
+    scales = {} if quantize == "int8" else simplified.scales
+    if element == "int8" and EQUALISE_CHANNELS not in without:
+        seen: Samples = ()
+        if calibrate and not weights and FOLD_EPILOGUES not in without:
+            seen = _given(path, program, calibration)
+        equalised = equalise(str(path), float_model, program, seen, scales)
         if equalised.note:
             notes.append(equalised.note)
             program = program_of(float_model, weights)
@@ -172,10 +174,10 @@ def convert(
         raise ModelError(f"{path}: the target computes in float32: leave out --quantize int8")
     if element == "float32" and simplified.scales:
         notes.append("the target computes in float32: the quantisation in the file is left out")
-    known = {} if quantize == "int8" else inherited(program, steps, simplified.scales)
+    known = inherited(program, steps, scales)
     if apart := unfit_clips(steps, known):
         steps = plan(program, element, without, apart)
-        known = inherited(program, steps, simplified.scales)
+        known = inherited(program, steps, scales)
     missing = unknown_scales(program, steps, known)
     if quantize == "none" and missing and element == "int8":
         raise ModelError(

@@ -56,8 +56,13 @@ def unfit_clips(steps: Sequence[Step], known: Mapping[str, float]) -> frozenset[
         for step in steps
         if step.ceiling is not None
         and step.output in known
-        and known[step.output] > step.ceiling / INT8_MAX * _SLACK
+        and not saturates_at(step.ceiling, known[step.output])
     )
+
+
+def saturates_at(ceiling: float, scale: float) -> bool:
+    """Whether int8 of this scale saturates no later than at the upper bound of a Clip."""
+    return scale <= ceiling / INT8_MAX * _SLACK
 
 
 def unknown_scales(program: Program, steps: Sequence[Step], known: Mapping[str, float]) -> tuple[str, ...]:
