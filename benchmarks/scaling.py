@@ -89,9 +89,8 @@ def measure(
     name: str, blocks: int, target_name: str, profile: Profile, method: MethodName, runs: int
 ) -> Measured:
     """Search one network `runs` times."""
-    import torch
+    import optimizer.gradient  # noqa: F401 - loads torch
 
-    torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # loads what torch loads late
     options = {"layers": blocks} if blocks > 1 else {}
     graph, target = graph_of(name, **options), load_target(target_name)
     wall, cpu = [], []

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +26,7 @@ from torch import Tensor
 from converter.dims import DIMS
 from costmodel.relaxed import RelaxedModel
 from costmodel.schedule import GroupTile
+from optimizer.adam import Adam
 from optimizer.decode import VARIABLES, Batch, Decoder, Encoding, joined_groups
 from optimizer.hull import Solution
 from optimizer.network import RelaxedNetwork, relaxed_network
@@ -245,11 +245,9 @@ def _descend(problem: Problem, effort: Effort, generator: torch.Generator) -> De
                 loss_of.restart(variables, point_of(loss_of.network, found.choice), generator)
                 optimizer = _adam(variables)
         tau, beta, weight = schedule_at(f)
-        optimizer.param_groups[1]["lr"] = 0.0 if f < HELD else RATE / 2
+        optimizer.rates[-1] = 0.0 if f < HELD else RATE / 2
         loss, edp, feasible = loss_of(sample(variables, tau, generator), weight, beta)
-        optimizer.zero_grad()
-        loss.sum().backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        optimizer.step(loss.sum())
         problem.steps += 1
         if step % 10 == 9:
             share = float(feasible.float().mean())
@@ -266,12 +264,8 @@ def _descend(problem: Problem, effort: Effort, generator: torch.Generator) -> De
     return descent
 
 
-def _adam(variables: Variables) -> torch.optim.Adam:
-    groups: list[dict[str, Any]] = [
-        {"params": [variables.x, variables.order]},
-        {"params": [variables.sigma], "lr": 0.0},
-    ]
-    return torch.optim.Adam(groups, lr=RATE)
+def _adam(variables: Variables) -> Adam:
+    return Adam((variables.x, variables.order, variables.sigma), RATE)
 
 
 def _time_share(problem: Problem, began: float) -> float:

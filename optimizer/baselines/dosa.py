@@ -31,6 +31,7 @@ from costmodel.batch import BatchCost, MappingBatch, evaluate_batch
 from costmodel.relaxed import ORDERS
 from costmodel.schedule import FusionGroup
 from costmodel.shape import LayerShape
+from optimizer.adam import Adam
 from optimizer.baselines.cosa import TILED, Start, cosa_start, hardware_of, random_hardware
 from optimizer.baselines.dosa_loss import FACTORS, LOOPS, DosaLoss
 from optimizer.candidates import divisors
@@ -137,13 +138,12 @@ class _Dosa:
 
     def _descend(self, point: _Rounded, rate: float) -> None:
         self._keep(point)
-        x, optimizer = self._variables(point.factors, rate)
+        x = self._scaled(point.factors).requires_grad_()
+        optimizer = Adam([x], rate)
         order = torch.from_numpy(point.order)
         for step in range(1, STEPS + 1):
             loss = self.loss(x * self.scale, order)
-            optimizer.zero_grad()
-            loss.sum().backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            optimizer.step(loss.sum())
             self.problem.steps += 1
             stop = step == STEPS or self.problem.out_of_time()
             if stop or step % ROUND_EVERY == 0:
@@ -152,18 +152,13 @@ class _Dosa:
                 self._keep(point)
                 if stop:
                     return
-                x, optimizer = self._variables(point.factors, rate, optimizer.state_dict())
+                with torch.no_grad():
+                    x.copy_(self._scaled(point.factors))
                 order = torch.from_numpy(point.order)
 
-    def _variables(
-        self, factors: Ints, rate: float, state: dict[str, Any] | None = None
-    ) -> tuple[Tensor, torch.optim.Adam]:
-        """Scaled factors to move, and Adam with the state it had."""
-        x = (torch.from_numpy(factors).to(torch.float32) / self.scale).requires_grad_()
-        optimizer = torch.optim.Adam([x], lr=rate)
-        if state is not None:
-            optimizer.load_state_dict(state)
-        return x, optimizer
+    def _scaled(self, factors: Ints) -> Tensor:
+        """Factors as the variables to move."""
+        return torch.from_numpy(factors).to(torch.float32) / self.scale
 
     def _round(self, factors: Floats) -> Ints:
         """`round_mapping` of every start and layer: spatial factors, then the array's stream, then loops."""
