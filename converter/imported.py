@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from converter.affine import EIGHT_BITS, WIDE, along_axis, is_integer, is_lowest, quantised, weight_sqnr
 from converter.errors import ModelError
 from converter.fold import constant_tensors, fold_constants
 from converter.inputs import Spans
 from converter.operators import KEEPS_SCALE
 from converter.qonnx import expand_quant_nodes
 from converter.qoperators import INTEGER_OPERATORS, expand_integer_operators
-from converter.scales import INT8_MAX, symmetric_scale
+from converter.scales import symmetric_scale
 
 _QUANTISE = "QuantizeLinear"
 _NOT_NEGATIVE = frozenset(("Relu", "Sigmoid", "Softmax", "HardSigmoid", "Exp", "Sqrt", "Abs"))
@@ -31,11 +30,9 @@ _KEEPS_SIGN = KEEPS_SCALE | {"AveragePool", "GlobalAveragePool", "ReduceMean", "
 _DEQUANTISE = "DequantizeLinear"
 _ON_INTEGERS = KEEPS_SCALE | {"Clip", "Concat", "Pad", "Resize", "Shape", "Size", "Upsample"}
 """Operators that tools put between QuantizeLinear and DequantizeLinear, on integers."""
-_EIGHT_BITS = (TensorProto.INT8, TensorProto.UINT8)
 _LARGEST_FOLD = 2**26
 _COARSE_STEPS = 8.0
 """Three bits of a channel's weights are lost."""
-_WIDE = (np.int16, np.uint16)
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,10 @@ class _Stripper:
             )
         if self.per_channel:
             name, worst, steps = max(self.per_channel, key=lambda entry: entry[2])
-            advice = "; with calibration data, and more so from the float model, channels are scaled alike"
+            advice = (
+                "; give calibration data with the file, or convert the float model with it: "
+                "then channels are scaled alike"
+            )
             notes.append(
                 f"{len(self.per_channel)} weights had per-channel scales or zero points: requantised "
                 f"per tensor (worst: {name}, off by at most {steps / 2:.1f} steps of its finest channel, "
@@ -154,7 +154,7 @@ class _Stripper:
                     f"{self.file}: node {node.name or node.output[0]} ({node.op_type}): scale or zero point "
                     f"{value} is computed at run time; use static quantisation, or convert the float model"
                 )
-        if any(not _is_integer(self.constants[v].dtype) for v in node.input[2:3] if v):
+        if any(not is_integer(self.constants[v].dtype) for v in node.input[2:3] if v):
             raise ModelError(
                 f"{self.file}: node {node.name or node.output[0]} ({node.op_type}): zero point "
                 f"{node.input[2]} is not an integer; quantise to integers, or convert the float model"
@@ -220,7 +220,7 @@ class _Stripper:
         read = [value for value in node.input if value in self.integers]
         if not read:
             return
-        same_type = node.op_type == "Cast" and node.attribute[0].i in _EIGHT_BITS
+        same_type = node.op_type == "Cast" and node.attribute[0].i in EIGHT_BITS
         if node.op_type not in _ON_INTEGERS and not same_type:
             raise ModelError(
                 f"{self.file}: node {node.name or node.output[0]} ({node.op_type}) computes with integers of "
@@ -252,10 +252,10 @@ class _Stripper:
         source, output = node.input[0], node.output[0]
         if source in self.constants:
             data = self.constants[source].astype(np.float32)
-            self.constants[output] = _integers(data, *self._along_axis(node, data, scale, zero))
+            self.constants[output] = quantised(data, *along_axis(node, data, scale, zero))
             return None
         self.integers[output] = (scale, zero)
-        lowest = zero.size == 1 and _is_lowest(zero)
+        lowest = zero.size == 1 and is_lowest(zero)
         if not lowest or source in self.inputs or source in self.not_negative:
             self.alias[output] = source
             self._know(source, scale, zero)
@@ -271,20 +271,20 @@ class _Stripper:
 
     def _know(self, value: str, scale: np.ndarray, zero: np.ndarray) -> None:
         """Remember what an activation's scale says about its symmetric scale."""
-        if scale.size != 1 or zero.dtype not in (np.int8, np.uint8, *_WIDE) or value in self.scales:
+        if scale.size != 1 or zero.dtype not in (np.int8, np.uint8, *WIDE) or value in self.scales:
             return
         step, centre = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])
         limits = np.iinfo(zero.dtype)
         span = (limits.min - centre) * step, (limits.max - centre) * step
         if value in self.inputs:
             self.spans[value] = span
-        if zero.dtype not in _WIDE and centre == (limits.min + limits.max + 1) // 2:
+        if zero.dtype not in WIDE and centre == (limits.min + limits.max + 1) // 2:
             self.scales[value] = step
             return
         self.scales[value] = symmetric_scale(*span)
-        if zero.dtype not in _WIDE:
+        if zero.dtype not in WIDE:
             self.coarsest = max(self.coarsest, self.scales[value] / step)
-        (self.wide if zero.dtype in _WIDE else self.asymmetric).append(value)
+        (self.wide if zero.dtype in WIDE else self.asymmetric).append(value)
 
     def _dequantise(self, node: onnx.NodeProto) -> None:
         scale, zero = self._parameters(node)
@@ -294,7 +294,7 @@ class _Stripper:
             if node.input[0] in self.inputs:
                 self._know(node.input[0], scale, zero)
             return
-        step, centre = self._along_axis(node, data, scale, zero)
+        step, centre = along_axis(node, data, scale, zero)
         finite = np.finfo(np.float32)
         values = (data.astype(np.float32) - centre.astype(np.float32)) * step
         values = np.clip(values.astype(np.float32), finite.min, finite.max)
@@ -309,24 +309,8 @@ class _Stripper:
         else:
             coarse = symmetric_scale(float(values.min()), float(values.max()))
             self.per_channel.append(
-                (name, _weight_sqnr(values), coarse / float(scale[scale > 1e-6 * scale.max()].min()))
+                (name, weight_sqnr(values), coarse / float(scale[scale > 1e-6 * scale.max()].min()))
             )
-
-    @staticmethod
-    def _along_axis(
-        node: onnx.NodeProto, data: np.ndarray, scale: np.ndarray, zero: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Scale and zero point in a shape that broadcasts to the constant `data`."""
-        axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-        blocks = next((a.i for a in node.attribute if a.name == "block_size"), 0)
-        if scale.size == 1:
-            return scale.reshape(()), zero.reshape(-1)[0]
-        if blocks:
-            repeated = (np.repeat(v, blocks, axis) if v.ndim else v for v in (scale, zero))
-            first, second = repeated
-            return first, second
-        shape = [-1 if i == axis % data.ndim else 1 for i in range(data.ndim)]
-        return scale.reshape(shape), zero.reshape(shape) if zero.size > 1 else zero.reshape(-1)[0]
 
     def _rename_outputs(self) -> None:
         """Graph outputs that were Q or DQ results: the float value takes the output's name."""
@@ -336,7 +320,7 @@ class _Stripper:
             if source is None:
                 continue
             source = renamed.get(source, source)
-            if output.type.tensor_type.elem_type in _EIGHT_BITS:
+            if output.type.tensor_type.elem_type in EIGHT_BITS:
                 self.integer_outputs.append(output.name)
             output.type.tensor_type.elem_type = TensorProto.FLOAT
             if source in self.inputs or source in {o.name for o in self.graph.output}:
@@ -355,7 +339,7 @@ class _Stripper:
         notes = []
         for value in self.graph.input:
             tensor_type = value.type.tensor_type
-            if tensor_type.elem_type in _EIGHT_BITS and value.name in self.scales:
+            if tensor_type.elem_type in EIGHT_BITS and value.name in self.scales:
                 tensor_type.elem_type = TensorProto.FLOAT
                 notes.append(
                     f"input {value.name} was an 8-bit integer tensor: it is now float, in steps of "
@@ -366,39 +350,3 @@ class _Stripper:
                 f"output {name} was an 8-bit integer tensor: it is now what these integers mean, as int8"
             )
         return notes
-
-
-def _is_integer(dtype: np.dtype[Any]) -> bool:
-    """Whether numbers of this type are integers, those of 2 and 4 bits included."""
-    try:
-        _limits(dtype)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_lowest(zero: np.ndarray) -> bool:
-    """Whether a zero point is the smallest integer of its 8-bit type: nothing below zero exists."""
-    kinds = (np.int8, np.uint8, *_WIDE)
-    return zero.dtype in kinds and int(zero.reshape(-1)[0]) == np.iinfo(zero.dtype).min
-
-
-def _integers(values: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    """What QuantizeLinear makes of a constant (16-bit and smaller integer types)."""
-    steps = np.rint(values / scale) + zero.astype(np.float32)
-    return np.asarray(np.clip(steps, *_limits(zero.dtype)).astype(zero.dtype))
-
-
-def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Smallest and largest integer of a type, those of 2 and 4 bits included."""
-    limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-    return int(limits.min), int(limits.max)
-
-
-def _weight_sqnr(values: np.ndarray) -> float:
-    """How well one symmetric scale represents a weight tensor, in dB."""
-    scale = symmetric_scale(float(values.min()), float(values.max()))
-    rounded = np.clip(np.rint(values / scale), -INT8_MAX, INT8_MAX) * np.float64(scale)
-    noise = float(((values - rounded) ** 2).sum())
-    signal = float((values.astype(np.float64) ** 2).sum())
-    return float("inf") if noise == 0 or signal == 0 else float(10 * np.log10(signal / noise))
