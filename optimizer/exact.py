@@ -112,6 +112,11 @@ class Certificate:
         for variant, hull in hulls.items():
             self.sure[variant] = merge((self.sure.get(variant, EMPTY), hull))
 
+    def optimistic(self) -> Hulls:
+        """Hulls of what is priced, floors of the rest (kept: the first time takes longest)."""
+        priced = self._priced
+        return {v: priced[v] if v in priced else self._floors.of(v) for v in self.cuts.variants}
+
     @property
     def best(self) -> Solution[Partition]:
         """The best partition into choices that can be executed."""
@@ -134,9 +139,7 @@ class Certificate:
 
         best: Solution[Partition] | None = None
         while True:
-            hulls = {
-                v: self._priced[v] if v in self._priced else self._floors.of(v) for v in self.cuts.variants
-            }
+            hulls = self.optimistic()
             result = self.cuts.best(hulls, objective)
             wanted = {self.cuts.variant(step) for step, _ in result.best.choice} - self._priced.keys()
             if not wanted:

@@ -24,6 +24,8 @@ def gradient(problem: Problem) -> Certified:
     polish, certificate = Polish(problem), Certificate(problem)
     proves = problem.rules.latency == "roofline"  # under rtl floors are too far to prune with
     hurries = problem.time_budget is not None
+    if hurries and proves:
+        certificate.optimistic()  # now, so that descent takes its share of what is left
     again = 0
     while True:
         _propose(problem, polish, again)

@@ -8,7 +8,7 @@ already above what is known, so only promising ones are enumerated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -59,8 +59,10 @@ class Option:
 class GroupSolver:
     """Prices groups of one graph under one set of rules."""
 
-    def __init__(self, graph: Graph, rules: Rules, cache: FrontCache) -> None:
-        self.graph, self.rules, self.cache = graph, rules, cache
+    def __init__(
+        self, graph: Graph, rules: Rules, cache: FrontCache, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.graph, self.rules, self.cache, self._stop = graph, rules, cache, stop
         self._floors: dict[LayerSpace, tuple[float, float]] = {}
         self._alone: dict[tuple[str, Boundary], GroupHull] = {}
 
@@ -138,10 +140,13 @@ class GroupSolver:
     ) -> GroupHull:
         """Hull of what beats `known` (the hull of the members unfused) somewhere.
 
-        `runs` are group tiles with halo policies; every set of resident weights is tried with each.
+        `runs` are group tiles with halo policies; every set of resident weights is tried with each, until
+        it is time to stop.
         """
         options: list[tuple[tuple[float, float], Option]] = []
         for run in runs:
+            if self._stop():
+                break
             run = replace(run, resident_tensors=boundary.tensors)
             try:
                 plan = plan_group(self.graph, run)
@@ -154,6 +159,8 @@ class GroupSolver:
         best = EMPTY
         bound = known
         for floor, option in sorted(options, key=lambda found: found[0][0] * found[0][1]):
+            if self._stop():
+                break
             if above(bound, *floor):
                 continue
             hull = self._price(option)

@@ -102,6 +102,8 @@ class Polish:
     def _propose_pools(self) -> None:
         """Every max pool with its convolution: descent knows none, and they cost next to nothing to price."""
         for producer, _, consumer in sorted(self.joins):
+            if self.problem.out_of_time():
+                break
             if self.problem.graph.by_name[consumer].op == "max_pool":
                 pair = (producer, consumer)
                 self.propose(pair, [*self._coarse(pair), *self._blocks(pair)])

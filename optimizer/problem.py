@@ -85,7 +85,7 @@ class Problem:
     @cached_property
     def groups(self) -> GroupSolver:
         """Prices groups."""
-        return GroupSolver(self.graph, self.rules, self.fronts)
+        return GroupSolver(self.graph, self.rules, self.fronts, self.out_of_time)
 
     @cached_property
     def layers(self) -> dict[Layers, Layers]:
@@ -139,6 +139,11 @@ class Problem:
     def out_of_time(self, share: float = 1.0) -> bool:
         """Whether `share` of the time budget is used up."""
         return self.time_budget is not None and self.seconds > share * self.time_budget
+
+    def rest(self) -> Problem:
+        """The same search from now on: with what is left of the time budget, nothing remembered."""
+        left = None if self.time_budget is None else max(self.time_budget - self.seconds, 0.0)
+        return replace(self, time_budget=left, started=time.monotonic(), history=[])
 
     def say(self, message: str) -> None:
         """Live progress."""

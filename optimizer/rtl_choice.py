@@ -37,7 +37,7 @@ def fastest_of_equals(
         most_bytes: DRAM bytes that the schedule may move, if there is a limit.
         slack: Share of the objective that all changes together may cost.
     """
-    schedule, settings = result.schedule, replace(result.settings, latency="rtl")
+    schedule, settings = result.schedule, replace(result.settings, latency="rtl", time_budget=None)
     problem = Problem.of(settings, schedule.graph, schedule.target)
     units = [list(_ways(group, schedule, problem)) for group in schedule.groups]
     try:

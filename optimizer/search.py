@@ -14,6 +14,10 @@ from optimizer.problem import Problem, Progress
 from optimizer.result import BoundKind, SearchResult
 from optimizer.settings import MethodName, Settings
 
+PROVING: tuple[MethodName, ...] = ("gradient", "exact", "layerwise")
+"""Methods that find a lower bound as they search, under roofline latency: what they enumerate is undominated
+there only."""
+
 
 def optimize(
     graph: Graph,
@@ -41,38 +45,41 @@ def optimize(
         ImportError: the method needs an extra that is not installed.
     """
     settings = replace(settings or Settings(), **changes)
-    problem = Problem.of(settings, graph, target, progress)
+    problem = whole = Problem.of(settings, graph, target, progress)
+    floor = None
+    if settings.method not in PROVING or settings.latency != "roofline":
+        # First, so that the search has what is left of the time budget; it sees nothing of this.
+        floor = relaxed_bound(problem)
+        problem = problem.rest()
     schedule, bound, kind = _search(problem, settings.method)
-    if settings.latency != "roofline":
-        # What is enumerated is undominated under roofline latency only.
-        bound, kind = relaxed_bound(problem) * problem.unit, "relaxed"
-    cost = problem.cost(schedule)
+    if floor is not None:
+        bound, kind = floor, "relaxed"
     return SearchResult(
         schedule=schedule,
-        cost=cost,
-        lower_bound=bound,
+        cost=problem.cost(schedule),
+        lower_bound=bound * problem.unit,
         bound=kind,
         settings=settings,
-        seconds=problem.seconds,
+        seconds=whole.seconds,
         steps=problem.steps,
         history=tuple(problem.history),
     )
 
 
 def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundKind]:
-    scale = problem.unit
+    """The schedule, a lower bound in pJ and cycles (0 of a method that has none), and what that is worth."""
     proven: BoundKind = "proven" if problem.fusion else "unfused"
     if method == "layerwise" or (method == "exact" and not problem.fusion):
         alone, bound = layerwise(problem)
-        return problem.schedule(alone.choice), bound * scale, "unfused"
+        return problem.schedule(alone.choice), bound, "unfused"
     if method == "exact":
         partition, bound, complete = exact(problem)
-        return problem.schedule(partition), bound * scale, proven if complete else "relaxed"
+        return problem.schedule(partition), bound, proven if complete else "relaxed"
     if method == "gradient":
         from optimizer.joint import gradient
 
         partition, bound, complete = gradient(problem)
-        return problem.schedule(partition), bound * scale, proven if complete else "relaxed"
+        return problem.schedule(partition), bound, proven if complete else "relaxed"
     if method == "gemmini-auto":
         from optimizer.baselines.gemmini_auto import automatic_schedule
 
@@ -80,9 +87,8 @@ def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, Boun
         automatic = automatic_schedule(
             problem.graph, rules.target, rules.row_packing, rules.profile, problem.fusion_model
         )
-        return automatic, relaxed_bound(problem) * scale, "relaxed"
-    partition = _baseline(problem, method)
-    return problem.schedule(partition), relaxed_bound(problem) * scale, "relaxed"
+        return automatic, 0.0, "relaxed"
+    return problem.schedule(_baseline(problem, method)), 0.0, "relaxed"
 
 
 def _baseline(problem: Problem, method: MethodName) -> Partition:

@@ -70,7 +70,7 @@ def _frugal(schedule: Schedule, settings: Settings, price: float) -> Problem:
     energy = schedule.target.energy
     dearer = energy.model_copy(update={"dram_byte": energy.dram_byte * price})
     target = schedule.target.model_copy(update={"energy": dearer})
-    problem = Problem.of(replace(settings, latency="roofline"), schedule.graph, target)
+    problem = Problem.of(replace(settings, latency="roofline", time_budget=None), schedule.graph, target)
     return replace(problem, rules=replace(problem.rules, all_lanes=True))
 
 

@@ -39,7 +39,9 @@ def bayesian(problem: Problem) -> Partition:
             trials.enqueue_trial({str(g): int(v) for g, v in enumerate(row)})
         done = 0
         while not stage.is_over() and (stage.is_timed or done < BATCHES):
-            asked = [trials.ask(space) for _ in range(BATCH)]
+            asked = [trials.ask(space)]
+            while len(asked) < BATCH and not stage.is_over():  # they take longer than their values
+                asked.append(trials.ask(space))
             rows = np.array([[t.params[str(g)] for g in range(len(stage.upper))] for t in asked])
             for trial, found in zip(asked, stage.values(rows), strict=True):
                 trials.tell(trial, float(found))

@@ -32,11 +32,11 @@ def _evolve(stage: Stage) -> None:
     """Populations one after the other, each with the best so far in it."""
     rng = np.random.default_rng(stage.seed)
     best, start = np.inf, stage.start
-    while True:
+    while not stage.is_over():
         found, genome = _population(stage, start, int(rng.integers(1 << 31)))
         if found < best:
             best, start = found, genome
-        if stage.is_over() or not stage.is_timed:
+        if not stage.is_timed:
             return
 
 
