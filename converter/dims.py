@@ -50,7 +50,7 @@ class Dims:
         return int(getattr(self, dim))
 
     def __iter__(self) -> Iterator[int]:
-        return (self[d] for d in DIMS)
+        return iter((self.G, self.N, self.K, self.C, self.P, self.Q, self.R, self.S))
 
     @property
     def product(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -110,14 +111,17 @@ def occupancy(terms: Terms) -> Occupied:
         ratio = extent / width
         return exact(ceil(ratio), ratio)
 
-    outputs = l1[N] * l1[P] * l1[Q] * blocks(l1[G], cols[G]) * blocks(l1[K], cols[K])
+    def groups(tile: Sequence[Tensor]) -> Tensor:
+        return blocks(tile[G], cols[G]) if m.any_depthwise else tile[G]
+
+    outputs = groups(l1) * l1[N] * l1[P] * l1[Q] * blocks(l1[K], cols[K])
     taps = l2[G] * l2[R] * l2[S]
     if not m.hw:
         return Occupied(taps * l2[K] * l2[C] * e, l2[G] * l2[N] * l2[C] * h * w * e, outputs)
     weights = taps * l2[C] * blocks(l2[K], cols[K])
     if m.any_transposed:
         weights = weights + m.transposed * (taps * l2[K] * blocks(l2[C], rows[C]) - weights)
-    inputs = l2[N] * h * w * blocks(l2[G], cols[G]) * blocks(l2[C], rows[C])
+    inputs = groups(l2) * l2[N] * h * w * blocks(l2[C], rows[C])
     once, within = terms.once3, (1 - terms.gate2).unbind(-1)
     kernel = once[G] * once[C] * once[R] * once[S]
     image = once[N] * once[P] * once[Q]
