@@ -16,12 +16,11 @@ from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.host import description, host_call, print_tables
 from emitters.gemmini.library_calls import print_library_call
 from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer
-from emitters.gemmini.outputs import Destinations, psum_of
+from emitters.gemmini.outputs import Destinations
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
 from emitters.gemmini.positions import Region
 from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.tensor_core import LayerPrinter
-from emitters.gemmini.weight_loads import next_tile_of, slices_of
 
 _LEVELS: tuple[Level, ...] = ("L3", "L2", "L1")
 
@@ -73,7 +72,6 @@ class FunctionPrinter:
             pool=pool_of(self.graph, after) if isinstance(after, HostLayer) else None,
         )
         input_box = self._input_box(layer, group)
-        self.used |= self._primitives(plan, destinations)
         c.line()
         c.comment(*self._describe(layer, self.cost.by_name[layer.name]))
         parameters = [] if local.held_input else ["const elem_t *input"]
@@ -103,7 +101,7 @@ class FunctionPrinter:
             self._configure_array(layer, plan)
             e, loads = self.plan.schedule.target.element_bytes, self.plan.early.get(layer.name)
             early = None if loads is None else EarlyPrinter(c, loads, self.plan.memory, e, region.first)
-            LayerPrinter(
+            printer = LayerPrinter(
                 c,
                 form,
                 plan.nest,
@@ -114,33 +112,10 @@ class FunctionPrinter:
                 early=early,
                 boxed_input=input_box is not None,
                 destinations=destinations,
-            ).print()
+            )
+            self.used |= printer.primitives
+            printer.print()
             c.call("wait_for_gemmini")
-
-    def _primitives(self, plan: LayerPlan, destinations: Destinations) -> set[str]:
-        """Names of the primitives that a layer calls."""
-        used = {"load_weights", "multiply"}
-        if plan.form.layer.name in self.plan.early:
-            used.add("load_early")
-        ahead = slices_of(plan.form, plan.nest), next_tile_of(plan.form, plan.nest, plan.local.weight)
-        if not plan.resident and ahead != (None, None):
-            used |= {"load_early", "slice_of"}
-        held_input = plan.local.held_input
-        if held_input is None:
-            used.add("load_image")
-        elif held_input.ring:
-            used.add("multiply_ring")
-        if plan.form.layer.bias is not None:
-            used.add("load_bias")
-        if destinations.held:
-            used.add("hold_tile")
-        if destinations.whole:
-            used.add("store_fresh")
-        if destinations.output or destinations.whole or psum_of(plan.form, plan.nest) is not None:
-            used.add("store_tile")
-        if destinations.pool is not None:
-            used = (used | {"store_pooled"}) - {"store_fresh"}
-        return used
 
     def _configure_array(self, layer: TensorCoreLayer, plan: LayerPlan) -> None:
         """Weight stationary; operands in the accumulator are activated and scaled as the array reads them."""

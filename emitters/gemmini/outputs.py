@@ -10,6 +10,7 @@ from costmodel.pooling import Pool
 from emitters.gemmini.expression import Expr, add, bare, mul
 from emitters.gemmini.form import PIXELS, Form
 from emitters.gemmini.nest import Loop, Nest
+from emitters.gemmini.next_tile import products_of
 from emitters.gemmini.positions import Positions
 from emitters.gemmini.printer import CPrinter
 
@@ -71,13 +72,58 @@ class OutputPrinter:
     """Prints the moves of accumulator tiles at `output_row`; the destinations' structs must be declared."""
 
     def __init__(
-        self, c: CPrinter, positions: Positions, destinations: Destinations, *, crosses_banks: bool = False
+        self,
+        c: CPrinter,
+        positions: Positions,
+        places: tuple[int, ...],
+        destinations: Destinations,
+        *,
+        crosses_banks: bool = False,
     ) -> None:
-        """`crosses_banks`: see LocalMemory."""
+        """`places`: of the buffers; `crosses_banks`: see LocalMemory."""
         self.c, self.at, self.destinations = c, positions, destinations
         self.crosses_banks = crosses_banks
         self.form, self.nest = positions.form, positions.nest
         self.psum = psum_of(self.form, self.nest)
+        self.stores_later = (
+            len(places) > 1 and self.psum is None and destinations == Destinations(boxed=destinations.boxed)
+        )
+        """A tile is stored during the products of the next one, a few moves before each."""
+
+    @property
+    def primitives(self) -> set[str]:
+        """Names of those that are called."""
+        to, used = self.destinations, set[str]()
+        if self.form.layer.bias is not None:
+            used.add("load_bias")
+        if to.held:
+            used.add("hold_tile")
+        if to.output or to.whole:
+            used.add("output")
+        if to.pool is not None:
+            used.add("store_pooled")
+        elif to.whole:
+            used |= {"store_fresh", "move_outputs"}
+        elif to.output:
+            used |= {"move_tile", "moves_due"} if self.stores_later else {"move_outputs"}
+        if self.psum is not None:
+            used |= {"output", "move_outputs"}
+        return used | ({"move_tile"} if "move_outputs" in used else set())
+
+    def declare(self) -> None:
+        """Before the nest: what is being stored meanwhile, nothing yet."""
+        if self.stores_later:
+            self.c.line("tile_t last_output = {0};")
+
+    def store_share(self) -> None:
+        """Before a product: what is due of the last tile."""
+        if self.stores_later:
+            self.c.call("move_tile", "&last_output", "moves_due(&last_output.pace)")
+
+    def rest(self) -> None:
+        """Before the next tile's stores, and after the nest."""
+        if self.stores_later:
+            self.c.call("move_tile", "&last_output", "INT32_MAX")
 
     def begin(self) -> None:
         """The tile's first value: bias, or the sums of the last visit."""
@@ -122,7 +168,13 @@ class OutputPrinter:
         box = [*pixels, self.at.output_channel(group_stride), channels]
         if self.destinations.output:
             channel = self.at.output_channel(self.form.dims.K if self.destinations.boxed else group_stride)
-            self.c.call("move_outputs", "&output", "false", "output_row", *pixels, channel, channels)
+            tile = ("&output", "false", "output_row", *pixels, channel, channels)
+            if self.stores_later:
+                self.rest()
+                products = products_of(self.form, self.nest, self.nest.fetch_position("O", "L1"))
+                self.c.call("last_output = tile_of", *tile, products)
+            else:
+                self.c.call("move_outputs", *tile)
         if self.destinations.held:
             self.c.call(
                 "hold_tile", "&held_output", "output_row", *pixels, self.at.output_channel(0), channels

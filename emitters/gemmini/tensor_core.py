@@ -6,12 +6,13 @@ from converter.dims import DIMS, Dim
 from emitters.gemmini.early_loads import EarlyPrinter
 from emitters.gemmini.expression import Expr, add, bare, div, mul
 from emitters.gemmini.form import PIXELS, Form
+from emitters.gemmini.input_loads import InputPrinter
 from emitters.gemmini.local_memory import HeldRows, LocalMemory
 from emitters.gemmini.nest import Loop, Nest
 from emitters.gemmini.outputs import Destinations, OutputPrinter, not_first
 from emitters.gemmini.positions import Positions, Region
 from emitters.gemmini.printer import CPrinter
-from emitters.gemmini.weight_loads import TAPS, WeightPrinter, rows_per_group
+from emitters.gemmini.weight_loads import WeightPrinter, rows_per_group
 
 
 class LayerPrinter:
@@ -41,11 +42,26 @@ class LayerPrinter:
         a pixel are together; `early`: weights of a later layer to load meanwhile.
         """
         self.c, self.form, self.nest, self.local, self.region = c, form, nest, local, region
-        self.resident, self.boxed_input = resident, boxed_input
+        self.resident = resident
         self.at = Positions(form, nest, region)
+        self.inputs = InputPrinter(c, self.at, local.input, boxed=boxed_input)
         self.weights = WeightPrinter(c, self.at, local.weight, resident=resident, prefetched=prefetched)
         self.early = early
-        self.outputs = OutputPrinter(c, self.at, destinations, crosses_banks=local.crosses_banks)
+        self.outputs = OutputPrinter(
+            c, self.at, local.output, destinations, crosses_banks=local.crosses_banks
+        )
+
+    @property
+    def primitives(self) -> set[str]:
+        """Names of those that the nest calls."""
+        used = {"multiply"} | self.weights.primitives | self.outputs.primitives
+        if self.early is not None:
+            used |= {"load_early", "moves_due"}
+        if self.local.held_input is None:
+            used |= self.inputs.primitives
+        elif self.local.held_input.ring:
+            used.add("multiply_ring")
+        return used
 
     def print(self) -> None:
         """The whole nest."""
@@ -62,10 +78,13 @@ class LayerPrinter:
                 self.c.constant(f"{name}_row", places[0])
         if self.resident:
             self.weights.load_all()
+        self.inputs.declare()
         self.weights.declare()
+        self.outputs.declare()
         if self.early is not None:
             self.early.declare()
         self._inside(0)
+        self.outputs.rest()
         if self.early is not None:
             self.early.rest()
 
@@ -81,7 +100,8 @@ class LayerPrinter:
             self._flip("output", self.local.output)
             self.outputs.begin()
         if depth == self.nest.fetch_position("I", "L2") and self.local.held_input is None:
-            self._load_input()
+            self._flip("input", self.local.input)
+            self.inputs.load_tile()
         if depth == self.nest.fetch_position("W", "L2") and not self.resident:
             self._flip("weight", self.local.weight)
             self.weights.load_tile()
@@ -113,47 +133,6 @@ class LayerPrinter:
         if not held.ring:
             corner.insert(1, f"region->in_y * {w}")
         self.c.line(f"const int32_t input_row = {held.row} - ({' + '.join(corner)});")
-
-    def _load_input(self) -> None:
-        form, at = self.form, self.at
-        h, w = at.box()
-        y, x = at.input_pixel("L2")
-        channel = at.start("L2", form.input_channel)
-        if not form.depthwise:
-            group_stride = form.dims.C if self.boxed_input else form.input_strides[0]
-            channel = add(channel, mul(at.start("L2", "G"), group_stride))
-        self._flip("input", self.local.input)
-        if (len(self.local.input) > 1 or self.region.start) and self._may_have_gaps():
-            # Pixels that no tap reads: nothing orders the next load of their rows after this one.
-            self.c.call("wait_for_gemmini")
-        self.c.call(
-            "load_image",
-            "&image",
-            "input_row",
-            at.start("L2", "N"),
-            at.extent("L2", "N"),
-            y,
-            h,
-            x,
-            w,
-            channel,
-            at.extent("L2", form.input_channel),
-        )
-
-    def _may_have_gaps(self) -> bool:
-        tile, bounds = self.form.mapping.tile_l2, self.nest.full
-
-        def sizes(d: Dim) -> set[int]:
-            if d in self.region.start:
-                return set(range(1, tile[d] + 1))
-            return {tile[d], bounds[d] % tile[d] or tile[d]}
-
-        return any(
-            axis.has_gaps(outputs, taps)
-            for axis, p, r in zip((self.form.y, self.form.x), PIXELS[1:], TAPS, strict=True)
-            for outputs in sizes(p)
-            for taps in sizes(r)
-        )
 
     # Products
 
@@ -190,6 +169,8 @@ class LayerPrinter:
             depth: Expr = size["G"]
         else:
             depth = mul(size["C"], size["S"]) if form.repeats > 1 else size["C"]
+        self.outputs.store_share()
+        self.inputs.load_share()
         self.weights.load_share()
         if self.early is not None:
             self.early.some()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from emitters.gemmini.expression import Expr, add, bare, div, minimum, mul, sub
 from emitters.gemmini.form import Form
 from emitters.gemmini.local_memory import weight_rows
 from emitters.gemmini.nest import Loop, Nest
+from emitters.gemmini.next_tile import NextTile, next_tile_of, products_of
 from emitters.gemmini.positions import Positions
 from emitters.gemmini.printer import CPrinter
 
@@ -25,8 +25,7 @@ Spread = tuple[str, int]
 class Slices:
     """A weight tile that is loaded slice by slice, one ahead of its use, so that loads and products overlap.
 
-    Its loads are spread over the products of the slice before, as those of `EarlyPrinter` are.  Same bytes,
-    same places: only the time of the loads differs.
+    Its loads are spread over the products of the slice before, as those of `NextTile` are.
     """
 
     loop: Loop
@@ -41,43 +40,19 @@ class Slices:
 
 def slices_of(form: Form, nest: Nest) -> Slices | None:
     """How to slice the weight tile, None when it is used in another order or is one slice anyway."""
-    if form.depthwise or form.transposed:
-        return None
     reuse: list[Loop] = []
-    loops = (nest.outer + nest.inner)[nest.fetch_position("W", "L2") :]
-    for i, loop in enumerate(loops):
+    position = nest.fetch_position("W", "L2")
+    for i, loop in enumerate((nest.outer + nest.inner)[position:], position + 1):
         if loop.dim == "K":
             steps = max(1, SLICE // loop.step)
             if steps * loop.step >= form.mapping.tile_l2.K:
                 return None
-            products = steps * _products(form, nest, loops[i + 1 :])
+            products = steps * products_of(form, nest, i)
             return Slices(loop, steps * loop.step, tuple(reuse), products)
         if loop.dim in RELEVANT["W"]:
             return None
         reuse.append(loop)
     return None
-
-
-@dataclass(frozen=True)
-class NextTile:
-    """The weight tile after this one is loaded to the other buffer during the products of this one."""
-
-    loop: Loop
-    """Around the fetch; its first iteration loads its own tile, too."""
-    products: int
-    """Products of a tile."""
-
-
-def next_tile_of(form: Form, nest: Nest, places: tuple[int, ...]) -> NextTile | None:
-    """How to load tiles ahead, None without a second buffer at `places`."""
-    position = nest.fetch_position("W", "L2")
-    if form.depthwise or form.transposed or len(places) < 2 or position == 0:
-        return None
-    return NextTile(nest.outer[position - 1], _products(form, nest, (nest.outer + nest.inner)[position:]))
-
-
-def _products(form: Form, nest: Nest, loops: tuple[Loop, ...]) -> int:
-    return math.prod(form.mapping.trips(loop.level, nest.full)[loop.dim] for loop in loops)
 
 
 class WeightPrinter:
@@ -90,42 +65,44 @@ class WeightPrinter:
         earlier layer has loaded them or the first tile."""
         self.c, self.at, self.places = c, positions, places
         self.form, self.prefetched = positions.form, prefetched
-        self.slices = None if resident else slices_of(positions.form, positions.nest)
-        self.next_tile = None if resident else next_tile_of(positions.form, positions.nest, places)
+        self.slices: Slices | None = None
+        self.next_tile: NextTile | None = None
+        if not (resident or self.form.depthwise or self.form.transposed):
+            self.slices = slices_of(positions.form, positions.nest)
+            self.next_tile = next_tile_of(positions, "W", places)
+
+    @property
+    def primitives(self) -> set[str]:
+        """Names of those that are called."""
+        if self.slices is None and self.next_tile is None:
+            return {"load_weights"}
+        return {"load_weights", "load_early", "slice_of", "moves_due"}
 
     def declare(self) -> None:
         """Before the nest: what is being loaded meanwhile, nothing yet."""
         if self.slices is not None:
             self.c.line("early_t slice = {0};")
         if self.next_tile is not None:
-            self.c.line("early_t next_tile = {0};")
+            self.c.line("early_t next_weights = {0};")
 
     def load_tile(self) -> None:
         """The weight tile or its first slice, where the nest fetches it."""
-        ahead = self.next_tile
+        ahead, first = self.next_tile, self.at.region.first
         if ahead is None:
-            self._load_first()
-            return
-        loop = ahead.loop
-        with self.c.block(f"if ({loop.variable} == 0)"):
-            self._load_first()
-        with self.c.block("else"):
-            self.c.call("load_early", "&next_tile", "next_tile.end")
-        start, extent = self._tile()
-        after = add(loop.variable, loop.step)
-        with self.c.block(f"if ({bare(after)} < {bare(loop.bound)})"):
-            start[loop.dim] = add(start[loop.dim], loop.step)
-            extent[loop.dim] = minimum(loop.step, sub(loop.bound, after))
-            other = sub(sum(self.places), "weight_row")
-            self._load_slice(0, other, start, extent, spread=("next_tile", ahead.products))
-
-    def _load_first(self) -> None:
-        later = self._is_later_tile()
-        if not self.prefetched:
-            self._load_from(0)
-        elif later:
-            with self.c.block(f"if ({later})"):
+            not_there = self._is_later_tile() if self.prefetched else "true"
+        elif self.prefetched:
+            not_there = f"!{first} && {ahead.is_first}" if first else ""
+        else:
+            not_there = ahead.is_first
+        if not_there:
+            with self.c.block(f"if ({not_there})") if not_there != "true" else nullcontext():
                 self._load_from(0)
+        if ahead is None:
+            return
+        self.c.call("load_early", "&next_weights", "next_weights.end")
+        with ahead.exists(self.c):
+            other = sub(sum(self.places), "weight_row")
+            self._load_slice(0, other, *_tile(ahead.positions), spread=("next_weights", ahead.products))
 
     def _is_later_tile(self) -> str:
         """C condition: this is not the first weight tile.  Empty when there is only one."""
@@ -133,12 +110,9 @@ class WeightPrinter:
         loops = nest.outer[: nest.fetch_position("W", "L2")]
         return " || ".join([*([f"!{first}"] if first else []), *(f"{loop.variable} > 0" for loop in loops)])
 
-    def _tile(self) -> tuple[dict[Dim, Expr], dict[Dim, Expr]]:
-        return {d: self.at.start("L2", d) for d in DIMS}, {d: self.at.extent("L2", d) for d in DIMS}
-
     def _load_from(self, at: Expr, spread: Spread | None = None) -> None:
         """The weight tile; when it is sliced, only the slice from output channel `at` of the tile on."""
-        self._load_slice(at, "weight_row", *self._tile(), spread=spread)
+        self._load_slice(at, "weight_row", *_tile(self.at), spread=spread)
 
     def _load_slice(
         self,
@@ -176,7 +150,7 @@ class WeightPrinter:
         if self.slices is not None:
             self.c.call("load_share", "&slice")
         if self.next_tile is not None:
-            self.c.call("load_share", "&next_tile")
+            self.c.call("load_share", "&next_weights")
 
     def load_all(self) -> None:
         """Resident weights, group after group, in the first run."""
@@ -236,6 +210,10 @@ class WeightPrinter:
             row = add(first_row, mul("g", taps[1], taps[3]))
             column = mul(add(start["G"], "g"), pitch)
             self.c.call("load_weights", "&weights", row, *taps, 0, "g_count", column, "g_count")
+
+
+def _tile(at: Positions) -> tuple[dict[Dim, Expr], dict[Dim, Expr]]:
+    return {d: at.start("L2", d) for d in DIMS}, {d: at.extent("L2", d) for d in DIMS}
 
 
 def rows_per_group(form: Form) -> int:

@@ -88,6 +88,28 @@ static inline void wait_for_gemmini(void)
     __asm__ volatile("" ::: "memory");
 }
 
+/* Moves go out between products, a few before each: as soon as one finds no entry in the reservation station, the core
+ * waits, and with it the products behind. */
+typedef struct {
+    int32_t moves, products; /* so many moves over so many products */
+    int32_t due;             /* of the next move, times products; from half a move early on */
+} pace_t;
+
+static inline pace_t pace_of(int32_t moves, int32_t products)
+{
+    return (pace_t){.moves = moves, .products = products, .due = -products / 2};
+}
+
+/* Before a product: how many moves are due. */
+static inline int32_t moves_due(pace_t *pace)
+{
+    int32_t count = 0;
+    for (pace->due += pace->moves; pace->due > 0; pace->due -= pace->products) {
+        count++;
+    }
+    return count;
+}
+
 typedef struct {
     int32_t start, end;
 } interval_t;
@@ -112,28 +134,24 @@ typedef struct {
     int32_t repeats;       /* pixels in a scratchpad row (row packing) */
 } image_t;
 
-/* Up to a line of pixels to consecutive scratchpad rows; NULL writes zeros. */
-static inline void load_pixels(
-    const image_t *image, const elem_t *from, ptrdiff_t pitch, int32_t row, int32_t count, int32_t block_stride,
-    int32_t channels)
-{
-    const int32_t chunk = image->block == DIM ? MAX_BLOCK_LEN * DIM : image->block;
-    for (int32_t i = 0; i < count; i += DIM) {
-        for (int32_t c = 0; c < channels; c += chunk) {
-            const uintptr_t source = from == NULL ? 0 : (uintptr_t)(from + i * pitch + c);
-            const uint32_t target = (uint32_t)(row + c / image->block * block_stride + i);
-            gemmini_extended_mvin(source, target, MIN(chunk, channels - c), MIN(DIM, count - i));
-        }
-    }
-}
+/* The loads of a box of an image: one scratchpad row per pixel (n, y, x), channel block after channel block. */
+typedef struct {
+    image_t image;
+    bool inside; /* nothing of it is padding */
+    int32_t row, block_stride;
+    int32_t n, n_count, y, y_count, x, x_count, c, c_count;
+    ptrdiff_t pitch;
+    int32_t i, j, l, m; /* where the next load starts: image n + i, line y + j, pixel x + l, channel c + m */
+    pace_t pace;
+} image_box_t;
 
-/* Loads a box of an image: one scratchpad row per pixel (n, y, x), channel block after channel block. */
-static inline void load_image(
+static inline image_box_t image_box(
     const image_t *image, int32_t row, int32_t n, int32_t n_count, int32_t y, int32_t y_count, int32_t x,
-    int32_t x_count, int32_t c, int32_t c_count)
+    int32_t x_count, int32_t c, int32_t c_count, int32_t products)
 {
-    const int32_t block_stride = n_count * y_count * x_count;
     const bool inside = y >= 0 && y + y_count <= image->height && x >= 0 && x + x_count <= image->width;
+    const int32_t chunk = image->block == DIM ? MAX_BLOCK_LEN * DIM : image->block;
+    const int32_t block_stride = n_count * y_count * x_count;
     ptrdiff_t pitch = image->stride_x;
     if (inside && image->ring == 0) { /* lines that adjoin in memory go as one */
         if (x_count == 1) {
@@ -151,31 +169,71 @@ static inline void load_image(
             n_count = 1;
         }
     }
+    const int32_t line = (x_count + DIM - 1) / DIM + (inside ? 0 : 2); /* the two: padding */
+    return (image_box_t){
+        .image = *image, .inside = inside, .row = row, .block_stride = block_stride, .pitch = pitch,
+        .n = n, .n_count = block_stride > 0 ? n_count : 0, .y = y, .y_count = y_count, .x = x, .x_count = x_count,
+        .c = c, .c_count = c_count,
+        .pace = pace_of(n_count * y_count * line * ((c_count + chunk - 1) / chunk), products),
+    };
+}
+
+/* Issues up to `count` loads. */
+static inline void load_box(image_box_t *box, int32_t count)
+{
+    const image_t *image = &box->image;
+    const int32_t chunk = image->block == DIM ? MAX_BLOCK_LEN * DIM : image->block;
+    if (count > 0 && box->i < box->n_count) {
+        gemmini_extended5_config_ld(
+            (uint64_t)box->pitch * sizeof(elem_t), MVIN_SCALE_IDENTITY, false, box->block_stride, image->repeats, 0);
+    }
+    for (; count > 0 && box->i < box->n_count; count--) {
+        const int32_t y = box->y + box->j;
+        int32_t first = 0;
+        int32_t last = box->x_count; /* pixels first..last of the line are in the image */
+        if (!box->inside) {
+            const bool padding = y < 0 || y >= image->height;
+            first = padding ? last : MIN(MAX(-box->x, 0), last);
+            last = padding ? last : MAX(MIN(image->width - box->x, last), first);
+        }
+        const bool zeros = box->l < first || box->l >= last;
+        const int32_t stop = box->l < first ? first : box->l < last ? last : box->x_count;
+        const int32_t pixels = MIN(DIM, stop - box->l);
+        const int32_t slot = image->ring == 0 ? y : (y * image->ring_step + image->ring_first) % image->ring;
+        const elem_t *from = image->data + (box->n + box->i) * image->stride_n + slot * image->stride_y
+                             + box->x * image->stride_x + box->l * box->pitch + box->c + box->m;
+        gemmini_extended_mvin(
+            zeros ? 0 : (uintptr_t)from, (uint32_t)(box->row + box->m / image->block * box->block_stride + box->l),
+            MIN(chunk, box->c_count - box->m), pixels);
+        box->m += chunk;
+        if (box->m >= box->c_count) {
+            box->m = 0;
+            box->l += pixels;
+        }
+        if (box->l == box->x_count) {
+            box->l = 0;
+            box->row += box->x_count;
+            box->j++;
+        }
+        if (box->j == box->y_count) {
+            box->j = 0;
+            box->i++;
+        }
+    }
+}
+
+/* Issues all loads of a box. */
+static inline void load_image(
+    const image_t *image, int32_t row, int32_t n, int32_t n_count, int32_t y, int32_t y_count, int32_t x,
+    int32_t x_count, int32_t c, int32_t c_count)
+{
     /* Gemmini's reservation station moves the rows of a packed load down by repeats - 1, so that nothing
      * orders its last rows against products: wait for those before and for the load after. */
     if (image->repeats > 1) {
         gemmini_fence();
     }
-    gemmini_extended5_config_ld(
-        (uint64_t)pitch * sizeof(elem_t), MVIN_SCALE_IDENTITY, false, block_stride, image->repeats, 0);
-    for (int32_t i = 0; i < n_count; i++) {
-        for (int32_t j = 0; j < y_count; j++) {
-            int32_t first = 0;
-            int32_t last = x_count; /* pixels first..last of the line are in the image */
-            if (!inside) {
-                const bool padding = y + j < 0 || y + j >= image->height;
-                first = padding ? 0 : MIN(MAX(-x, 0), x_count);
-                last = padding ? 0 : MAX(MIN(image->width - x, x_count), first);
-            }
-            const int32_t slot = image->ring == 0 ? y + j : ((y + j) * image->ring_step + image->ring_first) % image->ring;
-            const elem_t *line = image->data + (n + i) * image->stride_n + slot * image->stride_y
-                                 + (x + first) * image->stride_x + c;
-            load_pixels(image, NULL, 0, row, first, block_stride, c_count);
-            load_pixels(image, line, pitch, row + first, last - first, block_stride, c_count);
-            load_pixels(image, NULL, 0, row + last, x_count - last, block_stride, c_count);
-            row += x_count;
-        }
-    }
+    image_box_t box = image_box(image, row, n, n_count, y, y_count, x, x_count, c, c_count, 1);
+    load_box(&box, INT32_MAX);
     if (image->repeats > 1) {
         gemmini_fence();
     }
@@ -229,16 +287,16 @@ static inline void load_weights(
     }
 }
 
-/* Weights that load while products run, a few instructions before each: as soon as one load finds no entry in the
- * reservation station, the core waits, and with it the products behind.  Boxes, each one scratchpad row per (r, s, c). */
+/* Weights that load while products run.  Boxes, each one scratchpad row per (r, s, c). */
 typedef struct {
     weights_t weights;
     int32_t row, boxes, box_rows;
     ptrdiff_t box_stride;
     int32_t r_count, s_count, c_count, k_count;
-    int32_t box, r, s, c, k;      /* where the next load starts */
-    int32_t issued, end;          /* loads so far, and after this run */
-    int32_t share, products, due; /* loads of this run, over how many products; due: of the next load, times products */
+    int32_t box, r, s, c, k; /* where the next load starts */
+    int32_t issued, end;     /* loads so far, and after this run */
+    int32_t products;        /* of this run */
+    pace_t pace;
 } early_t;
 
 /* Output channels that one instruction loads. */
@@ -254,8 +312,7 @@ static inline void start_early(early_t *early, int32_t runs)
     const int32_t tiles = ((early->c_count + DIM - 1) / DIM) * ((early->k_count + chunk - 1) / chunk);
     const int32_t loads = early->boxes * early->r_count * early->s_count * tiles;
     early->end = MIN(early->issued + (loads + runs - 1) / runs, loads);
-    early->share = early->end - early->issued;
-    early->due = 0;
+    early->pace = pace_of(early->end - early->issued, early->products);
 }
 
 /* Issues all loads before load `end`. */
@@ -298,13 +355,8 @@ static inline void load_early(early_t *early, int32_t end)
 /* Before a product: the loads that are due. */
 static inline void load_share(early_t *early)
 {
-    if (early->issued == early->end) {
-        return;
-    }
-    early->due += early->share;
-    if (early->due >= early->products) {
-        const int32_t count = early->due / early->products;
-        early->due -= count * early->products;
+    if (early->issued < early->end) {
+        const int32_t count = moves_due(&early->pace);
         load_early(early, MIN(early->issued + count, early->end));
     }
 }
@@ -394,12 +446,22 @@ typedef struct {
     acc_scale_t scale;
 } output_t;
 
-/* A line of pixels to or from consecutive accumulator rows.  Unfinished sums travel as acc_t. */
-static inline void move_outputs(
+/* The moves of a tile: lines of pixels to or from consecutive accumulator rows, in the order that products finish
+ * them.  Unfinished sums travel as acc_t. */
+typedef struct {
+    output_t output;
+    bool load;
+    int32_t row, left; /* of the next move; moves left */
+    int32_t n, n_count, p, p_count, q, q_count, k, k_count;
+    ptrdiff_t pitch;
+    int32_t i, j, l, m; /* where it starts: image n + i, line p + j, pixel q + l, channel k + m */
+    pace_t pace;
+} tile_t;
+
+static inline tile_t tile_of(
     const output_t *output, bool load, int32_t row, int32_t n, int32_t n_count, int32_t p, int32_t p_count, int32_t q,
-    int32_t q_count, int32_t k, int32_t k_count)
+    int32_t q_count, int32_t k, int32_t k_count, int32_t products)
 {
-    const int32_t block_stride = n_count * p_count * q_count;
     ptrdiff_t pitch = output->stride_q;
     if (output->ring == 0) { /* lines that adjoin in memory go as one */
         if (q_count == 1) {
@@ -417,35 +479,69 @@ static inline void move_outputs(
             n_count = 1;
         }
     }
-    const uint32_t stride = (uint32_t)(pitch * output->size);
-    if (load) {
+    const int32_t blocks = (k_count + output->block - 1) / output->block;
+    const int32_t moves = blocks * n_count * p_count * ((q_count + DIM - 1) / DIM);
+    return (tile_t){
+        .output = *output, .load = load, .row = row, .pitch = pitch, .left = moves,
+        .n = n, .n_count = n_count, .p = p, .p_count = p_count, .q = q, .q_count = q_count, .k = k, .k_count = k_count,
+        .pace = pace_of(moves, products),
+    };
+}
+
+/* Issues up to `count` moves. */
+static inline void move_tile(tile_t *tile, int32_t count)
+{
+    const output_t *output = &tile->output;
+    const uint32_t stride = (uint32_t)(tile->pitch * output->size);
+    count = MIN(count, tile->left);
+    if (count == 0) {
+        return;
+    }
+    if (tile->load) {
         gemmini_extended4_config_ld(stride, MVIN_SCALE_IDENTITY, false, DIM, 2);
     } else {
         gemmini_extended_config_st(stride, output->activation, output->scale);
     }
-    for (int32_t m = 0; m < k_count; m += output->block) { /* as products finish them */
-        const int32_t columns = MIN(output->block, k_count - m);
-        for (int32_t i = 0; i < n_count; i++) {
-            for (int32_t j = 0; j < p_count; j++) {
-                const int32_t slot = output->ring == 0 ? p + j : (p + j) % output->ring;
-                const ptrdiff_t line = (n + i) * output->stride_n + slot * output->stride_p + q * output->stride_q;
-                const int32_t first = row + m / output->block * block_stride + (i * p_count + j) * q_count;
-                for (int32_t l = 0; l < q_count; l += DIM) {
-                    const uintptr_t place
-                        = output->data + (uintptr_t)(line + l * pitch + k + m) * (uintptr_t)output->size;
-                    const uint32_t local = (uint32_t)(first + l);
-                    const int32_t rows = MIN(DIM, q_count - l);
-                    if (load) {
-                        gemmini_extended_mvin3(place, OVERWRITE | local, columns, rows);
-                    } else if (output->size == (int32_t)sizeof(elem_t)) {
-                        gemmini_extended_mvout(place, OVERWRITE | local, columns, rows);
-                    } else {
-                        gemmini_extended_mvout(place, FULL_WIDTH | local, columns, rows);
-                    }
-                }
-            }
+    tile->left -= count;
+    for (; count > 0; count--) {
+        const int32_t p = tile->p + tile->j;
+        const int32_t slot = output->ring == 0 ? p : p % output->ring;
+        const ptrdiff_t pixel = (tile->n + tile->i) * output->stride_n + slot * output->stride_p
+                                + tile->q * output->stride_q + tile->l * tile->pitch;
+        const uintptr_t place = output->data + (uintptr_t)(pixel + tile->k + tile->m) * (uintptr_t)output->size;
+        const int32_t columns = MIN(output->block, tile->k_count - tile->m);
+        const int32_t rows = MIN(DIM, tile->q_count - tile->l);
+        if (tile->load) {
+            gemmini_extended_mvin3(place, OVERWRITE | (uint32_t)tile->row, columns, rows);
+        } else if (output->size == (int32_t)sizeof(elem_t)) {
+            gemmini_extended_mvout(place, OVERWRITE | (uint32_t)tile->row, columns, rows);
+        } else {
+            gemmini_extended_mvout(place, FULL_WIDTH | (uint32_t)tile->row, columns, rows);
+        }
+        tile->row += rows;
+        tile->l += rows;
+        if (tile->l == tile->q_count) {
+            tile->l = 0;
+            tile->j++;
+        }
+        if (tile->j == tile->p_count) {
+            tile->j = 0;
+            tile->i++;
+        }
+        if (tile->i == tile->n_count) {
+            tile->i = 0;
+            tile->m += output->block;
         }
     }
+}
+
+/* Issues all moves of a tile. */
+static inline void move_outputs(
+    const output_t *output, bool load, int32_t row, int32_t n, int32_t n_count, int32_t p, int32_t p_count, int32_t q,
+    int32_t q_count, int32_t k, int32_t k_count)
+{
+    tile_t tile = tile_of(output, load, row, n, n_count, p, p_count, q, q_count, k, k_count, 1);
+    move_tile(&tile, INT32_MAX);
 }
 
 /* c = sat8(round(c_scale * act(sat8(round(a_scale * a)) + sat8(round(b_scale * b))))), line by line.
@@ -599,11 +695,25 @@ static void layer_l0(const elem_t *input, elem_t *result, const region_t *region
     int32_t input_row = 60;
     const int32_t weight_row = 16240;
     int32_t output_row = 16;
+    image_box_t next_input = {0};
+    tile_t last_output = {0};
     load_weights(&weights, weight_row, 0, 3, 0, 3, 0, 8, 0, 8);
     for (int32_t p3 = 0; p3 < 5; p3 += 4) {
         const int32_t p3_count = MIN(4, 5 - p3);
         input_row = 60 - input_row;
-        load_image(&image, input_row, n_start, 1, p_start + p3 - 1, p3_count + 2, q_start - 1, 10, 0, 8);
+        if (p3 == 0) {
+            load_image(&image, input_row, n_start, 1, p_start + p3 - 1, p3_count + 2, q_start - 1, 10, 0, 8);
+        }
+        load_box(&next_input, INT32_MAX);
+        {
+            int32_t p3_next = p3 + 4;
+            if (p3_next < 5) {
+                const int32_t p3_next_count = MIN(4, 5 - p3_next);
+                next_input = image_box(
+                    &image, 60 - input_row, n_start, 1, p_start + p3_next - 1, p3_next_count + 2, q_start - 1,
+                    10, 0, 8, 18);
+            }
+        }
         for (int32_t p2 = 0; p2 < p3_count; p2 += 2) {
             const int32_t p2_count = MIN(2, p3_count - p2);
             output_row = 16 - output_row;
@@ -611,15 +721,19 @@ static void layer_l0(const elem_t *input, elem_t *result, const region_t *region
             const stream_t stream = {(p3_count + 2) * 10, 10, 1, p2_count * 8, 8, 0};
             for (int32_t r1 = 0; r1 < 3; r1++) {
                 for (int32_t s1 = 0; s1 < 3; s1++) {
+                    move_tile(&last_output, moves_due(&last_output.pace));
+                    load_box(&next_input, moves_due(&next_input.pace));
                     multiply(
                         &stream, input_row + (p2 + r1) * 10 + s1, weight_row + (r1 * 3 + s1) * 8, true,
                         output_row, true, 1, p2_count, 8, 8, 8);
                 }
             }
-            move_outputs(
-                &output, false, output_row, n_start, 1, p_start + p3 + p2, p2_count, q_start, 8, 0, 8);
+            move_tile(&last_output, INT32_MAX);
+            last_output = tile_of(
+                &output, false, output_row, n_start, 1, p_start + p3 + p2, p2_count, q_start, 8, 0, 8, 9);
         }
     }
+    move_tile(&last_output, INT32_MAX);
     wait_for_gemmini();
 }
 
@@ -657,6 +771,7 @@ static void layer_l1(const elem_t *input, elem_t *result, const region_t *region
     if (region->first) {
         load_weights(&weights, weight_row, 0, 3, 0, 3, 0, 8, 0, 8);
     }
+    tile_t last_output = {0};
     load_image(&image, input_row, n_start, 1, p_start - 1, 6, q_start - 1, 10, 0, 8);
     for (int32_t p2 = 0; p2 < 4; p2 += 2) {
         output_row = 16 - output_row;
@@ -664,13 +779,16 @@ static void layer_l1(const elem_t *input, elem_t *result, const region_t *region
         const stream_t stream = {60, 10, 1, 16, 8, 0};
         for (int32_t r1 = 0; r1 < 3; r1++) {
             for (int32_t s1 = 0; s1 < 3; s1++) {
+                move_tile(&last_output, moves_due(&last_output.pace));
                 multiply(
                     &stream, input_row + (p2 + r1) * 10 + s1, weight_row + (r1 * 3 + s1) * 8, true,
                     output_row, true, 1, 2, 8, 8, 8);
             }
         }
-        move_outputs(&output, false, output_row, n_start, 1, p_start + p2, 2, q_start, 8, 0, 8);
+        move_tile(&last_output, INT32_MAX);
+        last_output = tile_of(&output, false, output_row, n_start, 1, p_start + p2, 2, q_start, 8, 0, 8, 9);
     }
+    move_tile(&last_output, INT32_MAX);
     wait_for_gemmini();
 }
 
@@ -752,25 +870,30 @@ static void layer_l2(const elem_t *input, elem_t *result)
     const int32_t input_row = 0;
     int32_t weight_row = 16376;
     int32_t output_row = 64;
-    early_t next_tile = {0};
+    early_t next_weights = {0};
+    tile_t last_output = {0};
     load_image(&image, input_row, 0, 1, 0, 8, 0, 8, 0, 8);
     for (int32_t k3 = 0; k3 < 24; k3 += 8) {
         output_row = 64 - output_row;
         weight_row = 32744 - weight_row;
         if (k3 == 0) {
             load_weights(&weights, weight_row, 0, 1, 0, 1, 0, 8, k3, 8);
-        } else {
-            load_early(&next_tile, next_tile.end);
         }
-        if (k3 + 8 < 24) {
-            next_tile = slice_of(
-                &weights, 32744 - weight_row, 0, 1, 0, 1, 0, 8, k3 + 8, MIN(8, 24 - (k3 + 8)), 1);
+        load_early(&next_weights, next_weights.end);
+        {
+            int32_t k3_next = k3 + 8;
+            if (k3_next < 24) {
+                next_weights = slice_of(&weights, 32744 - weight_row, 0, 1, 0, 1, 0, 8, k3_next, 8, 1);
+            }
         }
         const stream_t stream = {64, 8, 1, 64, 8, 0};
-        load_share(&next_tile);
+        move_tile(&last_output, moves_due(&last_output.pace));
+        load_share(&next_weights);
         multiply(&stream, input_row, weight_row, true, output_row, false, 1, 8, 8, 8, 8);
-        move_outputs(&output, false, output_row, 0, 1, 0, 8, 0, 8, k3, 8);
+        move_tile(&last_output, INT32_MAX);
+        last_output = tile_of(&output, false, output_row, 0, 1, 0, 8, 0, 8, k3, 8, 1);
     }
+    move_tile(&last_output, INT32_MAX);
     wait_for_gemmini();
 }
 
@@ -806,7 +929,8 @@ static void layer_l3(const elem_t *input, elem_t *result)
     int32_t input_row = 32;
     int32_t weight_row = 16376;
     int32_t output_row = 32;
-    early_t next_tile = {0};
+    image_box_t next_input = {0};
+    early_t next_weights = {0};
     for (int32_t c3 = 0; c3 < 24; c3 += 8) {
         if (c3 != 0) {
             wait_for_gemmini();
@@ -814,12 +938,13 @@ static void layer_l3(const elem_t *input, elem_t *result)
         weight_row = 32744 - weight_row;
         if (c3 == 0) {
             load_weights(&weights, weight_row, 0, 1, 0, 1, c3, 8, 0, 8);
-        } else {
-            load_early(&next_tile, next_tile.end);
         }
-        if (c3 + 8 < 24) {
-            next_tile = slice_of(
-                &weights, 32744 - weight_row, 0, 1, 0, 1, c3 + 8, MIN(8, 24 - (c3 + 8)), 0, 8, 2);
+        load_early(&next_weights, next_weights.end);
+        {
+            int32_t c3_next = c3 + 8;
+            if (c3_next < 24) {
+                next_weights = slice_of(&weights, 32744 - weight_row, 0, 1, 0, 1, c3_next, 8, 0, 8, 2);
+            }
         }
         for (int32_t p3 = 0; p3 < 8; p3 += 4) {
             output_row = 32 - output_row;
@@ -829,9 +954,24 @@ static void layer_l3(const elem_t *input, elem_t *result)
                 load_bias(bias, output_row, 32, 8, 8);
             }
             input_row = 32 - input_row;
-            load_image(&image, input_row, 0, 1, p3, 4, 0, 8, c3, 8);
+            if (c3 == 0 && p3 == 0) {
+                load_image(&image, input_row, 0, 1, p3, 4, 0, 8, c3, 8);
+            }
+            load_box(&next_input, INT32_MAX);
+            {
+                int32_t c3_next = c3;
+                int32_t p3_next = p3 + 4;
+                if (p3_next >= 8) {
+                    p3_next = 0;
+                    c3_next += 8;
+                }
+                if (c3_next < 24) {
+                    next_input = image_box(&image, 32 - input_row, 0, 1, p3_next, 4, 0, 8, c3_next, 8, 1);
+                }
+            }
             const stream_t stream = {32, 8, 1, 32, 8, 0};
-            load_share(&next_tile);
+            load_box(&next_input, moves_due(&next_input.pace));
+            load_share(&next_weights);
             multiply(&stream, input_row, weight_row, p3 == 0, output_row, true, 1, 4, 8, 8, 8);
             if (c3 + 8 >= 24) {
                 move_outputs(&output, false, output_row, 0, 1, p3, 4, 0, 8, 0, 8);
