@@ -1,4 +1,4 @@
-"""Operators whose result follows from shapes alone, and Resize over some axes only."""
+"""Operators whose result follows from shapes alone."""
 
 from __future__ import annotations
 
@@ -41,23 +41,3 @@ def without_empty(nodes: Nodes, program: Program, node: Node) -> None:
     nodes.give(
         nodes.op("Concat", *values, **node.attributes) if len(values) > 1 else values[0], node.outputs[0]
     )
-
-
-def over_some_axes(program: Program, node: Node) -> bool:
-    """With axes, without keep_aspect_ratio_policy."""
-    return "axes" in node.attributes and "keep_aspect_ratio_policy" not in node.attributes
-
-
-def resize(nodes: Nodes, program: Program, node: Node) -> None:
-    """Resize over some axes as one over all of them."""
-    shape, out = program.shapes[node.inputs[0]], program.shapes[node.outputs[0]]
-    axes = [axis % len(shape) for axis in node.attributes["axes"]]
-    given = program.constant(node.input(2))
-    rest = {k: v for k, v in node.attributes.items() if k != "axes"}
-    if given is not None and given.size:
-        scales = np.ones(len(shape), np.float32)
-        scales[axes] = given
-        y = nodes.op("Resize", node.inputs[0], "", nodes.constant(scales), **rest)
-    else:
-        y = nodes.op("Resize", node.inputs[0], "", "", nodes.ints(out), **rest)
-    nodes.give(y, node.outputs[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from converter.decompose import integers, norms, picking, products, recurrent, shapes
+from converter.decompose import integers, norms, picking, products, recurrent, resampling, shapes
 from converter.decompose.nodes import Nodes
 from converter.program import Node, Program
 
@@ -65,7 +65,9 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
         Decomposition(f"Reduce{name}", norms.reduction, (norms.floats_over_known_axes,))
         for name in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")
     ),
-    Decomposition("Resize", shapes.resize, applies=shapes.over_some_axes),
+    Decomposition(
+        "Resize", resampling.resize, (resampling.constant_size,), applies=resampling.written_otherwise
+    ),
     Decomposition("ReverseSequence", picking.reverse_sequence, (picking.constant_indices,)),
     Decomposition("Scatter", picking.scatter_elements, _SCATTER),
     Decomposition("ScatterElements", picking.scatter_elements, _SCATTER),

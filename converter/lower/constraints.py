@@ -110,15 +110,17 @@ def bare_matrices(program: Program, node: Node) -> str | None:
 
 
 def known_resize(program: Program, node: Node) -> str | None:
-    """mode is nearest, or linear over the two last axes of an N C H W value; no antialias."""
+    """mode is nearest, or linear over the two last axes of an N C H W value; no antialias, cropping or
+    keep_aspect_ratio_policy."""
     mode = node.attributes.get("mode", "nearest")
     shape, out = program.shapes[node.inputs[0]], program.shapes[node.outputs[0]]
     if node.attributes.get("antialias", 0) or mode not in ("nearest", "linear", "bilinear"):
         return f"mode {mode}{' with antialias' if node.attributes.get('antialias', 0) else ''}"
     if node.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return "coordinate_transformation_mode tf_crop_and_resize"
-    if node.attributes.get("exclude_outside", 0) or "axes" in node.attributes:
-        return "exclude_outside or axes is set"
+    policy = node.attributes.get("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        return f"keep_aspect_ratio_policy {policy} (give the sizes that it comes to)"
     if mode != "nearest" and (len(shape) != 4 or shape[:2] != out[:2]):
         return f"linear from {list(shape)} to {list(out)}"
     return None

@@ -109,6 +109,48 @@ CASES = {
         axes=[3, 2],
         mode="linear",
     ),
+    "resize cubic": _one(
+        "Resize",
+        (1, 3, 5, 6),
+        {"s": ints(1, 3, 9, 7)},
+        inputs=["x", "", "", "s"],
+        mode="cubic",
+        cubic_coeff_a=-0.5,
+    ),
+    "resize cubic by scales": _one(
+        "Resize",
+        (1, 3, 5, 6),
+        {"s": np.array([1, 1, 1.7, 0.6], np.float32)},
+        inputs=["x", "", "s"],
+        opset=13,
+        mode="cubic",
+        exclude_outside=1,
+        coordinate_transformation_mode="pytorch_half_pixel",
+    ),
+    "resize with antialias": _one(
+        "Resize",
+        (1, 3, 5, 6),
+        {"s": ints(3, 2)},
+        inputs=["x", "", "", "s"],
+        mode="linear",
+        antialias=1,
+        axes=[2, 3],
+    ),
+    "resize of a sequence": _one(
+        "Resize",
+        (2, 3, 6),
+        {"s": ints(2, 3, 11)},
+        inputs=["x", "", "", "s"],
+        opset=13,
+        mode="linear",
+        coordinate_transformation_mode="align_corners",
+    ),
+    "resize of a volume": _one(
+        "Resize", (1, 2, 3, 4, 5), {"s": ints(1, 2, 6, 4, 8)}, inputs=["x", "", "", "s"], mode="linear"
+    ),
+    "resize of rows before channels": _one(
+        "Resize", (1, 4, 5, 3), {"s": ints(1, 8, 10, 3)}, inputs=["x", "", "", "s"], mode="linear"
+    ),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from converter import UnsupportedError, convert
-from tests.converter.oracle import model_of
+from tests.converter.oracle import ints, model_of
 
 
 def _refusal(nodes: list[onnx.NodeProto], folder: Path, **inputs: tuple[int, ...]) -> UnsupportedError:
@@ -76,3 +76,14 @@ def test_a_transposed_convolution_cropped_below_its_image(tmp_path: Path) -> Non
     """Shape inference gives up on `output_shape` smaller than the image and leaves two axes."""
     up = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], output_shape=[4, 4])
     assert "output y has shape" in str(_refusal([up], tmp_path, x=(1, 2, 6, 6), w=(2, 3, 3, 3)))
+
+
+def test_a_resize_that_keeps_the_aspect_ratio(tmp_path: Path) -> None:
+    """ONNX Runtime samples by a scale that is not the ratio of the sizes."""
+    resize = helper.make_node(
+        "Resize", ["x", "", "", "s"], ["y"], mode="linear", keep_aspect_ratio_policy="not_larger"
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(model_of([resize], {"x": (1, 2, 5, 6)}, {"y": None}, {"s": ints(1, 2, 8, 11)}, 18), path)
+    with pytest.raises(UnsupportedError, match="keep_aspect_ratio_policy not_larger"):
+        convert(path)
