@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from costmodel.energy import energy_breakdown
 from costmodel.latency import roofline
-from costmodel.mapping import Mapping
+from costmodel.mapping import Mapping, ceil_div
 from costmodel.nest import Nest
 from costmodel.traffic import Move, Quantities, count_moves, fusion_of
 from optimizer.enumerate import best_inner, canonical_mapping
@@ -24,7 +24,13 @@ def ideal_cost(space: LayerSpace) -> tuple[float, float]:
     plain = space.placement._replace(weights_are_resident=False, pooled=None)
     mapping, nest = _one_tile(replace(space, placement=plain))
     work = nest.quantities(space.rules.target, space.rules.profile, resident=is_resident)
-    work = work._replace(input_fills=min(work.input_fills, space.touched_inputs))
+    # One load of the bias fills a row of the array for each of its rows at most, however outputs are tiled.
+    fills = ceil_div(space.total("N") * space.total("P") * space.total("Q"), space.side)
+    dims = space.shape.dims
+    work = work._replace(
+        input_fills=min(work.input_fills, space.touched_inputs),
+        bias_words=min(work.bias_words, dims.G * dims.K * fills),
+    )
     ways = [_cost(space, mapping, work)]
     # A scratchpad tile of one array block keeps its weights there while accumulator tiles pass: for
     # free if one pass reduces everything, else partial sums leave the accumulator before each other pass.

@@ -12,6 +12,7 @@ from costmodel.mapping import STREAM_ORDER
 from costmodel.shape import LayerShape, whole
 from costmodel.target import Target
 from costmodel.tiling import Window
+from optimizer.floors import ideal_cost
 from optimizer.fronts import FrontCache, _solve
 from optimizer.space import LayerSpace, Rules
 
@@ -89,6 +90,18 @@ def test_front_equals_brute_force(case, profile):
     found = [float((front.energy + slope * front.latency).min()) for slope in slopes]
     assert found == pytest.approx(list(least), rel=1e-12)
     assert float((front.energy * front.latency).min()) == pytest.approx(edp, rel=1e-12)
+
+
+def test_floors_count_the_fewest_loads_of_a_bias():
+    """The accumulator tiles of the floor take more of them than others do."""
+    shape = shape_of_case(CASES["gemm"])._replace(has_bias=True)
+    target = Target(name="tiny", side=2, scratchpad_bytes=4096, accumulator_bytes=40)
+    floor = ideal_cost(LayerSpace(shape, whole(shape.dims), Rules(target, "hw", "ragged", False)))
+    for batch in every_mapping(shape, target.side):
+        cost = evaluate_batch(shape, batch, target, "hw")
+        if cost.fits.any():
+            assert cost.energy_pj[cost.fits].min() >= floor[0]
+            assert cost.latency_cycles[cost.fits].min() >= floor[1]
 
 
 @pytest.mark.parametrize("profile", ["dosa", "hw"])
