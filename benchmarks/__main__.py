@@ -15,6 +15,7 @@ BENCHMARKS = {
     "fit_rtl": "fit the rtl latency model and write its coefficients",
     "costmodel": "speed and memory of the exact and the relaxed cost model",
     "gemmini_auto": "emitted schedules against gemmini.h's automatic tiling, run on the functional model",
+    "cycles": "cycles of the rtl latency model against those of the functional model, layer by layer",
     "table1": "EDP of every method on the paper's networks (Table 1)",
     "figure4": "EDP against wall-clock time of every method (the paper's Figure 4)",
     "ablation": "what each degree of freedom of a schedule is worth",

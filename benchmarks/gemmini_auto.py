@@ -31,7 +31,7 @@ from costmodel.schedule import Schedule
 from costmodel.target import Target, load_target
 from emitters.gemmini import emit
 from emulator.build import build_firmware
-from emulator.run import Firmware
+from emulator.run import Firmware, RunResult
 from fadiff.console import Console
 from fadiff.pipeline import ModelOptions, read_model
 from fadiff.search import SearchOptions, decide
@@ -61,16 +61,24 @@ class Measured:
         return self.dram_bytes, self.instructions, self.cycles, self.energy_uj * self.cycles
 
 
-def run(schedule: Schedule, inputs: Arrays, *, library_calls: bool) -> Measured:
-    """Emit, build, run, compare; `inputs` as the device stores them."""
-    graph, target = schedule.graph, schedule.target
-    expected = run_reference(graph, inputs)
+def executed(schedule: Schedule, inputs: Arrays, *, library_calls: bool = False) -> RunResult:
+    """Emit, build, run; `inputs` as the device stores them."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = emit(
-            schedule, model_name=graph.name, out_dir=Path(scratch) / "firmware", library_calls=library_calls
+            schedule,
+            model_name=schedule.graph.name,
+            out_dir=Path(scratch) / "firmware",
+            library_calls=library_calls,
         )
-        built = build_firmware(folder, target, Path(scratch))
-        result = Firmware(folder, built, target).run(inputs)
+        built = build_firmware(folder, schedule.target, Path(scratch))
+        return Firmware(folder, built, schedule.target).run(inputs)
+
+
+def run(schedule: Schedule, inputs: Arrays, *, library_calls: bool) -> Measured:
+    """Execute and compare; `inputs` as the device stores them."""
+    graph, target = schedule.graph, schedule.target
+    expected = run_reference(graph, inputs)
+    result = executed(schedule, inputs, library_calls=library_calls)
     counts, energy = result.counts, target.energy
     picojoules = (
         counts.dram_bytes * energy.dram_byte
@@ -96,16 +104,18 @@ def compare(
     _, found = decide(conversion, target, search, "gemmini-auto", Console(verbosity=-1))
     # The library tiles its calls itself: these tiles only have to be legal.
     automatic = automatic_schedule(conversion.graph, target, row_packing=search.row_packing)
-    ours = run(found.schedule, _first(found.schedule.graph, inputs), library_calls=False)
+    ours = run(found.schedule, one_vector(found.schedule.graph, inputs), library_calls=False)
     with ProcessPoolExecutor(1, get_context("spawn")) as apart:  # the library calls exit()
-        stored = apart.submit(_first, automatic.graph, inputs).result()  # what fails here is no exit() of its
+        # What fails in this line is no exit() of the library's.
+        stored = apart.submit(one_vector, automatic.graph, inputs).result()
         try:
             return ours, apart.submit(run, automatic, stored, library_calls=True).result()
         except BrokenProcessPool:
             return ours, None
 
 
-def _first(graph: Graph, inputs: Arrays) -> Arrays:
+def one_vector(graph: Graph, inputs: Arrays) -> Arrays:
+    """The first of the model's `inputs`, as the device stores it."""
     return {name: array[0] for name, array in stored_inputs(graph, inputs).items()}
 
 
@@ -124,11 +134,9 @@ def main(arguments: list[str]) -> int:
     print(f"{'model':<18} {'target':<15}" + "".join(f"{c:>32}" for c in COLUMNS) + "  exact", flush=True)
     start, lines, wrong = time.perf_counter(), [], 0
     with tempfile.TemporaryDirectory() as scratch:
-        for model in options.models or _samples(options.image_size):
-            path = _file(model, options.exports or Path(scratch), options.image_size)
-            conversion = read_model(path, targets[0], ModelOptions(), Console(verbosity=-1))
-            beside = path.with_suffix(".inputs.npz")
-            inputs = make_vectors(conversion, beside if beside.is_file() else None, seed=0).onnx_inputs
+        for model in options.models or image_samples(options.image_size):
+            path = model_file(model, options.exports or Path(scratch), options.image_size)
+            conversion, inputs = read_with_inputs(path, targets[0])
             for target in targets:
                 ours, auto = compare(conversion, {n: a[:1] for n, a in inputs.items()}, target, search)
                 if auto is None:
@@ -153,13 +161,22 @@ def main(arguments: list[str]) -> int:
     return 1 if wrong or more else 0
 
 
-def _samples(image_size: int | None) -> list[str]:
+def image_samples(image_size: int | None) -> list[str]:
     """All, or those whose images may have any size."""
     return [name for name in SAMPLES if image_size is None or "image_size" in SAMPLES[name].defaults]
 
 
-def _file(model: str, exports: Path, image_size: int | None) -> Path:
+def model_file(model: str, exports: Path, image_size: int | None) -> Path:
+    """`model`, or the sample network of that name, exported to `exports`."""
     return exported(model, "torchscript", exports, image_size) if model in SAMPLES else Path(model)
+
+
+def read_with_inputs(path: Path, target: Target) -> tuple[Conversion, Arrays]:
+    """A model and vectors for it: those of the file beside it, or random ones."""
+    conversion = read_model(path, target, ModelOptions(), Console(verbosity=-1))
+    beside = path.with_suffix(".inputs.npz")
+    vectors = make_vectors(conversion, beside if beside.is_file() else None, seed=0)
+    return conversion, vectors.onnx_inputs
 
 
 def _print_line(graph: Graph, target: Target, ours: Measured, auto: Measured) -> None:

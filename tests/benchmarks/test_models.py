@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import statistics
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import gemmini_auto, models
+from benchmarks import cycles, gemmini_auto, models
 from benchmarks.exports import exported, independent_macs, options_of
 from samples.catalog import SAMPLES
 
@@ -82,6 +84,19 @@ def test_never_more_bytes_than_automatic_tiles(exports: Path, capsys: pytest.Cap
     figures = _figures(capsys.readouterr().out)
     assert figures["wrong"] == figures["more_bytes"] == "0"
     assert 0.9 < float(figures["largest_bytes"]) <= 1.0
+
+
+def test_predicted_over_executed_cycles(exports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["unet", "--targets", "gemmini-small", "--time-budget", "0.1", "--layers"]
+    assert cycles.main([*arguments, "--exports", str(exports)]) == 0
+    printed = capsys.readouterr().out
+    pairs = [(float(a), float(b)) for a, b in re.findall(r"^ +(\d+) / +(\d+) =", printed, re.MULTILINE)]
+    figures = _figures(printed)
+    assert int(figures["layers"]) == len(pairs) > 10
+    ratios = sorted(a / b for a, b in pairs)
+    assert float(figures["median"]) == pytest.approx(statistics.median(ratios), abs=1e-3)
+    assert ratios[0] <= float(figures["p10"]) < float(figures["p90"]) <= ratios[-1] + 1e-3
+    assert ratios[0] > 0.2 and ratios[-1] < 5  # the same work
 
 
 def test_an_export_is_made_once(tmp_path: Path) -> None:
