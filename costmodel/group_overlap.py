@@ -8,7 +8,6 @@ latency of groups bound by DRAM.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from converter.graph import TensorCoreLayer
@@ -20,6 +19,7 @@ from costmodel.schedule import FusionGroup, Schedule
 from costmodel.scratchpad import member_spaces
 from costmodel.shape import shape_of
 from costmodel.traffic import Move
+from costmodel.weight_prefetch import first_tile
 
 
 def prefetch_weights(schedule: Schedule, cost: NetworkCost) -> NetworkCost:
@@ -32,7 +32,7 @@ def prefetch_weights(schedule: Schedule, cost: NetworkCost) -> NetworkCost:
         first = _first_tensor_core(schedule, group)
         early = 0
         if first is not None and slack_bytes and free_bytes:
-            early = min(_first_weights(schedule, group, first), slack_bytes, free_bytes)
+            early = min(_first_weights(schedule, first), slack_bytes, free_bytes)
             layers[first.name] = _without(layers[first.name], early, schedule)
         members = [layers[name] for name in group.layers]
         latency = sum(member.latency_cycles for member in members)
@@ -66,9 +66,9 @@ def _first_tensor_core(schedule: Schedule, group: FusionGroup) -> TensorCoreLaye
     return layer if isinstance(layer, TensorCoreLayer) else None
 
 
-def _first_weights(schedule: Schedule, group: FusionGroup, layer: TensorCoreLayer) -> int:
+def _first_weights(schedule: Schedule, layer: TensorCoreLayer) -> int:
     """Bytes of the weights a group needs before its first computation."""
-    dims = layer.dims if layer.name in group.resident_weights else schedule.mappings[layer.name].tile_l2
+    dims = first_tile(schedule, layer)
     return dims.G * dims.K * dims.C * dims.R * dims.S * schedule.target.element_bytes
 
 
@@ -103,4 +103,4 @@ def _without(layer: LayerCost, loaded: int, schedule: Schedule) -> LayerCost:
     moves = [*(move for _, move in layer.moves), earlier]
     columns = schedule.mappings[layer.name].cols.product
     cycles, bound = roofline(moves, layer.compute_cycles, columns, schedule.target)
-    return replace(layer, latency_cycles=math.ceil(cycles), bound=bound)
+    return replace(layer, latency_cycles=cycles, bound=bound)

@@ -111,32 +111,43 @@ def check_mapping(
         if input_on_chip:
             _check_held_input(layer, mapping, target)
     used = occupancy(shape, mapping, target, profile, region)
-    weights = used.resident_weights if resident else used.weights
-    inputs = 0 if input_on_chip else used.inputs
-    spad = weights + inputs + reserved
-    if profile == "hw":
-        spad_size, units = target.scratchpad_rows, ("rows", "rows")
-    else:
-        spad_size, units = target.scratchpad_bytes, ("bytes", "words per column")
-    if spad > spad_size:
-        raise ScheduleError(
-            f"{layer.name}: scratchpad overflows: W {weights} + I {inputs}"
-            + (f" + reserved {reserved}" if reserved else "")
-            + f" = {spad} of {spad_size} {units[0]}"
-        )
+    if input_on_chip:
+        used = used._replace(inputs=0)
+    _check_scratchpad(layer.name, used, target, profile, resident=resident, reserved=reserved)
     if profile == "hw" and mapping.rows.S > 1 and not input_on_chip:
-        streamed, twice = 0 if resident else used.weights, used.inputs_twice
-        tile, room = used.inputs // (1 + twice), spad_size - reserved - (weights if resident else 0)
-        if not packed_inputs_fit(tile, twice, streamed, room, spad_size, mapping.rows.S):
-            raise ScheduleError(
-                f"{layer.name}: row-packed input tiles of {tile} rows{' twice' if twice else ''} cross the "
-                f"middle of the scratchpad ({spad_size} rows, W {streamed}), where the pixel repeater stops"
-            )
+        _check_packed_inputs(layer.name, used, mapping, target, resident=resident, reserved=reserved)
     outputs = 0 if output_path == "acc" else used.outputs
     if outputs + reserved_accumulator > target.accumulator_rows:
         held = f" + reserved {reserved_accumulator}" if reserved_accumulator else ""
+        unit = "rows" if profile == "hw" else "words per column"
         raise ScheduleError(
-            f"{layer.name}: accumulator overflows: O {outputs}{held} of {target.accumulator_rows} {units[1]}"
+            f"{layer.name}: accumulator overflows: O {outputs}{held} of {target.accumulator_rows} {unit}"
+        )
+
+
+def _check_scratchpad(
+    name: str, used: Occupancy, target: Target, profile: Profile, *, resident: bool, reserved: int
+) -> None:
+    size, unit = (target.scratchpad_rows, "rows") if profile == "hw" else (target.scratchpad_bytes, "bytes")
+    weights = used.resident_weights if resident else used.weights
+    total = weights + used.inputs + reserved
+    if total > size:
+        held = f" + reserved {reserved}" if reserved else ""
+        raise ScheduleError(
+            f"{name}: scratchpad overflows: W {weights} + I {used.inputs}{held} = {total} of {size} {unit}"
+        )
+
+
+def _check_packed_inputs(
+    name: str, used: Occupancy, mapping: Mapping, target: Target, *, resident: bool, reserved: int
+) -> None:
+    rows, twice = target.scratchpad_rows, used.inputs_twice
+    weights, held = (0, used.resident_weights) if resident else (used.weights, 0)
+    tile = used.inputs // (1 + twice)
+    if not packed_inputs_fit(tile, twice, weights, rows - reserved - held, rows, mapping.rows.S):
+        raise ScheduleError(
+            f"{name}: row-packed input tiles of {tile} rows{' twice' if twice else ''} cross the "
+            f"middle of the scratchpad ({rows} rows, W {weights}), where the pixel repeater stops"
         )
 
 

@@ -27,7 +27,6 @@ Order = tuple[Dim, ...]
 STREAM_ORDER: Order = ("G", "K", "C", "R", "S", "N", "P", "Q")
 """DOSA's L1 order (outer to inner): weights change in the outer loops, pixels stream innermost."""
 
-
 # DOSA's DRAM orders: the loops that do not move W, I or O are innermost, so that its tile stays.
 WEIGHT_STATIONARY: Order = STREAM_ORDER
 INPUT_STATIONARY: Order = ("G", "N", "P", "Q", "C", "R", "S", "K")
@@ -60,9 +59,9 @@ class Mapping:
     tile_l1: Dims
     tile_l0: Dims
     rows: Dims = ONES
-    """Spatial factors along the array rows (L1 -> L0 fan-out): C, and S or R when row-packed."""
+    """Spatial factors along the array rows (L1 -> L0 fan-out): C, and S when row-packed."""
     cols: Dims = ONES
-    """Spatial factors along the array columns (L2 -> L1 fan-out): K."""
+    """Spatial factors along the array columns (L2 -> L1 fan-out): K, of a depthwise layer G."""
     order_l3: Order = STREAM_ORDER
     order_l2: Order = STREAM_ORDER
     order_l1: Order = STREAM_ORDER

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from costmodel.relaxed_groups import REACH
 from costmodel.schedule import Halo
-from costmodel.straight_through import ROUNDING, ceil
+from costmodel.straight_through import ceil, floor
 from costmodel.tiling import Window
 
 
@@ -280,11 +280,6 @@ def pieces_of(extent: Tensor, times: Tensor, l2: Tensor, l1: Tensor) -> tuple[Te
     last = (whole * times).sum(dim=-1, keepdim=True)
     extents = torch.cat([l1, l2 - in_whole * l1, rest - in_rest * l1], dim=-1)
     return extents, torch.cat([full, last, times], dim=-1)
-
-
-def floor(ratio: Tensor) -> Tensor:
-    """Floor that forgives rounding errors of integral ratios; no gradient."""
-    return torch.floor(ratio + ROUNDING)
 
 
 def _clipped_tiles(

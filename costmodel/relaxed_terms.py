@@ -16,7 +16,7 @@ from converter.dims import C, G, K, N, P, Q, R, S
 from costmodel.fetch_gradient import fetches
 from costmodel.relaxed_network import RelaxedNetwork
 from costmodel.relaxed_regions import cut_regions, pieces_of
-from costmodel.straight_through import ROUNDING, ceil, exact
+from costmodel.straight_through import ROUNDING, ceil, exact, floor
 from costmodel.traffic import Quantities
 
 
@@ -306,6 +306,6 @@ class Terms:
         with torch.no_grad():
             extent, times = self.pieces(G)
             size = block.unsqueeze(-1)
-            whole = torch.floor(extent / size + 1e-4)
+            whole = floor(extent / size)
             squares = (times * (whole * size.square() + (extent - whole * size).square())).sum(dim=-1)
         return b[R] * b[S] * exact(squares, b[G] * block)

@@ -26,7 +26,7 @@ from costmodel.rtl import (
     cycles,
 )
 from costmodel.rtl_work import request_bytes, short_strip, walks
-from costmodel.straight_through import ceil, exact
+from costmodel.straight_through import ceil, exact, floor
 from costmodel.traffic import Fusion, Quantities
 
 
@@ -105,7 +105,7 @@ def _stretch(terms: Terms, d: int, side: int) -> Tensor:
     tile, short = terms.point.l1[..., d], short_strip(side)
     with torch.no_grad():
         pixels, times = terms.pieces(d)
-        rest = pixels - torch.floor(pixels / side + 1e-4) * side
+        rest = pixels - floor(pixels / side) * side
         missing = torch.where(rest > 1e-3, (short - rest).clamp(min=0), torch.zeros_like(rest))
         cycles_per_pixel = 1 + (times * missing).sum(dim=-1) / (times * pixels).sum(dim=-1)
     return exact(cycles_per_pixel, torch.clamp(short / tile, min=1))

@@ -107,7 +107,7 @@ class CostRecord(_Record):
 
     energy_pj: float
     latency_cycles: float
-    bound: str = Field(description="what limits the latency: compute, L1, L2, L3, tile-buffer, host")
+    bound: str = Field(description="what limits the latency: compute, L1, L2, L3, tile-buffer, issue, host")
     utilization: float = Field(description="multiply-accumulates per cycle over those of the whole array")
     traffic: TrafficRecord
     bytes_per_memory: dict[str, int] = Field(

@@ -9,24 +9,18 @@ from __future__ import annotations
 from converter.dims import Dim, Dims
 from costmodel.mapping import Mapping, ceil_div
 from costmodel.shape import LayerShape
+from costmodel.tiling import spanned_rows
 from costmodel.timeloop_counts import Loop, words_entering
 
 
 def sliding_input_words(shape: LayerShape, mapping: Mapping, *, forgets_direction: bool = False) -> int:
     """Words of I entering the scratchpad, for tiles that divide the layer (see `words_entering`)."""
     tile = mapping.tile_l2
-    height, width = shape.height, shape.width
-    extents = (
-        tile.G,
-        tile.N,
-        tile.C,
-        (tile.P - 1) * height.stride + (tile.R - 1) * height.dilation + 1,
-        (tile.Q - 1) * width.stride + (tile.S - 1) * width.dilation + 1,
-    )
+    height, width = spanned_rows(shape.height, tile.P, tile.R), spanned_rows(shape.width, tile.Q, tile.S)
     loops = (
         Loop(ceil_div(shape.dims[d], tile[d]), _step(d, tile, shape)) for d in reversed(mapping.order_l3)
     )
-    return words_entering(extents, loops, forgets_direction=forgets_direction)
+    return words_entering((tile.G, tile.N, tile.C, height, width), loops, forgets_direction=forgets_direction)
 
 
 def _step(d: Dim, tile: Dims, shape: LayerShape) -> tuple[int, ...]:

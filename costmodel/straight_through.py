@@ -17,3 +17,8 @@ def exact(value: Tensor, gradient_of: Tensor) -> Tensor:
 def ceil(ratio: Tensor) -> Tensor:
     """Ceiling that forgives rounding errors of integral ratios; no gradient."""
     return torch.ceil(ratio - ROUNDING)
+
+
+def floor(ratio: Tensor) -> Tensor:
+    """Floor that forgives rounding errors of integral ratios; no gradient."""
+    return torch.floor(ratio + ROUNDING)

@@ -143,7 +143,6 @@ def count_moves(
     into, copied, written, arrives, leaves, weights_on_chip, pooled = fusion
     if not hw or paper:
         arrives = leaves = "spad"
-    from_dram = q.input_fills * (1 - into) * e
     leaving, distinct, taps = q.outputs, q.stored, 1
     if pooled is not None:
         leaving, distinct, taps, _ = pooled
@@ -159,7 +158,7 @@ def count_moves(
         Move("L2", "W", "write", weight_fills, "scratchpad"),
         Move("L2", "W", "read", weight_loads, "scratchpad"),
         Move("L3", "W", "read", weight_fills, "tile-buffer" if weights_on_chip else "dram"),
-        Move("L3", "I", "read", from_dram, "dram"),
+        Move("L3", "I", "read", q.input_fills * (1 - into) * e, "dram"),
         Move("L3", "psum", "read", spilled, "dram"),
         Move("L3", "psum", "write", spilled, "dram"),
         Move("L3", "O", "write", stored, "dram"),
@@ -177,27 +176,28 @@ def count_moves(
         moves.append(Move("L1", "psum", "read", (q.updates - q.outputs) * word, "accumulator"))
         if not paper:
             moves.append(Move("L1", "O", "read", q.outputs * word * written * copied, "accumulator"))
-    if arrives == "tile-buffer":
-        moves += (
-            Move("L2", "I", "write", q.input_fills * e, "scratchpad"),
-            Move("L2", "I", "read", q.input_reads * e, "scratchpad"),
-            Move("L3", "I", "read", q.input_fills * into * e, "tile-buffer"),
-        )
-    elif arrives == "spad":
-        moves += (
-            Move("L2", "I", "write", from_dram, "scratchpad"),
-            Move("L2", "I", "read", q.input_reads * e, "scratchpad"),
-        )
-    else:
-        moves += (
-            Move("L2", "I", "write", from_dram, "scratchpad"),
-            Move("L2", "I", "read", q.input_reads * (1 - into) * e, "scratchpad"),
-            Move("L1", "I", "read", q.input_reads * into * word, "accumulator"),
-        )
+    moves += _on_chip_inputs(q, into, arrives, target)
     if leaves == "tile-buffer":
         moves.append(Move("L3", "O", "write", leaving * copied * e, "tile-buffer"))
     elif leaves == "spad":
         moves.append(Move("L2", "O", "write", q.outputs * copied * e, "scratchpad"))
+    return moves
+
+
+def _on_chip_inputs(q: Quantities, into: Number, path: FusionPath, target: Target) -> list[Move]:
+    """Inputs on their way to the array, `into` of them from a fused tensor on `path`."""
+    e = target.element_bytes
+    filled = q.input_fills if path == "tile-buffer" else q.input_fills * (1 - into)
+    read = q.input_reads * (1 - into) if path == "acc" else q.input_reads
+    moves = [
+        Move("L2", "I", "write", filled * e, "scratchpad"),
+        Move("L2", "I", "read", read * e, "scratchpad"),
+    ]
+    if path == "tile-buffer":
+        moves.append(Move("L3", "I", "read", q.input_fills * into * e, "tile-buffer"))
+    elif path == "acc":
+        words = q.input_reads * into * target.accumulator_bytes_per_word
+        moves.append(Move("L1", "I", "read", words, "accumulator"))
     return moves
 
 
