@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from costmodel.evaluate import layer_cost
-from costmodel.fusion import cut, input_box, uncovered
+from costmodel.intervals import cut, input_box, uncovered
 from costmodel.mapping import Mapping
 from costmodel.nest import Nest
 from costmodel.shape import LayerShape, Region, extents

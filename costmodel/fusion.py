@@ -12,9 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
-from costmodel.decision import FusionGroup, GroupTile
+from costmodel.decision import FusionGroup, GroupTile, Halo
+from costmodel.fused_layouts import obstacle_to_shared_layout
+from costmodel.intervals import covers, cut, hull, input_box, uncovered
 from costmodel.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of
 from costmodel.row_operators import obstacle_to_rows, source, stores_channels_together
 from costmodel.shape import Region, extents, shape_of, whole
@@ -79,98 +82,212 @@ def output_size(
     )
 
 
+class Along(NamedTuple):
+    """Intervals of one member along one axis; the fields of `Member`."""
+
+    held_grid: tuple[Interval, ...]
+    needed_grid: tuple[Interval, ...]
+    computed_grid: tuple[Interval, ...]
+    needed: tuple[Interval, ...]
+    computed: tuple[Interval, ...]
+
+
+class _Part(NamedTuple):
+    """What no group tile changes about a member."""
+
+    layer: Layer
+    size: tuple[int, int, int]
+    producers: tuple[str, ...]
+    """Members that it reads."""
+    axes: tuple[Window, Window] | None
+    fused_inputs: frozenset[str]
+    writes_inside: bool
+    writes_outside: bool
+    may_be_in_place: bool
+    pooled_by: str | None
+
+
+class GroupPlanner:
+    """Plans the same layers at any group tile: what no tile changes is worked out once, and intervals once
+    per extent of a tile, as axes do not depend on each other."""
+
+    def __init__(self, graph: Graph, names: Sequence[str], resident_tensors: Set[str] = frozenset()) -> None:
+        """`names` of two layers or more, in graph order.
+
+        Raises:
+            ScheduleError: the layers cannot be executed as one group (host operator that cannot be a member,
+                member that feeds nobody inside, layouts that differ).
+        """
+        layers = [graph.by_name[name] for name in names]
+        self._inside = set(names)
+        sizes: dict[str, tuple[int, int, int]] = {}
+        for layer in layers:
+            _check_host(graph, layer, self._inside)
+            sizes[layer.name] = output_size(layer, graph, sizes)
+        self.last, self.size = names[-1], sizes[names[-1]]
+        read = {self.last}
+        self._parts: list[_Part] = []
+        for layer in reversed(layers):
+            if layer.name not in read:
+                raise ScheduleError(f"{layer.name}: no later member of its fusion group reads its output")
+            part = self._part(graph, layer, sizes, resident_tensors)
+            self._parts.append(part)
+            read.update(part.producers)
+        self._along: dict[tuple[int, int, bool], dict[str, Along]] = {}
+
+    def _part(
+        self,
+        graph: Graph,
+        layer: Layer,
+        sizes: Mapping[str, tuple[int, int, int]],
+        resident_tensors: Set[str],
+    ) -> _Part:
+        inside, is_last = self._inside, layer.name == self.last
+        fused = [
+            (tensor, producer)
+            for tensor in layer.inputs
+            for producer in graph.producers(tensor)
+            if producer.name in inside
+        ]
+        for tensor, producer in fused:
+            reason = obstacle_to_shared_layout(graph, producer, layer, tensor, sizes[producer.name], inside)
+            if reason:
+                raise ScheduleError(f"{producer.name} -> {layer.name}: {reason}")
+        output = layer.outputs[0]
+        readers = {consumer.name for consumer in graph.consumers(output)}
+        outside = output in graph.outputs or bool(readers - inside) or is_last
+        is_rows = isinstance(layer, HostLayer) and layer.op not in ("add", "max_pool")
+        if is_rows and outside:
+            _check_last_rows(graph, layer, inside, is_last=is_last)
+        pool = pool_after(graph, layer, inside)
+        return _Part(
+            layer,
+            sizes[layer.name],
+            tuple(producer.name for _, producer in fused),
+            windows(graph, layer),
+            frozenset(tensor for tensor, _ in fused if tensor not in resident_tensors),
+            bool(readers & inside) and pool is None and output not in resident_tensors,
+            outside,
+            is_rows and not outside and _is_only_reader(graph, layer),
+            pool,
+        )
+
+    def along(self, axis: int, extent: int, *, retain: bool = False) -> dict[str, Along]:
+        """Intervals of every member along one axis (0 N, 1 P, 2 Q) under group tiles of `extent`.
+
+        Raises:
+            ScheduleError: an output that is read outside is not computed everywhere.
+        """
+        retain &= axis == 1
+        key = axis, extent, retain
+        if key not in self._along:
+            self._along[key] = self._trace(axis, extent, retain)
+        return self._along[key]
+
+    def _trace(self, axis: int, extent: int, retain: bool) -> dict[str, Along]:
+        needed = {self.last: cut(extent, self.size[axis])}
+        found: dict[str, Along] = {}
+        for part in self._parts:
+            name, size = part.layer.name, part.size[axis]
+            held = needed[name]
+            inside = [(max(0, start), min(stop, size)) for start, stop in held]
+            # Nobody keeps what is pooled on its way out.
+            computed = uncovered(inside) if retain and part.pooled_by is None else inside
+            if part.writes_outside and name != self.last:
+                _check_read_outside(part.layer, axis, inside, size)
+            boxes = computed
+            if axis and part.axes is not None:
+                boxes = [input_box(part.axes[axis - 1], interval) for interval in computed]
+            for producer in part.producers:
+                # The hull of all readers' boxes, tile by tile.
+                old = needed.get(producer, boxes)
+                needed[producer] = [hull(a, b) for a, b in zip(old, boxes, strict=True)]
+            found[name] = Along(
+                tuple(held), tuple(inside), tuple(computed), _without_empty(inside), _without_empty(computed)
+            )
+        return found
+
+    def plan(self, tile: GroupTile, halo: Halo = "recompute") -> dict[str, Member]:
+        """Regions and placements of every member, in graph order.
+
+        Raises:
+            ScheduleError: the tile does not suit the group.
+        """
+        _check_tile(self.last, tile, halo, self.size)
+        along = [
+            self.along(axis, extent, retain=halo == "retain")
+            for axis, extent in enumerate((tile.N, tile.P, tile.Q))
+        ]
+        members = {}
+        for part in reversed(self._parts):
+            name = part.layer.name
+            held, needed_grid, computed_grid, needed, computed = (
+                Region(n, p, q) for n, p, q in zip(*(axis[name] for axis in along), strict=True)
+            )
+            members[name] = Member(
+                name,
+                part.size,
+                needed,
+                computed,
+                needed_grid,
+                computed_grid,
+                part.fused_inputs,
+                part.writes_inside,
+                part.writes_outside,
+                held,
+                part.may_be_in_place and computed_grid == needed_grid,
+                part.pooled_by,
+            )
+        return members
+
+
 def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
     """Regions and placements of every member, in graph order.
 
     Raises:
-        ScheduleError: the group cannot be executed as one (unknown tile, host operator that cannot be a
-            member, member that feeds nobody inside, layouts that differ, output that is read outside
-            but not computed everywhere).
+        ScheduleError: the group cannot be executed as one (no tile, and whatever `GroupPlanner` refuses).
     """
-    layers = [graph.by_name[name] for name in group.layers]
-    if len(layers) == 1:
-        return {layers[0].name: _alone(layers[0])}
+    if len(group.layers) == 1:
+        layer = graph.by_name[group.layers[0]]
+        return {layer.name: _alone(layer)}
     if group.tile is None:
-        raise ScheduleError(f"{group.layers[0]}: a group of {len(layers)} layers needs a group tile")
-    last = layers[-1].name
-    inside = {layer.name for layer in layers}
-    sizes = _output_sizes(graph, layers, inside)
-    tile = _checked_tile(group, group.tile, sizes[last])
-    needed: dict[str, list[list[Interval]]] = {
-        last: [cut(extent, bound) for extent, bound in zip(tile, sizes[last], strict=True)]
-    }
-    computed: dict[str, list[list[Interval]]] = {}
-    members: dict[str, Member] = {}
-    for layer in reversed(layers):
-        name = layer.name
-        if name not in needed:
-            raise ScheduleError(f"{name}: no later member of its fusion group reads its output")
-        held = Region(*(tuple(axis) for axis in needed[name]))
-        axes = [
-            [(max(0, a), min(b, size)) for a, b in axis] for axis, size in zip(held, sizes[name], strict=True)
-        ]
-        pool = pool_after(graph, layer, group.layers)
-        computed[name] = list(axes)
-        if group.halo == "retain" and pool is None:  # nobody keeps what is pooled on its way out
-            computed[name][1] = uncovered(axes[1])
-        if not all(any(a < b for a, b in axis) for axis in computed[name]):
-            raise ScheduleError(f"{name}: its fusion group reads nothing but padding of it")
-        fused_inputs = set()
-        for tensor in layer.inputs:
-            for producer in graph.producers(tensor):
-                if producer.name in inside:
-                    _check_layouts(graph, producer, layer, tensor, sizes[producer.name], inside)
-                    if tensor not in group.resident_tensors:
-                        fused_inputs.add(tensor)
-                    _need(needed, producer.name, _boxes(graph, layer, computed[name]))
-        tensor = layer.outputs[0]
-        readers = {consumer.name for consumer in graph.consumers(tensor)}
-        outside = tensor in graph.outputs or bool(readers - inside) or name == last
-        is_rows = isinstance(layer, HostLayer) and layer.op not in ("add", "max_pool")
-        if is_rows and outside:
-            _check_last_rows(graph, layer, inside, is_last=name == last)
-        if outside and name != last:
-            _check_read_outside(layer, axes, sizes[name])
-        members[name] = Member(
-            name,
-            sizes[name],
-            _region(axes),
-            _region(computed[name]),
-            Region(*(tuple(axis) for axis in axes)),
-            Region(*(tuple(axis) for axis in computed[name])),
-            frozenset(fused_inputs),
-            bool(readers & inside) and pool is None and tensor not in group.resident_tensors,
-            outside,
-            held,
-            is_rows and not outside and computed[name] == axes and _is_only_reader(graph, layer),
-            pool,
-        )
-    return {layer.name: members[layer.name] for layer in layers}
+        raise ScheduleError(f"{group.layers[0]}: a group of {len(group.layers)} layers needs a group tile")
+    return GroupPlanner(graph, group.layers, group.resident_tensors).plan(group.tile, group.halo)
 
 
-def _output_sizes(graph: Graph, layers: Sequence[Layer], inside: Set[str]) -> dict[str, tuple[int, int, int]]:
-    """(N, P, Q) of every member's output, host operators that cannot be members refused."""
-    sizes: dict[str, tuple[int, int, int]] = {}
-    for layer in layers:
-        if isinstance(layer, HostLayer) and layer.op != "add":
-            pools = layer.op == "max_pool"
-            reason = obstacle_to_pooling(graph, layer) if pools else obstacle_to_rows(graph, layer, inside)
-            if reason:
-                raise ScheduleError(f"{layer.name}: {reason}")
-        sizes[layer.name] = output_size(layer, graph, sizes)
-    return sizes
+def _check_host(graph: Graph, layer: Layer, inside: Set[str]) -> None:
+    """Host operators that can be members are adds, max pools and functions of rows."""
+    if isinstance(layer, HostLayer) and layer.op != "add":
+        pools = layer.op == "max_pool"
+        reason = obstacle_to_pooling(graph, layer) if pools else obstacle_to_rows(graph, layer, inside)
+        if reason:
+            raise ScheduleError(f"{layer.name}: {reason}")
 
 
-def _checked_tile(group: FusionGroup, tile: GroupTile, size: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Extents of the group tile; `size` is that of the last member's output."""
-    last, width = group.layers[-1], size[2]
-    n, p, q = tile.N, tile.P, tile.Q
-    for axis, extent, bound in zip("NPQ", (n, p, q), size, strict=True):
+def _check_tile(last: str, tile: GroupTile, halo: Halo, size: tuple[int, int, int]) -> None:
+    """`size` is that of the output of the last member."""
+    for axis, extent, bound in zip("NPQ", (tile.N, tile.P, tile.Q), size, strict=True):
         if not 1 <= extent <= bound:
             raise ScheduleError(f"{last}: group tile {axis}={extent} is outside 1..{bound}")
-    if group.halo == "retain" and q != width:
-        raise ScheduleError(f"{last}: halo retain needs full-width group tiles, Q={q} of {width}")
-    return n, p, q
+    if halo == "retain" and size[2] != tile.Q:
+        raise ScheduleError(f"{last}: halo retain needs full-width group tiles, Q={tile.Q} of {size[2]}")
+
+
+def _check_read_outside(layer: Layer, axis: int, intervals: Sequence[Interval], size: int) -> None:
+    """What others read, too, is computed everywhere."""
+    if not covers(intervals, size):
+        raise ScheduleError(
+            f"{layer.name}: read outside its fusion group, which does not compute all of {'NPQ'[axis]}={size}"
+        )
+    if axis == 2 and isinstance(layer, HostLayer) and layer.op == "max_pool" and len(intervals) > 1:
+        raise ScheduleError(
+            f"{layer.name}: a max pool also read outside its fusion group needs full-width group tiles"
+        )
+
+
+def _without_empty(intervals: Sequence[Interval]) -> tuple[Interval, ...]:
+    """Without the intervals for which there is nothing to do."""
+    return tuple(interval for interval in intervals if interval[1] > interval[0])
 
 
 def stored_as(members: Mapping[str, Member], name: str) -> Member:
@@ -237,53 +354,9 @@ def _check_last_rows(graph: Graph, layer: Layer, inside: Set[str], *, is_last: b
         )
 
 
-def _check_read_outside(layer: Layer, axes: list[list[Interval]], size: tuple[int, int, int]) -> None:
-    """What others read, too, is computed everywhere."""
-    for axis, intervals, extent in zip("NPQ", axes, size, strict=True):
-        if not _covers(intervals, extent):
-            raise ScheduleError(
-                f"{layer.name}: read outside its fusion group, which does not compute all of {axis}={extent}"
-            )
-    if isinstance(layer, HostLayer) and layer.op == "max_pool" and len(axes[2]) > 1:
-        raise ScheduleError(
-            f"{layer.name}: a max pool also read outside its fusion group needs full-width group tiles"
-        )
-
-
 def _is_only_reader(graph: Graph, layer: Layer) -> bool:
     tensor = layer.inputs[0]
     return tensor not in graph.outputs and len(graph.consumers(tensor)) == 1
-
-
-def _region(axes: list[list[Interval]]) -> Region:
-    """Drop the intervals for which there is nothing to do."""
-    n, p, q = (tuple((a, b) for a, b in axis if b > a) for axis in axes)
-    return Region(n, p, q)
-
-
-def cut(extent: int, bound: int) -> list[Interval]:
-    """Tiles of `extent` indices along an axis, the last one ragged."""
-    return [(start, min(start + extent, bound)) for start in range(0, bound, extent)]
-
-
-def uncovered(intervals: list[Interval]) -> list[Interval]:
-    """What no earlier interval covers (needs advance monotonically)."""
-    done = 0
-    fresh = []
-    for start, stop in intervals:
-        fresh.append((min(max(start, done), stop), stop))
-        done = max(done, stop)
-    return fresh
-
-
-def _boxes(graph: Graph, consumer: Layer, computed: list[list[Interval]]) -> list[list[Interval]]:
-    """Input boxes of the consumer's regions in the producer's output coordinates, unclipped."""
-    n, p, q = computed
-    axes = windows(graph, consumer)
-    if axes is None:
-        return [list(axis) for axis in computed]
-    height, width = axes
-    return [list(n), [input_box(height, i) for i in p], [input_box(width, i) for i in q]]
 
 
 def windows(graph: Graph, consumer: Layer) -> tuple[Window, Window] | None:
@@ -293,96 +366,3 @@ def windows(graph: Graph, consumer: Layer) -> tuple[Window, Window] | None:
         return shape.height, shape.width
     pool = pool_of(graph, consumer)
     return pool.axes if pool else None
-
-
-def input_box(window: Window, outputs: Interval) -> Interval:
-    """Input indices that an interval of outputs reads, padding included."""
-    start, stop = outputs
-    if start == stop:
-        return (0, 0)
-    return (
-        start * window.stride - window.pad,
-        (stop - 1) * window.stride + (window.kernel - 1) * window.dilation - window.pad + 1,
-    )
-
-
-def _need(needed: dict[str, list[list[Interval]]], name: str, boxes: list[list[Interval]]) -> None:
-    """Widen the producer's needs to the hull of all consumers' boxes, tile by tile."""
-    if name not in needed:
-        needed[name] = boxes
-        return
-    needed[name] = [
-        [_hull(a, b) for a, b in zip(old, new, strict=True)]
-        for old, new in zip(needed[name], boxes, strict=True)
-    ]
-
-
-def _hull(a: Interval, b: Interval) -> Interval:
-    if a[0] == a[1]:
-        return b
-    if b[0] == b[1]:
-        return a
-    return min(a[0], b[0]), max(a[1], b[1])
-
-
-def _covers(intervals: list[Interval], size: int) -> bool:
-    done = 0
-    for start, stop in intervals:
-        if start > done:
-            return False
-        done = max(done, stop)
-    return done >= size
-
-
-def _check_layouts(
-    graph: Graph,
-    producer: Layer,
-    consumer: Layer,
-    tensor: str,
-    size: tuple[int, int, int],
-    inside: Set[str],
-) -> None:
-    """A fused tensor has one producer, and both ends address it as the same (N, H, W, C) image.
-
-    `size`: N, P, Q of the producer.
-    """
-    edge = f"{producer.name} -> {consumer.name}"
-    if len(graph.producers(tensor)) > 1:
-        raise ScheduleError(f"{edge}: {tensor} is a concatenation and cannot be fused")
-    first = source(graph, producer, inside)
-    if first is None:  # a max pool, or an add of what no array layer computes: a dense image
-        if isinstance(consumer, TensorCoreLayer) and not _reads_image(graph, consumer, size):
-            raise ScheduleError(f"{edge}: the two layers address {tensor} differently and cannot be fused")
-        return
-    d, written = first.dims, first.output
-    together = stores_channels_together(first, written, d.K)
-    if isinstance(consumer, HostLayer):
-        if consumer.op == "add" and not together:
-            raise ScheduleError(f"{edge}: {tensor} is stored group by group and cannot be fused with an add")
-        return
-    if consumer.weight.tensor == tensor:
-        raise ScheduleError(f"{edge}: {tensor} is the stationary operand and cannot be fused")
-    c, read = consumer.dims, consumer.input
-    same = written.offset == read.offset and (c.N, *consumer.input_size) == (d.N, d.P, d.Q)
-    for extent, a, b in zip((d.N, d.P, d.Q), written.strides[1:4], read.strides[1:4], strict=True):
-        same = same and (extent == 1 or a == b)
-    if not (together and stores_channels_together(consumer, read, c.C)):
-        same = same and d.G == c.G and d.K == c.C and written.strides[0] == read.strides[0]
-    if not same:
-        raise ScheduleError(f"{edge}: the two layers address {tensor} differently and cannot be fused")
-
-
-def _reads_image(graph: Graph, layer: TensorCoreLayer, size: tuple[int, int, int]) -> bool:
-    """Whether a layer streams all of a dense tensor of N, H, W pixels and their channels as an image."""
-    c, view = layer.dims, layer.input
-    _, h, w = size
-    channels = graph.tensors[view.tensor].size // math.prod(size)
-    strides = zip(size, view.strides[1:4], (h * w * channels, w * channels, channels), strict=True)
-    return (
-        layer.weight.tensor != view.tensor
-        and not view.offset
-        and (c.N, *layer.input_size) == size
-        and channels == c.G * c.C
-        and stores_channels_together(layer, view, c.C)
-        and all(extent == 1 or stride == wanted for extent, stride, wanted in strides)
-    )

@@ -7,7 +7,7 @@ pooled elements move.  Gemmini counts padding as zero, which is exact where no v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container
 from dataclasses import dataclass
 
 from converter.dims import Dim
@@ -118,7 +118,7 @@ def convolution_of(graph: Graph, layer: Layer) -> TensorCoreLayer | None:
     return producer
 
 
-def pool_after(graph: Graph, layer: Layer, inside: Sequence[str]) -> str | None:
+def pool_after(graph: Graph, layer: Layer, inside: Container[str]) -> str | None:
     """The max pool among the layers `inside` that the stores of `layer` do; None if there is none."""
     if not isinstance(layer, TensorCoreLayer):
         return None

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.fusion import Member, input_box, windows
+from costmodel.fusion import Member, windows
+from costmodel.intervals import input_box
 from costmodel.mapping import ceil_div
 from costmodel.shape import Region
 from costmodel.tiling import Interval, Window
