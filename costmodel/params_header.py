@@ -115,8 +115,12 @@ def _evaluate(name: str, values: Mapping[str, str], seen: tuple[str, ...]) -> in
                 return _evaluate(other, values, (*seen, name))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 a, b = number(left), number(right)
-                divides_by_zero = isinstance(op, ast.Div) and b == 0
-                return None if a is None or b is None or divides_by_zero else _OPERATORS[type(op)](a, b)
+                if a is None or b is None:
+                    return None
+                shifts = isinstance(op, ast.LShift | ast.RShift)
+                if (shifts and not 0 <= b < 64) or (isinstance(op, ast.Div) and b == 0):
+                    return None  # undefined in C
+                return _OPERATORS[type(op)](a, b)
             case _:
                 return None
 

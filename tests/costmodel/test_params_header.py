@@ -57,6 +57,13 @@ def test_expressions_are_evaluated(tmp_path):
     assert target.scratchpad_bytes == 4 * 4096 * 32
 
 
+@pytest.mark.parametrize("value", ["(1 << (0 - 1))", "(1 << 9999999999)", "(4 / 0)", "DIM", "1.5", "f(3)"])
+def test_what_is_no_integer_in_c_is_no_integer(tmp_path, value):
+    path = changed(tmp_path, ("#define DIM 16", f"#define DIM {value}"))
+    with pytest.raises(TargetError, match="no integer #define DIM"):
+        target_from_header(path)
+
+
 def test_float_hardware(tmp_path):
     path = changed(
         tmp_path,
