@@ -69,7 +69,8 @@ def read_document(path: Path) -> ScheduleDocument:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ScheduleFileError(f"{path}: cannot read the schedule: {error.strerror}") from error
+        hint = ": give the schedule.json in it" if path.is_dir() else ""
+        raise ScheduleFileError(f"{path}: cannot read the schedule: {error.strerror}{hint}") from error
     except UnicodeDecodeError as error:
         raise ScheduleFileError(f"{path}: not a text file") from error
     except json.JSONDecodeError as error:

@@ -62,6 +62,8 @@ class OutputFolder:
         """schedule.json; raises InputError where the folder is none of ours."""
         from costmodel.serialize import read_document
 
+        if not self.path.is_dir():
+            raise InputError(f"{self.path}: no such folder: give the --out folder of fadiff compile")
         if not self.schedule.is_file():
             raise InputError(f"{self.path}: no {SCHEDULE} in it: give the --out folder of fadiff compile")
         return read_document(self.schedule)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from costmodel.evaluate import evaluate
 from costmodel.fusion import ScheduleError
 from fadiff.console import Console
+from fadiff.errors import InputError
 from optimizer import SearchResult, Settings, optimize
 from optimizer.rtl_choice import fastest_of_equals
 from optimizer.traffic_limit import automatic_bytes, dram_bytes, within
@@ -34,9 +35,16 @@ class SearchOptions(Settings):
 def find_schedule(
     graph: Graph, target: Target, search: Settings, console: Console, what: str = ""
 ) -> SearchResult:
-    """Run the optimiser; `what` tells people one search from another."""
+    """Run the optimiser; `what` tells people one search from another.
+
+    Raises:
+        InputError: the method needs a package that is not installed.
+    """
     with console.stage(f"searching ({search.method}{what})"):
-        return optimize(graph, target, search, progress=console.update)
+        try:
+            return optimize(graph, target, search, progress=console.update)
+        except ImportError as error:
+            raise InputError(str(error)) from error
 
 
 def find_schedule_and_siblings(

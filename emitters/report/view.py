@@ -146,7 +146,7 @@ def _layer_row(index: int, layer: LayerRecord, group: int | None, most: float) -
         dims=dims_text(layer),
         group="" if group is None else str(group),
         tiles="" if layer.mapping is None else tile_text(layer.mapping),
-        bound=limit(cost.bound),
+        bound=limit(cost.bound) if cost.latency_cycles else "",
         bound_kind=bound_class(cost.bound),
         utilization=percent(cost.utilization, 0) if layer.mapping else "",
         utilization_width=100 * cost.utilization,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,7 +209,7 @@ def _print(console: Console, result: CompileResult) -> None:
     if result.verification is not None:
         print_verification(console, result.verification)
     elif document.is_executable:
-        console.result(f"  not verified: fadiff verify {result.out}")
+        console.result(f"  not verified: fadiff verify {shlex.quote(str(result.out))}")
     else:
         console.result("  no C: these rules are for comparison with published numbers")
     console.result(f"  report      {result.out / 'report.html'}")

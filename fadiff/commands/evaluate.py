@@ -147,30 +147,41 @@ def _network_cycles(schedule: Schedule, cost: NetworkCost, group_latency: GroupL
 def _from_json(
     console: Console, path: Path, target: Target | None, profile: str | None
 ) -> tuple[Schedule, LatencyModel]:
-    """A schedule file, on other hardware or under another profile where asked.
-
-    Profiles keep other tensors on chip across groups; where one cannot keep the schedule's, none is kept.
-    """
+    """A schedule file, on other hardware or under another profile where asked."""
     from dataclasses import replace
 
     from costmodel.fusion import ScheduleError
-    from costmodel.readings import within_groups
     from costmodel.serialize import read_document, schedule_from_document
 
     document = read_document(path)
     with naming(path):
         decision = schedule_from_document(document)
+    asked = [option for option, given in (("--target", target), ("--profile", profile)) if given]
     with naming(path, on=target.name if target else ""):
-        decision = replace(decision, target=target or decision.target)
-        counting = cast("Profile", profile or decision.profile)
         try:
-            decision = replace(decision, profile=counting)
+            decision = replace(decision, target=target or decision.target)
+            decision = _counted(console, decision, cast("Profile", profile or decision.profile))
         except ScheduleError as error:
-            if not any(group.resident_tensors for group in decision.groups):
-                raise
-            decision = replace(within_groups(decision), profile=counting)
-            console.warn(f"counted without the tensors that stay on chip between groups; {counting}: {error}")
+            remedy = f"compile with the same {' and '.join(asked)} for a schedule that is legal there"
+            raise ScheduleError(f"{error}; {remedy}") from error
     return decision, document.latency_model
+
+
+def _counted(console: Console, schedule: Schedule, profile: Profile) -> Schedule:
+    """The schedule under a profile, without tensors on chip between groups where that forbids them."""
+    from dataclasses import replace
+
+    from costmodel.fusion import ScheduleError
+    from costmodel.readings import within_groups
+
+    try:
+        return replace(schedule, profile=profile)
+    except ScheduleError as error:
+        if not any(group.resident_tensors for group in schedule.groups):
+            raise
+        counted = replace(within_groups(schedule), profile=profile)
+        console.warn(f"counted without the tensors that stay on chip between groups; {profile}: {error}")
+        return counted
 
 
 def _dram_bytes(cost: NetworkCost, layer: str) -> int:
@@ -226,7 +237,7 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int,
     for layer in cost.layers:
         table.add_row(
             layer.name,
-            limit(layer.bound),
+            limit(layer.bound) if layer.latency_cycles else "",
             f"{layer.energy_pj * 1e-6:,.2f}",
             f"{layer.latency_cycles:,}",
             f"{_dram_bytes(cost, layer.name):,}",
@@ -261,6 +272,9 @@ def _print_readings(console: Console, schedule: Schedule, found: Readings) -> No
     console.table(table)
     if any(group.resident_tensors for group in schedule.groups):
         console.result("paper: tensors that stay on chip between groups go to DRAM, it knows none")
-    if found.obstacle:
-        other = "paper" if schedule.fusion_model == "sound" else "sound"
-        console.result(f"not legal under {other} fusion: {found.obstacle}")
+    if found.obstacle and schedule.fusion_model == "sound":
+        console.result(
+            f"the rules of paper forbid this schedule ({found.obstacle}); it is counted all the same"
+        )
+    elif found.obstacle:
+        console.result(f"no program does this: not legal under sound fusion ({found.obstacle})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,21 @@ def test_an_existing_folder_is_refused_before_the_work(fadiff, tmp_path):
 def test_usage_errors_exit_two(fadiff, arguments):
     ended = fadiff(*arguments)
     assert ended.code == 2 and "Traceback" not in ended.err
+
+
+def test_a_method_whose_package_is_missing_names_the_extra(fadiff, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymoo", None)
+    ended = fadiff("compare", small_network(tmp_path / "net.onnx"), "--methods", "genetic", "-q")
+    assert ended.code == 2 and "fadiff[baselines]" in ended.err and "bug" not in ended.err
+
+
+def test_folders_where_something_else_belongs(fadiff, tmp_path):
+    for command in ("verify", "report"):
+        missing, other = fadiff(command, tmp_path / "missing"), fadiff(command, tmp_path)
+        assert missing.code == other.code == 2
+        assert "no such folder" in missing.err and "no schedule.json in it" in other.err
+    ended = fadiff("evaluate", tmp_path)
+    assert ended.code == 2 and "give the schedule.json in it" in ended.err
 
 
 def test_an_internal_error_says_how_to_report_it(fadiff, tmp_path, monkeypatch):

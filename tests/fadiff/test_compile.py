@@ -226,6 +226,12 @@ def test_report_is_rebuilt(fadiff, compiled):
     assert (compiled / "report.html").read_bytes() == before
 
 
+def test_commands_to_copy_are_quoted(fadiff, model, tmp_path):
+    out = tmp_path / "with a space"
+    ended = fadiff("compile", model, "--target", TARGET, *FAST, "--out", out, "-q")
+    assert f"fadiff verify '{out}'" in ended.out
+
+
 def test_report_of_a_foreign_folder(fadiff, tmp_path):
     ended = fadiff("report", tmp_path)
     assert ended.code == 2 and "schedule.json" in ended.err

@@ -109,3 +109,13 @@ def test_the_target_decides(tmp_path: Path) -> None:
     assert "has_max_pool: true" in text
     target.write_text(text.replace("has_max_pool: true", "has_max_pool: false"))
     assert "store" not in compiled(model, tmp_path / "without", str(target)).values()
+
+
+def test_a_profile_without_fused_pools_says_what_to_do(tmp_path: Path, capfd) -> None:
+    """Profile dosa knows no pool in the store path: such a schedule is refused, not counted wrongly."""
+    model = network(tmp_path / "m.onnx", [{"kernel_shape": [2, 2], "strides": [2, 2]}], 1, (16, 16), True)
+    assert compiled(model, tmp_path / "out", "gemmini-default") == {"pool0": "store"}
+    capfd.readouterr()
+    assert main(["evaluate", str(tmp_path / "out" / "schedule.json"), "--profile", "dosa"]) == 2
+    says = capfd.readouterr().err
+    assert "pools join no fusion group in profile dosa" in says and "compile with the same --profile" in says
