@@ -70,9 +70,15 @@ class Console:
         self.out.print(text, markup=False)
 
     def table(self, table: Table) -> None:
-        """A result table on stdout; as wide as it needs to be when stdout is not a terminal."""
+        """A result table on stdout; as wide as it needs to be when stdout is not a terminal.
+
+        On a narrow one text goes on in the next line; names and numbers are never cut.
+        """
         if not self.out.is_terminal:
             self.out.width = max(self.out.width, 200)
+        for column in table.columns:
+            column.overflow = "fold"
+            column.no_wrap = column.justify == "right"
         self.out.print(table)
 
 

@@ -257,8 +257,9 @@ def _print_readings(console: Console, schedule: Schedule, found: Readings) -> No
     from rich.table import Table
 
     table = Table("fusion", "latency", "groups", box=None, title="the same schedule, counted otherwise")
-    for heading in ("energy uJ", "cycles", "EDP uJ x cycles", "latency model"):
+    for heading in ("energy uJ", "cycles", "EDP uJ x cycles"):
         table.add_column(heading, justify="right")
+    table.add_column("latency model")
     for row in found.readings:
         table.add_row(
             row.fusion_model,
