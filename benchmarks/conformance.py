@@ -24,6 +24,7 @@ from onnx import numpy_helper
 
 from benchmarks.command import command
 from converter import Conversion, ModelError, UnsupportedError, convert
+from converter.agreement import agreement
 from converter.boundary import from_storage, store_inputs
 from converter.graph import ElementType
 from converter.normalise import session_options
@@ -218,8 +219,13 @@ def _judge(
         status: Status = "verified" if steps <= _FLOAT32_TOLERANCE else "wrong"
         return Verdict(name, status, f"{steps:.1e} of the largest output", operators)
     bound = max(1, len(conversion.graph.layers))
-    status = "verified" if steps <= bound + 0.01 else "wrong"
-    return Verdict(name, status, f"{steps:.2f} steps, bound {bound}", operators)
+    if steps <= bound + 0.01:
+        return Verdict(name, "verified", f"{steps:.2f} steps, bound {bound}", operators)
+    graph, inputs = conversion.graph, _as_float32(feeds)  # (a recurrence may amplify what one layer rounds)
+    alone = agreement(conversion, inputs, run_reference(graph, store_inputs(graph, inputs))).differences
+    own = max((d.own_steps for d in alone), default=steps)
+    status = "verified" if own <= 1 else "wrong"
+    return Verdict(name, status, f"{steps:.2f} steps, bound {bound}; at most {own} of one layer", operators)
 
 
 def _as_float32(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -104,6 +104,7 @@ class _Stripper:
             if node.op_type not in (_QUANTISE, _DEQUANTISE):
                 self._dequantise_table(node)
                 self._between_pair(node)
+            integers = self.integers.get(node.input[0]) if node.input else None
             for i, value in enumerate(node.input):
                 node.input[i] = self.alias.get(value, value)
             if node.op_type == _QUANTISE:
@@ -112,7 +113,9 @@ class _Stripper:
                     kept.append(rectifier)
                     self._produced(rectifier)
             elif node.op_type == _DEQUANTISE:
-                self._dequantise(node)
+                factor = self._dequantise(node, integers)
+                if factor is not None:
+                    kept.append(factor)
             else:
                 self._multiply_instead(node)
                 kept.append(node)
@@ -273,6 +276,8 @@ class _Stripper:
         """Remember what an activation's scale says about its symmetric scale."""
         if scale.size != 1 or zero.dtype not in (np.int8, np.uint8, *WIDE) or value in self.scales:
             return
+        if not np.isfinite(scale):  # of a mask with -inf: calibrated
+            return
         step, centre = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])
         limits = np.iinfo(zero.dtype)
         span = (limits.min - centre) * step, (limits.max - centre) * step
@@ -286,14 +291,20 @@ class _Stripper:
             self.coarsest = max(self.coarsest, self.scales[value] / step)
         (self.wide if zero.dtype in WIDE else self.asymmetric).append(value)
 
-    def _dequantise(self, node: onnx.NodeProto) -> None:
+    def _dequantise(
+        self, node: onnx.NodeProto, integers: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> onnx.NodeProto | None:
+        """Forget the pair; a product where it multiplies `integers` by another scale than theirs."""
         scale, zero = self._parameters(node)
         data = self.constants.get(node.input[0])
         if data is None:
+            if integers is not None and not np.array_equal(scale.reshape(-1), integers[0].reshape(-1)):
+                return self._rescale(node, scale, integers[0])
             self.alias[node.output[0]] = node.input[0]
             if node.input[0] in self.inputs:
                 self._know(node.input[0], scale, zero)
-            return
+            return None
+        self._check_finite(node, scale)
         step, centre = along_axis(node, data, scale, zero)
         finite = np.finfo(np.float32)
         values = (data.astype(np.float32) - centre.astype(np.float32)) * step
@@ -301,7 +312,7 @@ class _Stripper:
         name = node.output[0]
         self.added[name] = values
         if data.dtype == np.int32:  # a bias: its scale follows from input and weights
-            return
+            return None
         shifted = data.astype(np.int32) - centre.astype(np.int32)
         if scale.size == 1 and shifted.min(initial=0) >= -128 and shifted.max(initial=0) <= 127:
             self.scales[name] = float(scale.reshape(-1)[0])  # the integers stay, without their zero point
@@ -310,6 +321,26 @@ class _Stripper:
             coarse = symmetric_scale(float(values.min()), float(values.max()))
             self.per_channel.append(
                 (name, weight_sqnr(values), coarse / float(scale[scale > 1e-6 * scale.max()].min()))
+            )
+        return None
+
+    def _rescale(self, node: onnx.NodeProto, scale: np.ndarray, before: np.ndarray) -> onnx.NodeProto:
+        """Dynamic quantisation reads the integers of a table without their scale, and multiplies later."""
+        if scale.size > 1 or before.size > 1:
+            raise ModelError(
+                f"{self.file}: node {node.name or node.output[0]} ({node.op_type}): its scale is not that of "
+                f"{node.input[0]}, and neither is one number; use one scale, or convert the float model"
+            )
+        name = f"{node.output[0]}.factor"
+        self.added[name] = (scale / before).astype(np.float32).reshape(())
+        return onnx.helper.make_node("Mul", [node.input[0], name], node.output, name=node.name)
+
+    def _check_finite(self, node: onnx.NodeProto, scale: np.ndarray) -> None:
+        if not np.all(np.isfinite(scale)):
+            raise ModelError(
+                f"{self.file}: node {node.name or node.output[0]} ({node.op_type}): the scale of constant "
+                f"{node.input[0]} is infinite, so its values are lost; write -inf in masks as -1e4 before "
+                "quantising, or convert the float model"
             )
 
     def _rename_outputs(self) -> None:

@@ -132,9 +132,15 @@ def _pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int])
     constants = {tensor.name for tensor in model.graph.initializer}
     unbound: dict[str, str] = {}
     """What to bind, and where it was first seen."""
-    for value in model.graph.input:
-        if value.name in constants or not value.type.HasField("tensor_type"):
-            continue
+    values = [value for value in model.graph.input if value.name not in constants]
+    dimensions = [dim for value in values for dim in value.type.tensor_type.shape.dim]
+    named = sorted({dim.dim_param for dim in dimensions if dim.dim_param})
+    for value in values:
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(
+                f"{path}: input {value.name} is no tensor but a sequence, map or optional value; "
+                "do this step outside of the model"
+            )
         if not value.type.tensor_type.HasField("shape"):
             raise ModelError(
                 f"{path}: input {value.name} has no shape at all; export the model with static shapes"
@@ -163,4 +169,5 @@ def _pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int])
         raise ModelError(f"{path}: {', '.join(unbound.values())}; bind {what}, for example {example}")
     unknown = sorted(set(dims) - used)
     if unknown:
-        raise ModelError(f"{path}: --dim {unknown[0]}: no input has a dimension of this name")
+        there = f"there are {', '.join(named)}" if named else "all dimensions are fixed: leave it out"
+        raise ModelError(f"{path}: --dim {unknown[0]}: no input has a dimension of this name; {there}")

@@ -25,6 +25,8 @@ class _Rewriter:
     constants: dict[str, np.ndarray]
     nodes: list[NodeProto] = field(default_factory=list)
     added: dict[str, np.ndarray] = field(default_factory=dict)
+    dynamic: set[str] = field(default_factory=set)
+    """Values that DynamicQuantizeLinear computed: floats, here."""
 
     def dequantised(self, node: NodeProto, value: str, scale: str, zero: str, axis: int | None = None) -> str:
         out = f"{node.name or node.output[0]}/{value}.float"
@@ -118,6 +120,7 @@ def _concat(rewriter: _Rewriter, node: NodeProto) -> None:
 def _dynamic(rewriter: _Rewriter, node: NodeProto) -> None:
     """Scale 1, zero point 0: the 'integers' are the float values themselves."""
     value, scale, zero = node.output
+    rewriter.dynamic.add(value)
     rewriter.nodes.append(helper.make_node("Identity", [node.input[0]], [value], name=node.name))
     rewriter.constant(scale, np.asarray(1, np.float32))
     rewriter.constant(zero, np.asarray(0, np.float32))
@@ -126,6 +129,9 @@ def _dynamic(rewriter: _Rewriter, node: NodeProto) -> None:
 def _integer_product(op: str) -> Callable[[_Rewriter, NodeProto], None]:
     def rewrite(rewriter: _Rewriter, node: NodeProto) -> None:
         inputs = [node.input[0]]
+        if node.input[0] not in rewriter.dynamic:  # integers of a table: their scale comes later
+            one = rewriter.constant(f"{node.name or node.output[0]}.one", np.asarray(1, np.float32))
+            inputs = [rewriter.dequantised(node, node.input[0], one, _input(node, 2))]
         weight = node.input[1]
         if weight in rewriter.constants:
             data = rewriter.constants[weight].astype(np.float32)
@@ -188,6 +194,8 @@ def expand_integer_operators(model: onnx.ModelProto) -> tuple[str, ...]:
                 helper.make_node("Identity", list(node.input), list(node.output), name=node.name)
             )
         else:
+            if node.input and node.input[0] in rewriter.dynamic:  # moved before the product
+                rewriter.dynamic.update(node.output)
             rewriter.nodes.append(node)
     nodes = list(rewriter.nodes)
     del graph.node[:]
