@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from converter.dims import Dim, Dims
 from costmodel.mapping import Mapping, Order
+from optimizer.bias_loads import bias_loads
 from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits, with_foot
 from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS, STATIONARY
 from optimizer.space import Ints, LayerSpace, tile_count
@@ -102,7 +103,8 @@ def _class_a(space: LayerSpace, grid: Columns) -> Columns:
     grid["area"] = grid["N"] * grid["P"] * grid["Q"]
     able = np.flatnonzero(space.pools(grid["P"], grid["Q"]))
     grid = {name: column[able] for name, column in grid.items()}
-    keep = _undominated(grid, ("foot", "tiles", "volume", "area"))
+    grid["bias"] = bias_loads(space, grid)
+    keep = _undominated(grid, ("foot", "tiles", "volume", "area", "bias"))
     return {name: column[keep] for name, column in grid.items()}
 
 
@@ -123,12 +125,14 @@ def _class_b(space: LayerSpace, grid: Columns) -> Columns:
     grid["l1_tiles"] = np.ones(len(able), dtype=np.int64)
     for d in _PIXELS:
         grid["l1_tiles"] *= tile_count(space.outline(d), grid[d], grid[d.lower()])
-    keep = _undominated(grid, ("foot", "tiles", "volume", "l1_tiles"))
+    grid["bias"] = bias_loads(space, grid)
+    keep = _undominated(grid, ("foot", "tiles", "volume", "l1_tiles", "bias"))
     return {name: column[keep] for name, column in grid.items()}
 
 
 def best_inner(space: LayerSpace, n: int, p: int, q: int, limit: int) -> tuple[int, int, int] | None:
-    """Accumulator extents of one column block that cut n x p x q tiles into the fewest pieces.
+    """Accumulator extents of one column block that cut n x p x q tiles into the fewest pieces; of several
+    those with the fewest loads of the bias.
 
     `limit`: accumulator rows of one piece.  None if no piece that a max pool can take fits.
     """
@@ -147,8 +151,11 @@ def best_inner(space: LayerSpace, n: int, p: int, q: int, limit: int) -> tuple[i
     pieces = np.ones(len(fits), dtype=np.int64)
     for d, outer, column in zip(_PIXELS, (n, p, q), columns, strict=True):
         pieces *= tile_count(space.outline(d), np.full_like(column, outer), column)
-    best = int(np.argmin(pieces))
-    return int(columns[0][best]), int(columns[1][best]), int(columns[2][best])
+    fewest = np.flatnonzero(pieces == pieces.min())
+    small = {d: column[fewest] for d, column in zip("npq", columns, strict=True)}
+    large = {d: np.full(len(fewest), size) for d, size in zip("NPQ", (n, p, q), strict=True)}
+    best = int(np.argmin(bias_loads(space, large | small)))
+    return int(small["n"][best]), int(small["p"][best]), int(small["q"][best])
 
 
 def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
@@ -173,6 +180,9 @@ def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
         fits = fits & (accumulator_need(space, tile, lanes) <= space.accumulator_limit(split=False))
 
     keep = _records(fits, pass_k, axis=2) & _records(fits, pass_c, axis=1)
+    if not covers:  # a single array block of weights stays in the array while accumulator tiles pass
+        single = fits & (k == col)[None, None, :] & (c == row)[None, :, None] & (tile["R"] * tile["S"] == 1)
+        keep |= _records(single, pass_k, axis=2) & _records(single, pass_c, axis=1)
     j, ic, ik = np.nonzero(keep)
     out = {name: pixels[name][j] for name in ("R", "S", "N", "P", "Q", "n", "p", "q")}
     out["K"], out["C"] = k[ik], c[ic]

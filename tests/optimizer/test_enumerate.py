@@ -10,7 +10,7 @@ from converter.dims import DIMS, Dims
 from costmodel.batch import MappingBatch, evaluate_batch
 from costmodel.mapping import STREAM_ORDER
 from costmodel.shape import LayerShape, whole
-from costmodel.target import Target
+from costmodel.target import Target, load_target
 from costmodel.tiling import Window
 from optimizer.floors import ideal_cost
 from optimizer.fronts import FrontCache, _solve
@@ -90,6 +90,18 @@ def test_front_equals_brute_force(case, profile):
     found = [float((front.energy + slope * front.latency).min()) for slope in slopes]
     assert found == pytest.approx(list(least), rel=1e-12)
     assert float((front.energy * front.latency).min()) == pytest.approx(edp, rel=1e-12)
+
+
+@pytest.mark.parametrize("dims", [Dims(K=20, C=20, P=10, Q=10), Dims(K=32, C=8, P=14, Q=14)])
+def test_nothing_is_dropped_that_loads_less_of_bias_or_weights(dims, monkeypatch):
+    """Larger tiles take more loads of the bias, or more than the one array block of weights that stays."""
+    shape = shape_of_case(dims)._replace(has_bias=True)
+    space = LayerSpace(shape, whole(dims), Rules(load_target("gemmini-small"), "hw"))
+    front = FrontCache().front(space)
+    monkeypatch.setattr("optimizer.enumerate._undominated", lambda grid, _: np.arange(len(grid["R"])))
+    monkeypatch.setattr("optimizer.enumerate._records", lambda fits, *_, **__: fits.copy())
+    every = FrontCache().front(space)
+    assert (front.energy.tolist(), front.latency.tolist()) == (every.energy.tolist(), every.latency.tolist())
 
 
 def test_floors_count_the_fewest_loads_of_a_bias():
