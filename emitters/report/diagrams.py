@@ -12,6 +12,8 @@ from emitters.report.svg import Scale, canvas, element, title
 from emitters.report.text import count, tick
 
 ROW, NODE_WIDTH, LEFT = 26, 250, 40
+LABEL = 14
+"""Height of a line of text; letters are half as wide."""
 
 
 def fusion_graph(document: ScheduleDocument) -> Markup:
@@ -88,19 +90,23 @@ def _short(name: str, limit: int) -> str:
 
 
 def arena_map(document: ScheduleDocument, memory_map: Mapping[str, Any]) -> Markup | None:
-    """Arena offset against layer: one rectangle per tensor while it lives."""
+    """Arena offset against layer: one rectangle per tensor while it lives, named where there is room."""
     arena = memory_map["symbols"]["arena"]["bytes"]
     live = lifetimes(document)
     tensors = {n: t for n, t in memory_map["tensors"].items() if t["symbol"] == "arena" and n in live}
     if not tensors or not arena:
         return None
-    width, height, left, bottom = 640, 280, 64, 30
+    width, height, left, bottom = 1040, 300, 64, 46
     x = Scale(0, len(document.layers), left, width - 10)
     y = Scale(0, arena, height - bottom, 10)
     parts: list[Markup] = []
     for value in y.ticks():
         parts.append(element("line", x1=left, x2=width - 10, y1=y(value), y2=y(value), class_="grid"))
         parts.append(element("text", tick(value), x=left - 6, y=y(value) + 4, text_anchor="end"))
+    layers = len(document.layers)
+    for index in range(0, layers, -(-layers // 32)):
+        at = x(index + 0.5)
+        parts.append(element("text", str(index), x=at, y=height - bottom + 16, text_anchor="middle"))
     for index, (name, tensor) in enumerate(sorted(tensors.items(), key=lambda item: live[item[0]])):
         first, last = live[name]
         low, high = y(tensor["offset"]), y(tensor["offset"] + tensor["bytes"])
@@ -118,6 +124,11 @@ def arena_map(document: ScheduleDocument, memory_map: Mapping[str, Any]) -> Mark
                 class_=f"block shade{index % 4}",
             )
         )
+        if low - high >= LABEL and x(last + 1) - x(first) >= LABEL / 2 * len(name):
+            middle = (x(first) + x(last + 1)) / 2
+            parts.append(
+                element("text", name, x=middle, y=(low + high) / 2 + 4, text_anchor="middle", class_="label")
+            )
     parts.append(
         element("text", "bytes", x=12, y=height / 2, class_="axis", transform=f"rotate(-90 12 {height / 2})")
     )

@@ -190,6 +190,21 @@ def test_the_memory_map_places_every_live_tensor(document):
     assert f"{1024 * len(live):,} bytes" in Page(source).text
 
 
+def test_blocks_of_the_memory_map_are_named_where_there_is_room(document):
+    live = lifetimes(document)
+    long = max(live, key=lambda name: (live[name][1] - live[name][0], -len(name)))
+    short = min(live, key=lambda name: live[name][1] - live[name][0])
+    tensors = {
+        long: {"symbol": "arena", "offset": 0, "bytes": 5000},
+        short: {"symbol": "arena", "offset": 5000, "bytes": 50},
+    }
+    symbols = {"arena": {"bytes": 5050}, "weights": {"bytes": 7}, "tile_buffer": {"bytes": 0}}
+    labels = re.findall(
+        r'class="label">([^<]+)<', render(document, None, {"symbols": symbols, "tensors": tensors})
+    )
+    assert labels == [long]
+
+
 def test_lifetimes_run_from_writer_to_last_reader(document):
     live = lifetimes(document)
     order = {layer.name: index for index, layer in enumerate(document.layers)}
