@@ -90,6 +90,8 @@ class Along(NamedTuple):
     computed_grid: tuple[Interval, ...]
     needed: tuple[Interval, ...]
     computed: tuple[Interval, ...]
+    total: int
+    """Indices computed, those of overlapping intervals several times."""
 
 
 class _Part(NamedTuple):
@@ -124,7 +126,7 @@ class GroupPlanner:
         for layer in layers:
             _check_host(graph, layer, self._inside)
             sizes[layer.name] = output_size(layer, graph, sizes)
-        self.last, self.size = names[-1], sizes[names[-1]]
+        self.layers, self.last, self.size = tuple(names), names[-1], sizes[names[-1]]
         read = {self.last}
         self._parts: list[_Part] = []
         for layer in reversed(layers):
@@ -172,17 +174,21 @@ class GroupPlanner:
             pool,
         )
 
-    def along(self, axis: int, extent: int, *, retain: bool = False) -> dict[str, Along]:
-        """Intervals of every member along one axis (0 N, 1 P, 2 Q) under group tiles of `extent`.
+    def axes(self, tile: GroupTile, halo: Halo) -> list[dict[str, Along]]:
+        """Intervals of every member along N, P and Q.
 
         Raises:
-            ScheduleError: an output that is read outside is not computed everywhere.
+            ScheduleError: the tile does not suit the group: too large, retained rows of tiles that are not
+                full-width, an output that is read outside but not computed everywhere.
         """
-        retain &= axis == 1
-        key = axis, extent, retain
-        if key not in self._along:
-            self._along[key] = self._trace(axis, extent, retain)
-        return self._along[key]
+        _check_tile(self.last, tile, halo, self.size)
+        found = []
+        for axis, extent in enumerate((tile.N, tile.P, tile.Q)):
+            key = axis, extent, halo == "retain" and axis == 1
+            if key not in self._along:
+                self._along[key] = self._trace(*key)
+            found.append(self._along[key])
+        return found
 
     def _trace(self, axis: int, extent: int, retain: bool) -> dict[str, Along]:
         needed = {self.last: cut(extent, self.size[axis])}
@@ -203,7 +209,12 @@ class GroupPlanner:
                 old = needed.get(producer, boxes)
                 needed[producer] = [hull(a, b) for a, b in zip(old, boxes, strict=True)]
             found[name] = Along(
-                tuple(held), tuple(inside), tuple(computed), _without_empty(inside), _without_empty(computed)
+                tuple(held),
+                tuple(inside),
+                tuple(computed),
+                _without_empty(inside),
+                _without_empty(computed),
+                sum(stop - start for start, stop in computed),
             )
         return found
 
@@ -213,16 +224,12 @@ class GroupPlanner:
         Raises:
             ScheduleError: the tile does not suit the group.
         """
-        _check_tile(self.last, tile, halo, self.size)
-        along = [
-            self.along(axis, extent, retain=halo == "retain")
-            for axis, extent in enumerate((tile.N, tile.P, tile.Q))
-        ]
+        axes = self.axes(tile, halo)
         members = {}
         for part in reversed(self._parts):
             name = part.layer.name
             held, needed_grid, computed_grid, needed, computed = (
-                Region(n, p, q) for n, p, q in zip(*(axis[name] for axis in along), strict=True)
+                Region(n, p, q) for n, p, q in zip(*(axis[name][:5] for axis in axes), strict=True)
             )
             members[name] = Member(
                 name,

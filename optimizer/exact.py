@@ -202,7 +202,7 @@ class Floors:
         except ScheduleError:
             return EMPTY
         least = plan if is_paper else least_regions(problem.graph, plan)
-        energy, latency = problem.groups.floor(group, least, is_paper=is_paper)
+        energy, latency = problem.groups.spaces.group_floor(group, least, is_paper=is_paper)
         return GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from costmodel.energy import energy_breakdown
 from costmodel.latency import roofline
 from costmodel.mapping import Mapping, ceil_div
@@ -12,34 +14,67 @@ from costmodel.nest import Nest
 from costmodel.traffic import Move, Quantities, count_moves, fusion_of
 from optimizer.enumerate import best_inner, canonical_mapping
 from optimizer.orders import L3_ORDERS, STATIONARY
-from optimizer.pricing import first_weight_bytes
+from optimizer.pricing import Floats, cost_columns, first_weight_bytes
 from optimizer.rtl_pricing import rtl_floor
-from optimizer.space import LayerSpace
+from optimizer.space import Ints, LayerSpace
 
 
 def ideal_cost(space: LayerSpace) -> tuple[float, float]:
     """Energy and latency that no mapping of the space is below: a scratchpad that holds everything."""
-    is_resident = space.placement.weights_are_resident
-    # Accumulator tiles that a max pool can take are no larger: without one they are no more expensive.
-    plain = space.placement._replace(weights_are_resident=False, pooled=None)
-    mapping, nest = _one_tile(replace(space, placement=plain))
-    work = nest.quantities(space.rules.target, space.rules.profile, resident=is_resident)
-    # One load of the bias fills a row of the array for each of its rows at most, however outputs are tiled.
-    fills = ceil_div(space.total("N") * space.total("P") * space.total("Q"), space.side)
-    dims = space.shape.dims
-    work = work._replace(
-        input_fills=min(work.input_fills, space.touched_inputs),
-        bias_words=min(work.bias_words, dims.G * dims.K * fills),
-    )
+    mapping, nest, work = _least_work(space)
     ways = [_cost(space, mapping, work)]
     # A scratchpad tile of one array block keeps its weights there while accumulator tiles pass: for
     # free if one pass reduces everything, else partial sums leave the accumulator before each other pass.
-    loads = work.weight_fills * (space.runs() if is_resident else 1)
+    loads = work.weight_fills * (space.runs() if space.placement.weights_are_resident else 1)
     if loads < work.weight_loads:
         spills = work.updates - work.outputs
         ways.append(_cost(space, mapping, work._replace(weight_loads=loads, spills=spills)))
     latency = rtl_floor(space, nest) if space.rules.latency == "rtl" else min(way[1] for way in ways)
     return min(way[0] for way in ways), latency
+
+
+def ideal_costs(space: LayerSpace, pixels: Ints, runs: Ints) -> tuple[Floats, Floats]:
+    """Energy and latency [T] that no mapping is below under T group tiles, which make the layer compute
+    `pixels` (N x P x Q, halo included) in `runs` of its nest.
+
+    `space` has resident weights, and the region that every one of these tiles costs at least: pixels beyond
+    it are products and accumulations, runs load the array's weights.
+    """
+    mapping, nest, work = _least_work(space)
+    least = space.total("N") * space.total("P") * space.total("Q")
+    pixels = np.maximum(pixels, least)
+    loads = work.weight_fills * runs
+    work = work._replace(
+        macs=work.macs // least * pixels,
+        compute_cycles=work.compute_cycles // least * pixels,
+        outputs=work.outputs // least * pixels,
+        updates=work.updates // least * pixels,
+        input_reads=work.input_reads // least * pixels,
+        weight_loads=np.maximum(work.weight_loads, loads),
+    )
+    early = int(first_weight_bytes(space, mapping.tile_l2)) if space.prefetched else 0
+    ways = (work, work._replace(weight_loads=loads, spills=work.updates - work.outputs))  # as in ideal_cost
+    costs = [cost_columns(space, way, mapping.cols.product, early) for way in ways]
+    energy, latency = (np.minimum(*both) for both in zip(*costs, strict=True))
+    if space.rules.latency == "rtl":
+        latency = np.full_like(energy, rtl_floor(space, nest))
+    return energy, latency
+
+
+def _least_work(space: LayerSpace) -> tuple[Mapping, Nest, Quantities]:
+    """What one tile of everything does, inputs and bias fetched once."""
+    # Accumulator tiles that a max pool can take are no larger: without one they are no more expensive.
+    plain = space.placement._replace(weights_are_resident=False, pooled=None)
+    mapping, nest = _one_tile(replace(space, placement=plain))
+    rules, dims = space.rules, space.shape.dims
+    work = nest.quantities(rules.target, rules.profile, resident=space.placement.weights_are_resident)
+    # One load of the bias fills a row of the array for each of its rows at most, however outputs are tiled.
+    fills = ceil_div(space.total("N") * space.total("P") * space.total("Q"), space.side)
+    work = work._replace(
+        input_fills=min(work.input_fills, space.touched_inputs),
+        bias_words=min(work.bias_words, dims.G * dims.K * fills),
+    )
+    return mapping, nest, work
 
 
 @lru_cache(maxsize=1 << 12)

@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.mapping import Mapping
 from costmodel.schedule import FusionGroup
 from optimizer.fronts import Floats, Front
 from optimizer.hull import lower_hull
+
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -79,13 +82,9 @@ def merge(hulls: Iterable[GroupHull]) -> GroupHull:
     return GroupHull(energy[keep], latency[keep], tuple(choices[i] for i in keep))
 
 
-def above(hull: tuple[Floats, Floats], energy: float, latency: float) -> bool:
-    """Whether a point can improve on `hull` for no slope."""
+def above(hull: tuple[Floats, Floats], energy: Floats | float, latency: Floats | float) -> Bools:
+    """Whether points can improve on `hull` for no slope."""
     e, lat = hull
     if not len(e):
-        return False
-    if energy >= e[-1]:
-        return latency >= float(lat[-1])
-    if energy < e[0]:
-        return False
-    return latency >= float(np.interp(energy, e, lat))
+        return np.zeros(np.shape(energy), dtype=np.bool_)
+    return np.asarray((energy >= e[0]) & (latency >= np.interp(energy, e, lat)))

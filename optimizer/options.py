@@ -15,18 +15,17 @@ from itertools import combinations
 import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.evaluate import group_cost, host_cost
+from costmodel.evaluate import group_cost
 from costmodel.fusion import Member, ScheduleError, plan_group
-from costmodel.local_tensors import held_tensors, obstacle, reserved_rows
-from costmodel.placement import placement_of
+from costmodel.local_tensors import held_tensors, reserved_rows
 from costmodel.row_layout import weight_rows
 from costmodel.schedule import FusionGroup
 from costmodel.scratchpad import live_bytes
 from costmodel.shape import shape_of
 from costmodel.tile_buffer import box_bytes
-from optimizer.floors import ideal_cost
 from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.group_hull import EMPTY, Choice, GroupHull, above, merge
+from optimizer.group_spaces import GroupSpaces
 from optimizer.hull import lower_hull
 from optimizer.residency import OFF_CHIP, Boundary
 from optimizer.space import LayerSpace, Rules
@@ -63,7 +62,7 @@ class GroupSolver:
         self, graph: Graph, rules: Rules, cache: FrontCache, stop: Callable[[], bool] = lambda: False
     ) -> None:
         self.graph, self.rules, self.cache, self._stop = graph, rules, cache, stop
-        self._floors: dict[LayerSpace, tuple[float, float]] = {}
+        self.spaces = GroupSpaces(graph, rules)
         self._alone: dict[tuple[str, Boundary], GroupHull] = {}
 
     def alone(self, name: str, boundary: Boundary = OFF_CHIP) -> GroupHull:
@@ -84,7 +83,7 @@ class GroupSolver:
             cost = group_cost(self.graph, group, {}, self.rules.target, self.rules.profile)[0]
             choice = Choice(group, (), ())
             return GroupHull(np.array([cost.energy_pj]), np.array([float(cost.latency_cycles)]), (choice,))
-        space = self.space(layer, plan_group(self.graph, group), group, False)
+        space = self.spaces.space(layer, plan_group(self.graph, group), group, False)
         if not self.rules.hw:
             space = replace(space, reserved=boundary.reserved)
         front = self.cache.front(space)
@@ -102,12 +101,10 @@ class GroupSolver:
         if not isinstance(layer, TensorCoreLayer):
             return self.alone(name, boundary)
         group = FusionGroup((name,), resident_tensors=boundary.tensors)
-        energy, latency = self._floor(self.space(layer, plan_group(self.graph, group), group, False))
+        energy, latency = self.spaces.floor(
+            self.spaces.space(layer, plan_group(self.graph, group), group, False)
+        )
         return GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
-
-    def _may_prefetch(self, layer: TensorCoreLayer) -> bool:
-        """Whether the first layer of a group is counted as if its first weights were there."""
-        return self.rules.prefetch and self.graph.tensors[layer.weight.tensor].data is not None
 
     def at_mappings(self, choices: Iterable[Choice], boundary: Boundary) -> GroupHull:
         """Hull of given choices of one group with other tensors on chip (profile hw: mappings stay legal)."""
@@ -144,14 +141,16 @@ class GroupSolver:
         it is time to stop.
         """
         options: list[tuple[tuple[float, float], Option]] = []
-        for run in runs:
+        try:
+            planner = self.spaces.planner(layers, boundary.tensors)
+        except ScheduleError:
+            return EMPTY
+        runs = (replace(run, resident_tensors=boundary.tensors) for run in runs)
+        for run in self.spaces.promising(planner, runs, known):
             if self._stop():
                 break
-            run = replace(run, resident_tensors=boundary.tensors)
-            try:
-                plan = plan_group(self.graph, run)
-            except ScheduleError:
-                continue
+            assert run.tile is not None
+            plan = planner.plan(run.tile, run.halo)
             for option in self._options(run, plan, boundary.reserved, known):
                 floor = self._floor_of(option)
                 if not above(known, *floor):
@@ -172,26 +171,6 @@ class GroupSolver:
             bound = (e[keep], lat[keep])
         return best
 
-    def floor(
-        self, group: FusionGroup, plan: dict[str, Member], *, is_paper: bool = False
-    ) -> tuple[float, float]:
-        """Cost of a group with resident weights and a scratchpad that holds everything."""
-        energy, latency = self._host_cost(group, plan)
-        variants = [group] if is_paper else list(self._variants(group, plan))
-        for name in group.layers:
-            layer = self.graph.by_name[name]
-            if isinstance(layer, TensorCoreLayer):
-                spaces = {self.space(layer, plan, variant, True) for variant in variants}
-                if is_paper:
-                    spaces = {
-                        replace(s, placement=s.placement._replace(weights_are_resident=False, is_paper=True))
-                        for s in spaces
-                    }
-                floors = [self._floor(space) for space in spaces]
-                energy += min(e for e, _ in floors)
-                latency += min(lat for _, lat in floors)
-        return energy, latency
-
     def extremes(self, run: FusionGroup, plan: dict[str, Member]) -> list[Option]:
         """All weights resident if they fit, then all streamed."""
         live = self._room(run, plan, 0)
@@ -205,27 +184,15 @@ class GroupSolver:
     ) -> Iterator[Option]:
         """Paths of the fused tensors with sets of resident weights that leave room; none of a path on which
         all weights at once would not beat `known`."""
-        for variant in self._variants(run, plan):
+        for variant in self.spaces.variants(run, plan):
             live = self._room(variant, plan, reserved)
             if live is None:
                 continue
             members = self._members(variant, plan)
-            energy, latency = self._host_cost(variant, plan)
-            least = [self._floor(m.resident) for m in members]
+            energy, latency = self.spaces.host_cost(variant, plan)
+            least = [self.spaces.floor(m.resident) for m in members]
             if not above(known, energy + sum(c[0] for c in least), latency + sum(c[1] for c in least)):
                 yield from self._residents(variant, plan, members, live, reserved)
-
-    def _variants(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[FusionGroup]:
-        """All fused tensors through the tile buffer; then those that can on the target's path, all or one."""
-        yield run
-        path = self.rules.target.fusion_path
-        if not self.rules.hw or path == "tile-buffer":
-            return
-        able = [name for name in run.layers if not obstacle(self.graph, run, plan, name, path)]
-        for held in dict.fromkeys([frozenset(able), *(frozenset({name}) for name in able)]):
-            if held:
-                in_scratchpad = path == "spad"
-                yield replace(run, in_scratchpad=held) if in_scratchpad else replace(run, in_accumulator=held)
 
     def _room(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> dict[str, int] | None:
         """Scratchpad bytes (profile hw: none) of fused tensors while each member runs; None if they, or those
@@ -247,8 +214,8 @@ class GroupSolver:
             _Member(
                 layer.name,
                 layer,
-                self.space(layer, plan, run, False),
-                self.space(layer, plan, run, True),
+                self.spaces.space(layer, plan, run, False),
+                self.spaces.space(layer, plan, run, True),
             )
             for layer in layers
             if isinstance(layer, TensorCoreLayer)
@@ -264,7 +231,7 @@ class GroupSolver:
     ) -> Iterator[Option]:
         """Sets of resident weights that leave room, fewest weights first."""
         target, limit = self.rules.target, self._limit(reserved)
-        host = self._host_cost(run, plan)
+        host = self.spaces.host_cost(run, plan)
         whole = 0 if self.rules.hw else reserved
         sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
         for names in resident_sets(sizes):
@@ -289,19 +256,6 @@ class GroupSolver:
         """Weights, constant or computed before the group, that streaming would load more than once."""
         return self.rules.keep_weights and member.streamed.runs() > 1
 
-    def space(
-        self, layer: TensorCoreLayer, plan: dict[str, Member], group: FusionGroup, resident: bool
-    ) -> LayerSpace:
-        """Mappings of one member of a group that has the scratchpad to itself."""
-        placement = placement_of(self.graph, group, plan, layer)
-        return LayerSpace(
-            shape_of(layer),
-            plan[layer.name].computed,
-            self.rules,
-            placement._replace(weights_are_resident=resident),
-            prefetched=layer.name == group.layers[0] and self._may_prefetch(layer),
-        )
-
     def _price(self, option: Option) -> GroupHull:
         """Hull of one option: every member's front, summed."""
         fronts = []
@@ -313,24 +267,6 @@ class GroupSolver:
         energy, latency, vertices = minkowski([(f.energy, f.latency) for _, f in fronts])
         choices = tuple(Choice(option.group, tuple(fronts), tuple(int(v) for v in row)) for row in vertices)
         return GroupHull(energy + option.host[0], latency + option.host[1], choices)
-
-    def _host_cost(self, group: FusionGroup, plan: dict[str, Member]) -> tuple[float, float]:
-        """Adds inside the group."""
-        energy = latency = 0.0
-        for name in group.layers:
-            layer = self.graph.by_name[name]
-            if not isinstance(layer, TensorCoreLayer):
-                cost = host_cost(
-                    self.graph,
-                    layer,
-                    plan[name],
-                    self.rules.target,
-                    self.rules.profile,
-                    group.resident_tensors,
-                )
-                energy += cost.energy_pj
-                latency += cost.latency_cycles
-        return energy, latency
 
     def resident_size(self, layer: TensorCoreLayer) -> int:
         """Scratchpad rows (dosa: bytes) of the whole weight tensor."""
@@ -351,17 +287,8 @@ class GroupSolver:
 
     def _floor_of(self, option: Option) -> tuple[float, float]:
         """Energy and latency that no mappings of an option's members are below."""
-        costs = [option.host, *(self._floor(space) for space in option.ideal)]
+        costs = [option.host, *(self.spaces.floor(space) for space in option.ideal)]
         return sum(c[0] for c in costs), sum(c[1] for c in costs)
-
-    def _floor(self, space: LayerSpace) -> tuple[float, float]:
-        """Cost with a scratchpad that holds everything: no mapping of the space is cheaper."""
-        found = self._floors.get(space)
-        if found is None:
-            costs = [ideal_cost(part) for part in space.by_lanes()]
-            found = min(c[0] for c in costs), min(c[1] for c in costs)
-            self._floors[space] = found
-        return found
 
 
 def resident_sets(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:

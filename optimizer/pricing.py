@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from converter.dims import Dims
 from costmodel.energy import picojoules_per_byte
 from costmodel.latency import bandwidths
-from costmodel.tiling import tile_extents
 from costmodel.traffic import Memory, Quantities, count_moves, fusion_of
+from optimizer.bias_loads import bias_loads
 from optimizer.enumerate import Columns, Points
 from optimizer.orders import STATIONARY
 from optimizer.rtl_pricing import rtl_latency
-from optimizer.space import Ints, LayerSpace, Outline, tile_count
+from optimizer.space import Ints, LayerSpace, tile_count
 
 Floats = NDArray[np.float64]
 WS, IS, OS = (STATIONARY.index(name) for name in ("WS", "IS", "OS"))
@@ -36,29 +36,37 @@ class Costs:
     spills: NDArray[np.bool_]
 
 
-def price(points: Points, q: Quantities | None = None) -> Costs:
-    """Cost of every point over all runs of its space's region, at its `quantities` or at `q`."""
-    space = points.space
+def price(points: Points) -> Costs:
+    """Cost of every point over all runs of its space's region."""
+    space, q = points.space, quantities(points)
+    lanes = space.groups_at_once if space.shape.is_depthwise else space.blocks(points.tile["k"])
+    early = first_weight_bytes(space, points.tile) if space.prefetched else 0
+    energy, latency = cost_columns(space, q, lanes, early)
+    if space.rules.latency == "rtl":
+        latency = rtl_latency(points, q, _input_pixels(points))
+    return Costs(energy, latency, np.asarray(q.spills > 0))
+
+
+def cost_columns(
+    space: LayerSpace, q: Quantities, lanes: Ints | int, early: Ints | int = 0
+) -> tuple[Floats, Floats]:
+    """Picojoules and roofline cycles of columns of quantities; `lanes` array columns are in use, and `early`
+    bytes of weights take no DRAM time."""
     target, placement = space.rules.target, space.placement
-    q = quantities(points) if q is None else q
     memory: dict[Memory, Floats] = {}
     moves = count_moves(q, fusion_of(placement), target, space.rules.profile, paper=placement.is_paper)
     for move in moves:
         memory[move.memory] = memory.get(move.memory, 0.0) + np.asarray(move.bytes, dtype=np.float64)
-    energy = np.asarray(q.macs * target.energy.mac + np.zeros(len(points)))
+    energy = np.asarray(q.macs * target.energy.mac)
     per_byte = picojoules_per_byte(target)
     for name, moved in memory.items():
         energy = energy + moved * per_byte[name]
-    lanes = space.groups_at_once if space.shape.is_depthwise else space.blocks(points.tile["k"])
-    if space.rules.latency == "rtl":
-        return Costs(energy, rtl_latency(points, q, _input_pixels(points)), np.asarray(q.spills > 0))
-    if space.prefetched:
-        memory["dram"] = memory["dram"] - first_weight_bytes(space, points.tile)
+    memory["dram"] = memory["dram"] - early
     latency = np.asarray(q.compute_cycles, dtype=np.float64)
     for name, bandwidth in bandwidths(target, 1).items():
         per_cycle = bandwidth * lanes if name == "accumulator" else bandwidth
         latency = np.maximum(latency, np.ceil(memory.get(name, 0.0) / per_cycle))
-    return Costs(energy, latency, np.asarray(q.spills > 0))
+    return energy, latency
 
 
 def first_weight_bytes(space: LayerSpace, t: Columns | Dims) -> Ints:
@@ -122,7 +130,7 @@ def quantities(points: Points) -> Quantities:
         weight_loads=weights * loads,
         input_fills=d.G * d.C * space.total("N") * _input_box(points) * fetch_i,
         input_reads=macs // d.K * pass_k,
-        bias_words=d.G * d.K * _bias_fills(space, t) if hw and shape.has_bias else 0 * ones,
+        bias_words=d.G * d.K * bias_loads(space, t),
     )
 
 
@@ -137,37 +145,6 @@ def _input_pixels(points: Points) -> Ints:
     """Input elements of one pass per channel (of a grouped product: of all groups)."""
     space, d = points.space, points.space.shape.dims
     return (d.C if space.shape.is_depthwise else d.G) * space.total("N") * _input_box(points)
-
-
-def _bias_fills(space: LayerSpace, t: dict[str, Ints]) -> Ints:
-    """Stride-0 mvins that initialise all accumulator tiles of one column block."""
-    key = np.zeros(len(t["N"]), dtype=np.int64)
-    for d, bound in zip("NPQ", (space.bounds.N, space.bounds.P, space.bounds.Q), strict=True):
-        key = (key * (bound + 1) + t[d]) * (bound + 1) + t[d.lower()]
-    _, at, inverse = np.unique(key, return_index=True, return_inverse=True)
-    unique = np.stack([t[name][at] for name in ("N", "P", "Q", "n", "p", "q")], axis=1)
-    fills = np.zeros(len(unique), dtype=np.int64)
-    for row, (n2, p2, q2, n1, p1, q1) in enumerate(unique.tolist()):
-        pieces = [
-            _pieces(space.outline("N"), n2, n1),
-            _pieces(space.outline("P"), p2, p1),
-            _pieces(space.outline("Q"), q2, q1),
-        ]
-        fills[row] = sum(
-            a * b * c * -(-n * p * q // space.side)
-            for n, a in pieces[0]
-            for p, b in pieces[1]
-            for q, c in pieces[2]
-        )
-    return fills[inverse]
-
-
-def _pieces(outline: Outline, outer: int, inner: int) -> list[tuple[int, int]]:
-    histogram: dict[int, int] = {}
-    for extent, times in outline:
-        for piece, count in tile_extents(extent, (outer, inner)):
-            histogram[piece] = histogram.get(piece, 0) + times * count
-    return list(histogram.items())
 
 
 def _product(columns: Iterable[Ints]) -> Ints:

@@ -212,7 +212,7 @@ class _Search:
             own = space.weights if space.is_resident else 0
             found = groups.cache.front(
                 replace(
-                    groups.space(space.layer, plan, group, space.is_resident),
+                    groups.spaces.space(space.layer, plan, group, space.is_resident),
                     reserved=space.reserved + own + fewer,
                     reserved_accumulator=space.reserved_accumulator,
                 )

@@ -1,4 +1,4 @@
-"""Floors of fusion groups whose members skip pixels: strides larger than windows."""
+"""Floors of fusion groups, whose members may skip pixels: strides larger than windows."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from costmodel.target import load_target
 from optimizer.exact import Floors
+from optimizer.group_hull import EMPTY
+from optimizer.group_tiles import group_runs
 from optimizer.problem import Problem
 from optimizer.residency import Variant
 from optimizer.space import Rules
-from tests.optimizer.graphs import Net
+from tests.optimizer.graphs import Net, random_dags
 
 TARGET = load_target("gemmini-small")
 
@@ -42,3 +44,20 @@ def test_no_group_is_below_its_floor(profile, graph):
             assert floor.latency[0] <= hull.latency.min() * (1 + 1e-9), layers
             priced += 1
     assert priced
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+@pytest.mark.parametrize("latency", ["roofline", "rtl"])
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(graph=skipping_chains() | random_dags(), data=st.data())
+def test_no_group_tile_is_left_out_that_beats_what_is_known(profile, latency, graph, data):
+    problem = Problem(graph, Rules(TARGET, profile, latency=latency))
+    groups = problem.groups
+    for layers in problem.candidates:
+        runs = list(group_runs(graph, layers, "ragged"))
+        for run in data.draw(st.lists(st.sampled_from(runs), max_size=3, unique=True)):
+            hull = groups.solve(layers, [run], EMPTY.costs)
+            if len(hull):
+                slightly_worse = hull.energy * 1.0001, hull.latency * 1.0001
+                planner = groups.spaces.planner(layers, frozenset())
+                assert groups.spaces.promising(planner, [run], slightly_worse) == [run], (layers, run)

@@ -16,10 +16,9 @@ from costmodel.pooling import obstacle_in_tiles, pool_of
 from costmodel.schedule import FusionGroup, GroupTile
 from optimizer import optimize
 from optimizer.enumerate import enumerate_space
-from optimizer.fronts import FrontCache
+from optimizer.group_spaces import GroupSpaces
 from optimizer.group_tiles import all_tiles, group_runs
 from optimizer.groups import candidate_groups
-from optimizer.options import GroupSolver
 from optimizer.pricing import price
 from optimizer.problem import Problem
 from optimizer.space import Rules
@@ -47,9 +46,9 @@ def test_prices_equal_the_exact_evaluator(latency, data):
     group = FusionGroup(GROUP, GroupTile(1, data.draw(st.integers(1, p)), data.draw(st.integers(1, q))))
     plan = plan_group(network, group)
     rules = Rules(SMALL, tiling=data.draw(st.sampled_from(["ragged", "divisor"])), latency=latency)
-    solver = GroupSolver(network, rules, FrontCache())
+    spaces = GroupSpaces(network, rules)
     conv = network.tensor_core_layers[0]
-    space = solver.space(conv, plan, group, data.draw(st.booleans()))
+    space = spaces.space(conv, plan, group, data.draw(st.booleans()))
     points = enumerate_space(space)
     costs = price(points)
     done = pooled(network, plan, "conv")
@@ -64,7 +63,7 @@ def test_prices_equal_the_exact_evaluator(latency, data):
         if not costs.spills[i]:
             assert not obstacle_in_tiles(space.shape, mapping, space.region, done, SMALL)
     whole = FusionGroup(GROUP, GroupTile(*last_size(network)))
-    energy, cycles = solver.floor(whole, plan_group(network, whole))
+    energy, cycles = spaces.group_floor(whole, plan_group(network, whole))
     assert (costs.energy >= energy * (1 - 1e-12)).all()
     assert (costs.latency >= cycles - 1).all()
 

@@ -12,8 +12,7 @@ from costmodel.shape import Region, shape_of, whole
 from costmodel.target import load_target
 from costmodel.traffic import Placement
 from optimizer.enumerate import enumerate_space
-from optimizer.fronts import FrontCache
-from optimizer.options import GroupSolver
+from optimizer.group_spaces import GroupSpaces
 from optimizer.pricing import price
 from optimizer.space import LayerSpace, Rules
 from tests.costmodel.networks import conv, layer_of
@@ -90,7 +89,7 @@ def test_nothing_is_below_the_floor(profile, latency, data):
     space = LayerSpace(shape, region, rules, fused)
     resident = replace(space, placement=fused._replace(weights_are_resident=True))
     network = graph_of([conv("a", "x", "y", 4, 4, 4, 4)], ("x",), ("y",))
-    energy, cycles = GroupSolver(network, rules, FrontCache())._floor(resident)
+    energy, cycles = GroupSpaces(network, rules).floor(resident)
     costs = price(enumerate_space(space))
     assert (costs.energy >= energy * (1 - 1e-12)).all()
     assert (costs.latency >= cycles - 1).all()
@@ -101,5 +100,5 @@ def test_floor_lets_weights_stay_in_the_array_while_accumulator_tiles_pass():
     shape = shape_of(conv("a", "x", "y", 17, 1, 15, 9))
     space = LayerSpace(shape, whole(shape.dims), Rules(SMALL, "dosa"), Placement(True, False, False))
     network = graph_of([conv("a", "x", "y", 4, 4, 4, 4)], ("x",), ("y",))
-    energy, _ = GroupSolver(network, space.rules, FrontCache())._floor(space)
+    energy, _ = GroupSpaces(network, space.rules).floor(space)
     assert price(enumerate_space(space)).energy.min() >= energy * (1 - 1e-12)
