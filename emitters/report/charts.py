@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 
 from markupsafe import Markup
 
@@ -61,18 +62,23 @@ def search_curve(document: ScheduleDocument) -> Markup | None:
 
 
 def method_curves(curves: Mapping[str, Sequence[Point]]) -> Markup:
-    """Search curves of several methods in one standalone SVG file, on a logarithmic time axis."""
+    """Search curves of several methods in one standalone SVG file, on a logarithmic time axis.
+
+    A dot is where a method ended; names are in the order of what they reached.
+    """
     points = [point for curve in curves.values() for point in curve]
     seconds, values = [max(s, 1e-3) for s, _ in points], [value for _, value in points]
-    x = Scale(min(seconds), max(*seconds, 1.001e-3), LEFT, WIDTH - RIGHT, log=True)
-    y = Scale(min(values) * 0.98, max(values) * 1.02, HEIGHT - BOTTOM, TOP, log=True)
+    x = Scale(min(seconds), max(*seconds, 1.001e-3) * 1.15, LEFT, WIDTH - RIGHT, log=True)
+    y = Scale(min(values) * 0.9, max(values) * 1.1, HEIGHT - BOTTOM, TOP, log=True)
     parts = [element("style", CURVE_STYLE), element("rect", width=WIDTH + NAMES, height=HEIGHT, fill="#fff")]
     parts += _axes(x, y, "seconds", "EDP (µJ × cycles)", tick, power)
-    for index, (name, curve) in enumerate(curves.items()):
-        colour = CURVE_COLOURS[index % len(CURVE_COLOURS)]
-        held = [*curve, (max(seconds), curve[-1][1])]
+    colours = dict(zip(curves, cycle(CURVE_COLOURS), strict=False))
+    for index, (name, curve) in enumerate(sorted(curves.items(), key=lambda item: item[1][-1][1])):
+        colour, (end, reached) = colours[name], curve[-1]
+        held = [*curve, (x.high, reached)]
         label = {"x": WIDTH - RIGHT + 10, "y": TOP + 14 + 15 * index}
         parts.append(element("path", title(name), d=_staircase(held, x, y), stroke=colour))
+        parts.append(element("circle", title(name), cx=x(end), cy=y(reached), r=4, fill=colour))
         parts.append(element("text", name, **label, style=f"fill:{colour}"))
     return canvas(WIDTH + NAMES, HEIGHT, "Best energy-delay product of each method against time", parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import onnx
@@ -315,7 +316,11 @@ def test_compare_lists_methods_by_what_they_reach(fadiff, model, tmp_path):
     assert {row["method"] for row in rows} == set(methods)
     assert rows[0]["ratio_to_best"] == 1.0
     drawn = plot.read_text()
-    assert drawn.startswith("<svg") and all(f"<title>{method}</title>" in drawn for method in methods)
+    assert drawn.startswith("<svg")
+    named = [name for name in re.findall(r">([a-z-]+)</text>", drawn) if name in methods]
+    assert named == [row["method"] for row in rows], "the legend has the best first"
+    for method in methods:
+        assert drawn.count(f"<title>{method}</title>") == 2, "a curve, and a dot at its end"
 
 
 def test_a_model_without_products_costs_nothing_in_profile_dosa(fadiff, tmp_path):
