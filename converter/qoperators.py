@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
+from converter.fold import constant_tensors
+
 _MICROSOFT = "com.microsoft"
 
 
@@ -70,6 +72,8 @@ def _conv(rewriter: _Rewriter, node: NodeProto) -> None:
 
 
 def _int_bias(rewriter: _Rewriter, node: NodeProto, bias: str, xs: str, ws: str) -> str:
+    if xs not in rewriter.constants or ws not in rewriter.constants:
+        return rewriter.dequantised(node, bias, xs if ws in rewriter.constants else ws, "")  # refused by name
     scale = rewriter.constants[xs].reshape(-1) * rewriter.constants[ws].reshape(-1)
     name = rewriter.constant(f"{node.name or node.output[0]}.bias_scale", scale.astype(np.float32))
     if scale.size == 1:
@@ -150,12 +154,32 @@ def _integer_product(op: str) -> Callable[[_Rewriter, NodeProto], None]:
     return rewrite
 
 
+def _lstm(rewriter: _Rewriter, node: NodeProto) -> None:
+    """LSTM whose weights [directions, input, 4 hidden] are integers with a scale per direction or column."""
+    if any(name not in rewriter.constants for name in (*node.input[1:3], *node.input[8:12])):
+        rewriter.nodes.append(node)  # refused by name
+        return
+    inputs = list(node.input[:8])
+    for at, first in ((1, 8), (2, 10)):
+        data, scale, zero = (
+            rewriter.constants[name].astype(np.float32)
+            for name in (node.input[at], *node.input[first : first + 2])
+        )
+        scale, zero = (v.reshape(len(data), 1, -1) for v in (scale, zero))
+        values = ((data - zero) * scale).transpose(0, 2, 1)
+        inputs[at] = rewriter.constant(f"{node.input[at]}.float", np.ascontiguousarray(values))
+    new = helper.make_node("LSTM", inputs, list(node.output), name=node.name)
+    new.attribute.extend(node.attribute)
+    rewriter.nodes.append(new)
+
+
 _REWRITES: Mapping[tuple[str, str], Callable[[_Rewriter, NodeProto], None]] = {
     ("", "QLinearConv"): _conv,
     ("", "QLinearMatMul"): _matmul,
     ("", "DynamicQuantizeLinear"): _dynamic,
     ("", "MatMulInteger"): _integer_product("MatMul"),
     ("", "ConvInteger"): _integer_product("Conv"),
+    (_MICROSOFT, "DynamicQuantizeLSTM"): _lstm,
     (_MICROSOFT, "QGemm"): _gemm,
     (_MICROSOFT, "QLinearAdd"): _binary("Add"),
     (_MICROSOFT, "QLinearMul"): _binary("Mul"),
@@ -169,6 +193,7 @@ _REWRITES: Mapping[tuple[str, str], Callable[[_Rewriter, NodeProto], None]] = {
 }
 
 
+_DYNAMIC = ("ConvInteger", "DynamicQuantizeLSTM", "MatMulInteger")
 INTEGER_OPERATORS = tuple(f"{domain}.{op}" if domain else op for domain, op in sorted(_REWRITES))
 """What `expand_integer_operators` understands, for the documentation."""
 
@@ -176,12 +201,10 @@ INTEGER_OPERATORS = tuple(f"{domain}.{op}" if domain else op for domain, op in s
 def expand_integer_operators(model: onnx.ModelProto) -> tuple[str, ...]:
     """Rewrite integer operators in place; the names of those that were dynamically quantised."""
     graph = model.graph
-    dynamic = tuple(
-        node.name or node.output[0] for node in graph.node if node.op_type in ("MatMulInteger", "ConvInteger")
-    )
+    dynamic = tuple(node.name or node.output[0] for node in graph.node if node.op_type in _DYNAMIC)
     if not any((_domain(node), node.op_type) in _REWRITES for node in graph.node):
         return ()
-    rewriter = _Rewriter({t.name: numpy_helper.to_array(t) for t in graph.initializer})
+    rewriter = _Rewriter({n: numpy_helper.to_array(t) for n, t in constant_tensors(graph).items()})
     floats = {
         o for node in graph.node if node.op_type in ("MatMulInteger", "ConvInteger") for o in node.output
     }

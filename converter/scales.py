@@ -123,7 +123,8 @@ def assign_scales(
             a, b = operands
             if a in scales and b in scales and not {a, b} & fixed.keys():
                 coarse, fine = (a, b) if groups.scale(a) >= groups.scale(b) else (b, a)
-                cheap = groups.scale(coarse) <= _TOLERATED_RATIO * groups.scale(fine)
+                ratio = groups.scale(coarse) / (groups.scale(fine) or np.inf)  # zeros fit any scale
+                cheap = ratio <= _TOLERATED_RATIO
                 if cheap or len(program.consumers(fine)) == 1:
                     groups.join(a, b)
         if step.kind == "node" and step.head.op == "Concat" and step.output not in fixed:

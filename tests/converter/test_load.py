@@ -59,7 +59,17 @@ def test_unbound_symbolic_batch(tmp_path: Path) -> None:
 def test_unknown_dimension_name(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(_linear(), path)
-    assert "--dim n" in _message(path, dims={"n": 2})
+    assert "--dim n: no input has" in _message(path, dims={"n": 2})
+    assert "leave it out" in _message(path, dims={"n": 2})
+    onnx.save(_linear("batch"), path)
+    assert "there are batch" in _message(path, dims={"batch": 1, "n": 2})
+
+
+def test_a_sequence_as_an_input(tmp_path: Path) -> None:
+    path, model = tmp_path / "m.onnx", _linear()
+    model.graph.input.append(helper.make_tensor_sequence_value_info("boxes", TensorProto.FLOAT, None))
+    onnx.save(model, path)
+    assert "input boxes is no tensor" in _message(path)
 
 
 def test_missing_external_data(tmp_path: Path) -> None:

@@ -39,12 +39,15 @@ def test_a_sum_with_rows_of_a_table_keeps_the_scale_of_the_other_operand(tmp_pat
     assert compare(conversion, np.random.default_rng(1)).sqnr_db > GOOD_DB
 
 
-def test_a_sum_with_zeros_keeps_the_scale_of_the_other_operand(tmp_path: Path) -> None:
+@pytest.mark.parametrize("readers", [1, 2])
+def test_a_sum_with_zeros_keeps_the_scale_of_the_other_operand(readers: int, tmp_path: Path) -> None:
     """The state that a recurrent network starts from, a mask that hides nothing."""
     product, w = _product(0.001, "a")
     nodes = [product, helper.make_node("Sub", ["z", "z"], ["zeros"])]
     nodes.append(helper.make_node("Add", ["a", "zeros"], ["y"]))
-    model = model_of(nodes, {"x": (ROWS, WIDTH), "z": (ROWS, WIDTH)}, {"y": None}, {"aw": w})
+    nodes.append(helper.make_node("Transpose", ["zeros"], ["also"]))
+    outputs = dict.fromkeys(("y", "also")[:readers])
+    model = model_of(nodes[: 2 + readers], {"x": (ROWS, WIDTH), "z": (ROWS, WIDTH)}, outputs, {"aw": w})
     assert check(model, tmp_path).sqnr_db > GOOD_DB
 
 
