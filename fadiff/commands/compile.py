@@ -55,7 +55,11 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
 @model_argument
 @target_option()
 @click.option(
-    "-o", "--out", metavar="DIR", type=click.Path(path_type=Path), help="[default: the model's name]"
+    "-o",
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Folder to make.  [default: the model's name]",
 )
 @quantize_options
 @click.option(
@@ -64,7 +68,13 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     metavar="FILE.npz",
     help="Inputs to verify with.  [default: MODEL.inputs.npz beside the model, else seeded random]",
 )
-@click.option("--method", type=click.Choice(METHODS), default="gradient", show_default=True)
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    default="gradient",
+    show_default=True,
+    help="How to search: gradient, exact (by enumeration), layerwise (no fusion), or a baseline.",
+)
 @search_options
 @click.option(
     "--max-dram-bytes",

@@ -127,7 +127,8 @@ def quantize_options(function: Command) -> Command:
         "--calibration",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE.npz",
-        help="Calibration inputs: one array per model input, samples along the first axis.",
+        help="Calibration inputs: one array per model input, samples along the first axis.  "
+        "[default: MODEL.calibration.npz beside the model, else random, with a warning]",
     )(function)
     return click.option(
         "--quantize",
@@ -218,6 +219,7 @@ SEARCH_OPTIONS = (
     click.option(
         "--seed",
         type=click.IntRange(min=0, max=2**63 - 1),
+        metavar="N",
         default=0,
         show_default=True,
         help="Equal seeds give equal schedules, unless time runs out.",

@@ -34,7 +34,12 @@ def targets() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @console_options
 def list_targets(console: Console, as_json: bool) -> None:
-    """The shipped presets."""
+    """The shipped presets.
+
+    \b
+    Example:
+      fadiff targets list --json
+    """
     from rich.table import Table
 
     from costmodel.target import load_target, preset_names
@@ -61,7 +66,12 @@ def list_targets(console: Console, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable, with derived values.")
 @console_options
 def show(console: Console, name: str, as_json: bool) -> None:
-    """Every parameter of a preset or target file, as YAML."""
+    """Every parameter of a preset or target file, as YAML: a start for a file of your own.
+
+    \b
+    Example:
+      fadiff targets show gemmini-default > mine.yaml
+    """
     from costmodel.target import load_target, target_yaml
 
     target = load_target(name)
@@ -85,7 +95,12 @@ def show(console: Console, name: str, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Replace the file.")
 @console_options
 def import_target(console: Console, header: Path, name: str | None, out: Path | None, force: bool) -> None:
-    """Make a target from the gemmini_params.h of your hardware."""
+    """Make a target from the gemmini_params.h of your hardware.
+
+    \b
+    Example:
+      fadiff targets import gemmini_params.h -o mine.yaml
+    """
     from costmodel.params_header import target_from_header, unsaid
     from costmodel.target import target_yaml
 
@@ -117,6 +132,10 @@ def check(console: Console, file: Path, params: Path | None) -> int:
     """Validate a target file, and compare it with a gemmini_params.h.
 
     Exits 2 when the file is no valid target, 1 when it disagrees with the header.
+
+    \b
+    Example:
+      fadiff targets check mine.yaml --params gemmini_params.h
     """
     from costmodel.params_header import HEADER_FIELDS, target_from_header
     from costmodel.target import load_target

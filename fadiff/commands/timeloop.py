@@ -49,8 +49,9 @@ def run(console: Console, folder: Path, model: Path | None, accesses: bool, as_j
     tiles are imperfect factors, which Timeloop only estimates: shown, not judged.
 
     \b
-    Example:
-      fadiff compile net.onnx --tiling divisor --out build/net && fadiff timeloop run build/net
+    Examples:
+      fadiff compile net.onnx --tiling divisor --out build/net
+      fadiff timeloop run build/net
     """
     from costmodel.serialize import schedule_from_document
     from emitters.timeloop.compare import compare
@@ -91,6 +92,10 @@ def import_mappings(
 
     Each MAP.yaml is a mapping of the problem that fadiff emitted for LAYER.  The result can be
     scored with `fadiff evaluate` and turned into C with `fadiff compile MODEL.onnx --schedule`.
+
+    \b
+    Example:
+      fadiff timeloop import build/resnet18/schedule.json fc.Gemm=map.yaml -o mine.json
     """
     from costmodel.evaluate import evaluate
     from costmodel.serialize import read_document, schedule_from_document, write_document

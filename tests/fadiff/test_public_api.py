@@ -3,9 +3,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import click
 import pytest
 
 import fadiff as package
+from fadiff.cli import cli
 
 HEAVY = ("torch", "onnx", "onnxruntime", "onnxscript", "scipy", "pymoo", "optuna", "matplotlib")
 
@@ -27,14 +29,31 @@ def test_a_misspelt_name_is_an_attribute_error():
         package.complie  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["compile", "verify", "inspect", "compare", "evaluate", "targets", "sweep", "report", "timeloop"],
-)
+def commands(group: click.Group, *names: str) -> list[tuple[str, ...]]:
+    """Every command and subcommand."""
+    found = []
+    for name, command in group.commands.items():
+        found.append((*names, name))
+        if isinstance(command, click.Group):
+            found += commands(command, *names, name)
+    return found
+
+
+@pytest.mark.parametrize("command", commands(cli), ids=" ".join)
 def test_every_command_has_help_with_an_example(fadiff, command):
-    ended = fadiff(command, "--help")
+    ended = fadiff(*command, "--help")
     assert ended.code == 0
-    assert f"fadiff {command} " in ended.out, "no example"
+    assert f"  fadiff {' '.join(command)} " in ended.out, "no example"
+
+
+def test_every_option_says_what_it_does():
+    for name in commands(cli):
+        found: click.Command = cli
+        for word in name:
+            assert isinstance(found, click.Group)
+            found = found.commands[word]
+        for option in found.params:
+            assert not isinstance(option, click.Option) or option.help, (name, option.opts)
 
 
 def test_version(fadiff):
