@@ -69,7 +69,7 @@ def _scratchpad_tiles(
 
 
 def accumulator_need(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> Ints:
-    """Rows (profile dosa: words per column) of O tiles, twice where there are several of them."""
+    """Rows (profile dosa: words of the fullest column) of O tiles, twice where there are several of them."""
     b = space.bounds
     area = tile["n"] * tile["p"] * tile["q"] * -(-tile["k"] // lanes.columns)
     if not space.rules.hw:

@@ -19,7 +19,7 @@ from costmodel.row_layout import resident_dim, splits_block
 from costmodel.schedule import LatencyModel, Profile
 from costmodel.shape import LayerShape, Region, extents, whole
 from costmodel.target import Target
-from costmodel.tiling import Interval, Window, box_rows, fetched_rows, unclipped_rows
+from costmodel.tiling import Interval, Window, box_rows, fetched_rows, spanned_rows, unclipped_rows
 from costmodel.traffic import ALONE, Placement
 from optimizer import candidates
 from optimizer.candidates import Tiling
@@ -264,9 +264,7 @@ class LayerSpace:
     def box(self, dim: Dim, out: Ints, taps: Ints) -> Ints:
         """Rows (dim P) or columns (dim Q) that a tile's input occupies on chip."""
         window = self.shape.height if dim == "P" else self.shape.width
-        if not self.rules.hw:
-            return (out - 1) * window.stride + (taps - 1) * window.dilation + 1
-        return box_rows(window, out, taps)
+        return box_rows(window, out, taps) if self.rules.hw else spanned_rows(window, out, taps)
 
 
 @lru_cache(maxsize=1 << 14)
