@@ -38,8 +38,10 @@ def find_schedule(
     """Run the optimiser; `what` tells people one search from another.
 
     Raises:
-        InputError: the method needs a package that is not installed.
+        InputError: the method cannot search this fusion model, or needs a package that is not installed.
     """
+    if search.obstacle:
+        raise InputError(search.obstacle)
     with console.stage(f"searching ({search.method}{what})"):
         try:
             return optimize(graph, target, search, progress=console.update)

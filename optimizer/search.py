@@ -45,6 +45,8 @@ def optimize(
         ImportError: the method needs an extra that is not installed.
     """
     settings = replace(settings or Settings(), **changes)
+    if settings.obstacle:
+        raise ValueError(settings.obstacle)
     problem = whole = Problem.of(settings, graph, target, progress)
     floor = None
     if settings.method not in PROVING or settings.latency != "roofline":
@@ -92,8 +94,6 @@ def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, Boun
 
 
 def _baseline(problem: Problem, method: MethodName) -> Partition:
-    if method in ("genetic", "bayesian", "random") and problem.fusion and problem.fusion_model == "paper":
-        raise ValueError(f"method {method} searches executable fusion only: use fusion model sound")
     if method == "dosa":
         from optimizer.baselines.dosa import dosa
 

@@ -48,6 +48,13 @@ class Settings:
     time_budget: float | None = None
     """Seconds after which to return the best schedule known."""
 
+    @property
+    def obstacle(self) -> str:
+        """Why the method cannot search this fusion model; empty if it can."""
+        if self.method in ("genetic", "bayesian", "random") and self.fusion and self.fusion_model == "paper":
+            return f"method {self.method} searches executable fusion only: use fusion model sound"
+        return ""
+
     def rules(self, target: Target) -> Rules:
         """What holds for every layer on `target`."""
         return Rules(target, self.profile, self.tiling, self.row_packing, latency=self.latency)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,13 +72,18 @@ def compare(
         if plot.suffix != ".svg":
             raise InputError(f"--plot {plot}: the plot is SVG: give a name that ends in .svg")
         check_new(plot, force=True)
-    options = SearchOptions(**search)
+    given = [SearchOptions(**search, method=name) for name in chosen]
+    able = [options for options in given if not options.obstacle]
+    if not able:
+        raise InputError(given[0].obstacle)
+    for options in given:
+        if options.obstacle:
+            console.warn(f"{options.obstacle} (left out)")
     conversion = read_model(
         model, target, ModelOptions(quantize, calibration, None, bound_dims(dims)), console
     )
     found: dict[str, SearchResult] = {
-        name: find_schedule(conversion.graph, target, replace(options, method=name), console)
-        for name in chosen
+        options.method: find_schedule(conversion.graph, target, options, console) for options in able
     }
     if plot is not None:
         from emitters.report.charts import method_curves
@@ -93,12 +97,12 @@ def compare(
         }
         plot.write_text(method_curves(curves), encoding="utf-8")
         console.note(f"wrote {plot}")
-    rows = _rows(found, options.latency)
+    rows = _rows(found, able[0].latency)
     if as_json:
         console.result(json.dumps(rows, indent=2))
     else:
         _print(console, rows)
-        console.result(f"latency by the {options.latency} model: {rows[0]['latency_error']}")
+        console.result(f"latency by the {able[0].latency} model: {rows[0]['latency_error']}")
 
 
 def _rows(found: dict[str, SearchResult], latency: LatencyModel) -> list[dict[str, Any]]:

@@ -345,6 +345,20 @@ def test_compare_refuses_a_plot_before_the_search(fadiff, model, tmp_path):
         assert ended.code == 2 and says in ended.err
 
 
+def test_methods_that_cannot_search_the_papers_fusion_model(fadiff, model, tmp_path):
+    paper = (model, "--target", TARGET, "--fusion-model", "paper", "-q")
+    ended = fadiff("compare", *paper, "--methods", "layerwise,genetic", "--json")
+    assert [row["method"] for row in json.loads(ended.out)] == ["layerwise"]
+    assert "genetic searches executable fusion only" in ended.err
+    for command in (
+        ("compare", *paper, "--methods", "random"),
+        ("compile", *paper, "--method", "bayesian", "--out", tmp_path / "out"),
+    ):
+        ended = fadiff(*command)
+        assert ended.code == 2 and "executable fusion only: use fusion model sound" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_compare_refuses_an_unknown_method(fadiff, model):
     ended = fadiff("compare", model, "--methods", "layerwise,magic")
     assert ended.code == 2 and "gradient" in ended.err
