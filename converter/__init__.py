@@ -6,6 +6,7 @@ first use; the graph types are light.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ from converter.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
 if TYPE_CHECKING:
     from converter.pipeline import Conversion, convert
     from converter.reference import integer_reference
+
+# Read when ONNX Runtime is loaded; without it the Linux wheel of 1.31 reports its use to Microsoft.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
     "Conversion",

@@ -14,13 +14,16 @@ from fadiff.folder import SCHEDULE
 
 
 def check_new(path: Path, *, force: bool) -> None:
-    """Refuse early to write over a file, or where there is no folder.
+    """Refuse early to write over a file, or where nothing can be written.
 
     Raises:
-        InputError: it exists (without force), or its folder does not.
+        InputError: it exists (without force), or its folder does not, or cannot be written.
     """
-    if not path.absolute().parent.is_dir():
+    parent = path.absolute().parent
+    if not parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}: make it, or choose another name")
+    if not os.access(path if path.exists() else parent, os.W_OK):
+        raise InputError(f"{path}: cannot write there: choose another name")
     if path.exists() and not force:
         raise InputError(f"{path}: already exists: choose another name, or replace it with --force")
 

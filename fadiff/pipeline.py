@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fadiff.console import Console
-from fadiff.errors import InputError, naming
+from fadiff.errors import InputError, naming, one_line
 from fadiff.folder import OutputFolder
 from fadiff.output import check_free, replacing_folder
 
@@ -123,8 +123,8 @@ def compile(
     with replacing_folder(out, force=force) as work:
         folder = OutputFolder(work)
         write_folder(folder, conversion, decision, document, vectors, console, timeloop or TimeloopOptions())
-        report = verify_folder(folder, console) if verify else None
         folder.refresh_report()
+        report = verify_folder(folder, console) if verify else None
     return CompileResult(out, document, report)
 
 
@@ -292,7 +292,8 @@ def write_folder(
 
 
 def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:
-    """Build the firmware for the host, run it on the functional model, and keep what was measured."""
+    """Build the firmware for the host, run it on the functional model, and keep in the folder and its report
+    what was measured (a warning where that cannot be written)."""
     from emulator import verify
 
     document = folder.document
@@ -303,5 +304,9 @@ def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:
         )
     with console.stage("verifying"):
         report = verify(folder.path, progress=console.update)
-    folder.verification.write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
+    try:
+        folder.verification.write_text(json.dumps(report.as_dict(), indent=1) + "\n", encoding="utf-8")
+        folder.refresh_report()
+    except OSError as error:
+        console.warn(f"the result is not kept in the folder: {one_line(error)}")
     return report

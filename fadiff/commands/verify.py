@@ -37,7 +37,6 @@ def verify(console: Console, folder: Path, as_json: bool) -> int:
 
     output = OutputFolder(folder)
     report = verify_folder(output, console)
-    output.refresh_report()
     if as_json:
         console.result(json.dumps(report.as_dict(), indent=2))
     else:

@@ -98,6 +98,21 @@ def test_verify_again_from_the_folder_alone(fadiff, compiled, tmp_path):
     assert set(report["layers"][0]) >= {"name", "bit_exact", "max_lsb_diff", "dram_bytes"}
 
 
+def test_verifying_a_folder_that_cannot_be_written(fadiff, compiled, monkeypatch):
+    """Permissions do not hold for root, so the write itself fails."""
+    write = Path.write_text
+
+    def refuse(path: Path, *arguments: object, **options: object) -> int:
+        if path.is_relative_to(compiled):
+            raise PermissionError(13, "Permission denied", str(path))
+        return write(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    ended = fadiff("verify", compiled, "--json")
+    assert ended.code == 0 and json.loads(ended.out)["passed"]
+    assert "not kept in the folder" in ended.err and "Permission denied" in ended.err
+
+
 def test_a_wrong_weight_is_caught_and_named(fadiff, compiled, tmp_path):
     import shutil
 

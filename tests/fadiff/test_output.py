@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fadiff.errors import InputError
-from fadiff.output import replacing_folder
+from fadiff.output import check_new, replacing_folder
 
 
 def names(folder: Path) -> list[str]:
@@ -72,3 +72,11 @@ def test_a_file_in_the_way(tmp_path):
     (tmp_path / "out").write_text("a file")
     with pytest.raises(InputError, match="not a folder"), replacing_folder(tmp_path / "out", force=True):
         pass
+
+
+def test_a_file_where_nothing_can_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(InputError, match="cannot write"):
+        check_new(tmp_path / "out.csv", force=True)
+    (tmp_path / "ours.csv").write_text("mine to replace")
+    check_new(tmp_path / "ours.csv", force=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -17,6 +18,24 @@ def test_heavy_packages_load_on_first_use_only(code):
     probe = f"{code}; import sys; print([m for m in {HEAVY} if m in sys.modules])"
     ended = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("package", ["fadiff.search", "converter", "emulator.verification"])
+def test_onnx_runtime_does_not_report_its_use(package):
+    """The switch is read when ONNX Runtime is loaded."""
+    probe = f"""
+import os, sys
+class Watch:
+    def find_spec(self, name, *_):
+        if name == "onnxruntime":
+            print("loaded with", os.environ.get("ORT_DISABLE_TELEMETRY"))
+sys.meta_path.insert(0, Watch())
+import {package}, onnxruntime
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    run = [sys.executable, "-c", probe]
+    ended = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
+    assert ended.stdout.strip() == "loaded with 1"
 
 
 def test_every_public_name_exists():
