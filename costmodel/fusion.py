@@ -179,7 +179,7 @@ class GroupPlanner:
 
         Raises:
             ScheduleError: the tile does not suit the group: too large, retained rows of tiles that are not
-                full-width, an output that is read outside but not computed everywhere.
+                full-width, an output that is read outside but not computed everywhere, or read nowhere.
         """
         _check_tile(self.last, tile, halo, self.size)
         found = []
@@ -201,6 +201,9 @@ class GroupPlanner:
             computed = uncovered(inside) if retain and part.pooled_by is None else inside
             if part.writes_outside and name != self.last:
                 _check_read_outside(part.layer, axis, inside, size)
+            total = sum(stop - start for start, stop in computed)
+            if not total:
+                raise ScheduleError(f"{name}: its fusion group reads nothing but padding of it")
             boxes = computed
             if axis and part.axes is not None:
                 boxes = [input_box(part.axes[axis - 1], interval) for interval in computed]
@@ -214,7 +217,7 @@ class GroupPlanner:
                 tuple(computed),
                 _without_empty(inside),
                 _without_empty(computed),
-                sum(stop - start for start, stop in computed),
+                total,
             )
         return found
 
