@@ -85,10 +85,9 @@ class OutputPrinter:
         self.crosses_banks = crosses_banks
         self.form, self.nest = positions.form, positions.nest
         self.psum = psum_of(self.form, self.nest)
-        self.stores_later = (
-            len(places) > 1 and self.psum is None and destinations == Destinations(boxed=destinations.boxed)
-        )
-        """A tile is stored during the products of the next one, a few moves before each."""
+        to = destinations
+        self.stores_later = len(places) > 1 and self.psum is None and to.output and to.pool is None
+        """A tile goes to `output` during the products of the next one, a few moves before each."""
 
     @property
     def primitives(self) -> set[str]:
@@ -102,10 +101,10 @@ class OutputPrinter:
             used.add("output")
         if to.pool is not None:
             used.add("store_pooled")
-        elif to.whole:
-            used |= {"store_fresh", "move_outputs"}
         elif to.output:
             used |= {"move_tile", "moves_due"} if self.stores_later else {"move_outputs"}
+        if to.pool is None and to.whole:
+            used |= {"store_fresh", "move_outputs"}
         if self.psum is not None:
             used |= {"output", "move_outputs"}
         return used | ({"move_tile"} if "move_outputs" in used else set())

@@ -178,16 +178,16 @@ static inline image_box_t image_box(
     };
 }
 
-/* Issues up to `count` loads. */
-static inline void load_box(image_box_t *box, int32_t count)
+/* Issues up to `count` loads, of the first `lines` lines. */
+static inline void load_box(image_box_t *box, int32_t count, int32_t lines)
 {
     const image_t *image = &box->image;
     const int32_t chunk = image->block == DIM ? MAX_BLOCK_LEN * DIM : image->block;
-    if (count > 0 && box->i < box->n_count) {
+    if (count > 0 && box->i < box->n_count && box->j < lines) {
         gemmini_extended5_config_ld(
             (uint64_t)box->pitch * sizeof(elem_t), MVIN_SCALE_IDENTITY, false, box->block_stride, image->repeats, 0);
     }
-    for (; count > 0 && box->i < box->n_count; count--) {
+    for (; count > 0 && box->i < box->n_count && box->j < lines; count--) {
         const int32_t y = box->y + box->j;
         int32_t first = 0;
         int32_t last = box->x_count; /* pixels first..last of the line are in the image */
@@ -233,7 +233,7 @@ static inline void load_image(
         gemmini_fence();
     }
     image_box_t box = image_box(image, row, n, n_count, y, y_count, x, x_count, c, c_count, 1);
-    load_box(&box, INT32_MAX);
+    load_box(&box, INT32_MAX, INT32_MAX);
     if (image->repeats > 1) {
         gemmini_fence();
     }
@@ -695,6 +695,7 @@ static void layer_l0(const elem_t *input, elem_t *result, const region_t *region
     int32_t input_row = 60;
     const int32_t weight_row = 16240;
     int32_t output_row = 16;
+    image_box_t input_tile = {0};
     image_box_t next_input = {0};
     tile_t last_output = {0};
     load_weights(&weights, weight_row, 0, 3, 0, 3, 0, 8, 0, 8);
@@ -702,9 +703,11 @@ static void layer_l0(const elem_t *input, elem_t *result, const region_t *region
         const int32_t p3_count = MIN(4, 5 - p3);
         input_row = 60 - input_row;
         if (p3 == 0) {
-            load_image(&image, input_row, n_start, 1, p_start + p3 - 1, p3_count + 2, q_start - 1, 10, 0, 8);
+            input_tile = image_box(
+                &image, input_row, n_start, 1, p_start + p3 - 1, p3_count + 2, q_start - 1, 10, 0, 8, 18);
+            load_box(&input_tile, INT32_MAX, 4);
         }
-        load_box(&next_input, INT32_MAX);
+        load_box(&next_input, INT32_MAX, INT32_MAX);
         {
             int32_t p3_next = p3 + 4;
             if (p3_next < 5) {
@@ -722,7 +725,9 @@ static void layer_l0(const elem_t *input, elem_t *result, const region_t *region
             for (int32_t r1 = 0; r1 < 3; r1++) {
                 for (int32_t s1 = 0; s1 < 3; s1++) {
                     move_tile(&last_output, moves_due(&last_output.pace));
-                    load_box(&next_input, moves_due(&next_input.pace));
+                    load_box(&input_tile, INT32_MAX, p2 + r1 + p2_count);
+                    load_box(&input_tile, moves_due(&input_tile.pace), INT32_MAX);
+                    load_box(&next_input, moves_due(&next_input.pace), INT32_MAX);
                     multiply(
                         &stream, input_row + (p2 + r1) * 10 + s1, weight_row + (r1 * 3 + s1) * 8, true,
                         output_row, true, 1, p2_count, 8, 8, 8);
@@ -771,8 +776,10 @@ static void layer_l1(const elem_t *input, elem_t *result, const region_t *region
     if (region->first) {
         load_weights(&weights, weight_row, 0, 3, 0, 3, 0, 8, 0, 8);
     }
+    image_box_t input_tile = {0};
     tile_t last_output = {0};
-    load_image(&image, input_row, n_start, 1, p_start - 1, 6, q_start - 1, 10, 0, 8);
+    input_tile = image_box(&image, input_row, n_start, 1, p_start - 1, 6, q_start - 1, 10, 0, 8, 18);
+    load_box(&input_tile, INT32_MAX, 4);
     for (int32_t p2 = 0; p2 < 4; p2 += 2) {
         output_row = 16 - output_row;
         load_bias(bias, output_row, 16, 8, 8);
@@ -780,6 +787,8 @@ static void layer_l1(const elem_t *input, elem_t *result, const region_t *region
         for (int32_t r1 = 0; r1 < 3; r1++) {
             for (int32_t s1 = 0; s1 < 3; s1++) {
                 move_tile(&last_output, moves_due(&last_output.pace));
+                load_box(&input_tile, INT32_MAX, p2 + r1 + 2);
+                load_box(&input_tile, moves_due(&input_tile.pace), INT32_MAX);
                 multiply(
                     &stream, input_row + (p2 + r1) * 10 + s1, weight_row + (r1 * 3 + s1) * 8, true,
                     output_row, true, 1, 2, 8, 8, 8);
@@ -957,7 +966,7 @@ static void layer_l3(const elem_t *input, elem_t *result)
             if (c3 == 0 && p3 == 0) {
                 load_image(&image, input_row, 0, 1, p3, 4, 0, 8, c3, 8);
             }
-            load_box(&next_input, INT32_MAX);
+            load_box(&next_input, INT32_MAX, INT32_MAX);
             {
                 int32_t c3_next = c3;
                 int32_t p3_next = p3 + 4;
@@ -970,7 +979,7 @@ static void layer_l3(const elem_t *input, elem_t *result)
                 }
             }
             const stream_t stream = {32, 8, 1, 32, 8, 0};
-            load_box(&next_input, moves_due(&next_input.pace));
+            load_box(&next_input, moves_due(&next_input.pace), INT32_MAX);
             load_share(&next_weights);
             multiply(&stream, input_row, weight_row, p3 == 0, output_row, true, 1, 4, 8, 8, 8);
             if (c3 + 8 >= 24) {
