@@ -9,12 +9,14 @@ at least as good in every count.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import Dim, Dims
 from costmodel.mapping import Mapping, Order
+from costmodel.traffic import ALONE
 from optimizer.bias_loads import bias_loads
 from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits, with_foot
 from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS, STATIONARY
@@ -69,14 +71,31 @@ def canonical_mapping(space: LayerSpace, t: dict[str, int], order_l3: Order) -> 
 
 def enumerate_space(space: LayerSpace) -> Points:
     """All undominated canonical mappings of `space`; empty if nothing fits."""
-    grid = _pixel_grid(space)
-    blocks = [_combine(space, _class_a(space, grid), True)]
-    if space.accumulator_limit(split=True) and not space.output_is_in_place:
-        # One row has no room for a second tile.
-        blocks.append(_combine(space, _class_b(space, grid), False))
+    covering, split = _pixels(_pixels_only(space))
+    blocks = [_combine(space, covering, True)]
+    if split is not None and not space.output_is_in_place:
+        blocks.append(_combine(space, split, False))
     tile = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
     order = np.repeat(np.arange(len(STATIONARY)), len(tile["K"]))
     return Points(space, {name: np.tile(c, len(STATIONARY)) for name, c in tile.items()}, order)
+
+
+def _pixels_only(space: LayerSpace) -> LayerSpace:
+    """`space` without what its pixel extents do not depend on: layers that differ in channels share them."""
+    dims = space.shape.dims.replace({"G": 1, "K": 1, "C": 1})
+    shape = space.shape._replace(dims=dims, is_depthwise=False, has_transposed_weights=False)
+    placement = ALONE._replace(pooled=space.placement.pooled)
+    return LayerSpace(
+        shape, space.region, space.rules, placement, reserved_accumulator=space.reserved_accumulator
+    )
+
+
+@lru_cache(maxsize=1 << 8)
+def _pixels(space: LayerSpace) -> tuple[Columns, Columns | None]:
+    """Pixel extents of classes A and B; None where one accumulator row has no room for a second tile."""
+    grid = _pixel_grid(space)
+    has_room = space.accumulator_limit(split=True) > 0
+    return _class_a(space, grid), _class_b(space, grid) if has_room else None
 
 
 def _pixel_grid(space: LayerSpace) -> Columns:

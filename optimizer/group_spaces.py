@@ -16,7 +16,6 @@ from costmodel.placement import placement_of
 from costmodel.schedule import FusionGroup, GroupTile
 from costmodel.shape import shape_of
 from optimizer.floors import ideal_cost, ideal_costs
-from optimizer.group_hull import above
 from optimizer.least_regions import least_regions
 from optimizer.pricing import Floats
 from optimizer.space import LayerSpace, Rules
@@ -108,36 +107,36 @@ class GroupSpaces:
             latency += min(lat for _, lat in floors)
         return energy, latency
 
-    def promising(
-        self, planner: GroupPlanner, runs: Iterable[FusionGroup], known: tuple[Floats, Floats]
-    ) -> list[FusionGroup]:
-        """Group tiles that can be walked and may beat the hull `known`, judged by what they make members
-        compute: most tiles need no plan."""
-        able = []
+    def tile_floors(
+        self, planner: GroupPlanner, runs: Iterable[FusionGroup]
+    ) -> tuple[list[FusionGroup], Floats, Floats]:
+        """Group tiles that can be walked, with energy and latency [T] that no option of them is below, judged
+        by what they make members compute: most tiles need no plan."""
+        able, along = [], []
         for run in runs:
             assert run.tile is not None
             try:
-                able.append((run, planner.axes(run.tile, run.halo)))
+                along.append(planner.axes(run.tile, run.halo))
+                able.append(run)
             except ScheduleError:
                 continue
-        if not able:
-            return []
-        tile = GroupTile(*planner.size)
-        whole = replace(able[0][0], tile=tile, halo="recompute")
+        energy, latency = np.zeros(len(able)), np.zeros(len(able))
+        whole = GroupTile(*planner.size)
         try:
-            least = least_regions(self.graph, planner.plan(tile))
+            least = least_regions(self.graph, planner.plan(whole))
         except ScheduleError:
-            return [run for run, _ in able]
-        energy, latency = (np.full(len(able), cost) for cost in self.host_cost(whole, least))
-        for name, spaces in self._resident_spaces(whole, least):
-            pixels, times = (
-                np.array([math.prod(of(axis[name]) for axis in axes) for _, axes in able])
-                for of in (lambda along: along.total, lambda along: len(along.computed))
-            )
-            floors = [ideal_costs(part, pixels, times) for space in spaces for part in space.by_lanes()]
-            energy += np.minimum.reduce([e for e, _ in floors])
-            latency += np.minimum.reduce([lat for _, lat in floors])
-        return [run for (run, _), no in zip(able, above(known, energy, latency), strict=True) if not no]
+            return able, energy, latency
+        for group in able[:1]:
+            group = replace(group, tile=whole, halo="recompute")
+            host = self.host_cost(group, least)
+            energy, latency = energy + host[0], latency + host[1]
+            for name, spaces in self._resident_spaces(group, least):
+                pixels = np.array([math.prod(axis[name].total for axis in axes) for axes in along])
+                times = np.array([math.prod(len(axis[name].computed) for axis in axes) for axes in along])
+                floors = [ideal_costs(part, pixels, times) for space in spaces for part in space.by_lanes()]
+                energy += np.minimum.reduce([e for e, _ in floors])
+                latency += np.minimum.reduce([lat for _, lat in floors])
+        return able, energy, latency
 
     def _resident_spaces(
         self, group: FusionGroup, plan: dict[str, Member], *, is_paper: bool = False

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations
+from heapq import heappop, heappush
+from itertools import combinations, count
 
 import numpy as np
 
@@ -138,31 +139,36 @@ class GroupSolver:
         """Hull of what beats `known` (the hull of the members unfused) somewhere.
 
         `runs` are group tiles with halo policies; every set of resident weights is tried with each, until
-        it is time to stop.
+        it is time to stop.  Best first: tiles by their floors, options of those reached by their own.
         """
-        options: list[tuple[tuple[float, float], Option]] = []
         try:
             planner = self.spaces.planner(layers, boundary.tensors)
         except ScheduleError:
             return EMPTY
         runs = (replace(run, resident_tensors=boundary.tensors) for run in runs)
-        for run in self.spaces.promising(planner, runs, known):
-            if self._stop():
-                break
-            assert run.tile is not None
-            plan = planner.plan(run.tile, run.halo)
-            for option in self._options(run, plan, boundary.reserved, known):
-                floor = self._floor_of(option)
-                if not above(known, *floor):
-                    options.append((floor, option))
+        tiles, energy, latency = self.spaces.tile_floors(planner, runs)
+        # EDP of the floor and order of arrival, the floor, and a tile or an option of one.
+        queue: list[tuple[float, int, tuple[float, float], FusionGroup | Option]] = []
+        arrival = count()
+
+        def wait(floor: tuple[float, float], what: FusionGroup | Option) -> None:
+            heappush(queue, (floor[0] * floor[1], next(arrival), floor, what))
+
+        for i in np.flatnonzero(~above(known, energy, latency)).tolist():
+            wait((float(energy[i]), float(latency[i])), tiles[i])
         best = EMPTY
         bound = known
-        for floor, option in sorted(options, key=lambda found: found[0][0] * found[0][1]):
-            if self._stop():
-                break
+        while queue and not self._stop():
+            _, _, floor, what = heappop(queue)
             if above(bound, *floor):
                 continue
-            hull = self._price(option)
+            if isinstance(what, FusionGroup):
+                assert what.tile is not None
+                plan = planner.plan(what.tile, what.halo)
+                for option in self._options(what, plan, boundary.reserved, bound):
+                    wait(self._floor_of(option), option)
+                continue
+            hull = self._price(what)
             if not len(hull):
                 continue
             best = merge((best, hull))
