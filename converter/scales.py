@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from converter.operators import keeps_scale, linear_factor
 from converter.plan import Step, clip_bounds
-from converter.program import Program
+from converter.program import Node, Program
 
 INT8_MAX = 127
 _TOLERATED_RATIO = 2.0
@@ -96,7 +96,8 @@ def assign_scales(
     Values that only move elements share one scale.  The two operands of a residual add do too
     (the larger of both): then their sum is exact in int32 and only the result is rounded, as in
     ONNX Runtime, while Gemmini would round each operand first.  An operand that others read as
-    well keeps its own scale if sharing would make it more than 2 times coarser.
+    well, perhaps another slice of it, keeps its own scale if sharing would make it more than 2
+    times coarser.
     Operands of a concatenation share its scale under the same condition, so that they can be
     written in place.  Scales that an imported model prescribes (`known`) never change; rows of a
     constant table and multiples of a value have scales that follow from others, and share none.
@@ -125,7 +126,7 @@ def assign_scales(
                 coarse, fine = (a, b) if groups.scale(a) >= groups.scale(b) else (b, a)
                 ratio = groups.scale(coarse) / (groups.scale(fine) or np.inf)  # zeros fit any scale
                 cheap = ratio <= _TOLERATED_RATIO
-                if cheap or len(program.consumers(fine)) == 1:
+                if cheap or _reads_alone(program, step.head, groups.members(fine)):
                     groups.join(a, b)
         if step.kind == "node" and step.head.op == "Concat" and step.output not in fixed:
             for value in operands:
@@ -133,7 +134,7 @@ def assign_scales(
                     continue
                 ratio = groups.scale(value) / (groups.scale(step.output) or 1.0)
                 tolerable = 1 / _TOLERATED_RATIO <= ratio <= _TOLERATED_RATIO
-                if tolerable or (len(program.consumers(value)) == 1 and ratio < 1):
+                if tolerable or (ratio < 1 and _reads_alone(program, step.head, groups.members(value))):
                     groups.join(step.output, value)
     for value in scales:
         scales[value] = groups.scale(value) or 1.0
@@ -145,6 +146,14 @@ def assign_scales(
                 if output in scales:
                     scales[output] = scales[step.source]
     return scales
+
+
+def _reads_alone(program: Program, reader: Node, values: Collection[str]) -> bool:
+    """Whether `reader` alone reads values of one scale, moved or as they are."""
+    readers = [node for value in values for node in program.consumers(value)]
+    return not set(values) & set(program.outputs) and all(
+        node == reader or set(node.outputs) <= set(values) for node in readers
+    )
 
 
 def _derived_scale(
@@ -182,6 +191,11 @@ class _Groups:
     def scale(self, value: str) -> float:
         """Scale of the set that holds a value."""
         return self._scale[self._root(value)]
+
+    def members(self, value: str) -> frozenset[str]:
+        """All values of the set that holds a value."""
+        root = self._root(value)
+        return frozenset(other for other in self._parent if self._root(other) == root)
 
     def follow(self, value: str, leader: str) -> None:
         """`value` takes the scale of `leader`, and of whatever that is joined with later."""

@@ -81,3 +81,28 @@ def test_rows_of_a_quantised_table_keep_its_scale(tmp_path: Path) -> None:
     conversion = convert(tmp_path / "model.onnx")
     assert conversion.graph.tensors["e"].scale == 0.5
     assert compare(conversion, np.random.default_rng(1)).sqnr_db > GOOD_DB
+
+
+@pytest.mark.parametrize("parts", ["Slice", "Split"])
+def test_a_slice_in_a_concatenation_leaves_the_others_their_scale(parts: str, tmp_path: Path) -> None:
+    """Detection heads: of one sigmoid the scores stay, boxes become pixels, and all are concatenated."""
+    ends = {"zero": np.array([0]), "middle": np.array([8]), "end": np.array([16]), "axis": np.array([1])}
+    slices = [
+        helper.make_node("Slice", ["s", "zero", "middle", "axis"], ["boxes"]),
+        helper.make_node("Slice", ["s", "middle", "end", "axis"], ["scores"]),
+    ]
+    split = [helper.make_node("Split", ["s"], ["boxes", "scores"], axis=1)]
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["s"]),
+        *(slices if parts == "Slice" else split),
+        helper.make_node("Mul", ["boxes", "stride"], ["b"]),
+        helper.make_node("Add", ["b", "grid"], ["pixels"]),
+        helper.make_node("Concat", ["pixels", "scores"], ["y"], axis=1),
+        helper.make_node("Mul", ["boxes", "boxes"], ["z"]),
+    ]
+    constants = {"stride": np.float32(64), "grid": 8 * np.arange(8, dtype=np.float32)}
+    constants |= ends if parts == "Slice" else {}
+    model = model_of(nodes, {"x": (ROWS, 16)}, {"y": None, "z": None}, constants)
+    checked = check(model, tmp_path)
+    assert checked.lsb_to_quantized <= 1.01
+    assert checked.sqnr_db > GOOD_DB
