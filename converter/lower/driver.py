@@ -61,12 +61,23 @@ _IMAGE_READERS = frozenset(
 def unsupported(
     program: Program, steps: Sequence[Step], element: ElementType = "int8"
 ) -> tuple[Unsupported, ...]:
-    """Every step that cannot be lowered for an array of `element`s, with its reason."""
-    found = [problem(program, step, element) for step in steps]
+    """Every step that cannot be lowered for an array of `element`s, with its reason.
+
+    A known operator whose shape only a refused one before it could tell is not another reason.
+    """
+    found: list[Unsupported] = []
+    unshaped: set[str] = set()
+    for step in steps:
+        broken = problem(program, step, element)
+        if broken is None:
+            continue
+        if find(step.head) is None or not unshaped & set(step.head.inputs):
+            found.append(broken)
+        unshaped.update(v for node in step.nodes for v in node.outputs if v not in program.shapes)
     for name in program.outputs:
         if 0 in program.shapes.get(name, ()):
             found.append(Unsupported(name, "output", "", "has no elements", "remove it before exporting"))
-    return tuple(p for p in found if p is not None)
+    return tuple(found)
 
 
 def lower(

@@ -44,6 +44,18 @@ def test_what_folds_is_not_called_unknown(tmp_path: Path) -> None:
     assert [problem.op for problem in _refusal(nodes, tmp_path, x=(2, 3)).problems] == ["Mystery"]
 
 
+def test_what_follows_from_a_refusal_is_not_listed(tmp_path: Path) -> None:
+    """Of known operators behind one that nobody can shape; other unknown ones are."""
+    nodes = [
+        helper.make_node("NhwcMaxPool", ["x"], ["a"], name="pool", domain="com.microsoft"),
+        helper.make_node("Transpose", ["a"], ["b"], name="turn", perm=[1, 0]),
+        helper.make_node("Softmax", ["b"], ["c"], name="softmax"),
+        helper.make_node("CDist", ["c", "c"], ["y"], name="distance", domain="com.microsoft"),
+    ]
+    found = [problem.op for problem in _refusal(nodes, tmp_path, x=(2, 3)).problems]
+    assert found == ["NhwcMaxPool", "CDist"]
+
+
 @pytest.mark.parametrize(
     ("op", "inputs", "why"),
     [
