@@ -182,7 +182,9 @@ class Decoder:
             for layers, (e, lat, choice) in groups:
                 same = found.setdefault(Variant(problem.candidates[layers]), {})
                 same[id(choice)] = GroupHull(np.array([e]), np.array([lat]), (choice,))
-        hulls = problem.alone | {variant: merge(same.values()) for variant, same in found.items() if same}
+        # A layer that fits at none of the points is mapped as well as it can be.
+        merged = {variant: merge(same.values()) for variant, same in found.items() if same}
+        hulls = problem.alone | {variant: hull for variant, hull in merged.items() if len(hull)}
         return problem.off_chip.optimum(hulls, problem.objective)
 
     def partition(self, batch: Batch, b: int) -> Partition:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from converter.dims import Dims
 from costmodel.evaluate import evaluate
 from costmodel.shape import LayerShape, whole
-from costmodel.target import load_target
+from costmodel.target import Target, load_target
 from costmodel.tiling import Window
 from costmodel.traffic import Placement
 from optimizer.decode import VARIABLES, Batch, Decoder, Encoding
@@ -102,3 +102,17 @@ def test_shrinking_ends_at_whole_blocks_of_resident_weights():
     points, fits = legalise(space, tile, np.array([0]))
     assert not fits[0]
     assert points.tile["K"][0] % target.side == 0
+
+
+def test_a_layer_that_fits_at_no_point_keeps_what_fits_it():
+    """All four channels of the depthwise layer at once are too many for these eight rows."""
+    target = Target(name="tiny", side=4, scratchpad_bytes=32, accumulator_bytes=128)
+    problem = Problem(separable(size=4, channels=4, blocks=1), Rules(target))
+    encoding = Encoding.of(problem)
+    shape = (1, encoding.nodes, len(VARIABLES))
+    batch = Batch(
+        np.ones(shape, np.int64), np.zeros(shape[:2], np.int64), np.zeros((1, encoding.edges), np.bool_)
+    )
+    decoder = Decoder(problem, encoding)
+    assert not np.isfinite(decoder.alone(batch)[0]).all()
+    problem.schedule(decoder.best(batch).choice)
