@@ -201,8 +201,8 @@ class GroupPlanner:
             computed = uncovered(inside) if retain and part.pooled_by is None else inside
             if part.writes_outside and name != self.last:
                 _check_read_outside(part.layer, axis, inside, size)
-            total = sum(stop - start for start, stop in computed)
-            if not total:
+            work = _without_empty(computed)
+            if not work:
                 raise ScheduleError(f"{name}: its fusion group reads nothing but padding of it")
             boxes = computed
             if axis and part.axes is not None:
@@ -216,8 +216,8 @@ class GroupPlanner:
                 tuple(inside),
                 tuple(computed),
                 _without_empty(inside),
-                _without_empty(computed),
-                total,
+                work,
+                sum(stop - start for start, stop in work),
             )
         return found
 

@@ -32,12 +32,12 @@ def test_weights_stay_from_the_first_tile_that_computes(axis, resident):
     check(Case(Schedule(graph, target, mappings, (group,))))
 
 
-@pytest.mark.parametrize("latency", ["roofline", "rtl"])
-def test_a_layer_that_sees_padding_only(latency: LatencyModel):
+@pytest.mark.parametrize(("latency", "padding"), [("roofline", 1), ("rtl", 1), ("roofline", 2)])
+def test_a_layer_that_sees_padding_only(latency: LatencyModel, padding: int):
     """Nothing of l0 is needed, so l1 cannot be fused with it."""
     net = Net(random.Random(1))
     y, shape = net.conv(net.input((1, 6, 1, 8)), (1, 6, 1, 8), outputs=8, kernel=(1, 1))
-    z, _ = net.conv(y, shape, outputs=8, kernel=(1, 1), stride=(1, 2), pads=(0, 1, 0, 0))
+    z, _ = net.conv(y, shape, outputs=8, kernel=(1, 1), stride=(1, padding + 1), pads=(0, padding, 0, 0))
     graph = net.builder.build([z])
     with pytest.raises(ScheduleError, match=r"l0: .* nothing but padding"):
         plan_group(graph, FusionGroup(("l0", "l1"), GroupTile(1, 6, 1)))
