@@ -210,17 +210,14 @@ def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
 
 
 def _records(fits: NDArray[np.bool_], passes: Ints, axis: int) -> NDArray[np.bool_]:
-    """Along `axis` (extents descending): fitting entries that no larger fitting one beats in passes."""
+    """Along `axis` (extents descending): fitting entries unless the next larger extent with no more passes
+    fits as well."""
+    count = len(passes)
+    no_more = np.tril(passes[None, :] <= passes[:, None], k=-1)
+    larger = count - 1 - np.argmax(no_more[:, ::-1], axis=1)
     shape = [1, 1, 1]
-    shape[axis] = len(passes)
-    value = np.where(fits, passes.astype(np.int32).reshape(shape), np.iinfo(np.int32).max)
-    best = np.minimum.accumulate(value, axis=axis)
-    keep = fits.copy()
-    later = [slice(None)] * 3
-    earlier = [slice(None)] * 3
-    later[axis], earlier[axis] = slice(1, None), slice(None, -1)
-    keep[tuple(later)] &= value[tuple(later)] < best[tuple(earlier)]
-    return keep
+    shape[axis] = count
+    return fits & ~(np.take(fits, larger, axis=axis) & no_more.any(axis=1).reshape(shape))
 
 
 def _undominated(grid: Columns, features: tuple[str, ...]) -> Ints:
