@@ -321,10 +321,10 @@ def pooled(graph: Graph, members: Mapping[str, Member], name: str) -> Pooled | N
 
 def boundary(graph: Graph, group: FusionGroup) -> dict[str, Member]:
     """Members of a group in the paper's model: whole layers, with the same inside and outside."""
-    inside = set(group.layers)
     members = {}
     for name in group.layers:
         layer = graph.by_name[name]
+        inside = set(group.layers) - {name}  # a layer may write into the tensor that it reads another part of
         alone = _alone(layer)
         fused = frozenset(
             tensor

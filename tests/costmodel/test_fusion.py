@@ -11,7 +11,7 @@ from converter.builder import GraphBuilder, weight_view
 from converter.dims import Dims
 from converter.graph import View
 from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError, plan_group
+from costmodel.fusion import ScheduleError, boundary, plan_group
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.shape import shape_of
 from costmodel.target import load_target
@@ -306,3 +306,20 @@ def test_a_product_that_reads_channels_as_images_is_not_fused_with_their_produce
     )  # fmt: skip
     with pytest.raises(ScheduleError, match="address q differently"):
         plan_group(b.build((scores,)), FusionGroup(("to_q", "scores"), GroupTile(1, rows, 1)))
+
+
+def test_a_layer_that_writes_beside_what_it_reads_is_not_fused_with_itself():
+    """As where a Concat of input and output is written in place."""
+    b = GraphBuilder("beside")
+    x = b.input("x", (4, 3), scale=0.1)
+    both = b.tensor("both", (4, 6), scale=0.1)
+    dims = Dims(P=4, C=3, K=3)
+    data = np.zeros((1, 1, 1, 3, 3), np.int8)
+    for name, source, offset, out in (("a", View(x, 0, (0, 0, 3, 0, 1)), 0, 0), ("b", None, 0, 3)):
+        weights = b.tensor(f"w_{name}", data.shape, scale=0.1, data=data)
+        read = source or View(both, offset, (0, 0, 6, 0, 1))
+        b.tensor_core(
+            name, "gemm", dims, read, weight_view(weights, dims), View(both, out, (0, 0, 6, 0, 1)), (4, 1)
+        )
+    member = boundary(b.build((both,)), FusionGroup(("b",)))["b"]
+    assert member.fused_inputs == frozenset() and not member.writes_inside and member.writes_outside
