@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import Dim
-from costmodel.fusion import ScheduleError, plan_group
+from costmodel.fusion import ScheduleError
 from costmodel.relaxed import Node
 from costmodel.schedule import FusionGroup, GroupTile
 from optimizer.enumerate import Points
@@ -269,7 +269,7 @@ class Decoder:
         options = []
         for group in group_runs(self.problem.graph, layers, self.problem.rules.tiling, [tile]):
             try:
-                plan = plan_group(self.problem.graph, group)
+                plan = self.problem.groups.spaces.plan(group)
             except ScheduleError:
                 continue
             options += self.problem.groups.extremes(group, plan)

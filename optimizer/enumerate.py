@@ -217,7 +217,8 @@ def _records(fits: NDArray[np.bool_], passes: Ints, axis: int) -> NDArray[np.boo
     larger = count - 1 - np.argmax(no_more[:, ::-1], axis=1)
     shape = [1, 1, 1]
     shape[axis] = count
-    return fits & ~(np.take(fits, larger, axis=axis) & no_more.any(axis=1).reshape(shape))
+    beaten = np.take(fits, larger, axis=axis) & no_more.any(axis=1).reshape(shape)
+    return np.asarray(fits & ~beaten)
 
 
 def _undominated(grid: Columns, features: tuple[str, ...]) -> Ints:

@@ -30,7 +30,7 @@ class GroupSpaces:
         self._planners: dict[tuple[tuple[str, ...], frozenset[str]], GroupPlanner] = {}
 
     def planner(self, layers: tuple[str, ...], resident_tensors: frozenset[str]) -> GroupPlanner:
-        """Plans of a group of two layers or more.
+        """Plans of two layers or more at any tile.
 
         Raises:
             ScheduleError: the layers cannot be executed as one group.
@@ -39,6 +39,15 @@ class GroupSpaces:
         if key not in self._planners:
             self._planners[key] = GroupPlanner(self.graph, layers, resident_tensors)
         return self._planners[key]
+
+    def plan(self, group: FusionGroup) -> dict[str, Member]:
+        """Plan of a group of two layers or more.
+
+        Raises:
+            ScheduleError: the group cannot be executed as one.
+        """
+        assert group.tile is not None
+        return self.planner(group.layers, group.resident_tensors).plan(group.tile, group.halo)
 
     def space(
         self, layer: TensorCoreLayer, plan: dict[str, Member], group: FusionGroup, resident: bool

@@ -163,9 +163,7 @@ class GroupSolver:
             if above(bound, *floor):
                 continue
             if isinstance(what, FusionGroup):
-                assert what.tile is not None
-                plan = planner.plan(what.tile, what.halo)
-                for option in self._options(what, plan, boundary.reserved, bound):
+                for option in self._options(what, self.spaces.plan(what), boundary.reserved, bound):
                     wait(self._floor_of(option), option)
                 continue
             hull = self._price(what)
@@ -182,8 +180,12 @@ class GroupSolver:
         live = self._room(run, plan, 0)
         if live is None:
             return []
-        options = list(self._residents(run, plan, self._members(run, plan), live, 0))
-        return [max(options, key=lambda o: len(o.group.resident_weights)), options[0]] if options else []
+        members = self._members(run, plan)
+        ends = (
+            next(self._residents(run, plan, members, live, 0, most_first=most), None)
+            for most in (True, False)
+        )
+        return [option for option in ends if option is not None]
 
     def _options(
         self, run: FusionGroup, plan: dict[str, Member], reserved: int, known: tuple[Floats, Floats]
@@ -234,13 +236,15 @@ class GroupSolver:
         members: list[_Member],
         live: dict[str, int],
         reserved: int,
+        *,
+        most_first: bool = False,
     ) -> Iterator[Option]:
-        """Sets of resident weights that leave room, fewest weights first."""
+        """Sets of resident weights that leave room, fewest (or most) weights first."""
         target, limit = self.rules.target, self._limit(reserved)
         host = self.spaces.host_cost(run, plan)
         whole = 0 if self.rules.hw else reserved
         sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
-        for names in resident_sets(sizes):
+        for names in sorted(resident_sets(sizes), key=len, reverse=most_first):
             stay = sum(sizes[name] for name in names)
             if stay > limit:
                 continue
