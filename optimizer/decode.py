@@ -272,7 +272,8 @@ class Decoder:
                 plan = self.problem.groups.spaces.plan(group)
             except ScheduleError:
                 continue
-            options += self.problem.groups.extremes(group, plan)
+            if option := self.problem.groups.most_resident(group, plan):
+                options.append(option)
         return options
 
     def _rows(self, option: Option, batch: Batch, b: int) -> list[Row]:
@@ -281,17 +282,19 @@ class Decoder:
 
     def _cheapest(self, ways: list[_Way]) -> Priced | None:
         """The way of lowest EDP; None if none can be executed."""
-        best: Priced | None = None
+        best: tuple[float, float, Option, list[_Member]] | None = None
         for option, rows in ways:
             members = [self._members[space][row] for (_, space), row in zip(option.spaces, rows, strict=True)]
             energy = option.host[0] + sum(member.energy for member in members)
             latency = option.host[1] + sum(member.latency for member in members)
             if np.isfinite(energy) and (best is None or energy * latency < best[0] * best[1]):
-                fronts = (
-                    (name, member.front) for (name, _), member in zip(option.spaces, members, strict=True)
-                )
-                best = energy, latency, Choice(option.group, tuple(fronts), (0,) * len(members))
-        return best
+                best = energy, latency, option, members
+        if best is None:
+            return None
+        energy, latency, option, members = best
+        names = (name for name, _ in option.spaces)
+        fronts = tuple((name, member.front) for name, member in zip(names, members, strict=True))
+        return energy, latency, Choice(option.group, fronts, (0,) * len(members))
 
 
 class _Member(NamedTuple):

@@ -137,7 +137,6 @@ class Certificate:
         def stop() -> bool:
             return problem.out_of_time() or (last is not None and len(problem.fronts) >= last)
 
-        best: Solution[Partition] | None = None
         while True:
             hulls = self.optimistic()
             result = self.cuts.best(hulls, objective)
@@ -158,13 +157,10 @@ class Certificate:
                 problem.steps += 1
             is_over = stop()
             if has_more or is_over:
-                best = min(
-                    filter(None, (best, self.best)),
-                    key=lambda found: value(objective, found.energy, found.latency),
-                )
+                best = self.cuts.best(sure, objective).best
                 problem.record(value("edp", best.energy, best.latency))
                 if is_over:
-                    return Certified(best.choice, result.lower_bound, False)
+                    return Certified(self.cuts.partition(sure, best.choice), result.lower_bound, False)
 
 
 def _order(variant: Variant) -> tuple[Layers, list[str], list[str], int]:

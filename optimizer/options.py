@@ -175,17 +175,12 @@ class GroupSolver:
             bound = (e[keep], lat[keep])
         return best
 
-    def extremes(self, run: FusionGroup, plan: dict[str, Member]) -> list[Option]:
-        """All weights resident if they fit, then all streamed."""
+    def most_resident(self, run: FusionGroup, plan: dict[str, Member]) -> Option | None:
+        """As many weights resident as leave room; None if the fused tensors have none."""
         live = self._room(run, plan, 0)
         if live is None:
-            return []
-        members = self._members(run, plan)
-        ends = (
-            next(self._residents(run, plan, members, live, 0, most_first=most), None)
-            for most in (True, False)
-        )
-        return [option for option in ends if option is not None]
+            return None
+        return next(self._residents(run, plan, self._members(run, plan), live, 0), None)
 
     def _options(
         self, run: FusionGroup, plan: dict[str, Member], reserved: int, known: tuple[Floats, Floats]
@@ -236,15 +231,13 @@ class GroupSolver:
         members: list[_Member],
         live: dict[str, int],
         reserved: int,
-        *,
-        most_first: bool = False,
     ) -> Iterator[Option]:
-        """Sets of resident weights that leave room, fewest (or most) weights first."""
+        """Sets of resident weights that leave room, most weights first."""
         target, limit = self.rules.target, self._limit(reserved)
         host = self.spaces.host_cost(run, plan)
         whole = 0 if self.rules.hw else reserved
         sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
-        for names in sorted(resident_sets(sizes), key=len, reverse=most_first):
+        for names in resident_sets(sizes):
             stay = sum(sizes[name] for name in names)
             if stay > limit:
                 continue
@@ -302,11 +295,10 @@ class GroupSolver:
 
 
 def resident_sets(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:
-    """Sets of weights to keep, fewest first: all subsets of up to four, else the lightest ones."""
-    if len(sizes) <= MOST_SUBSETS:
-        for count in range(len(sizes) + 1):
-            yield from combinations(sizes, count)
-        return
+    """Sets of weights to keep, most first: all subsets of up to four, else the lightest ones."""
     lightest = sorted(sizes, key=lambda name: sizes[name])
-    for count in range(len(sizes) + 1):
-        yield tuple(lightest[:count])
+    for many in reversed(range(len(sizes) + 1)):
+        if len(sizes) <= MOST_SUBSETS:
+            yield from combinations(sizes, many)
+        else:
+            yield tuple(lightest[:many])
