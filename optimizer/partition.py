@@ -48,6 +48,8 @@ class _Candidate:
     """Tensors of other groups that may be on chip."""
     writes: tuple[int, ...]
     """Tensors that may stay for other groups, one bit each."""
+    same: Mapping[str, str]
+    """Its tensors, and what the first identical group has in their place."""
 
 
 class _Step(NamedTuple):
@@ -57,6 +59,16 @@ class _Step(NamedTuple):
     variant: int
     alive: int
     """Tensors on chip meanwhile."""
+
+
+class _Level(NamedTuple):
+    """States in which the same layers are done up to the first gap, and the steps that lead there."""
+
+    states: slice
+    entering: slice
+    sources: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    """Of every state, among the level's steps."""
 
 
 class Partitioner:
@@ -74,6 +86,7 @@ class Partitioner:
         self.tensors = residents(graph, rules) if rules else {}
         self.rules = rules
         self._bit = {name: 1 << i for i, name in enumerate(self.tensors)}
+        self._name = list(self.tensors)
         self._readers = [self._mask(c.name for c in graph.consumers(t)) for t in self.tensors]
         self._candidates = [self._candidate(layers, first) for layers, first in groups.items()]
         self._index: dict[Variant, int] = {}
@@ -93,8 +106,8 @@ class Partitioner:
     def _candidate(self, layers: Layers, first: Layers) -> _Candidate:
         members = self._mask(layers)
         inside = {t for name in layers for t in self.graph.by_name[name].outputs}
-        names = dict.fromkeys(t for t in streamed(self.graph, layers) if t in self.tensors)
-        bits = [(name, self._bit[name]) for name in names]
+        tensors = streamed(self.graph, layers)
+        bits = [(name, self._bit[name]) for name in dict.fromkeys(tensors) if name in self.tensors]
         return _Candidate(
             layers,
             first,
@@ -108,6 +121,7 @@ class Partitioner:
                 and self._reading(bit) & ~members
                 and not row_readers(self.graph, FusionGroup(layers), name)
             ),
+            dict(zip(tensors, streamed(self.graph, first), strict=True)),
         )
 
     def _reading(self, bit: int) -> int:
@@ -126,7 +140,7 @@ class Partitioner:
         sources: list[int] = []
         steps: list[int] = []
         begins: list[int] = []
-        self._levels: list[tuple[int, int]] = []
+        levels: list[tuple[int, int]] = []
         for i, level in enumerate(into):
             low = len(begins)
             for (gaps, alive), entering in level.items():
@@ -152,11 +166,18 @@ class Partitioner:
                     if len(self._steps) > MOST_STEPS and most_alive:
                         return False
             if len(begins) > low:
-                self._levels.append((low, len(begins)))
+                levels.append((low, len(begins)))
         self._sources, self._entering = np.array(sources, dtype=np.int64), np.array(steps, dtype=np.int64)
         self._begins = np.array([*begins, len(steps)], dtype=np.int64)
+        self._levels = [self._level(low, high) for low, high in levels[1:]]
         self._variant_of = np.array([step.variant for step in self._steps], dtype=np.int64)
         return True
+
+    def _level(self, low: int, high: int) -> _Level:
+        entering = slice(int(self._begins[low]), int(self._begins[high]))
+        return _Level(
+            slice(low, high), entering, self._sources[entering], self._begins[low:high] - entering.start
+        )
 
     def _keeps(self, candidate: _Candidate, gaps: int, alive: int, most_alive: int) -> Iterator[int]:
         """Sets of tensors that a group may leave on chip beside those that are there."""
@@ -171,7 +192,7 @@ class Partitioner:
                     yield kept
 
     def _names(self, bits: int) -> list[str]:
-        return [name for name, bit in self._bit.items() if bits & bit] if bits else []
+        return [self._name[bit.bit_length() - 1] for bit in _bits(bits)]
 
     def _nbytes(self, bits: int) -> int:
         return sum(self.tensors[name] for name in self._names(bits))
@@ -194,10 +215,7 @@ class Partitioner:
         if on_host and not self.rules.hw:  # costs nothing wherever its tensors are
             return Variant(candidate.first)
         reserved = 0 if alone and self.rules.hw else self._nbytes(alive | kept)
-        same = dict(
-            zip(streamed(self.graph, candidate.layers), streamed(self.graph, candidate.first), strict=True)
-        )
-        names = [frozenset(same[name] for name in self._names(bits)) for bits in (read, kept)]
+        names = [frozenset(candidate.same[name] for name in self._names(bits)) for bits in (read, kept)]
         return Variant(candidate.first, Boundary(names[0], names[1], reserved))
 
     def best(self, hulls: Mapping[Variant, GroupHull], objective: Objective) -> HullResult[Cuts]:
@@ -240,7 +258,8 @@ class Partitioner:
                     total_energy += float(energy[variant][vertex])
                     total_latency += float(latency[variant][vertex])
                     cuts.append((step, vertex))
-                cycle = deadlock(self.graph, [self.layers(step) for step in chosen])
+                are_runs = all(self._candidates[self._steps[step].candidate].is_run for step in chosen)
+                cycle = None if are_runs else deadlock(self.graph, [self.layers(step) for step in chosen])
                 if cycle is None:
                     return Solution(total_energy, total_latency, tuple(cuts))
                 banned = [self._candidates[step.candidate].layers == cycle for step in self._steps]
@@ -252,10 +271,8 @@ class Partitioner:
         """Steps of least total weight, first to last."""
         lengths = weights[self._entering]
         cost = np.zeros(len(self._begins) - 1)
-        for low, high in self._levels[1:]:
-            begin, end = self._begins[low], self._begins[high]
-            through = cost[self._sources[begin:end]] + lengths[begin:end]
-            cost[low:high] = np.minimum.reduceat(through, self._begins[low:high] - begin)
+        for states, entering, sources, begins in self._levels:
+            cost[states] = np.minimum.reduceat(cost[sources] + lengths[entering], begins)
         state = len(cost) - 1
         steps = []
         while state:
