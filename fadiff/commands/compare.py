@@ -54,13 +54,15 @@ def compare(
 ) -> None:
     """Run several search methods on MODEL.onnx and list what each found.
 
-    All methods are scored by the same exact evaluator under the same rules and time budget.
+    All methods are scored by the same exact evaluator under the same rules and time budget.  One that finds
+    no schedule is left out, with a warning that says why.
 
     \b
     Examples:
       fadiff compare resnet18.onnx --target gemmini-large --time-budget 20
       fadiff compare resnet18.onnx --methods gradient,layerwise,gemmini-auto --plot curves.svg
     """
+    from costmodel.fusion import ScheduleError
     from fadiff.pipeline import ModelOptions, read_model
     from fadiff.search import SearchOptions, find_schedule
 
@@ -82,9 +84,18 @@ def compare(
     conversion = read_model(
         model, target, ModelOptions(quantize, calibration, None, bound_dims(dims)), console
     )
-    found: dict[str, SearchResult] = {
-        options.method: find_schedule(conversion.graph, target, options, console) for options in able
-    }
+    found: dict[str, SearchResult] = {}
+    refused: dict[str, list[str]] = {}
+    for options in able:
+        try:
+            found[options.method] = find_schedule(conversion.graph, target, options, console)
+        except (InputError, ScheduleError) as error:  # an extra is missing, or its tiles do not fit
+            refused.setdefault(str(error), []).append(options.method)
+    reasons = [f"{', '.join(names)}: {reason}" for reason, names in refused.items()]
+    if not found:
+        raise InputError("; ".join(reasons))
+    for reason in reasons:
+        console.warn(f"{reason} (left out)")
     if plot is not None:
         from emitters.report.charts import method_curves
 

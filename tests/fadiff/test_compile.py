@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import onnx
@@ -372,6 +373,28 @@ def test_methods_that_cannot_search_the_papers_fusion_model(fadiff, model, tmp_p
         ended = fadiff(*command)
         assert ended.code == 2 and "executable fusion only: use fusion model sound" in ended.err
     assert not (tmp_path / "out").exists()
+
+
+def test_compare_leaves_out_methods_that_find_no_schedule(fadiff, model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymoo", None)
+    tiny, plot = tmp_path / "tiny.yaml", tmp_path / "curves.svg"
+    tiny.write_text(
+        "name: tiny\nside: 8\nscratchpad_banks: 1\nscratchpad_bytes: 128\naccumulator_bytes: 8192\n"
+    )
+    options = (model, "--target", tiny, "--plot", plot, "--json", "-q", "--methods")
+    ended = fadiff("compare", *options, "gemmini-auto,layerwise,genetic")
+    assert ended.code == 0
+    assert [row["method"] for row in json.loads(ended.out)] == ["layerwise"]
+    assert "<title>layerwise</title>" in plot.read_text()
+    left_out = [line for line in ended.err.splitlines() if "left out" in line]
+    assert len(left_out) == 2
+    assert "genetic" in left_out[0] and "fadiff[baselines]" in left_out[0]
+    assert "gemmini-auto: classifier: scratchpad overflows" in left_out[1]
+
+    plot.unlink()
+    ended = fadiff("compare", *options, "gemmini-auto,genetic")
+    assert ended.code == 2 and not ended.out and not plot.exists()
+    assert "gemmini-auto: classifier: scratchpad overflows" in ended.err and "fadiff[baselines]" in ended.err
 
 
 def test_compare_refuses_an_unknown_method(fadiff, model):
