@@ -51,7 +51,7 @@ def optimize(
     floor = None
     if settings.method not in PROVING or settings.latency != "roofline":
         # First, so that the search has what is left of the time budget; it sees nothing of this.
-        floor = relaxed_bound(problem)
+        floor = _floor(problem, settings.method)
         problem = problem.rest()
     schedule, bound, kind = _search(problem, settings.method)
     if floor is not None:
@@ -66,6 +66,14 @@ def optimize(
         steps=problem.steps,
         history=tuple(problem.history),
     )
+
+
+def _floor(problem: Problem, method: MethodName) -> float:
+    """A lower bound in pJ and cycles, in the space that the schedules of `method` are in."""
+    if method == "gemmini-auto":  # whatever the rules: ragged tiles, depthwise layers by single channels
+        rules = replace(problem.rules, tiling="ragged", all_lanes=True)
+        problem = replace(problem, rules=rules)
+    return relaxed_bound(problem)
 
 
 def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, BoundKind]:

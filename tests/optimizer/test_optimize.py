@@ -10,7 +10,7 @@ from costmodel.fusion import ScheduleError
 from costmodel.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target import Target, load_target
 from optimizer import Settings, optimize
-from optimizer.exact import exact
+from optimizer.exact import exact, relaxed_bound
 from optimizer.gradient import Effort
 from optimizer.problem import Problem
 from optimizer.space import Rules
@@ -202,6 +202,25 @@ def test_automatic_products_fit_the_halves_of_the_memories(pixels, inputs, outpu
     i, j, k = (-(-extent // target.side) for extent in (tile.P, tile.K, tile.C))
     assert (i + j) * k * target.side <= target.scratchpad_rows // 2
     assert i * j * target.side <= target.accumulator_rows // 2
+
+
+@pytest.mark.parametrize("objective", ["energy", "edp"])
+@pytest.mark.parametrize(
+    "size, channels, outputs, kernel, tiling",
+    [
+        pytest.param(2, 32, 32, 5, "ragged", id="depthwise"),  # by single channels: no zeros in its weights
+        pytest.param(7, 37, 41, 1, "divisor", id="divisor"),  # 37 and 41 are prime, but wider than the array
+    ],
+)
+def test_the_bound_of_automatic_tiles_is_that_of_their_space(
+    size, channels, outputs, kernel, tiling, objective
+):
+    net = Net(size, channels)
+    graph = net.build(net.conv("a", net.x, outputs, kernel, depthwise=tiling == "ragged"))
+    found = optimize(graph, LARGE, method="gemmini-auto", tiling=tiling, objective=objective)
+    ours = Problem.of(found.settings, graph, LARGE)
+    assert found.value < relaxed_bound(ours) * ours.unit, "they are outside the space of the other methods"
+    assert 0 < found.lower_bound <= found.value * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("method", ["exact", "gradient"])
