@@ -121,7 +121,7 @@ class GroupPlanner:
                 member that feeds nobody inside, layouts that differ).
         """
         layers = [graph.by_name[name] for name in names]
-        self._inside = set(names)
+        self._inside, self.resident_tensors = set(names), frozenset(resident_tensors)
         sizes: dict[str, tuple[int, int, int]] = {}
         for layer in layers:
             _check_host(graph, layer, self._inside)
@@ -132,18 +132,12 @@ class GroupPlanner:
         for layer in reversed(layers):
             if layer.name not in read:
                 raise ScheduleError(f"{layer.name}: no later member of its fusion group reads its output")
-            part = self._part(graph, layer, sizes, resident_tensors)
+            part = self._part(graph, layer, sizes)
             self._parts.append(part)
             read.update(part.producers)
         self._along: dict[tuple[int, int, bool], dict[str, Along]] = {}
 
-    def _part(
-        self,
-        graph: Graph,
-        layer: Layer,
-        sizes: Mapping[str, tuple[int, int, int]],
-        resident_tensors: Set[str],
-    ) -> _Part:
+    def _part(self, graph: Graph, layer: Layer, sizes: Mapping[str, tuple[int, int, int]]) -> _Part:
         inside, is_last = self._inside, layer.name == self.last
         fused = [
             (tensor, producer)
@@ -167,8 +161,8 @@ class GroupPlanner:
             sizes[layer.name],
             tuple(producer.name for _, producer in fused),
             windows(graph, layer),
-            frozenset(tensor for tensor, _ in fused if tensor not in resident_tensors),
-            bool(readers & inside) and pool is None and output not in resident_tensors,
+            frozenset(tensor for tensor, _ in fused if tensor not in self.resident_tensors),
+            bool(readers & inside) and pool is None and output not in self.resident_tensors,
             outside,
             is_rows and not outside and _is_only_reader(graph, layer),
             pool,
