@@ -211,7 +211,7 @@ class GroupPlanner:
                 tuple(computed),
                 _without_empty(inside),
                 work,
-                sum(stop - start for start, stop in work),
+                sum(extents(work)),
             )
         return found
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.fusion import ScheduleError, boundary, plan_group
+from costmodel.fusion import ScheduleError, boundary
 from costmodel.schedule import FusionGroup, GroupTile
 from optimizer.group_hull import EMPTY, Choice, GroupHull, merge
 from optimizer.group_tiles import last_output
@@ -194,7 +194,7 @@ class Floors:
         group = FusionGroup(layers, GroupTile(*size), resident_tensors=at.tensors)
         is_paper = problem.fusion_model == "paper"
         try:
-            plan = (boundary if is_paper else plan_group)(problem.graph, group)
+            plan = boundary(problem.graph, group) if is_paper else problem.groups.spaces.plan(group)
         except ScheduleError:
             return EMPTY
         least = plan if is_paper else least_regions(problem.graph, plan)

@@ -139,13 +139,9 @@ class GroupSpaces:
         host = self.host_cost(group, least)
         energy, latency = energy + host[0], latency + host[1]
         for name, spaces in self._resident_spaces(group, least):
-            pixels = [math.prod(axis[name].total for axis in axes) for axes in along]
-            times = [math.prod(len(axis[name].computed) for axis in axes) for axes in along]
-            floors = [
-                ideal_costs(part, np.array(pixels), np.array(times))
-                for space in spaces
-                for part in space.by_lanes()
-            ]
+            pixels = np.array([math.prod(axis[name].total for axis in axes) for axes in along])
+            times = np.array([math.prod(len(axis[name].computed) for axis in axes) for axes in along])
+            floors = [ideal_costs(part, pixels, times) for space in spaces for part in space.by_lanes()]
             energy += np.minimum.reduce([e for e, _ in floors])
             latency += np.minimum.reduce([lat for _, lat in floors])
         return able, energy, latency

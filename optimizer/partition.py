@@ -258,8 +258,7 @@ class Partitioner:
                     total_energy += float(energy[variant][vertex])
                     total_latency += float(latency[variant][vertex])
                     cuts.append((step, vertex))
-                are_runs = all(self._candidates[self._steps[step].candidate].is_run for step in chosen)
-                cycle = None if are_runs else deadlock(self.graph, [self.layers(step) for step in chosen])
+                cycle = deadlock(self.graph, [self.layers(step) for step in chosen])
                 if cycle is None:
                     return Solution(total_energy, total_latency, tuple(cuts))
                 banned = [self._candidates[step.candidate].layers == cycle for step in self._steps]
