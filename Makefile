@@ -50,7 +50,7 @@ format: $(READY)
 
 # Pages that the code writes; the tests fail when they are out of date.
 docs: $(READY)
-	@$(BIN)/python -m costmodel.schedule_document > docs/schedule.schema.json
+	@$(BIN)/python -m costmodel.schedule.document > docs/schedule.schema.json
 	@$(BIN)/python -m converter.supported > docs/SUPPORTED_OPS.md
 
 clean:

@@ -19,10 +19,10 @@ from dataclasses import replace
 
 from benchmarks.command import add_out, add_profile, command
 from benchmarks.networks import network
-from costmodel.fusion import ScheduleError
-from costmodel.group_overlap import resource_latency
-from costmodel.schedule import Schedule
-from costmodel.target import load_target
+from costmodel.group.fusion import ScheduleError
+from costmodel.schedule.group_overlap import resource_latency
+from costmodel.schedule.schedule import Schedule
+from costmodel.target.target import load_target
 from optimizer.exact import exact
 from optimizer.problem import Problem
 from optimizer.space import Rules

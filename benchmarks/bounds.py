@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from converter.graph import Graph
-from costmodel.schedule import Profile
-from costmodel.target import Target
+from costmodel.schedule.schedule import Profile
+from costmodel.target.target import Target
 
 
 def fusion_bound(graph: Graph, target: Target, profile: Profile = "dosa") -> float:

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from benchmarks.bounds import fusion_bound
 from benchmarks.networks import network
 from converter.graph import Graph
-from costmodel.fusion import ScheduleError
-from costmodel.schedule import FusionModel, Profile
-from costmodel.target import Target, load_target
+from costmodel.group.fusion import ScheduleError
+from costmodel.schedule.schedule import FusionModel, Profile
+from costmodel.target.target import Target, load_target
 from fadiff.commands.options import METHODS
 from fadiff.errors import InputError
 from optimizer import SearchResult, optimize

@@ -15,13 +15,13 @@ from benchmarks.command import add_out, command
 from benchmarks.figure import figure
 from converter.dims import DIMS, Dims
 from converter.graph import Graph
-from costmodel.batch import MappingBatch, evaluate_batch
-from costmodel.evaluate import clear_cache, evaluate
-from costmodel.mapping import Mapping
-from costmodel.relaxed import ORDERS, Edge, Node, RelaxedModel, RelaxedPoint
-from costmodel.schedule import Profile, Schedule, singleton_groups
-from costmodel.shape import LayerShape, shape_of
-from costmodel.target import Target, load_target
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import LayerShape, shape_of
+from costmodel.relaxed.model import ORDERS, Edge, Node, RelaxedModel, RelaxedPoint
+from costmodel.schedule.batch import MappingBatch, evaluate_batch
+from costmodel.schedule.evaluate import clear_cache, evaluate
+from costmodel.schedule.schedule import Profile, Schedule, singleton_groups
+from costmodel.target.target import Target, load_target
 from samples.graphs import resnet18
 
 REPEATS = 30

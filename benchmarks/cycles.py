@@ -20,8 +20,8 @@ from benchmarks.agreement import Pairs, kendall_tau
 from benchmarks.command import command, listed
 from benchmarks.gemmini_auto import TARGETS, executed, model_file, one_vector, read_with_inputs
 from converter import Conversion
-from costmodel.evaluate import evaluate
-from costmodel.target import Target, load_target
+from costmodel.schedule.evaluate import evaluate
+from costmodel.target.target import Target, load_target
 from fadiff.console import Console
 from fadiff.search import SearchOptions, decide
 from fadiff.vectors import Arrays

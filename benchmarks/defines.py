@@ -2,7 +2,7 @@
 
     python -m benchmarks defines --reference defines_reference.csv [--out FOLDER]
 
-Every fused row is priced with costmodel.depth_first at its tile size and mode.  Mappings are chosen
+Every fused row is priced with benchmarks.depth_first at its tile size and mode.  Mappings are chosen
 as DeFiNES chooses them: the array fully unrolled if that fits, least energy, ties within 0.1 % by
 latency.  Only ranks and shapes inside one chain on one architecture are compared; no constant is
 adjusted.
@@ -30,13 +30,13 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from benchmarks.command import add_out, command
+from benchmarks.depth_first import DepthFirstCost, Overlap, Stage, depth_first_cost, plan_depth_first
 from benchmarks.figure import figure
 from converter.dims import Dims
-from costmodel.depth_first import DepthFirstCost, Overlap, Stage, depth_first_cost, plan_depth_first
-from costmodel.mapping import Mapping
-from costmodel.shape import LayerShape
-from costmodel.target import Target
-from costmodel.tiling import Window
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import LayerShape
+from costmodel.mapping.tiling import Window
+from costmodel.target.target import Target
 from fadiff.errors import InputError
 from optimizer.enumerate import enumerate_space
 from optimizer.pricing import price

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.command import add_profile, command, listed
 from benchmarks.networks import TABLE1, network
 from converter.graph import Graph
-from costmodel.target import Target, load_target
+from costmodel.target.target import Target, load_target
 from optimizer.gradient import Effort, descend
 from optimizer.group_hull import GroupHull, merge
 from optimizer.joint import gradient

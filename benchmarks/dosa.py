@@ -1,7 +1,7 @@
 """Energy and cycles of profile `dosa` against the Timeloop points published with DOSA.
 
 Those points come from Timeloop 3.0.3, which differs from today's in three ways that are followed
-here: it forgets the direction of a sliding window (see costmodel.timeloop_counts.words_entering),
+here: it forgets the direction of a sliding window (see costmodel.count.timeloop_counts.words_entering),
 it charges the accumulator for the drain of its outputs, and its DRAM moves blocks of 64 bytes.
 """
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from benchmarks.agreement import kendall_tau, mean_relative_error, scatter, share_within
 from benchmarks.command import add_out, command
 from benchmarks.dosa_format import DosaPoint, read_points
-from costmodel.energy import picojoules_per_byte
-from costmodel.latency import bandwidths
-from costmodel.nest import layer_traffic
-from costmodel.shape import whole
-from costmodel.sliding_window import sliding_input_words
-from costmodel.target import Target
-from costmodel.traffic import Memory, Move
+from costmodel.count.energy import picojoules_per_byte
+from costmodel.count.nest import layer_traffic
+from costmodel.count.sliding_window import sliding_input_words
+from costmodel.count.traffic import Memory, Move
+from costmodel.latency.roofline import bandwidths
+from costmodel.mapping.shape import whole
+from costmodel.target.target import Target
 from fadiff.errors import InputError
 
 DRAM_BLOCK = 64

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from converter.dims import DIMS, Dim, Dims
-from costmodel.mapping import Mapping, MappingError, Order
-from costmodel.shape import LayerShape
-from costmodel.tiling import Window
+from costmodel.mapping.mapping import Mapping, MappingError, Order
+from costmodel.mapping.shape import LayerShape
+from costmodel.mapping.tiling import Window
 from fadiff.errors import InputError
 
 LETTERS: dict[str, Dim] = {"N": "N", "K": "K", "C": "C", "P": "Q", "Q": "P", "R": "S", "S": "R"}

@@ -24,7 +24,7 @@ from benchmarks.command import add_out, command
 from benchmarks.figure import figure
 from benchmarks.firesim_rows import Floats, Measurements, Unread, read_measurements
 from benchmarks.fit_rtl import cross_validate, fit, predict, scores
-from costmodel.rtl import calibration
+from costmodel.latency.rtl import calibration
 
 FEWEST = 200
 """Training rows from which on a part can be left out."""

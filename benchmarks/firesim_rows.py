@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from benchmarks.dosa_format import DosaFormatError, DosaPoint, read_point, read_rows
 from converter.dims import DIMS, Dim
-from costmodel.mapping import STREAM_ORDER, Mapping
-from costmodel.nest import Nest
-from costmodel.rtl import Number, Reuse, Work
-from costmodel.rtl_work import is_matmul, layer_work
-from costmodel.shape import LayerShape, whole
-from costmodel.target import Target
-from costmodel.tiling import Window
+from costmodel.count.nest import Nest
+from costmodel.latency.rtl import Number, Reuse, Work
+from costmodel.latency.rtl_work import is_matmul, layer_work
+from costmodel.mapping.mapping import STREAM_ORDER, Mapping
+from costmodel.mapping.shape import LayerShape, whole
+from costmodel.mapping.tiling import Window
+from costmodel.target.target import Target
 
 MEASURED = "target.gemmini_cycle"
 DUMMY_SIDE = 128

@@ -22,7 +22,7 @@ from scipy.stats import kendalltau, spearmanr
 
 from benchmarks.command import command
 from benchmarks.firesim_rows import Floats, Measurements, read_measurements
-from costmodel.rtl import COEFFICIENTS, Coefficients, cycles
+from costmodel.latency.rtl import COEFFICIENTS, Coefficients, cycles
 
 START = Coefficients(
     start=1000,

@@ -27,8 +27,8 @@ from benchmarks.command import command, listed
 from benchmarks.exports import exported
 from converter import Conversion, Graph
 from converter.reference import run_reference
-from costmodel.schedule import Schedule
-from costmodel.target import Target, load_target
+from costmodel.schedule.schedule import Schedule
+from costmodel.target.target import Target, load_target
 from emitters.gemmini import emit
 from emulator.build import build_firmware
 from emulator.run import Firmware, RunResult

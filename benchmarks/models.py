@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.command import check_known, command, listed
 from benchmarks.exports import EXPORTERS, Exporter, exported, independent_macs
 from converter import Conversion, Graph, convert
-from costmodel.target import Target, load_target, preset_names
+from costmodel.target.target import Target, load_target, preset_names
 from emulator import VerifyReport, verify
 from emulator.build import build_firmware
 from fadiff.console import Console

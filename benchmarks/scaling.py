@@ -16,8 +16,8 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from benchmarks.command import add_out, add_profile, check_known, command, listed
-from costmodel.schedule import Profile
-from costmodel.target import load_target
+from costmodel.schedule.schedule import Profile
+from costmodel.target.target import load_target
 from fadiff.commands.options import METHODS
 from optimizer import optimize
 from optimizer.settings import MethodName

@@ -1,12 +1,12 @@
 """What a schedule costs on a Gemmini: targets, mappings, schedules, exact and differentiable evaluation.
 
-`costmodel.evaluate.evaluate` scores a schedule, `costmodel.batch.evaluate_batch` many mappings of a
-layer, `costmodel.relaxed.RelaxedModel` real-valued mappings with gradients.
+`costmodel.schedule.evaluate.evaluate` scores a schedule, `costmodel.schedule.batch.evaluate_batch` many mappings of a
+layer, `costmodel.relaxed.model.RelaxedModel` real-valued mappings with gradients.
 """
 
-from costmodel.mapping import Mapping, MappingError
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target import Target, TargetError, load_target, preset_names
+from costmodel.mapping.mapping import Mapping, MappingError
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target.target import Target, TargetError, load_target, preset_names
 
 __all__ = [
     "FusionGroup",

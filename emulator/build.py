@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from costmodel.target import Target
+from costmodel.target.target import Target
 from emulator.errors import BuildError
 from emulator.params import params_header
 

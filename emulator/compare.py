@@ -10,7 +10,7 @@ import onnxruntime
 from pydantic import BaseModel
 
 from converter.reference import MEASURED
-from costmodel.target import Target
+from costmodel.target.target import Target
 from emulator.errors import ExecutionError, FirmwareError
 from emulator.run import Firmware, RunResult
 

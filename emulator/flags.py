@@ -14,7 +14,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from costmodel.target import Target, TargetError, load_target
+from costmodel.target.target import Target, TargetError, load_target
 from emulator.build import INCLUDE, cache_dir, include_flags, link_flags, write_params
 from emulator.errors import EmulatorError
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from costmodel.target import Target
+from costmodel.target.target import Target
 from emulator.build import library
 from emulator.errors import ExecutionError
 from emulator.params import max_block_len_acc

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costmodel.target import Target
+from costmodel.target.target import Target
 
 _COMMON = """\
 /* {name}: {side}x{side} array, {scratchpad} KB scratchpad, {accumulator} KB accumulator ({element_type}). */

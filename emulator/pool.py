@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from costmodel.target import Target
+from costmodel.target.target import Target
 from emulator.compare import Job, VectorResult
 from emulator.errors import EmulatorError
 

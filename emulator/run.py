@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.target import Target
+from costmodel.target.target import Target
 from emulator.errors import ExecutionError, FirmwareError
 from emulator.machine import Counts, Machine, Traffic
 from emulator.memory_map import LayerPlace, MemoryMap, Region, TensorPlace, Tile, read_memory_map

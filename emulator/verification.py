@@ -11,8 +11,8 @@ import numpy as np
 
 from converter.boundary import from_storage
 from converter.graph import Tensor
-from costmodel.schedule_document import LayerRecord, ScheduleDocument, TrafficRecord
-from costmodel.serialize import graph_from_document, read_document
+from costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
+from costmodel.schedule.serialize import graph_from_document, read_document
 from emulator.build import build_firmware, library
 from emulator.compare import FLOAT_TOLERANCE, Mismatch, VectorResult
 from emulator.errors import FirmwareError

@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from converter import Conversion, Graph, ModelError, convert
-    from costmodel.evaluate import NetworkCost, evaluate
-    from costmodel.fusion import ScheduleError
-    from costmodel.mapping import Mapping
-    from costmodel.params_header import target_from_header
-    from costmodel.schedule import Schedule
-    from costmodel.serialize import read_document, schedule_from_document, to_document, write_document
-    from costmodel.target import Target, TargetError, load_target
+    from costmodel.group.fusion import ScheduleError
+    from costmodel.mapping.mapping import Mapping
+    from costmodel.schedule.evaluate import NetworkCost, evaluate
+    from costmodel.schedule.schedule import Schedule
+    from costmodel.schedule.serialize import (
+        read_document,
+        schedule_from_document,
+        to_document,
+        write_document,
+    )
+    from costmodel.target.params_header import target_from_header
+    from costmodel.target.target import Target, TargetError, load_target
     from emulator import VerifyReport, verify
     from fadiff.errors import InputError
     from fadiff.pipeline import CompileResult, ModelOptions, compile
@@ -33,28 +38,28 @@ _HOME = {
     "Conversion": "converter",
     "Graph": "converter",
     "InputError": "fadiff.errors",
-    "Mapping": "costmodel.mapping",
+    "Mapping": "costmodel.mapping.mapping",
     "ModelError": "converter",
     "ModelOptions": "fadiff.pipeline",
-    "NetworkCost": "costmodel.evaluate",
-    "Schedule": "costmodel.schedule",
-    "ScheduleError": "costmodel.fusion",
+    "NetworkCost": "costmodel.schedule.evaluate",
+    "Schedule": "costmodel.schedule.schedule",
+    "ScheduleError": "costmodel.group.fusion",
     "SearchOptions": "fadiff.search",
     "SearchResult": "optimizer",
-    "Target": "costmodel.target",
-    "TargetError": "costmodel.target",
+    "Target": "costmodel.target.target",
+    "TargetError": "costmodel.target.target",
     "VerifyReport": "emulator",
     "compile": "fadiff.pipeline",
     "convert": "converter",
-    "evaluate": "costmodel.evaluate",
-    "load_target": "costmodel.target",
+    "evaluate": "costmodel.schedule.evaluate",
+    "load_target": "costmodel.target.target",
     "optimize": "optimizer",
-    "read_document": "costmodel.serialize",
-    "schedule_from_document": "costmodel.serialize",
-    "target_from_header": "costmodel.params_header",
-    "to_document": "costmodel.serialize",
+    "read_document": "costmodel.schedule.serialize",
+    "schedule_from_document": "costmodel.schedule.serialize",
+    "target_from_header": "costmodel.target.params_header",
+    "to_document": "costmodel.schedule.serialize",
     "verify": "emulator",
-    "write_document": "costmodel.serialize",
+    "write_document": "costmodel.schedule.serialize",
 }
 
 __all__ = [

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from costmodel.validation import not_yaml, one_line
+from costmodel.target.validation import not_yaml, one_line
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
     from converter.graph import Graph
-    from costmodel.target import Target
+    from costmodel.target.target import Target
     from fadiff.search import SearchOptions
 
 
@@ -88,7 +88,7 @@ def designs(space: DesignSpace, path: Path) -> Iterator[Design]:
     Raises:
         InputError: the base is unknown, or `vary` names a field that targets do not have.
     """
-    from costmodel.target import Target, load_target
+    from costmodel.target.target import Target, load_target
 
     beside = path.parent / space.base
     base = load_target(beside if beside.is_file() else space.base).model_dump(exclude_none=True)
@@ -107,7 +107,7 @@ def designs(space: DesignSpace, path: Path) -> Iterator[Design]:
 
 
 def _check_field(field: str, path: Path) -> None:
-    from costmodel.target import Bandwidth, Energy, Target
+    from costmodel.target.target import Bandwidth, Energy, Target
 
     known = {*Target.model_fields, *(f"energy.{f}" for f in Energy.model_fields)}
     known |= {f"bandwidth.{f}" for f in Bandwidth.model_fields}
@@ -123,8 +123,8 @@ def _name(base: str, changes: dict[str, int | float | bool | str]) -> str:
 
 def explore(graph: Graph, design: Design, search: SearchOptions) -> Outcome:
     """Search one model on one design; a model that does not fit is an outcome, not an error."""
-    from costmodel.fusion import ScheduleError
-    from costmodel.mapping import MappingError
+    from costmodel.group.fusion import ScheduleError
+    from costmodel.mapping.mapping import MappingError
     from fadiff.console import Console
     from fadiff.search import find_schedule
 

@@ -20,8 +20,8 @@ class InputError(Exception):
 @contextmanager
 def naming(file: str | Path, on: str = "") -> Iterator[None]:
     """Put the file (and the target it is tried `on`) before messages that know only its layers."""
-    from costmodel.fusion import ScheduleError
-    from costmodel.serialize import ScheduleFileError
+    from costmodel.group.fusion import ScheduleError
+    from costmodel.schedule.serialize import ScheduleFileError
 
     try:
         yield
@@ -35,13 +35,13 @@ def is_bad_input(error: BaseException) -> bool:
     Called once something has failed, so that importing the packages here costs a good run nothing.
     """
     from converter.errors import ModelError
-    from converter.timeloop_yaml import TimeloopFormatError
-    from costmodel.fusion import ScheduleError
-    from costmodel.mapping import MappingError
-    from costmodel.serialize import ScheduleFileError
-    from costmodel.target import TargetError
+    from costmodel.group.fusion import ScheduleError
+    from costmodel.mapping.mapping import MappingError
+    from costmodel.schedule.serialize import ScheduleFileError
+    from costmodel.target.target import TargetError
     from emitters.gemmini.errors import EmitError
     from emitters.timeloop.compare import TimeloopRunError
+    from emitters.timeloop.yaml_lines import TimeloopFormatError
     from emulator.errors import EmulatorError
 
     return isinstance(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
-    from costmodel.schedule_document import ScheduleDocument
+    from costmodel.schedule.document import ScheduleDocument
 
 SCHEDULE = "schedule.json"
 
@@ -60,7 +60,7 @@ class OutputFolder:
     @cached_property
     def document(self) -> ScheduleDocument:
         """schedule.json; raises InputError where the folder is none of ours."""
-        from costmodel.serialize import read_document
+        from costmodel.schedule.serialize import read_document
 
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such folder: give the --out folder of fadiff compile")

@@ -20,10 +20,10 @@ from fadiff.output import check_free, replacing_folder
 
 if TYPE_CHECKING:
     from converter import Conversion
-    from costmodel.schedule import LatencyModel, Schedule
-    from costmodel.schedule_document import ConversionRecord, ScheduleDocument, SearchRecord
-    from costmodel.serialize import Bound
-    from costmodel.target import Target
+    from costmodel.schedule.document import ConversionRecord, ScheduleDocument, SearchRecord
+    from costmodel.schedule.schedule import LatencyModel, Schedule
+    from costmodel.schedule.serialize import Bound
+    from costmodel.target.target import Target
     from emulator import VerifyReport
     from fadiff.search import DramLimit, SearchOptions
     from fadiff.vectors import TestVectors
@@ -93,7 +93,7 @@ def compile(
     Raises:
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
-    from costmodel.serialize import read_document
+    from costmodel.schedule.serialize import read_document
     from fadiff.search import SearchOptions, decide
     from fadiff.vectors import make_vectors, stored_inputs
 
@@ -136,7 +136,7 @@ def _check_file(model: Path) -> None:
 
 def _as_given(given: ScheduleDocument, conversion: Conversion) -> tuple[Conversion, Schedule]:
     """The model with sibling products merged as they are in the given schedule, and that schedule."""
-    from costmodel.serialize import schedule_from_document
+    from costmodel.schedule.serialize import schedule_from_document
 
     if any(layer.name.endswith(".merged") for layer in given.layers):
         conversion = conversion.with_siblings() or conversion
@@ -150,8 +150,8 @@ def _beside(model: Path, suffix: str) -> Path | None:
 
 def as_target(target: str | Path | Target) -> Target:
     """A preset name, a target .yaml, a gemmini_params.h, or a Target as it is."""
-    from costmodel.params_header import target_from_header
-    from costmodel.target import Target, load_target
+    from costmodel.target.params_header import target_from_header
+    from costmodel.target.target import Target, load_target
 
     if isinstance(target, Target):
         return target
@@ -181,7 +181,7 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
 
 def front_end_record(conversion: Conversion, vectors: TestVectors, console: Console) -> ConversionRecord:
     """What the front end did, with the signal to noise that quantisation leaves in every tensor."""
-    from costmodel.schedule_document import ConversionRecord, QuantizationRecord
+    from costmodel.schedule.document import ConversionRecord, QuantizationRecord
     from fadiff.original import compare_with_file
     from fadiff.sensitivity import sensitivity
 
@@ -209,8 +209,8 @@ def describe(
     conversion: ConversionRecord | None = None,
 ) -> ScheduleDocument:
     """schedule.json of a schedule, costed here."""
-    from costmodel.evaluate import evaluate
-    from costmodel.serialize import to_document
+    from costmodel.schedule.evaluate import evaluate
+    from costmodel.schedule.serialize import to_document
 
     return to_document(
         schedule,
@@ -235,8 +235,8 @@ def _describe_given(
 
 def describe_search(found: SearchResult, conversion: ConversionRecord | None = None) -> ScheduleDocument:
     """schedule.json of what a search found, with its history and bound."""
-    from costmodel.schedule_document import HistoryPoint, SearchRecord
-    from costmodel.serialize import Bound
+    from costmodel.schedule.document import HistoryPoint, SearchRecord
+    from costmodel.schedule.serialize import Bound
 
     settings = found.settings
     record = SearchRecord(
@@ -266,8 +266,8 @@ def write_folder(
     timeloop_options: TimeloopOptions,
 ) -> None:
     """schedule.json, Timeloop files and, if it is executable, firmware with its verification data."""
-    from costmodel.serialize import write_document
-    from costmodel.target import target_yaml
+    from costmodel.schedule.serialize import write_document
+    from costmodel.target.target import target_yaml
     from emitters import timeloop
 
     write_document(document, folder.schedule)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError
+from costmodel.group.fusion import ScheduleError
+from costmodel.schedule.evaluate import evaluate
 from fadiff.console import Console
 from fadiff.errors import InputError
 from optimizer import SearchResult, Settings, optimize
@@ -16,7 +16,7 @@ from optimizer.weight_prefetch import with_prefetches
 
 if TYPE_CHECKING:
     from converter import Conversion, Graph
-    from costmodel.target import Target
+    from costmodel.target.target import Target
 
 DramLimit = int | Literal["gemmini-auto"] | None
 """Most bytes a schedule may move, what gemmini.h's automatic tiles would move, or no limit."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
-    from converter.timeloop import TimeloopProblem
-    from costmodel.mapping import Mapping
-    from costmodel.schedule import Profile, Schedule
-    from costmodel.target import Target
+    from costmodel.mapping.mapping import Mapping
+    from costmodel.schedule.schedule import Profile, Schedule
+    from costmodel.target.target import Target
+    from emitters.timeloop.problem_import import TimeloopProblem
 
 
 def schedule_from_files(mapping: Path, problem: Path, target: Target, profile: Profile = "dosa") -> Schedule:
@@ -23,8 +23,8 @@ def schedule_from_files(mapping: Path, problem: Path, target: Target, profile: P
         TimeloopFormatError, MappingError: `file:line: field: what is wrong`.
         ScheduleError: the mapping breaks a rule of the profile that Timeloop does not have.
     """
-    from converter.timeloop import read_problem
-    from costmodel.schedule import Schedule, singleton_groups
+    from costmodel.schedule.schedule import Schedule, singleton_groups
+    from emitters.timeloop.problem_import import read_problem
 
     read = read_problem(problem)
     mappings = {read.layer.name: _checked(mapping, read, target)}
@@ -41,8 +41,8 @@ def with_mappings(schedule: Schedule, files: MappingABC[str, Path]) -> Schedule:
         TimeloopFormatError, MappingError: `file:line: field: what is wrong`.
         ScheduleError: the mapping does not fit the schedule's profile.
     """
-    from converter.timeloop import problem_of
-    from costmodel.fusion import ScheduleError
+    from costmodel.group.fusion import ScheduleError
+    from emitters.timeloop.problem_import import problem_of
 
     layers = {layer.name: layer for layer in schedule.graph.tensor_core_layers}
     mappings = dict(schedule.mappings)
@@ -67,7 +67,7 @@ def with_mappings(schedule: Schedule, files: MappingABC[str, Path]) -> Schedule:
 
 
 def _checked(path: Path, problem: TimeloopProblem, target: Target) -> Mapping:
-    from costmodel.timeloop_import import check_tiles, read_mapping
+    from emitters.timeloop.mapping_import import check_tiles, read_mapping
 
     mapping = read_mapping(path, problem)
     check_tiles(path, problem, mapping, target)

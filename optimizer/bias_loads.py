@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from costmodel.tiling import tile_extents
+from costmodel.mapping.tiling import tile_extents
 from optimizer.space import Ints, LayerSpace, Outline
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
-from costmodel.mapping import ceil_div
+from costmodel.mapping.mapping import ceil_div
 
 Tiling = Literal["ragged", "divisor"]
 

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import Dim
-from costmodel.fusion import ScheduleError
-from costmodel.relaxed import Node
-from costmodel.schedule import FusionGroup, GroupTile
+from costmodel.group.fusion import ScheduleError
+from costmodel.relaxed.model import Node
+from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.enumerate import Points
 from optimizer.fronts import Floats, Front
 from optimizer.group_hull import Choice, GroupHull, merge

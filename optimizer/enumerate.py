@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import Dim, Dims
-from costmodel.mapping import Mapping, Order
-from costmodel.traffic import ALONE
+from costmodel.count.traffic import ALONE
+from costmodel.mapping.mapping import Mapping, Order
 from optimizer.bias_loads import bias_loads
 from optimizer.footprint import Lanes, accumulator_need, scratchpad_fits, with_foot
 from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS, STATIONARY

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.fusion import ScheduleError, boundary
-from costmodel.schedule import FusionGroup, GroupTile
+from costmodel.group.fusion import ScheduleError, boundary
+from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.group_hull import EMPTY, Choice, GroupHull, merge
 from optimizer.group_tiles import last_output
 from optimizer.hull import Solution

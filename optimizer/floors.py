@@ -7,11 +7,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.energy import energy_breakdown
-from costmodel.latency import roofline
-from costmodel.mapping import Mapping, ceil_div
-from costmodel.nest import Nest
-from costmodel.traffic import Move, Quantities, count_moves, fusion_of
+from costmodel.count.energy import energy_breakdown
+from costmodel.count.nest import Nest
+from costmodel.count.traffic import Move, Quantities, count_moves, fusion_of
+from costmodel.latency.roofline import roofline
+from costmodel.mapping.mapping import Mapping, ceil_div
 from optimizer.enumerate import best_inner, canonical_mapping
 from optimizer.orders import L3_ORDERS, STATIONARY
 from optimizer.pricing import Floats, cost_columns, first_weight_bytes

@@ -1,4 +1,4 @@
-"""On-chip space of canonical mappings in columns: the rules of costmodel.legality over arrays.
+"""On-chip space of canonical mappings in columns: the rules of costmodel.group.legality over arrays.
 
 Arrays may have any shapes that broadcast together.  `tile` has scratchpad extents K C R S N P Q,
 accumulator extents k n p q, and `foot`: input positions of the scratchpad tile (N x box).
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.row_layout import packed_inputs_fit
+from costmodel.count.row_layout import packed_inputs_fit
 from optimizer.space import Ints, LayerSpace
 
 

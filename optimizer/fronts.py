@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import DIMS
-from costmodel.mapping import Mapping
+from costmodel.mapping.mapping import Mapping
 from optimizer.enumerate import Points, enumerate_space
 from optimizer.footprint import Lanes, scratchpad_fits, with_foot
 from optimizer.hull import lower_hull
@@ -117,7 +117,7 @@ def minkowski(fronts: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, NDAr
 
 
 def _whole_rows(space: LayerSpace, points: Points) -> NDArray[np.bool_]:
-    """Points whose blocks fill the rows of operands in local memory (costmodel.local_tensors)."""
+    """Points whose blocks fill the rows of operands in local memory (costmodel.group.local_tensors)."""
     dims, side = space.shape.dims, space.side
     fine = np.ones(len(points), dtype=np.bool_)
     if space.shape.is_depthwise:

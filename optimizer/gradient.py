@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from converter.dims import DIMS
-from costmodel.relaxed import RelaxedModel
-from costmodel.schedule import GroupTile
+from costmodel.relaxed.model import RelaxedModel
+from costmodel.schedule.schedule import GroupTile
 from optimizer.adam import Adam
 from optimizer.decode import VARIABLES, Batch, Decoder, Encoding, joined_groups
 from optimizer.hull import Solution

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.schedule import FusionGroup
 from optimizer.fronts import Floats, Front
 from optimizer.hull import lower_hull
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.evaluate import host_cost
-from costmodel.fusion import GroupPlanner, Member, ScheduleError
-from costmodel.local_tensors import obstacle
-from costmodel.placement import placement_of
-from costmodel.schedule import FusionGroup, GroupTile
-from costmodel.shape import shape_of
+from costmodel.group.fusion import GroupPlanner, Member, ScheduleError
+from costmodel.group.local_tensors import obstacle
+from costmodel.group.placement import placement_of
+from costmodel.mapping.shape import shape_of
+from costmodel.schedule.evaluate import host_cost
+from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.floors import ideal_cost, ideal_costs
 from optimizer.least_regions import least_regions
 from optimizer.pricing import Floats

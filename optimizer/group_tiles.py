@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.fusion import ScheduleError, output_size
-from costmodel.schedule import FusionGroup, GroupTile
+from costmodel.group.fusion import ScheduleError, output_size
+from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer import candidates
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from converter.graph import Graph, Layer, TensorCoreLayer
-from costmodel.pooling import convolution_of, pool_of
-from costmodel.row_operators import obstacle_to_rows
-from costmodel.shape import shape_of
+from costmodel.group.pooling import convolution_of, pool_of
+from costmodel.group.row_operators import obstacle_to_rows
+from costmodel.mapping.shape import shape_of
 
 
 def fusable_producers(graph: Graph, layer: Layer, adds: bool = True) -> tuple[str, ...]:

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.fusion import Member, windows
-from costmodel.intervals import input_box
-from costmodel.mapping import ceil_div
-from costmodel.shape import Region
-from costmodel.tiling import Interval, Window
+from costmodel.group.fusion import Member, windows
+from costmodel.mapping.intervals import input_box
+from costmodel.mapping.mapping import ceil_div
+from costmodel.mapping.shape import Region
+from costmodel.mapping.tiling import Interval, Window
 
 
 def least_regions(graph: Graph, plan: Mapping[str, Member]) -> dict[str, Member]:

@@ -17,10 +17,10 @@ from itertools import pairwise
 import networkx as nx
 
 from converter.graph import Graph, Layer, TensorCoreLayer
-from costmodel.fusion import ScheduleError, plan_group
-from costmodel.relaxed import Edge, Node, add_shape
-from costmodel.schedule import FusionGroup, GroupTile
-from costmodel.shape import LayerShape, shape_of
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.mapping.shape import LayerShape, shape_of
+from costmodel.relaxed.model import Edge, Node, add_shape
+from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.group_tiles import last_output
 from optimizer.groups import fusable_producers
 

@@ -1,7 +1,7 @@
 """Ways to execute one fusion group: group tile, halo, resident weights; priced to a hull.
 
 An option's members are ordinary layers on the regions that the group tile makes them compute
-(costmodel.fusion.plan_group), so each member's best mappings come from the same enumeration.
+(costmodel.group.fusion.plan_group), so each member's best mappings come from the same enumeration.
 Options are tried in the order of a floor (infinite scratchpad) and skipped when the floor is
 already above what is known, so only promising ones are enumerated.
 """
@@ -16,14 +16,14 @@ from itertools import combinations, count
 import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.evaluate import group_cost
-from costmodel.fusion import Member, ScheduleError, plan_group
-from costmodel.local_tensors import held_tensors, reserved_rows
-from costmodel.row_layout import weight_rows
-from costmodel.schedule import FusionGroup
-from costmodel.scratchpad import live_bytes
-from costmodel.shape import shape_of
-from costmodel.tile_buffer import box_bytes
+from costmodel.count.row_layout import weight_rows
+from costmodel.group.fusion import Member, ScheduleError, plan_group
+from costmodel.group.local_tensors import held_tensors, reserved_rows
+from costmodel.group.scratchpad import live_bytes
+from costmodel.group.tile_buffer import box_bytes
+from costmodel.mapping.shape import shape_of
+from costmodel.schedule.evaluate import group_cost
+from costmodel.schedule.schedule import FusionGroup
 from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.group_hull import EMPTY, Choice, GroupHull, above, merge
 from optimizer.group_spaces import GroupSpaces

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from costmodel.mapping import INPUT_STATIONARY, OUTPUT_STATIONARY, STREAM_ORDER, WEIGHT_STATIONARY, Order
+from costmodel.mapping.mapping import (
+    INPUT_STATIONARY,
+    OUTPUT_STATIONARY,
+    STREAM_ORDER,
+    WEIGHT_STATIONARY,
+    Order,
+)
 
 Stationary = Literal["WS", "IS", "OS"]
 

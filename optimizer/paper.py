@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.fusion import boundary
-from costmodel.schedule import FusionGroup, GroupTile
-from costmodel.shape import shape_of, whole
-from costmodel.traffic import Placement
+from costmodel.count.traffic import Placement
+from costmodel.group.fusion import boundary
+from costmodel.mapping.shape import shape_of, whole
+from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.fronts import FrontCache, minkowski
 from optimizer.group_hull import EMPTY, Choice, GroupHull, merge
 from optimizer.group_tiles import last_output

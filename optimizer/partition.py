@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.graph import Graph, HostLayer
-from costmodel.resident_tensors import row_readers
-from costmodel.schedule import FusionGroup
+from costmodel.group.resident_tensors import row_readers
+from costmodel.schedule.schedule import FusionGroup
 from optimizer.group_hull import Choice, GroupHull
 from optimizer.hull import HullResult, Solution, minimise_edp
 from optimizer.residency import Boundary, Layers, Variant, capacity, residents, streamed

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from costmodel.schedule import GroupTile
+from costmodel.schedule.schedule import GroupTile
 from optimizer import candidates
 from optimizer.group_hull import EMPTY, GroupHull, merge
 from optimizer.group_tiles import last_output

@@ -1,8 +1,8 @@
 """Energy and latency of many canonical mappings at once.
 
-What a mapping makes a layer do (costmodel.traffic.Quantities) has closed forms over columns when
+What a mapping makes a layer do (costmodel.count.traffic.Quantities) has closed forms over columns when
 its loop orders are canonical: about ten times faster than the general walk over loops.  Bytes and
-prices are costmodel's own; tests/optimizer holds the result equal to `costmodel.evaluate.layer_cost`.
+prices are costmodel's own; tests/optimizer holds the result equal to `costmodel.schedule.evaluate.layer_cost`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import Dims
-from costmodel.energy import picojoules_per_byte
-from costmodel.latency import bandwidths
-from costmodel.traffic import Memory, Quantities, count_moves, fusion_of
+from costmodel.count.energy import picojoules_per_byte
+from costmodel.count.traffic import Memory, Quantities, count_moves, fusion_of
+from costmodel.latency.roofline import bandwidths
 from optimizer.bias_loads import bias_loads
 from optimizer.enumerate import Columns, Points
 from optimizer.orders import STATIONARY
@@ -81,7 +81,7 @@ def first_weight_bytes(space: LayerSpace, t: Columns | Dims) -> Ints:
 
 
 def quantities(points: Points) -> Quantities:
-    """Closed forms of costmodel.nest for the three canonical orders."""
+    """Closed forms of costmodel.count.nest for the three canonical orders."""
     space, t = points.space, points.tile
     shape, hw = space.shape, space.rules.hw
     d, b = shape.dims, space.bounds

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.evaluate import NetworkCost, evaluate
-from costmodel.schedule import FusionGroup, FusionModel, GroupTile, Schedule
-from costmodel.target import Target
+from costmodel.schedule.evaluate import NetworkCost, evaluate
+from costmodel.schedule.schedule import FusionGroup, FusionModel, GroupTile, Schedule
+from costmodel.target.target import Target
 from optimizer.fronts import Floats, FrontCache, minkowski
 from optimizer.group_hull import EMPTY, GroupHull
 from optimizer.group_tiles import group_runs, last_output

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from converter.dims import DIMS
-from costmodel.relaxed import ORDERS, Node, RelaxedPoint
+from costmodel.relaxed.model import ORDERS, Node, RelaxedPoint
 from optimizer.decode import VARIABLES, extents_of
 from optimizer.legalise import fills_array
 from optimizer.settings import RelaxationForm

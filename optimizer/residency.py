@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from converter.graph import Graph
-from costmodel.fusion import ScheduleError, plan_group
-from costmodel.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
-from costmodel.schedule import FusionGroup
-from costmodel.target import Target
-from costmodel.tile_buffer import plan_tile_buffer
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
+from costmodel.group.tile_buffer import plan_tile_buffer
+from costmodel.schedule.schedule import FusionGroup
+from costmodel.target.target import Target
 from optimizer.groups import operands
 from optimizer.space import Rules
 

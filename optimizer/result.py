@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from costmodel.evaluate import NetworkCost
-from costmodel.schedule import Schedule
+from costmodel.schedule.evaluate import NetworkCost
+from costmodel.schedule.schedule import Schedule
 from optimizer.settings import Settings
 
 BoundKind = Literal["proven", "unfused", "relaxed"]

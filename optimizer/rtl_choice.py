@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError
-from costmodel.schedule import FusionGroup, Schedule
+from costmodel.group.fusion import ScheduleError
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import FusionGroup, Schedule
 from optimizer.partition import Objective
 from optimizer.problem import Problem, value
 from optimizer.result import SearchResult

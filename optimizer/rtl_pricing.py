@@ -1,6 +1,6 @@
-"""Latency model `rtl` of many canonical mappings at once: costmodel.rtl_work in columns.
+"""Latency model `rtl` of many canonical mappings at once: costmodel.latency.rtl_work in columns.
 
-The formula is costmodel.rtl's own; only the counts of a mapping have closed forms here.  A loop of one
+The formula is costmodel.latency.rtl's own; only the counts of a mapping have closed forms here.  A loop of one
 trip changes nothing, so all mappings of one DRAM order share its loops.
 """
 
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import DIMS, REDUCTION, Dim
-from costmodel import rtl
-from costmodel.mapping import ceil_div
-from costmodel.nest import Nest
-from costmodel.rtl_work import (
+from costmodel.count.nest import Nest
+from costmodel.count.traffic import Quantities
+from costmodel.latency.roofline import rtl
+from costmodel.latency.rtl_work import (
     NOTHING,
     is_matmul,
     layer_work,
@@ -26,8 +26,8 @@ from costmodel.rtl_work import (
     streams_height,
     walks,
 )
-from costmodel.tiling import tile_extents
-from costmodel.traffic import Quantities
+from costmodel.mapping.mapping import ceil_div
+from costmodel.mapping.tiling import tile_extents
 from optimizer.enumerate import Points
 from optimizer.orders import L3_ORDERS, STATIONARY
 from optimizer.space import Ints, LayerSpace, tile_count
@@ -83,7 +83,7 @@ def rtl_floor(space: LayerSpace, ideal: Nest) -> float:
 
 
 def _work(points: Points, q: Quantities, input_pixels: Ints, order: int) -> rtl.Work:
-    """costmodel.rtl_work.layer_work of points that share a DRAM order."""
+    """costmodel.latency.rtl_work.layer_work of points that share a DRAM order."""
     space, t = points.space, points.tile
     shape, placement, target = space.shape, space.placement, space.rules.target
     side, e, longest = target.side, target.element_bytes, request_bytes(target)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from converter.graph import Graph
-from costmodel.schedule import Schedule
-from costmodel.target import Target
+from costmodel.schedule.schedule import Schedule
+from costmodel.target.target import Target
 from optimizer.exact import exact, layerwise, relaxed_bound
 from optimizer.partition import Partition
 from optimizer.problem import Problem, Progress

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from costmodel.schedule import FusionModel, LatencyModel, Profile
-from costmodel.target import Target
+from costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
+from costmodel.target.target import Target
 from optimizer.candidates import Tiling
 from optimizer.partition import Objective
 from optimizer.space import Rules

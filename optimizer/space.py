@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.dims import Dim, Dims
-from costmodel.pooling import MOST_PIXELS, most_columns
-from costmodel.row_layout import resident_dim, splits_block
-from costmodel.schedule import LatencyModel, Profile
-from costmodel.shape import LayerShape, Region, extents, whole
-from costmodel.target import Target
-from costmodel.tiling import Interval, Window, box_rows, fetched_rows, spanned_rows, unclipped_rows
-from costmodel.traffic import ALONE, Placement
+from costmodel.count.row_layout import resident_dim, splits_block
+from costmodel.count.traffic import ALONE, Placement
+from costmodel.group.pooling import MOST_PIXELS, most_columns
+from costmodel.mapping.shape import LayerShape, Region, extents, whole
+from costmodel.mapping.tiling import Interval, Window, box_rows, fetched_rows, spanned_rows, unclipped_rows
+from costmodel.schedule.schedule import LatencyModel, Profile
+from costmodel.target.target import Target
 from optimizer import candidates
 from optimizer.candidates import Tiling
 
@@ -194,7 +194,7 @@ class LayerSpace:
         return tuple(min(size, step * count) for count in windows)
 
     def _pool_step(self, dim: Dim) -> int:
-        """What tiles along `dim` must be multiples of; 0: no tile may cut a region (costmodel.pooling)."""
+        """What tiles along `dim` must be multiples of; 0: no tile may cut a region (costmodel.group.pooling)."""
         pooled = self.placement.pooled
         if pooled is None or dim not in ("P", "Q"):
             return 1

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.graph import TensorCoreLayer
-from costmodel.evaluate import NetworkCost, evaluate
-from costmodel.fusion import ScheduleError
-from costmodel.schedule import FusionGroup, Schedule
+from costmodel.group.fusion import ScheduleError
+from costmodel.schedule.evaluate import NetworkCost, evaluate
+from costmodel.schedule.schedule import FusionGroup, Schedule
 from optimizer.baselines.gemmini_auto import automatic_mapping, automatic_schedule
 from optimizer.partition import Objective
 from optimizer.problem import Problem, value

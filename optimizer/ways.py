@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.evaluate import LayerCost, group_cost
-from costmodel.mapping import Mapping as LayerMapping
-from costmodel.resident_tensors import resident_tensors, with_resident_tensors
-from costmodel.schedule import FusionGroup, LatencyModel, Schedule
+from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
+from costmodel.mapping.mapping import Mapping as LayerMapping
+from costmodel.schedule.evaluate import LayerCost, group_cost
+from costmodel.schedule.schedule import FusionGroup, LatencyModel, Schedule
 from optimizer.residency import with_places
 
 

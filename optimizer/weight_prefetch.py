@@ -17,13 +17,13 @@ from dataclasses import replace
 import numpy as np
 
 from converter.graph import TensorCoreLayer
-from costmodel.evaluate import group_cost
-from costmodel.fusion import ScheduleError, plan_group
-from costmodel.latency import bandwidths
-from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup, Schedule
-from costmodel.scratchpad import MemberSpace, member_spaces
-from costmodel.weight_prefetch import NONE_EARLY, NoRoomError, early_loads, first_loads, load_requests
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.scratchpad import MemberSpace, member_spaces
+from costmodel.group.weight_prefetch import NONE_EARLY, NoRoomError, early_loads, first_loads, load_requests
+from costmodel.latency.roofline import bandwidths
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.evaluate import group_cost
+from costmodel.schedule.schedule import FusionGroup, Schedule
 from optimizer.exact import exact, relaxed_bound
 from optimizer.joint import CERTIFIED_FRONTS
 from optimizer.problem import Problem, Progress, value

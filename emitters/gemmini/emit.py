@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from converter.graph import Graph, Tensor
-from costmodel.allocation import align
-from costmodel.evaluate import evaluate
-from costmodel.resident_tensors import lifetimes, resident_tensors
-from costmodel.schedule import Schedule
+from costmodel.group.allocation import align
+from costmodel.group.resident_tensors import lifetimes, resident_tensors
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import Schedule
 from emitters.gemmini.constants import C_TYPES, STACK_BYTES
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.functions import FunctionPrinter

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from converter.dims import RELEVANT, Dim, Dims
 from converter.graph import TensorCoreLayer
-from costmodel.mapping import Mapping, ceil_div
-from costmodel.row_layout import splits_block
+from costmodel.count.row_layout import splits_block
+from costmodel.mapping.mapping import Mapping, ceil_div
 from emitters.gemmini.errors import EmitError
 
 PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
@@ -140,7 +140,7 @@ def _widen_stream(mapping: Mapping, dims: Dims) -> Mapping:
 
 
 def _assert_legal(layer: TensorCoreLayer, mapping: Mapping, side: int) -> None:
-    """What costmodel.legality has made sure of and the printer relies on."""
+    """What costmodel.group.legality has made sure of and the printer relies on."""
     depthwise, name = layer.op == "depthwise", layer.name
     rows: set[Dim] = set() if depthwise else {"C", "S"}
     columns: set[Dim] = {"G"} if depthwise else {"K"}

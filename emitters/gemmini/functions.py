@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from converter.graph import HostLayer, TensorCoreLayer
-from costmodel.evaluate import LayerCost, NetworkCost
-from costmodel.fusion import stored_as
-from costmodel.mapping import Level
-from costmodel.pooling import pool_of
+from costmodel.group.fusion import stored_as
+from costmodel.group.pooling import pool_of
+from costmodel.mapping.mapping import Level
+from costmodel.schedule.evaluate import LayerCost, NetworkCost
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.early_loads import EarlyPrinter
 from emitters.gemmini.expression import Expr

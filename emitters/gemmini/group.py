@@ -6,7 +6,7 @@ import math
 
 from converter.dims import Dim
 from converter.graph import Graph, HostLayer, TensorCoreLayer
-from costmodel.fusion import stored_as
+from costmodel.group.fusion import stored_as
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS

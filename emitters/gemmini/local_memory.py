@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from converter.dims import Dims
-from costmodel.mapping import ceil_div
-from costmodel.target import Target
+from costmodel.mapping.mapping import ceil_div
+from costmodel.target.target import Target
 from emitters.gemmini.form import Form
 from emitters.gemmini.nest import Nest
 
 
 @dataclass(frozen=True)
 class HeldRows:
-    """The box of a fused tensor that stays in local memory (costmodel.local_tensors), from `row` on."""
+    """The box of a fused tensor that stays in local memory (costmodel.group.local_tensors), from `row` on."""
 
     row: int
     box: tuple[int, int, int]
@@ -133,4 +133,4 @@ def _avoid_middle(
     for starts, low, high in places:
         if sum(weights) <= high - low:
             return starts + _stack(weights, high - sum(weights))
-    raise AssertionError(f"{form.layer.name}: costmodel.row_layout.packed_inputs_fit let {inputs} pass")
+    raise AssertionError(f"{form.layer.name}: costmodel.count.row_layout.packed_inputs_fit let {inputs} pass")

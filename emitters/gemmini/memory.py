@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from converter.graph import TensorCoreLayer
-from costmodel.allocation import Allocation, Block, allocate
-from costmodel.schedule import Schedule
-from costmodel.tile_buffer import Span, TileBuffer
+from costmodel.group.allocation import Allocation, Block, allocate
+from costmodel.group.tile_buffer import Span, TileBuffer
+from costmodel.schedule.schedule import Schedule
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.weights import WeightBlob, build_blob
 

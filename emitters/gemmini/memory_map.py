@@ -7,9 +7,9 @@ from itertools import product as combinations
 from typing import Any
 
 from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
-from costmodel.fusion import Member, stored_as
-from costmodel.local_tensors import channels_out
-from costmodel.row_operators import source
+from costmodel.group.fusion import Member, stored_as
+from costmodel.group.local_tensors import channels_out
+from costmodel.group.row_operators import source
 from emitters.gemmini.constants import STACK_BYTES
 from emitters.gemmini.memory import Place
 from emitters.gemmini.operands import box_of

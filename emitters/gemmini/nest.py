@@ -10,7 +10,7 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 
 from converter.dims import DIMS, REDUCTION, RELEVANT, Dim, Dims
-from costmodel.mapping import Level, Mapping
+from costmodel.mapping.mapping import Level, Mapping
 from emitters.gemmini.expression import Expr, add, minimum, sub
 
 _SUFFIX = {"L3": "3", "L2": "2", "L1": "1"}

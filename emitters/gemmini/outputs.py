@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from converter.dims import Dim
-from costmodel.pooling import Pool
+from costmodel.group.pooling import Pool
 from emitters.gemmini.expression import Expr, add, bare, mul
 from emitters.gemmini.form import PIXELS, Form
 from emitters.gemmini.nest import Loop, Nest

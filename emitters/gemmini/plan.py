@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from converter.dims import Dim, Dims
 from converter.graph import TensorCoreLayer
-from costmodel.fusion import Member, plan_group
-from costmodel.local_tensors import Held, held_tensors, input_path, reserved_rows
-from costmodel.mapping import Mapping
-from costmodel.row_layout import splits_block
-from costmodel.schedule import FusionGroup, Schedule
-from costmodel.shape import extents
-from costmodel.target import Target
-from costmodel.tile_buffer import plan_tile_buffer
-from costmodel.weight_prefetch import Prefetch, planned_prefetches, without_prefetches
+from costmodel.count.row_layout import splits_block
+from costmodel.group.fusion import Member, plan_group
+from costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows
+from costmodel.group.tile_buffer import plan_tile_buffer
+from costmodel.group.weight_prefetch import Prefetch, planned_prefetches, without_prefetches
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import extents
+from costmodel.schedule.schedule import FusionGroup, Schedule
+from costmodel.target.target import Target
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS, Form, form_of

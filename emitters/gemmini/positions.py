@@ -6,7 +6,7 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 
 from converter.dims import Dim
-from costmodel.mapping import Level
+from costmodel.mapping.mapping import Level
 from emitters.gemmini.expression import Expr, add, box_extent, mul
 from emitters.gemmini.form import PIXELS, Form
 from emitters.gemmini.nest import Nest, absolute

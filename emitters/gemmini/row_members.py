@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from converter.graph import Graph, HostLayer
-from costmodel.row_operators import ELEMENTWISE, mask_rows, row_length, source
+from costmodel.group.row_operators import ELEMENTWISE, mask_rows, row_length, source
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.host import host_call
 from emitters.gemmini.memory import Memory

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.allocation import align
-from costmodel.mapping import Mapping
+from costmodel.group.allocation import align
+from costmodel.mapping.mapping import Mapping
 
 
 @dataclass

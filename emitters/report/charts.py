@@ -7,7 +7,7 @@ from itertools import cycle
 
 from markupsafe import Markup
 
-from costmodel.schedule_document import LayerRecord, ScheduleDocument
+from costmodel.schedule.document import LayerRecord, ScheduleDocument
 from emitters.report.svg import Scale, canvas, element, title
 from emitters.report.text import edp, percent, power, si, tick
 

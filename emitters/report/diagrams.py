@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from costmodel.schedule_document import ScheduleDocument
+from costmodel.schedule.document import ScheduleDocument
 from emitters.report.svg import Scale, canvas, element, title
 from emitters.report.text import count, tick
 

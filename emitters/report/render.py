@@ -8,8 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from costmodel.rtl import validation_error
-from costmodel.schedule_document import ScheduleDocument
+from costmodel.latency.rtl import validation_error
+from costmodel.schedule.document import ScheduleDocument
 from emitters.report import view
 from emitters.report.charts import roofline, search_curve
 from emitters.report.diagrams import arena_map, fusion_graph

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.rtl import error_against_rtl
-from costmodel.schedule_document import ScheduleDocument
+from costmodel.latency.rtl import error_against_rtl
+from costmodel.schedule.document import ScheduleDocument
 from emitters.report.text import count, edp, percent, picojoules, si
 
 COUNTS = {

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from converter.graph import HostLayer
-from costmodel.mapping import Level
-from costmodel.pooling import obstacle_to_pooling
-from costmodel.schedule_document import LayerRecord, MappingRecord, ScheduleDocument
-from costmodel.serialize import graph_from_document
+from costmodel.group.pooling import obstacle_to_pooling
+from costmodel.mapping.mapping import Level
+from costmodel.schedule.document import LayerRecord, MappingRecord, ScheduleDocument
+from costmodel.schedule.serialize import graph_from_document
 from emitters.report.charts import bound_class, dram_bytes, layer_macs
 from emitters.report.text import count, edp, limit, percent, picojoules, si
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from costmodel.energy import picojoules_per_byte
-from costmodel.target import Target
-from costmodel.traffic import Memory
+from costmodel.count.energy import picojoules_per_byte
+from costmodel.count.traffic import Memory
+from costmodel.target.target import Target
 from emitters.timeloop.yaml_text import OneLine
 
 Yaml = dict[str, object]

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from converter.timeloop import OPERANDS
-from costmodel.energy import energy_breakdown
-from costmodel.latency import bandwidths
-from costmodel.nest import LayerTraffic, layer_traffic
-from costmodel.schedule import Schedule
-from costmodel.shape import shape_of, whole
-from costmodel.target import Target
-from costmodel.timeloop_counts import Count, cycles_at
-from costmodel.traffic import Memory, Move
+from costmodel.count.energy import energy_breakdown
+from costmodel.count.nest import LayerTraffic, layer_traffic
+from costmodel.count.timeloop_counts import Count, cycles_at
+from costmodel.count.traffic import Memory, Move
+from costmodel.latency.roofline import bandwidths
+from costmodel.mapping.shape import shape_of, whole
+from costmodel.schedule.schedule import Schedule
+from costmodel.target.target import Target
 from emitters.timeloop.architecture import word_bytes
 from emitters.timeloop.index import Index, IndexEntry
+from emitters.timeloop.problem_import import OPERANDS
 from emitters.timeloop.stats import Accesses, Stats, StatsError, read_stats
 from emitters.timeloop.units import FusedLevel, Unit, units_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from costmodel.schedule import Schedule
+from costmodel.schedule.schedule import Schedule
 from emitters.timeloop.architecture import architecture
 from emitters.timeloop.frontend import frontend_architecture, frontend_mapping, frontend_problem
 from emitters.timeloop.index import FORMAT, Index, IndexEntry

@@ -6,7 +6,7 @@ architecture is a flat list of tagged nodes.  The front end rewrites all this to
 
 from __future__ import annotations
 
-from costmodel.target import Target
+from costmodel.target.target import Target
 from emitters.timeloop.architecture import architecture
 from emitters.timeloop.yaml_text import Tagged
 

@@ -8,8 +8,8 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from converter.timeloop_yaml import TimeloopFormatError
-from costmodel.validation import not_yaml, one_line
+from costmodel.target.validation import not_yaml, one_line
+from emitters.timeloop.yaml_lines import TimeloopFormatError
 
 FORMAT: Literal[1] = 1
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from converter.dims import DIMS, Dim
-from converter.timeloop import OPERANDS
-from costmodel.timeloop_nest import KEPT, LOOPS, Factor, Loops, Nest
+from emitters.timeloop.nest import KEPT, LOOPS, Factor, Loops, Nest
 from emitters.timeloop.problem import letters_of
+from emitters.timeloop.problem_import import OPERANDS
 from emitters.timeloop.units import Unit
 
 Yaml = dict[str, object]

@@ -15,13 +15,13 @@ from typing import Literal
 
 from converter.dims import DIMS, Dims
 from converter.graph import TensorCoreLayer
-from costmodel.fusion import boundary, plan_group, stored_as
-from costmodel.local_tensors import input_path
-from costmodel.mapping import Mapping
-from costmodel.schedule import Schedule
-from costmodel.shape import extents
-from costmodel.target import FusionPath
-from costmodel.timeloop_nest import Nest, NoTimeloopForm, mapping_of, nest_of
+from costmodel.group.fusion import boundary, plan_group, stored_as
+from costmodel.group.local_tensors import input_path
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import extents
+from costmodel.schedule.schedule import Schedule
+from costmodel.target.target import FusionPath
+from emitters.timeloop.nest import Nest, NoTimeloopForm, mapping_of, nest_of
 
 FusedLevel = Literal["Scratchpad", "TileBuffer"]
 """What keeps a fused intermediate instead of DRAM."""

@@ -23,8 +23,8 @@ from fadiff.errors import InputError
 from fadiff.output import check_new
 
 if TYPE_CHECKING:
-    from costmodel.schedule import LatencyModel
-    from costmodel.target import Target
+    from costmodel.schedule.schedule import LatencyModel
+    from costmodel.target.target import Target
     from optimizer import SearchResult
 
 
@@ -62,7 +62,7 @@ def compare(
       fadiff compare resnet18.onnx --target gemmini-large --time-budget 20
       fadiff compare resnet18.onnx --methods gradient,layerwise,gemmini-auto --plot curves.svg
     """
-    from costmodel.fusion import ScheduleError
+    from costmodel.group.fusion import ScheduleError
     from fadiff.pipeline import ModelOptions, read_model
     from fadiff.search import SearchOptions, find_schedule
 
@@ -117,7 +117,7 @@ def compare(
 
 
 def _rows(found: dict[str, SearchResult], latency: LatencyModel) -> list[dict[str, Any]]:
-    from costmodel.rtl import error_against_rtl
+    from costmodel.latency.rtl import error_against_rtl
 
     best = min(result.cost.edp_uj_cycles for result in found.values())
     return [

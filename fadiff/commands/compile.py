@@ -25,8 +25,8 @@ from fadiff.errors import CHECK_FAILED, OK
 from fadiff.folder import OutputFolder
 
 if TYPE_CHECKING:
-    from costmodel.schedule_document import ScheduleDocument
-    from costmodel.target import Target
+    from costmodel.schedule.document import ScheduleDocument
+    from costmodel.target.target import Target
     from fadiff.pipeline import CompileResult
 
 POOR_SQNR_DB = 15.0
@@ -185,7 +185,7 @@ def _summary(result: CompileResult) -> dict[str, Any]:
 
 
 def _print(console: Console, result: CompileResult) -> None:
-    from costmodel.rtl import error_against_rtl
+    from costmodel.latency.rtl import error_against_rtl
     from fadiff.commands.verify import print_verification
 
     document, totals = result.document, result.document.totals

@@ -13,10 +13,10 @@ from fadiff.console import Console
 from fadiff.errors import naming
 
 if TYPE_CHECKING:
-    from costmodel.evaluate import NetworkCost
-    from costmodel.readings import Reading, Readings
-    from costmodel.schedule import FusionModel, GroupLatency, LatencyModel, Profile, Schedule
-    from costmodel.target import Target
+    from costmodel.schedule.evaluate import NetworkCost
+    from costmodel.schedule.readings import Reading, Readings
+    from costmodel.schedule.schedule import FusionModel, GroupLatency, LatencyModel, Profile, Schedule
+    from costmodel.target.target import Target
 
 
 @click.command()
@@ -93,9 +93,9 @@ def evaluate(
       fadiff evaluate schedule.json --target gemmini-small --json
       fadiff evaluate --timeloop-mapping MAP.yaml --timeloop-problem PROB.yaml --target gemmini-large
     """
-    from costmodel.evaluate import evaluate as exact_cost
-    from costmodel.readings import readings, under_fusion_model
-    from costmodel.weight_prefetch import without_prefetches
+    from costmodel.group.weight_prefetch import without_prefetches
+    from costmodel.schedule.evaluate import evaluate as exact_cost
+    from costmodel.schedule.readings import readings, under_fusion_model
 
     if schedule is not None and not (timeloop_mapping or timeloop_problem):
         decision, model = _from_json(console, schedule, target, profile)
@@ -137,7 +137,7 @@ def evaluate(
 
 
 def _network_cycles(schedule: Schedule, cost: NetworkCost, group_latency: GroupLatency) -> int:
-    from costmodel.group_overlap import prefetch_weights, resource_latency
+    from costmodel.schedule.group_overlap import prefetch_weights, resource_latency
 
     if group_latency == "prefetch":
         return prefetch_weights(schedule, cost).latency_cycles
@@ -150,8 +150,8 @@ def _from_json(
     """A schedule file, on other hardware or under another profile where asked."""
     from dataclasses import replace
 
-    from costmodel.fusion import ScheduleError
-    from costmodel.serialize import read_document, schedule_from_document
+    from costmodel.group.fusion import ScheduleError
+    from costmodel.schedule.serialize import read_document, schedule_from_document
 
     document = read_document(path)
     with naming(path):
@@ -171,8 +171,8 @@ def _counted(console: Console, schedule: Schedule, profile: Profile) -> Schedule
     """The schedule under a profile, without tensors on chip between groups where that forbids them."""
     from dataclasses import replace
 
-    from costmodel.fusion import ScheduleError
-    from costmodel.readings import within_groups
+    from costmodel.group.fusion import ScheduleError
+    from costmodel.schedule.readings import within_groups
 
     try:
         return replace(schedule, profile=profile)
@@ -199,7 +199,7 @@ def _reading(row: Reading) -> dict[str, object]:
 
 
 def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> dict[str, object]:
-    from costmodel.rtl import error_against_rtl
+    from costmodel.latency.rtl import error_against_rtl
 
     return {
         "model": schedule.graph.name,
@@ -228,7 +228,7 @@ def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyM
 def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> None:
     from rich.table import Table
 
-    from costmodel.rtl import error_against_rtl
+    from costmodel.latency.rtl import error_against_rtl
     from emitters.report.text import limit
 
     table = Table("layer", "limit", box=None)

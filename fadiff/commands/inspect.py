@@ -66,7 +66,7 @@ def _rewrites(conversion: Conversion) -> list[str]:
 def _pools(graph: Graph) -> list[str]:
     """Which max pools Gemmini can do as it stores, and why not the others."""
     from converter.graph import HostLayer
-    from costmodel.pooling import convolution_of, obstacle_to_pooling
+    from costmodel.group.pooling import convolution_of, obstacle_to_pooling
 
     lines = []
     for layer in graph.layers:

@@ -13,7 +13,7 @@ from fadiff.console import Console
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
-    from costmodel.target import Target
+    from costmodel.target.target import Target
     from optimizer.settings import MethodName
 
 Command = TypeVar("Command", bound=Callable[..., Any])

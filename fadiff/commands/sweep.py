@@ -18,7 +18,7 @@ from fadiff.errors import InputError
 from fadiff.output import check_new
 
 if TYPE_CHECKING:
-    from costmodel.schedule import LatencyModel
+    from costmodel.schedule.schedule import LatencyModel
     from fadiff.design_space import Outcome
     from fadiff.search import SearchOptions
 
@@ -163,7 +163,7 @@ def _as_they_come(futures: list[Future[Any]], completed: Callable[..., Any]) -> 
 
 
 def _row(outcome: Outcome, latency: LatencyModel) -> dict[str, Any]:
-    from costmodel.rtl import error_against_rtl
+    from costmodel.latency.rtl import error_against_rtl
 
     return {
         "model": outcome.model,

@@ -14,7 +14,7 @@ from fadiff.errors import CHECK_FAILED, OK, InputError
 from fadiff.output import check_new
 
 if TYPE_CHECKING:
-    from costmodel.target import Target
+    from costmodel.target.target import Target
 
 
 @click.group()
@@ -42,7 +42,7 @@ def list_targets(console: Console, as_json: bool) -> None:
     """
     from rich.table import Table
 
-    from costmodel.target import load_target, preset_names
+    from costmodel.target.target import load_target, preset_names
 
     presets = [load_target(name) for name in preset_names()]
     if as_json:
@@ -72,7 +72,7 @@ def show(console: Console, name: str, as_json: bool) -> None:
     Example:
       fadiff targets show gemmini-default > mine.yaml
     """
-    from costmodel.target import load_target, target_yaml
+    from costmodel.target.target import load_target, target_yaml
 
     target = load_target(name)
     if as_json:
@@ -101,8 +101,8 @@ def import_target(console: Console, header: Path, name: str | None, out: Path | 
     Example:
       fadiff targets import gemmini_params.h -o mine.yaml
     """
-    from costmodel.params_header import target_from_header, unsaid
-    from costmodel.target import target_yaml
+    from costmodel.target.params_header import target_from_header, unsaid
+    from costmodel.target.target import target_yaml
 
     target = target_from_header(header, name)
     text = f"# From {header.name}.\n{target_yaml(target)}"
@@ -137,8 +137,8 @@ def check(console: Console, file: Path, params: Path | None) -> int:
     Example:
       fadiff targets check mine.yaml --params gemmini_params.h
     """
-    from costmodel.params_header import HEADER_FIELDS, target_from_header
-    from costmodel.target import load_target
+    from costmodel.target.params_header import HEADER_FIELDS, target_from_header
+    from costmodel.target.target import load_target
 
     target = load_target(file)
     if params is not None:

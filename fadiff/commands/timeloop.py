@@ -53,7 +53,7 @@ def run(console: Console, folder: Path, model: Path | None, accesses: bool, as_j
       fadiff compile net.onnx --tiling divisor --out build/net
       fadiff timeloop run build/net
     """
-    from costmodel.serialize import schedule_from_document
+    from costmodel.schedule.serialize import schedule_from_document
     from emitters.timeloop.compare import compare
     from emitters.timeloop.index import read_index
     from fadiff.folder import OutputFolder
@@ -97,8 +97,8 @@ def import_mappings(
     Example:
       fadiff timeloop import build/resnet18/schedule.json fc.Gemm=map.yaml -o mine.json
     """
-    from costmodel.evaluate import evaluate
-    from costmodel.serialize import read_document, schedule_from_document, write_document
+    from costmodel.schedule.evaluate import evaluate
+    from costmodel.schedule.serialize import read_document, schedule_from_document, write_document
     from fadiff.pipeline import describe
     from fadiff.timeloop_files import with_mappings
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from converter.dims import Dim
-from costmodel.shape import LayerShape
-from costmodel.target import Target
+from costmodel.mapping.shape import LayerShape
+from costmodel.target.target import Target
 from optimizer.candidates import divisors
 
 TILED: tuple[Dim, ...] = ("R", "S", "P", "Q", "C", "K", "N")

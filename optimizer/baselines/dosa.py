@@ -27,10 +27,10 @@ from torch import Tensor
 
 from converter.dims import DIMS
 from converter.graph import TensorCoreLayer
-from costmodel.batch import BatchCost, MappingBatch, evaluate_batch
-from costmodel.relaxed import ORDERS
-from costmodel.schedule import FusionGroup
-from costmodel.shape import LayerShape
+from costmodel.mapping.shape import LayerShape
+from costmodel.relaxed.model import ORDERS
+from costmodel.schedule.batch import BatchCost, MappingBatch, evaluate_batch
+from costmodel.schedule.schedule import FusionGroup
 from optimizer.adam import Adam
 from optimizer.baselines.cosa import TILED, Start, cosa_start, hardware_of, random_hardware
 from optimizer.baselines.dosa_loss import FACTORS, LOOPS, DosaLoss

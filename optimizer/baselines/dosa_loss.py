@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from converter.dims import RELEVANT, Dim
-from costmodel.relaxed import ORDERS
-from costmodel.shape import LayerShape
-from costmodel.target import Target
+from costmodel.mapping.shape import LayerShape
+from costmodel.relaxed.model import ORDERS
+from costmodel.target.target import Target
 from optimizer.baselines.cosa import TILED
 
 FACTORS = ("rows", "columns", "p0", "q0", *(d.lower() for d in TILED))

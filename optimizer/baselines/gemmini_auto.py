@@ -13,11 +13,11 @@ import math
 
 from converter.dims import Dims
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.fusion import ScheduleError
-from costmodel.legality import check_mapping
-from costmodel.mapping import Mapping, ceil_div
-from costmodel.schedule import FusionModel, Profile, Schedule, singleton_groups
-from costmodel.target import Target
+from costmodel.group.fusion import ScheduleError
+from costmodel.group.legality import check_mapping
+from costmodel.mapping.mapping import Mapping, ceil_div
+from costmodel.schedule.schedule import FusionModel, Profile, Schedule, singleton_groups
+from costmodel.target.target import Target
 from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS
 
 

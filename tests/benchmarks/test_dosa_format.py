@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.dosa_format import DosaFormatError, parse_mapping, read_points
 from converter.dims import DIMS, Dims
-from costmodel.mapping import MappingError
+from costmodel.mapping.mapping import MappingError
 
 FIRESIM = Path(__file__).parent / "data/firesim.csv"
 TEXT = "L3[WIO] C8 Q7 K16 - L2[WI] N1 K4X - L1[O] K2 C4 P7 C16X - L0[W] P8"

@@ -11,7 +11,7 @@ from benchmarks.dosa_format import DosaFormatError, read_points
 from benchmarks.firesim_rows import array_side, as_executed, read_measurements
 from benchmarks.fit_rtl import folds, scores
 from converter.dims import Dims
-from costmodel.rtl import calibration, cycles
+from costmodel.latency.rtl import calibration, cycles
 
 DATA = Path(__file__).parent / "data/firesim.csv"
 

@@ -9,8 +9,8 @@ from benchmarks.__main__ import main
 from benchmarks.bounds import fusion_bound
 from benchmarks.cells import seconds_to
 from benchmarks.networks import TABLE1, network
-from costmodel.fusion import ScheduleError
-from costmodel.target import load_target
+from costmodel.group.fusion import ScheduleError
+from costmodel.target.target import load_target
 from optimizer import optimize
 from optimizer.gradient import Effort, descend
 from optimizer.joint import gradient

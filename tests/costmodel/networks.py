@@ -8,8 +8,8 @@ import numpy as np
 
 from converter.dims import Dims
 from converter.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
-from costmodel.mapping import Mapping
-from costmodel.target import Target
+from costmodel.mapping.mapping import Mapping
+from costmodel.target.target import Target
 
 SIDE_4 = Target(name="side4", side=4, scratchpad_bytes=1 << 16, accumulator_bytes=1 << 13)
 """512 accumulator rows."""

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from converter.dims import Dims
 from converter.graph import HostLayer, TensorCoreLayer
-from costmodel.fusion import ScheduleError, boundary, plan_group
-from costmodel.mapping import Mapping
-from costmodel.relaxed import ORDERS, Edge, Node, RelaxedModel, RelaxedPoint, add_shape
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.shape import shape_of
-from costmodel.target import load_target
+from costmodel.group.fusion import ScheduleError, boundary, plan_group
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import shape_of
+from costmodel.relaxed.model import ORDERS, Edge, Node, RelaxedModel, RelaxedPoint, add_shape
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target.target import load_target
 from tests.costmodel.networks import add, conv, depthwise, graph
 
 SIDE = 16

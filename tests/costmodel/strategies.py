@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from converter.dims import DIMS, Dims
-from costmodel.mapping import Mapping
-from costmodel.shape import LayerShape
-from costmodel.tiling import Window
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import LayerShape
+from costmodel.mapping.tiling import Window
 
 
 @st.composite

@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.dims import Dims
-from costmodel.batch import MappingBatch, evaluate_batch
-from costmodel.evaluate import layer_cost
-from costmodel.fusion import ScheduleError
-from costmodel.legality import check_mapping
-from costmodel.mapping import Mapping
-from costmodel.shape import LayerShape
-from costmodel.target import load_target
-from costmodel.tiling import Window
+from costmodel.group.fusion import ScheduleError
+from costmodel.group.legality import check_mapping
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import LayerShape
+from costmodel.mapping.tiling import Window
+from costmodel.schedule.batch import MappingBatch, evaluate_batch
+from costmodel.schedule.evaluate import layer_cost
+from costmodel.target.target import load_target
 from tests.costmodel.networks import layer_of
 from tests.costmodel.strategies import layer_shapes, mappings
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.depth_first import depth_first_cost, plan_depth_first, trace
 from converter.dims import Dims
-from costmodel.depth_first import depth_first_cost, plan_depth_first, trace
-from costmodel.mapping import Mapping
-from costmodel.shape import LayerShape, extents
-from costmodel.target import load_target
-from costmodel.tiling import Window
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import LayerShape, extents
+from costmodel.mapping.tiling import Window
+from costmodel.target.target import load_target
 
 LARGE = load_target("gemmini-large")
 SMALL = load_target("gemmini-small")

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from converter.builder import GraphBuilder, weight_view
 from converter.dims import Dims
 from converter.graph import View
-from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError, boundary, plan_group
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.shape import shape_of
-from costmodel.target import load_target
+from costmodel.group.fusion import ScheduleError, boundary, plan_group
+from costmodel.mapping.shape import shape_of
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target.target import load_target
 from tests.costmodel.loop_nest import walk
 from tests.costmodel.networks import add, conv, graph, pair, whole_tile
 

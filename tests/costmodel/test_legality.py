@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from converter.dims import Dims
-from costmodel.fusion import ScheduleError
-from costmodel.legality import check_mapping, occupancy
-from costmodel.mapping import Mapping
-from costmodel.schedule import Schedule, singleton_groups
-from costmodel.shape import shape_of
-from costmodel.target import load_target
+from costmodel.group.fusion import ScheduleError
+from costmodel.group.legality import check_mapping, occupancy
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import shape_of
+from costmodel.schedule.schedule import Schedule, singleton_groups
+from costmodel.target.target import load_target
 from tests.costmodel.networks import conv, graph, pair, whole_tile
 
 SMALL = load_target("gemmini-small")

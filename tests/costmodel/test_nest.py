@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.dims import DIMS, Dims
-from costmodel.mapping import Mapping
-from costmodel.nest import layer_traffic
-from costmodel.shape import LayerShape, Region, whole
-from costmodel.target import load_target
-from costmodel.tiling import Window
-from costmodel.traffic import Placement
+from costmodel.count.nest import layer_traffic
+from costmodel.count.traffic import Placement
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import LayerShape, Region, whole
+from costmodel.mapping.tiling import Window
+from costmodel.target.target import load_target
 from tests.costmodel.loop_nest import walk
 from tests.costmodel.strategies import layer_shapes, mappings
 

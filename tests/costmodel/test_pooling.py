@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from converter.dims import Dims
 from converter.graph import Graph, HostLayer
-from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError, plan_group
-from costmodel.mapping import Mapping
-from costmodel.pooling import obstacle_to_pooling
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.serialize import schedule_from_document, to_document
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.pooling import obstacle_to_pooling
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.schedule.serialize import schedule_from_document, to_document
 from tests.costmodel.networks import SIDE_4, stem
 
 

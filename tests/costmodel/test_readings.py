@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from converter.dims import Dims
-from costmodel.evaluate import evaluate
-from costmodel.group_overlap import prefetch_weights, resource_latency
-from costmodel.mapping import Mapping
-from costmodel.readings import readings
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target import load_target
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.group_overlap import prefetch_weights, resource_latency
+from costmodel.schedule.readings import readings
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target.target import load_target
 from tests.costmodel.networks import conv, graph
 
 TARGET = load_target("gemmini-default")

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.dims import Dims
-from costmodel.evaluate import group_cost, layer_cost
-from costmodel.fusion import plan_group
-from costmodel.legality import occupancy
-from costmodel.relaxed import ORDERS, OS, Edge, Node, RelaxedModel, RelaxedPoint
-from costmodel.schedule import FusionGroup, GroupTile
-from costmodel.shape import shape_of
-from costmodel.target import load_target
+from costmodel.group.fusion import plan_group
+from costmodel.group.legality import occupancy
+from costmodel.mapping.shape import shape_of
+from costmodel.relaxed.model import ORDERS, OS, Edge, Node, RelaxedModel, RelaxedPoint
+from costmodel.schedule.evaluate import group_cost, layer_cost
+from costmodel.schedule.schedule import FusionGroup, GroupTile
+from costmodel.target.target import load_target
 from tests.costmodel.networks import pair, whole_tile
 from tests.costmodel.relaxed_cases import point_of
 from tests.costmodel.strategies import layer_shapes, mappings

@@ -7,14 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.evaluate import evaluate, group_cost
-from costmodel.fusion import ScheduleError, plan_group
-from costmodel.group_overlap import resource_latency
-from costmodel.relaxed import OS, Edge, Node, RelaxedModel, add_shape
-from costmodel.relaxed_groups import Companions, LiveTensors
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.shape import shape_of
-from costmodel.target import load_target
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.mapping.shape import shape_of
+from costmodel.relaxed.groups import Companions, LiveTensors
+from costmodel.relaxed.model import OS, Edge, Node, RelaxedModel, add_shape
+from costmodel.schedule.evaluate import evaluate, group_cost
+from costmodel.schedule.group_overlap import resource_latency
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target.target import load_target
 from tests.costmodel.networks import add, conv, graph, whole_tile
 from tests.costmodel.relaxed_cases import point_of
 

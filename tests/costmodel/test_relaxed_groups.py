@@ -10,12 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from converter.dims import Dims
-from costmodel.evaluate import group_cost
-from costmodel.fusion import ScheduleError
-from costmodel.mapping import Mapping
-from costmodel.relaxed import ORDERS, Node
-from costmodel.schedule import FusionGroup, GroupTile
-from costmodel.shape import shape_of
+from costmodel.group.fusion import ScheduleError
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import shape_of
+from costmodel.relaxed.model import ORDERS, Node
+from costmodel.schedule.evaluate import group_cost
+from costmodel.schedule.schedule import FusionGroup, GroupTile
 from tests.costmodel.networks import conv, graph
 from tests.costmodel.relaxed_cases import SIDE, TARGET, Case, branching, cases, chains, fusable_edges
 

@@ -1,4 +1,4 @@
-"""Groups that share time: the differentiable twin of costmodel.group_overlap."""
+"""Groups that share time: the differentiable twin of costmodel.schedule.group_overlap."""
 
 from dataclasses import replace
 
@@ -7,11 +7,11 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError
-from costmodel.group_overlap import prefetch_weights, resource_latency
-from costmodel.relaxed import OS, Node, RelaxedModel
-from costmodel.shape import shape_of
+from costmodel.group.fusion import ScheduleError
+from costmodel.mapping.shape import shape_of
+from costmodel.relaxed.model import OS, Node, RelaxedModel
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.group_overlap import prefetch_weights, resource_latency
 from tests.costmodel.networks import conv, graph, whole_tile
 from tests.costmodel.relaxed_cases import TARGET, branching, cases, chains, point_of
 

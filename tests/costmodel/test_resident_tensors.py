@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.evaluate import LayerCost, evaluate
-from costmodel.fusion import ScheduleError, plan_group
-from costmodel.readings import readings
-from costmodel.resident_tensors import obstacle_to_staying, with_resident_tensors
-from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
-from costmodel.tile_buffer import plan_tile_buffer
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.resident_tensors import obstacle_to_staying, with_resident_tensors
+from costmodel.group.tile_buffer import plan_tile_buffer
+from costmodel.schedule.evaluate import LayerCost, evaluate
+from costmodel.schedule.readings import readings
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from tests.costmodel.networks import add, conv, graph, whole_tile
 from tests.costmodel.schedules import TARGET, alone, residual
 

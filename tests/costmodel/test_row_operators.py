@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.row_operators import obstacle_to_rows
+from costmodel.group.row_operators import obstacle_to_rows
 from tests.optimizer.graphs import Net
 
 

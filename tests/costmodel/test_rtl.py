@@ -9,11 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.dims import Dims
-from costmodel.evaluate import layer_cost
-from costmodel.mapping import STREAM_ORDER, Mapping
-from costmodel.nest import Nest
-from costmodel.relaxed import ORDERS, Edge, Node, RelaxedModel
-from costmodel.rtl import (
+from costmodel.count.nest import Nest
+from costmodel.latency.rtl import (
     Loop,
     Reuse,
     Stream,
@@ -26,10 +23,13 @@ from costmodel.rtl import (
     pitch_lines,
     validation_error,
 )
-from costmodel.rtl_work import layer_work
-from costmodel.shape import LayerShape, whole
-from costmodel.target import load_target
-from costmodel.tiling import Window
+from costmodel.latency.rtl_work import layer_work
+from costmodel.mapping.mapping import STREAM_ORDER, Mapping
+from costmodel.mapping.shape import LayerShape, whole
+from costmodel.mapping.tiling import Window
+from costmodel.relaxed.model import ORDERS, Edge, Node, RelaxedModel
+from costmodel.schedule.evaluate import layer_cost
+from costmodel.target.target import load_target
 from tests.costmodel.relaxed_cases import point_of
 from tests.costmodel.strategies import layer_shapes, mappings
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from converter.graph import TensorCoreLayer
-from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError
-from costmodel.schedule import Schedule
-from costmodel.schedule_document import ScheduleDocument
-from costmodel.serialize import (
+from costmodel.group.fusion import ScheduleError
+from costmodel.schedule.document import ScheduleDocument
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import Schedule
+from costmodel.schedule.serialize import (
     Bound,
     ScheduleFileError,
     read_document,
@@ -18,7 +18,7 @@ from costmodel.serialize import (
     to_document,
     write_document,
 )
-from costmodel.target import load_target
+from costmodel.target.target import load_target
 from optimizer import optimize
 from samples.graphs import graph_of
 

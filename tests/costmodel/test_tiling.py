@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.tiling import Window, fetched_rows
+from costmodel.mapping.tiling import Window, fetched_rows
 
 WINDOWS = st.builds(
     Window,

@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.dims import DIMS, Dims
-from costmodel.mapping import Mapping
-from costmodel.nest import Nest, layer_traffic
-from costmodel.shape import LayerShape, whole
-from costmodel.sliding_window import sliding_input_words
-from costmodel.target import load_target
-from costmodel.tiling import Window
-from costmodel.timeloop_counts import Count, LevelLoops, Loop, Workload, count, words_entering
+from costmodel.count.nest import Nest, layer_traffic
+from costmodel.count.sliding_window import sliding_input_words
+from costmodel.count.timeloop_counts import Count, LevelLoops, Loop, Workload, count, words_entering
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import LayerShape, whole
+from costmodel.mapping.tiling import Window
+from costmodel.target.target import load_target
 from tests.costmodel.strategies import layer_shapes, mappings
 
 SMALL = load_target("gemmini-small")

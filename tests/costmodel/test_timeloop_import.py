@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.dims import Dims
-from converter.timeloop import TimeloopFormatError, read_problem
-from costmodel.mapping import Mapping, MappingError
-from costmodel.target import load_target
-from costmodel.timeloop_import import check_tiles, read_mapping
+from costmodel.mapping.mapping import Mapping, MappingError
+from costmodel.target.target import load_target
+from emitters.timeloop.mapping_import import check_tiles, read_mapping
+from emitters.timeloop.problem_import import TimeloopFormatError, read_problem
 from tests.emitters.timeloop.examples import MAPPING, PROBLEM, load_pair, replaced
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from converter.dims import Dims
-from costmodel.mapping import Mapping
-from costmodel.timeloop_nest import LOOPS, Factor, NoTimeloopForm, mapping_of, nest_of
+from costmodel.mapping.mapping import Mapping
+from emitters.timeloop.nest import LOOPS, Factor, NoTimeloopForm, mapping_of, nest_of
 
 
 def test_a_ragged_tile_becomes_an_imperfect_factor() -> None:

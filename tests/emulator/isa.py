@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from costmodel.target import Target
+from costmodel.target.target import Target
 from emulator.machine import Machine
 
 ACC = 1 << 31

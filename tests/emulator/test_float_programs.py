@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from costmodel.target import Target
+from costmodel.target.target import Target
 from emulator.build import build_program
 from emulator.machine import Machine
 from tests.emulator.isa import CPU, OS, PROGRAMS, SHARED, WS, call, pool

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from costmodel.target import Target
+from costmodel.target.target import Target
 from fadiff.cli import main
 from fadiff.console import Console
 from fadiff.pipeline import compile

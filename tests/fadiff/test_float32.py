@@ -15,7 +15,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from costmodel.target import load_target
+from costmodel.target.target import load_target
 from emulator.build import include_flags
 
 TARGET = """\

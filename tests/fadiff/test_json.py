@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.serialize import write_document
+from costmodel.schedule.serialize import write_document
 from emitters.timeloop import emit
 from fadiff.cli import main
 from fadiff.pipeline import describe

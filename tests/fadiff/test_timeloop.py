@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.serialize import write_document
+from costmodel.schedule.serialize import write_document
 from emitters.timeloop import emit
 from fadiff.pipeline import describe
 from tests.emitters.timeloop.examples import HAND, KNOWN, MAPPING, PROBLEM, hand_schedule, program

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.dims import Dims
-from costmodel.evaluate import evaluate
-from costmodel.shape import LayerShape, whole
-from costmodel.target import Target, load_target
-from costmodel.tiling import Window
-from costmodel.traffic import Placement
+from costmodel.count.traffic import Placement
+from costmodel.mapping.shape import LayerShape, whole
+from costmodel.mapping.tiling import Window
+from costmodel.schedule.evaluate import evaluate
+from costmodel.target.target import Target, load_target
 from optimizer.decode import VARIABLES, Batch, Decoder, Encoding
 from optimizer.legalise import legalise
 from optimizer.problem import Problem

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from converter.dims import DIMS
-from costmodel.batch import MappingBatch, evaluate_batch
-from costmodel.relaxed import ORDERS
-from costmodel.shape import shape_of
-from costmodel.target import load_target
+from costmodel.mapping.shape import shape_of
+from costmodel.relaxed.model import ORDERS
+from costmodel.schedule.batch import MappingBatch, evaluate_batch
+from costmodel.target.target import load_target
 from optimizer import optimize
 from optimizer.baselines.cosa import TILED, cosa_start, hardware_of
 from optimizer.baselines.dosa import _nearest

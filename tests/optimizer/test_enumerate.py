@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from converter.dims import DIMS, Dims
-from costmodel.batch import MappingBatch, evaluate_batch
-from costmodel.mapping import STREAM_ORDER
-from costmodel.shape import LayerShape, whole
-from costmodel.target import Target, load_target
-from costmodel.tiling import Window
+from costmodel.mapping.mapping import STREAM_ORDER
+from costmodel.mapping.shape import LayerShape, whole
+from costmodel.mapping.tiling import Window
+from costmodel.schedule.batch import MappingBatch, evaluate_batch
+from costmodel.target.target import Target, load_target
 from optimizer.floors import ideal_cost
 from optimizer.fronts import FrontCache, _solve
 from optimizer.space import LayerSpace, Rules

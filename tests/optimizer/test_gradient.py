@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target import load_target
+from costmodel.group.fusion import ScheduleError
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target.target import load_target
 from optimizer import optimize
 from optimizer.candidates import extents
 from optimizer.decode import VARIABLES, Decoder, Encoding

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from costmodel.fusion import ScheduleError
-from costmodel.target import load_target
+from costmodel.group.fusion import ScheduleError
+from costmodel.target.target import load_target
 from optimizer.exact import Floors
 from optimizer.group_hull import EMPTY
 from optimizer.group_tiles import group_runs

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target import Target, load_target
+from costmodel.group.fusion import ScheduleError
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target.target import Target, load_target
 from optimizer import Settings, optimize
 from optimizer.exact import exact, relaxed_bound
 from optimizer.gradient import Effort

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from costmodel.schedule import FusionGroup
+from costmodel.schedule.schedule import FusionGroup
 from optimizer.group_hull import Choice, GroupHull
 from optimizer.groups import candidate_groups, signature
 from optimizer.partition import Partitioner, ordered

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.graph import Graph, HostLayer
-from costmodel.evaluate import evaluate, layer_cost
-from costmodel.fusion import plan_group, pooled
-from costmodel.pooling import obstacle_in_tiles, pool_of
-from costmodel.schedule import FusionGroup, GroupTile
+from costmodel.group.fusion import plan_group, pooled
+from costmodel.group.pooling import obstacle_in_tiles, pool_of
+from costmodel.schedule.evaluate import evaluate, layer_cost
+from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer import optimize
 from optimizer.enumerate import enumerate_space
 from optimizer.group_spaces import GroupSpaces

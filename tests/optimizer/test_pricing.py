@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.evaluate import layer_cost
-from costmodel.legality import check_mapping, occupancy
-from costmodel.shape import Region, shape_of, whole
-from costmodel.target import load_target
-from costmodel.traffic import Placement
+from costmodel.count.traffic import Placement
+from costmodel.group.legality import check_mapping, occupancy
+from costmodel.mapping.shape import Region, shape_of, whole
+from costmodel.schedule.evaluate import layer_cost
+from costmodel.target.target import load_target
 from optimizer.enumerate import enumerate_space
 from optimizer.group_spaces import GroupSpaces
 from optimizer.pricing import price

@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from converter.graph import TensorCoreLayer
-from costmodel.evaluate import evaluate, group_cost
-from costmodel.fusion import ScheduleError, plan_group
-from costmodel.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.shape import shape_of
-from costmodel.target import Target, load_target
-from costmodel.tile_buffer import plan_tile_buffer
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
+from costmodel.group.tile_buffer import plan_tile_buffer
+from costmodel.mapping.shape import shape_of
+from costmodel.schedule.evaluate import evaluate, group_cost
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target.target import Target, load_target
 from optimizer import optimize
 from optimizer.enumerate import canonical_mapping, enumerate_space
 from optimizer.exact import Floors, exact, keep_tensors

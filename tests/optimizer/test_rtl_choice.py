@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from costmodel.evaluate import evaluate
-from costmodel.schedule import Schedule
-from costmodel.target import load_target
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import Schedule
+from costmodel.target.target import load_target
 from optimizer import SearchResult, optimize
 from optimizer.rtl_choice import SLACK, fastest_of_equals
 from optimizer.traffic_limit import dram_bytes

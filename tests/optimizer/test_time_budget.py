@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from costmodel.target import load_target
+from costmodel.target.target import load_target
 from optimizer import optimize
 from optimizer.baselines import genetic, random_search
 from optimizer.baselines.population import Stage

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError
-from costmodel.schedule import Schedule
-from costmodel.target import load_target
+from costmodel.group.fusion import ScheduleError
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import Schedule
+from costmodel.target.target import load_target
 from optimizer import SearchResult, optimize
 from optimizer.traffic_limit import automatic_bytes, dram_bytes, within
 from optimizer.ways import Way, with_ways

@@ -2,10 +2,10 @@
 
 import pytest
 
-from costmodel.evaluate import evaluate
-from costmodel.schedule import Schedule, singleton_groups
-from costmodel.target import load_target
-from costmodel.weight_prefetch import planned_prefetches, without_prefetches
+from costmodel.group.weight_prefetch import planned_prefetches, without_prefetches
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import Schedule, singleton_groups
+from costmodel.target.target import load_target
 from optimizer import optimize
 from optimizer.problem import Problem
 from optimizer.space import Rules

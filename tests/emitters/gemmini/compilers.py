@@ -12,9 +12,9 @@ import pytest
 from converter.dims import Dims
 from converter.graph import Graph
 from converter.reference import run_reference
-from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
-from costmodel.target import Target, load_target
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
+from costmodel.target.target import Target, load_target
 from emulator.build import include_flags
 from tests.emitters.gemmini.executed import random_inputs
 from tests.emitters.gemmini.nets import Net

@@ -10,9 +10,9 @@ import numpy as np
 
 from converter.graph import Graph
 from converter.reference import run_reference
-from costmodel.evaluate import evaluate
-from costmodel.fusion import plan_group
-from costmodel.schedule import Schedule
+from costmodel.group.fusion import plan_group
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import Schedule
 from emitters.gemmini import emit
 from emulator.build import build_firmware
 from emulator.run import Firmware, RunResult

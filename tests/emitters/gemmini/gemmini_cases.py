@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from converter.builder import GraphBuilder
 from converter.dims import DIMS, Dim, Dims
 from converter.graph import Graph, TensorCoreLayer, View
-from costmodel.fusion import Member, ScheduleError, plan_group
-from costmodel.local_tensors import obstacle
-from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup, GroupTile, Halo, Schedule, singleton_groups
-from costmodel.shape import extents
-from costmodel.target import Target, load_target
+from costmodel.group.fusion import Member, ScheduleError, plan_group
+from costmodel.group.local_tensors import obstacle
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import extents
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, Schedule, singleton_groups
+from costmodel.target.target import Target, load_target
 from tests.emitters.gemmini.executed import Case
 from tests.emitters.gemmini.nets import Net, Shape
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from converter.dims import Dims
 from converter.graph import Graph, View
-from costmodel.fusion import ScheduleError, plan_group
-from costmodel.local_tensors import obstacle
-from costmodel.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
-from costmodel.schedule import Schedule
-from costmodel.target import Target
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.local_tensors import obstacle
+from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
+from costmodel.schedule.schedule import Schedule
+from costmodel.target.target import Target
 from tests.emitters.gemmini.executed import Case
 from tests.emitters.gemmini.gemmini_cases import (
     LOCAL_TARGETS,

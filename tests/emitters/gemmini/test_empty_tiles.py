@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from costmodel.fusion import ScheduleError, plan_group
-from costmodel.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
-from costmodel.target import load_target
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.schedule.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
+from costmodel.target.target import load_target
 from optimizer import optimize
 from optimizer.problem import Problem
 from optimizer.space import Rules

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from converter.builder import GraphBuilder
-from costmodel.schedule import Schedule, singleton_groups
-from costmodel.target import load_target
+from costmodel.schedule.schedule import Schedule, singleton_groups
+from costmodel.target.target import load_target
 from emitters.gemmini import emit
 from emulator.build import include_flags, link_flags
 from tests.emitters.gemmini.compilers import (

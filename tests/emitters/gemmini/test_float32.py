@@ -10,9 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 from converter.builder import GraphBuilder, image_view, weight_view
 from converter.dims import Dims
 from converter.graph import Graph
-from costmodel.mapping import Mapping
-from costmodel.schedule import Schedule, singleton_groups
-from costmodel.target import Target
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.schedule import Schedule, singleton_groups
+from costmodel.target.target import Target
 from tests.emitters.gemmini.executed import measured, predicted, run_firmware
 
 TARGET = Target(

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 
 from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
 from converter.reference import MEASURED, integer_reference, reference_session
-from costmodel.schedule import Schedule
+from costmodel.schedule.schedule import Schedule
 from emulator.compare import difference
 from tests.emitters.gemmini.executed import Case, measured, predicted, run_firmware
 from tests.emitters.gemmini.gemmini_cases import (

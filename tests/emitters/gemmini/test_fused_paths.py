@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.evaluate import evaluate
-from costmodel.serialize import schedule_from_document, to_document
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.serialize import schedule_from_document, to_document
 from emitters.gemmini import emit
 from emulator.build import include_flags
 from tests.emitters.gemmini.executed import Case

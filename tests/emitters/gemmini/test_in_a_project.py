@@ -13,8 +13,8 @@ import pytest
 
 from converter.graph import Graph
 from converter.reference import run_reference
-from costmodel.schedule import Schedule, singleton_groups
-from costmodel.target import load_target
+from costmodel.schedule.schedule import Schedule, singleton_groups
+from costmodel.target.target import load_target
 from emitters.gemmini import emit
 from emulator.build import include_flags, link_flags
 from tests.emitters.gemmini.compilers import (

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from converter.dims import DIMS, Dim, Dims
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.fusion import ScheduleError, plan_group
-from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
-from costmodel.shape import extents
-from costmodel.target import Target
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import extents
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
+from costmodel.target.target import Target
 from emitters.gemmini import emit
 from tests.emitters.gemmini.nets import Net
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from converter.reference import run_reference
-from costmodel.target import load_target
+from costmodel.target.target import load_target
 from emitters.gemmini import emit
 from emulator.build import build_firmware
 from emulator.run import Firmware

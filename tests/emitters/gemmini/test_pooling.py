@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 
 from converter.graph import Graph, HostLayer, TensorCoreLayer
-from costmodel.fusion import Member, ScheduleError, plan_group
-from costmodel.mapping import Mapping
-from costmodel.pooling import obstacle_to_pooling, pool_of
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target import Target
+from costmodel.group.fusion import Member, ScheduleError, plan_group
+from costmodel.group.pooling import obstacle_to_pooling, pool_of
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target.target import Target
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import (
     SEEDS,

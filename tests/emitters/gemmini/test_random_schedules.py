@@ -6,8 +6,8 @@ import random
 
 from hypothesis import assume, given, settings
 
-from costmodel.evaluate import evaluate
-from costmodel.target import load_target
+from costmodel.schedule.evaluate import evaluate
+from costmodel.target.target import load_target
 from optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import (

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.schedule import Schedule, singleton_groups
-from costmodel.target import Target, load_target
+from costmodel.schedule.schedule import Schedule, singleton_groups
+from costmodel.target.target import Target, load_target
 from emitters.gemmini import EmitError, emit
 from tests.emitters.gemmini.compilers import (
     small_schedule,

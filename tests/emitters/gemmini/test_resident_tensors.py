@@ -11,14 +11,14 @@ import pytest
 from hypothesis import assume, given, settings
 
 from converter.dims import Dims
-from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError
-from costmodel.mapping import Mapping
-from costmodel.resident_tensors import resident_tensors, with_resident_tensors
-from costmodel.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.serialize import schedule_from_document, to_document
-from costmodel.target import Target
-from costmodel.tile_buffer import Span, TileBuffer
+from costmodel.group.fusion import ScheduleError
+from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
+from costmodel.group.tile_buffer import Span, TileBuffer
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.schedule.serialize import schedule_from_document, to_document
+from costmodel.target.target import Target
 from emitters.gemmini import emit, plan
 from emulator.errors import ExecutionError
 from tests.emitters.gemmini.executed import Case, check, measured

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from converter.pipeline import convert
-from costmodel.target import load_target
+from costmodel.target.target import load_target
 from optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check
 

@@ -8,9 +8,9 @@ import random
 import pytest
 
 from converter.dims import Dims
-from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup, Schedule
-from costmodel.target import load_target
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.schedule import FusionGroup, Schedule
+from costmodel.target.target import load_target
 from emulator.machine import Counts
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.nets import Net, Shape

@@ -9,13 +9,13 @@ from hypothesis import assume, given, settings
 
 from converter.dims import Dims
 from converter.graph import Graph, TensorCoreLayer
-from costmodel.evaluate import evaluate
-from costmodel.fusion import ScheduleError, plan_group
-from costmodel.local_tensors import obstacle
-from costmodel.mapping import Mapping
-from costmodel.schedule import FusionGroup, Schedule
-from costmodel.target import Target, load_target
-from costmodel.weight_prefetch import planned_prefetches, without_prefetches
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.local_tensors import obstacle
+from costmodel.group.weight_prefetch import planned_prefetches, without_prefetches
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import FusionGroup, Schedule
+from costmodel.target.target import Target, load_target
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import (
     LOCAL_TARGETS,

@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from costmodel.evaluate import evaluate
-from costmodel.schedule_document import HistoryPoint, ScheduleDocument, SearchRecord
-from costmodel.serialize import Bound, to_document
-from costmodel.target import load_target
+from costmodel.schedule.document import HistoryPoint, ScheduleDocument, SearchRecord
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.serialize import Bound, to_document
+from costmodel.target.target import load_target
 from emitters.report import render
 from emitters.report.diagrams import lifetimes
 from emitters.report.svg import Scale

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from converter.dims import Dims
-from converter.timeloop import one_layer_graph, read_problem
-from costmodel.mapping import Mapping
-from costmodel.schedule import Profile, Schedule, singleton_groups
-from costmodel.target import load_target
-from costmodel.timeloop_import import read_mapping
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.schedule import Profile, Schedule, singleton_groups
+from costmodel.target.target import load_target
+from emitters.timeloop.mapping_import import read_mapping
+from emitters.timeloop.problem_import import one_layer_graph, read_problem
 from emitters.timeloop.stats import Stats
 
 PROBLEM = """\

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from converter.dims import DIMS, Dim, Dims
 from converter.graph import Graph
-from converter.timeloop import one_layer_graph
-from costmodel.fusion import ScheduleError
-from costmodel.mapping import Mapping
-from costmodel.schedule import Schedule, singleton_groups
-from costmodel.target import Target, load_target
+from costmodel.group.fusion import ScheduleError
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.schedule import Schedule, singleton_groups
+from costmodel.target.target import Target, load_target
 from emitters.timeloop import emit
 from emitters.timeloop.compare import run_model
+from emitters.timeloop.problem_import import one_layer_graph
 
 TARGETS = ("gemmini-small", "gemmini-large")
 PER_TARGET = 60

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from converter.dims import DIMS, Dim, Dims
 from converter.graph import Graph
-from converter.timeloop import one_layer_graph
-from costmodel.fusion import ScheduleError
-from costmodel.mapping import Mapping, MappingError
-from costmodel.schedule import Schedule, singleton_groups
-from costmodel.target import Target, load_target
+from costmodel.group.fusion import ScheduleError
+from costmodel.mapping.mapping import Mapping, MappingError
+from costmodel.schedule.schedule import Schedule, singleton_groups
+from costmodel.target.target import Target, load_target
+from emitters.timeloop.problem_import import one_layer_graph
 
 SMALL = load_target("gemmini-small")
 KINDS = ("conv", "gemm", "bmm", "depthwise", "grouped")

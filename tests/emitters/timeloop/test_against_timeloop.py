@@ -13,14 +13,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from converter.dims import Dims
-from converter.timeloop import one_layer_graph
-from costmodel.fusion import ScheduleError
-from costmodel.mapping import Mapping
-from costmodel.schedule import Schedule, singleton_groups
+from costmodel.group.fusion import ScheduleError
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.schedule import Schedule, singleton_groups
 from emitters.timeloop import emit
 from emitters.timeloop.architecture import architecture
 from emitters.timeloop.compare import compare, predict, run_model
 from emitters.timeloop.index import read_index
+from emitters.timeloop.problem_import import one_layer_graph
 from emitters.timeloop.stats import StatsError
 from emitters.timeloop.units import units_of
 from emitters.timeloop.yaml_text import yaml_text
@@ -130,7 +130,7 @@ def test_timeloop_counts_the_fullest_column(pixels: int) -> None:
 @pytest.mark.parametrize("network", ["resnet18", "mobilenetv1", "gpt3-block"])
 def test_networks_on_the_real_timeloop(tmp_path: Path, network: str, target: str, fusion: bool) -> None:
     """Every layer runs without a warning; where tiles divide, everything is equal."""
-    from costmodel.target import load_target
+    from costmodel.target.target import load_target
     from optimizer import optimize
     from samples.graphs import graph_of
 
@@ -154,8 +154,8 @@ def test_networks_on_the_real_timeloop(tmp_path: Path, network: str, target: str
 def test_the_script_runs_the_known_example(tmp_path: Path) -> None:
     import subprocess
 
-    from converter.timeloop import read_problem
-    from costmodel.timeloop_import import read_mapping
+    from emitters.timeloop.mapping_import import read_mapping
+    from emitters.timeloop.problem_import import read_problem
 
     (tmp_path / "p.yaml").write_text(PROBLEM)
     (tmp_path / "m.yaml").write_text(MAPPING)

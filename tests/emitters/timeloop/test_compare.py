@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.schedule import Schedule
+from costmodel.schedule.schedule import Schedule
 from emitters.timeloop import emit
 from emitters.timeloop.compare import Comparison, TimeloopRunError, compare, predict
 from emitters.timeloop.index import Index, read_index

@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from converter.dims import Dims
-from converter.timeloop import one_layer_graph
-from costmodel.mapping import Mapping
-from costmodel.resident_tensors import with_resident_tensors
-from costmodel.schedule import FusionGroup, GroupTile, Profile, Schedule, singleton_groups
-from costmodel.target import Target, load_target
+from costmodel.group.resident_tensors import with_resident_tensors
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Profile, Schedule, singleton_groups
+from costmodel.target.target import Target, load_target
 from emitters.timeloop import emit
+from emitters.timeloop.problem_import import one_layer_graph
 from emitters.timeloop.units import FileNames
 from emitters.timeloop.yaml_text import yaml_text
 from samples.graphs import graph_of

@@ -1,0 +1,96 @@
+"""How tiles lie in Gemmini's row-granular memories (profile hw), for one mapping or arrays of them.
+
+Legality, the batched cost and the optimiser ask these functions, so that what is legal here, is searched
+there and is emitted is one set (docs/execution-contract.md section 2).  Extents of tiles and spatial
+factors of the array's rows and columns are sequences in the order of converter.dims.DIMS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converter.dims import C, Dim, G, K, N, P, Q, R, S
+from costmodel.mapping.shape import LayerShape
+from costmodel.mapping.tiling import Extents, box_rows
+
+Count = int | NDArray[np.int64]
+Flag = bool | NDArray[np.bool_]
+
+
+def weight_rows(
+    shape: LayerShape, tile: Sequence[Extents], rows: Sequence[Extents], cols: Sequence[Extents]
+) -> Extents:
+    """Scratchpad rows of one W tile: a row holds a block of K (stored along C: of C)."""
+    if shape.has_transposed_weights:
+        return tile[G] * tile[R] * tile[S] * tile[K] * _blocks(tile[C], rows[C])
+    return tile[G] * tile[R] * tile[S] * tile[C] * _blocks(tile[K], cols[K])
+
+
+def input_rows(
+    shape: LayerShape, tile: Sequence[Extents], rows: Sequence[Extents], cols: Sequence[Extents]
+) -> Extents:
+    """Scratchpad rows of one I tile: a row holds a block of C (depthwise: of G) of one pixel of the box."""
+    box = box_rows(shape.height, tile[P], tile[R]) * box_rows(shape.width, tile[Q], tile[S])
+    return tile[N] * box * _blocks(tile[G], cols[G]) * _blocks(tile[C], rows[C])
+
+
+def output_rows(tile: Sequence[Extents], cols: Sequence[Extents]) -> Extents:
+    """Accumulator rows of one O tile: a row holds a block of K (depthwise: of G) of one pixel.
+
+    The first column has a word in every row, so it is also what Timeloop must find in one accumulator
+    slice (profile dosa), however few columns the last block fills.
+    """
+    return tile[N] * tile[P] * tile[Q] * _blocks(tile[G], cols[G]) * _blocks(tile[K], cols[K])
+
+
+def _blocks(extent: Extents, width: Extents) -> Extents:
+    """Blocks of `width` indices that `extent` indices begin."""
+    count: Extents = -(-extent // width)
+    return count
+
+
+def splits_block(inner: Count, outer: Count, block: Count) -> Flag:
+    """Whether tiles of `inner` indices cut `outer` indices within a block of the array.
+
+    A block's rows lie together, so that only a tile that starts with a block can be addressed.
+    """
+    return (inner % block != 0) & (inner < outer)
+
+
+def resident_dim(shape: LayerShape) -> Dim:
+    """The dimension whose array blocks follow one another in a resident weight tensor."""
+    if shape.is_depthwise:
+        return "G"
+    return "C" if shape.has_transposed_weights else "K"
+
+
+def packed_inputs_fit(
+    input_rows: Count, twice: Flag, weights: Count, room: Count, rows: int, taps: Count
+) -> Flag:
+    """Whether row-packed input tiles can avoid the middle of the scratchpad.
+
+    The pixel repeater (pixel_repeats of mvin) stops at the middle, so every input tile lies in one
+    half; it also writes up to taps - 1 rows before a tile, which must not be weights.
+
+    Args:
+        input_rows: Rows of one input tile.
+        twice: Whether it is double-buffered.
+        weights: Rows of all weight tiles that move; 0 for resident weights.
+        room: Scratchpad rows that resident weights, which lie at the top, leave free.
+        rows: Scratchpad rows.
+        taps: Pixels in one row (rows.S).
+    """
+    middle = rows // 2
+    together = (1 + twice) * input_rows
+    below = (together <= middle) & (together + weights <= room)
+    # One tile in each half: the weights between them or beside one of them.
+    beside = (
+        (weights <= room - together - (taps - 1))
+        | (weights <= room - middle - input_rows)
+        | (weights <= middle - input_rows)
+    )
+    apart = twice & (input_rows <= middle) & (middle <= room - input_rows) & beside
+    return below | apart

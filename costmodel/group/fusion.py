@@ -1,0 +1,372 @@
+"""Fusion groups: which region of each member one group tile needs, and where every tensor lives.
+
+A group walks the (N, P, Q) tiles of its last member's output.  Needs are traced back from there:
+a convolution needs its input box (halo included, clipped to the image), an `add` the same region, a
+max pool (which the stores of the convolution before it do, costmodel.group.pooling) its windows.
+With halo `recompute` every tile computes its whole need; with `retain` only the rows that no
+earlier tile computed (tiles are then full-width and the tile buffer keeps the rest).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from costmodel.count.traffic import Pooled
+from costmodel.group.fused_layouts import obstacle_to_shared_layout
+from costmodel.group.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of
+from costmodel.group.row_operators import obstacle_to_rows, source, stores_channels_together
+from costmodel.mapping.decision import FusionGroup, GroupTile, Halo
+from costmodel.mapping.intervals import covers, cut, hull, input_box, uncovered
+from costmodel.mapping.shape import Region, extents, shape_of, whole
+from costmodel.mapping.tiling import Interval, Window
+
+
+class ScheduleError(ValueError):
+    """An illegal schedule; the message names the layer, the constraint and the numbers."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One layer inside its group.
+
+    `needed` has one interval per group tile and axis (what later members read); `computed` the
+    intervals its loop nest runs on; both without empty ones.  `needed_grid` and `computed_grid` are
+    the same with them, so that the k-th interval belongs to the k-th group tile of its axis.
+    `fused_inputs` and `writes_inside` say which of its tensors members hand over box by box;
+    `writes_outside` whether the output also goes to DRAM.  Resident tensors are no boxes: they are
+    written once, to their own place (then `writes_outside`), and read there, by members of the group, too.
+    """
+
+    name: str
+    size: tuple[int, int, int]
+    """N, P, Q of the whole output."""
+    needed: Region
+    computed: Region
+    needed_grid: Region
+    computed_grid: Region
+    fused_inputs: frozenset[str]
+    writes_inside: bool
+    writes_outside: bool
+    held_grid: Region
+    """Like `needed_grid` with the zero padding that readers see around the image."""
+    in_place: bool = False
+    """A host operator whose output replaces its input in the tile buffer: nobody else reads that, and
+    no rows are retained."""
+    pooled_by: str | None = None
+    """The max pool that the stores of this member do: its output leaves the accumulator as the pool's."""
+
+
+def output_size(
+    layer: Layer, graph: Graph, sizes: Mapping[str, tuple[int, int, int]]
+) -> tuple[int, int, int]:
+    """(N, P, Q) of a layer's output; a host layer has those of the fused operand it follows, but for a max
+    pool, which follows its convolution."""
+    if isinstance(layer, TensorCoreLayer):
+        return layer.dims.N, layer.dims.P, layer.dims.Q
+    if layer.op == "max_pool":
+        pool = pool_of(graph, layer)
+        convolution = convolution_of(graph, layer)
+        if pool is not None and convolution is not None and convolution.name in sizes:
+            return pool.output_size
+        raise ScheduleError(f"{layer.name}: a max pool joins the fusion group of its convolution only")
+    for tensor in layer.inputs:
+        for producer in graph.producers(tensor):
+            if producer.name in sizes:
+                return sizes[producer.name]
+    raise ScheduleError(
+        f"{layer.name}: only a convolution or matrix product, or an add of one, can lead a fusion group"
+    )
+
+
+class Along(NamedTuple):
+    """Intervals of one member along one axis; the fields of `Member`."""
+
+    held_grid: tuple[Interval, ...]
+    needed_grid: tuple[Interval, ...]
+    computed_grid: tuple[Interval, ...]
+    needed: tuple[Interval, ...]
+    computed: tuple[Interval, ...]
+    total: int
+    """Indices computed, those of overlapping intervals several times."""
+
+
+class _Part(NamedTuple):
+    """What no group tile changes about a member."""
+
+    layer: Layer
+    size: tuple[int, int, int]
+    producers: tuple[str, ...]
+    """Members that it reads."""
+    axes: tuple[Window, Window] | None
+    fused_inputs: frozenset[str]
+    writes_inside: bool
+    writes_outside: bool
+    may_be_in_place: bool
+    pooled_by: str | None
+
+
+class GroupPlanner:
+    """Plans the same layers at any group tile: what no tile changes is worked out once, and intervals once
+    per extent of a tile, as axes do not depend on each other."""
+
+    def __init__(self, graph: Graph, names: Sequence[str], resident_tensors: Set[str] = frozenset()) -> None:
+        """`names` of two layers or more, in graph order.
+
+        Raises:
+            ScheduleError: the layers cannot be executed as one group (host operator that cannot be a member,
+                member that feeds nobody inside, layouts that differ).
+        """
+        layers = [graph.by_name[name] for name in names]
+        self._inside, self.resident_tensors = set(names), frozenset(resident_tensors)
+        sizes: dict[str, tuple[int, int, int]] = {}
+        for layer in layers:
+            _check_host(graph, layer, self._inside)
+            sizes[layer.name] = output_size(layer, graph, sizes)
+        self.layers, self.last, self.size = tuple(names), names[-1], sizes[names[-1]]
+        read = {self.last}
+        self._parts: list[_Part] = []
+        for layer in reversed(layers):
+            if layer.name not in read:
+                raise ScheduleError(f"{layer.name}: no later member of its fusion group reads its output")
+            part = self._part(graph, layer, sizes)
+            self._parts.append(part)
+            read.update(part.producers)
+        self._along: dict[tuple[int, int, bool], dict[str, Along]] = {}
+
+    def _part(self, graph: Graph, layer: Layer, sizes: Mapping[str, tuple[int, int, int]]) -> _Part:
+        inside, is_last = self._inside, layer.name == self.last
+        fused = [
+            (tensor, producer)
+            for tensor in layer.inputs
+            for producer in graph.producers(tensor)
+            if producer.name in inside
+        ]
+        for tensor, producer in fused:
+            reason = obstacle_to_shared_layout(graph, producer, layer, tensor, sizes[producer.name], inside)
+            if reason:
+                raise ScheduleError(f"{producer.name} -> {layer.name}: {reason}")
+        output = layer.outputs[0]
+        readers = {consumer.name for consumer in graph.consumers(output)}
+        outside = output in graph.outputs or bool(readers - inside) or is_last
+        is_rows = isinstance(layer, HostLayer) and layer.op not in ("add", "max_pool")
+        if is_rows and outside:
+            _check_last_rows(graph, layer, inside, is_last=is_last)
+        pool = pool_after(graph, layer, inside)
+        return _Part(
+            layer,
+            sizes[layer.name],
+            tuple(producer.name for _, producer in fused),
+            windows(graph, layer),
+            frozenset(tensor for tensor, _ in fused if tensor not in self.resident_tensors),
+            bool(readers & inside) and pool is None and output not in self.resident_tensors,
+            outside,
+            is_rows and not outside and _is_only_reader(graph, layer),
+            pool,
+        )
+
+    def axes(self, tile: GroupTile, halo: Halo) -> list[dict[str, Along]]:
+        """Intervals of every member along N, P and Q.
+
+        Raises:
+            ScheduleError: the tile does not suit the group: too large, retained rows of tiles that are not
+                full-width, an output that is read outside but not computed everywhere, or read nowhere.
+        """
+        _check_tile(self.last, tile, halo, self.size)
+        found = []
+        for axis, extent in enumerate((tile.N, tile.P, tile.Q)):
+            key = axis, extent, halo == "retain" and axis == 1
+            if key not in self._along:
+                self._along[key] = self._trace(*key)
+            found.append(self._along[key])
+        return found
+
+    def _trace(self, axis: int, extent: int, retain: bool) -> dict[str, Along]:
+        needed = {self.last: cut(extent, self.size[axis])}
+        found: dict[str, Along] = {}
+        for part in self._parts:
+            name, size = part.layer.name, part.size[axis]
+            held = needed[name]
+            inside = [(max(0, start), min(stop, size)) for start, stop in held]
+            # Nobody keeps what is pooled on its way out.
+            computed = uncovered(inside) if retain and part.pooled_by is None else inside
+            if part.writes_outside and name != self.last:
+                _check_read_outside(part.layer, axis, inside, size)
+            work = _without_empty(computed)
+            if not work:
+                raise ScheduleError(f"{name}: its fusion group reads nothing but padding of it")
+            boxes = computed
+            if axis and part.axes is not None:
+                boxes = [input_box(part.axes[axis - 1], interval) for interval in computed]
+            for producer in part.producers:
+                # The hull of all readers' boxes, tile by tile.
+                old = needed.get(producer, boxes)
+                needed[producer] = [hull(a, b) for a, b in zip(old, boxes, strict=True)]
+            found[name] = Along(
+                tuple(held),
+                tuple(inside),
+                tuple(computed),
+                _without_empty(inside),
+                work,
+                sum(extents(work)),
+            )
+        return found
+
+    def plan(self, tile: GroupTile, halo: Halo = "recompute") -> dict[str, Member]:
+        """Regions and placements of every member, in graph order.
+
+        Raises:
+            ScheduleError: the tile does not suit the group.
+        """
+        axes = self.axes(tile, halo)
+        members = {}
+        for part in reversed(self._parts):
+            name = part.layer.name
+            held, needed_grid, computed_grid, needed, computed = (
+                Region(n, p, q) for n, p, q in zip(*(axis[name][:5] for axis in axes), strict=True)
+            )
+            members[name] = Member(
+                name,
+                part.size,
+                needed,
+                computed,
+                needed_grid,
+                computed_grid,
+                part.fused_inputs,
+                part.writes_inside,
+                part.writes_outside,
+                held,
+                part.may_be_in_place and computed_grid == needed_grid,
+                part.pooled_by,
+            )
+        return members
+
+
+def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
+    """Regions and placements of every member, in graph order.
+
+    Raises:
+        ScheduleError: the group cannot be executed as one (no tile, and whatever `GroupPlanner` refuses).
+    """
+    if len(group.layers) == 1:
+        layer = graph.by_name[group.layers[0]]
+        return {layer.name: _alone(layer)}
+    if group.tile is None:
+        raise ScheduleError(f"{group.layers[0]}: a group of {len(group.layers)} layers needs a group tile")
+    return GroupPlanner(graph, group.layers, group.resident_tensors).plan(group.tile, group.halo)
+
+
+def _check_host(graph: Graph, layer: Layer, inside: Set[str]) -> None:
+    """Host operators that can be members are adds, max pools and functions of rows."""
+    if isinstance(layer, HostLayer) and layer.op != "add":
+        pools = layer.op == "max_pool"
+        reason = obstacle_to_pooling(graph, layer) if pools else obstacle_to_rows(graph, layer, inside)
+        if reason:
+            raise ScheduleError(f"{layer.name}: {reason}")
+
+
+def _check_tile(last: str, tile: GroupTile, halo: Halo, size: tuple[int, int, int]) -> None:
+    """`size` is that of the output of the last member."""
+    for axis, extent, bound in zip("NPQ", (tile.N, tile.P, tile.Q), size, strict=True):
+        if not 1 <= extent <= bound:
+            raise ScheduleError(f"{last}: group tile {axis}={extent} is outside 1..{bound}")
+    if halo == "retain" and size[2] != tile.Q:
+        raise ScheduleError(f"{last}: halo retain needs full-width group tiles, Q={tile.Q} of {size[2]}")
+
+
+def _check_read_outside(layer: Layer, axis: int, intervals: Sequence[Interval], size: int) -> None:
+    """What others read, too, is computed everywhere."""
+    if not covers(intervals, size):
+        raise ScheduleError(
+            f"{layer.name}: read outside its fusion group, which does not compute all of {'NPQ'[axis]}={size}"
+        )
+    if axis == 2 and isinstance(layer, HostLayer) and layer.op == "max_pool" and len(intervals) > 1:
+        raise ScheduleError(
+            f"{layer.name}: a max pool also read outside its fusion group needs full-width group tiles"
+        )
+
+
+def _without_empty(intervals: Sequence[Interval]) -> tuple[Interval, ...]:
+    """Without the intervals for which there is nothing to do."""
+    return tuple(interval for interval in intervals if interval[1] > interval[0])
+
+
+def stored_as(members: Mapping[str, Member], name: str) -> Member:
+    """The member whose output the stores of `name` write: itself, or the max pool that they do."""
+    return members[members[name].pooled_by or name]
+
+
+def pooled(graph: Graph, members: Mapping[str, Member], name: str) -> Pooled | None:
+    """What a max pool makes of the output of a member on its way out; None if there is none."""
+    member = stored_as(members, name)
+    if member.name == name:
+        return None
+    layer = graph.by_name[member.name]
+    assert isinstance(layer, HostLayer)
+    pool = pool_of(graph, layer)
+    assert pool is not None
+    size = graph.tensors[layer.outputs[0]].size
+    pixels = math.prod(sum(extents(axis)) for axis in member.computed)
+    return Pooled(pixels * (size // math.prod(member.size)), size, pool.kernel**2, pool.steps)
+
+
+def boundary(graph: Graph, group: FusionGroup) -> dict[str, Member]:
+    """Members of a group in the paper's model: whole layers, with the same inside and outside."""
+    members = {}
+    for name in group.layers:
+        layer = graph.by_name[name]
+        inside = set(group.layers) - {name}  # a layer may write into the tensor that it reads another part of
+        alone = _alone(layer)
+        fused = frozenset(
+            tensor
+            for tensor in layer.inputs
+            if any(producer.name in inside for producer in graph.producers(tensor))
+        )
+        readers = {consumer.name for tensor in layer.outputs for consumer in graph.consumers(tensor)}
+        outside = bool(readers - inside) or not readers or any(t in graph.outputs for t in layer.outputs)
+        pool = pool_after(graph, layer, group.layers)
+        members[name] = replace(
+            alone,
+            fused_inputs=fused,
+            writes_inside=bool(readers & inside) and pool is None,
+            writes_outside=outside,
+            pooled_by=pool,
+        )
+    return members
+
+
+def _alone(layer: Layer) -> Member:
+    if isinstance(layer, TensorCoreLayer):
+        region = whole(layer.dims)
+        size = (layer.dims.N, layer.dims.P, layer.dims.Q)
+    else:
+        region, size = Region(((0, 1),), ((0, 1),), ((0, 1),)), (1, 1, 1)
+    return Member(layer.name, size, region, region, region, region, frozenset(), False, True, region)
+
+
+def _check_last_rows(graph: Graph, layer: Layer, inside: Set[str], *, is_last: bool) -> None:
+    """A host operator writes the tile buffer, or, as the last member, whole lines of its tensor."""
+    first = source(graph, layer, inside)
+    if not is_last:
+        raise ScheduleError(f"{layer.name}: a host operator amid a fusion group is read inside it only")
+    if first is None or not stores_channels_together(first, first.output, first.dims.K):
+        raise ScheduleError(
+            f"{layer.name}: its output is stored group by group and cannot end a fusion group"
+        )
+
+
+def _is_only_reader(graph: Graph, layer: Layer) -> bool:
+    tensor = layer.inputs[0]
+    return tensor not in graph.outputs and len(graph.consumers(tensor)) == 1
+
+
+def windows(graph: Graph, consumer: Layer) -> tuple[Window, Window] | None:
+    """How a convolution or max pool reads its producer's image, height and width; None: pixel by pixel."""
+    if isinstance(consumer, TensorCoreLayer):
+        shape = shape_of(consumer)
+        return shape.height, shape.width
+    pool = pool_of(graph, consumer)
+    return pool.axes if pool else None

@@ -1,0 +1,66 @@
+"""Bytes moved by layers that have no mapping: the residual add, and operators run by the core."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+
+from converter.graph import Graph, HostLayer
+from costmodel.count.traffic import Move, Number
+from costmodel.group.fusion import Member
+from costmodel.mapping.shape import extents
+from costmodel.target.target import Target
+
+
+def host_moves(
+    graph: Graph, layer: HostLayer, member: Member, target: Target, resident: Set[str] = frozenset()
+) -> tuple[tuple[str, Move], ...]:
+    """(tensor, move) of one host layer, over all group tiles when it is a member of a fusion group.
+
+    `add` streams both operands through the accumulator (two mvins, one mvout).  Any other operator
+    moves its inputs and outputs once through the core: memory `host`; in a group what its tiles
+    compute, and constants still once.  An add finds `resident` tensors in the tile buffer, as a whole.
+    """
+    output = layer.outputs[0]
+    size = graph.tensors[output].size
+    computed = math.prod([sum(extents(axis)) for axis in member.computed])
+    elements = computed * (size // math.prod(member.size))
+    if layer.op != "add":
+
+        def moved(name: str) -> int:
+            tensor = graph.tensors[name]
+            inside = name in member.fused_inputs or (member.writes_inside and name == output)
+            return elements * (tensor.nbytes // tensor.size) if inside else tensor.nbytes
+
+        moves = [(name, Move("host", "I", "read", moved(name), "host")) for name in layer.inputs]
+        moves += [(name, Move("host", "O", "write", moved(name), "host")) for name in layer.outputs]
+        return tuple(moves)
+    fused = [int(name in member.fused_inputs or name in resident) for name in layer.inputs]
+    stays = output in resident
+    inside, outside = int(member.writes_inside or stays), int(member.writes_outside and not stays)
+    named = add_moves(elements, size, fused, inside, outside, target)
+    read = [name for name in layer.inputs for _ in ("dram", "tile-buffer")]
+    names = [*read, *[output] * (len(named) - len(read))]
+    return tuple((name, move) for name, move in zip(names, named, strict=True) if move.bytes)
+
+
+def add_moves(
+    computed: Number, stored: Number, fused: Sequence[Number], copied: Number, written: Number, target: Target
+) -> list[Move]:
+    """All accesses of an add (some may be zero): per operand from DRAM and tile buffer, then the output.
+
+    Of `stored` elements it computes `computed` (overlapping regions several times); `fused` is the
+    strength of every operand's fusion, `copied` and `written` say where the output goes.
+    """
+    e, word = target.element_bytes, target.accumulator_bytes_per_word
+    moves = []
+    for sigma in fused:
+        moves.append(Move("L3", "I", "read", computed * (1 - sigma) * e, "dram"))
+        moves.append(Move("L3", "I", "read", computed * sigma * e, "tile-buffer"))
+    return [
+        *moves,
+        Move("L3", "O", "write", computed * copied * e, "tile-buffer"),
+        Move("L3", "O", "write", stored * written * e, "dram"),
+        Move("L1", "psum", "write", 2 * computed * word, "accumulator"),
+        Move("L1", "O", "read", computed * word, "accumulator"),
+    ]

@@ -1,0 +1,39 @@
+"""Where the operands of a tensor-core layer live, as its fusion group and resident tensors decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from converter.graph import Graph, TensorCoreLayer
+from costmodel.count.traffic import Placement
+from costmodel.group.fusion import Member, pooled, stored_as
+from costmodel.group.local_tensors import input_path
+from costmodel.mapping.decision import FusionGroup
+
+
+def placement_of(
+    graph: Graph,
+    group: FusionGroup,
+    plan: Mapping[str, Member],
+    layer: TensorCoreLayer,
+    *,
+    paper: bool = False,
+) -> Placement:
+    """Placement of one member of `group`, also of a group of one; `plan` has its members.
+
+    A resident tensor is read and written like a fused one.  The paper's model knows none.
+    """
+    stored = stored_as(plan, layer.name)
+    resident = frozenset[str]() if paper else group.resident_tensors
+    stays = graph.by_name[stored.name].outputs[0] in resident
+    return Placement(
+        input_is_fused=layer.input.tensor in plan[layer.name].fused_inputs or layer.input.tensor in resident,
+        output_is_fused=stored.writes_inside or stays,
+        output_to_dram=stored.writes_outside and not stays,
+        weights_are_resident=layer.name in group.resident_weights,
+        is_paper=paper,
+        input_path=input_path(graph, group, layer),
+        output_path=group.path(layer.name),
+        weights_on_chip=layer.weight.tensor in resident,
+        pooled=pooled(graph, plan, layer.name),
+    )

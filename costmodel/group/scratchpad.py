@@ -1,0 +1,154 @@
+"""What shares the scratchpad with the tiles of each member of a fusion group.
+
+Rows in profile hw, bytes in profile dosa.  Resident weights, fused tensors that stay and (dosa) resident
+tensors lie at the top; legality, prefetching and emitter agree on it through `member_spaces`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from converter.graph import Graph, TensorCoreLayer
+from costmodel.group.fusion import Member, ScheduleError
+from costmodel.group.legality import Occupancy, occupancy
+from costmodel.group.local_tensors import Held, held_tensors, input_path, obstacle, reserved_rows
+from costmodel.group.tile_buffer import box_bytes
+from costmodel.mapping.decision import Decision, FusionGroup
+from costmodel.mapping.shape import shape_of
+from costmodel.target.target import FusionPath, Target
+
+
+@dataclass(frozen=True)
+class MemberSpace:
+    """Space of one tensor-core member while it runs."""
+
+    layer: TensorCoreLayer
+    tiles: Occupancy
+    is_resident: bool
+    """Its weights stay for the whole group."""
+    input_on_chip: bool
+    """Its input is among what is `reserved`, so that its own tile takes no more."""
+    reserved: int
+    """Scratchpad that others take, above the member's own weights."""
+    reserved_accumulator: int
+    output_path: FusionPath
+
+    @property
+    def weights(self) -> int:
+        """What its own weights take."""
+        return self.tiles.resident_weights if self.is_resident else self.tiles.weights
+
+    @property
+    def first_weights(self) -> int:
+        """What its first weight tile takes, or its resident weights."""
+        return self.weights // (1 + (self.tiles.weights_twice and not self.is_resident))
+
+    @property
+    def inputs(self) -> int:
+        """What its own input tiles take."""
+        return 0 if self.input_on_chip else self.tiles.inputs
+
+
+def member_spaces(
+    schedule: Decision, group: FusionGroup, plan: dict[str, Member], above: int = 0
+) -> list[MemberSpace]:
+    """Spaces of the tensor-core members of a group, in graph order.
+
+    `above`: rows at the end of the scratchpad that the whole group leaves alone (profile hw).
+
+    Raises:
+        ScheduleError: weights, fused or resident tensors that cannot stay, naming the layer.
+    """
+    graph, target, profile = schedule.graph, schedule.target, schedule.profile
+    tiles = {
+        name: occupancy(shape_of(layer), schedule.mappings[name], target, profile, plan[name].computed)
+        for name in group.layers
+        if isinstance(layer := graph.by_name[name], TensorCoreLayer)
+    }
+    for name in sorted(group.resident_weights - tiles.keys()):
+        raise ScheduleError(f"{name}: a host layer has no weights to keep resident")
+    residents = {name: tiles[name].resident_weights for name in group.resident_weights}
+    stay = above + sum(residents.values())
+    live = live_bytes(schedule.graph, plan, target) if profile == "dosa" and len(group.layers) > 1 else {}
+    held = held_places(schedule, group, plan, stay) if profile == "hw" else {}
+    whole = resident_bytes(schedule, group)
+    if whole > target.scratchpad_bytes:
+        raise ScheduleError(
+            f"{group.layers[0]}: tensors that stay on chip while its group runs need {whole} of "
+            f"{target.scratchpad_bytes} scratchpad bytes ({', '.join(sorted(group.resident_tensors))})"
+        )
+    spaces = []
+    for at, name in enumerate(group.layers):
+        layer = graph.by_name[name]
+        if not isinstance(layer, TensorCoreLayer):
+            continue
+        is_fused = layer.input.tensor in plan[name].fused_inputs
+        stays = profile == "dosa" and layer.input.tensor in group.resident_tensors
+        spaces.append(
+            MemberSpace(
+                layer,
+                tiles[name],
+                is_resident=name in residents,
+                input_on_chip=stays
+                or (is_fused and (bool(live) or input_path(graph, group, layer) != "tile-buffer")),
+                reserved=max(reserved_rows(held, at, "spad"), stay)
+                - residents.get(name, 0)
+                + live.get(name, 0)
+                + whole,
+                reserved_accumulator=reserved_rows(held, at, "acc"),
+                output_path=group.path(name) if name in held else "tile-buffer",
+            )
+        )
+    return spaces
+
+
+def resident_bytes(schedule: Decision, group: FusionGroup) -> int:
+    """Scratchpad bytes of whole tensors that stay on chip while a group runs (profile dosa; hw: 0)."""
+    if schedule.profile == "hw":
+        return 0
+    tensors = schedule.graph.tensors
+    return sum(tensors[name].size for name in group.resident_tensors) * schedule.target.element_bytes
+
+
+def held_places(
+    schedule: Decision, group: FusionGroup, plan: dict[str, Member], resident: int
+) -> dict[str, Held]:
+    """Where the fused tensors lie that stay in local memory, below `resident` rows.
+
+    Raises:
+        ScheduleError: one that cannot, naming the layer.
+    """
+    graph, target = schedule.graph, schedule.target
+    for name in sorted(group.in_scratchpad | group.in_accumulator):
+        if name not in plan:
+            raise ScheduleError(f"{name}: stays in the local memory of a group that it is no member of")
+        path = group.path(name)
+        if name in group.in_scratchpad & group.in_accumulator:
+            raise ScheduleError(f"{name}: its output stays in the scratchpad or the accumulator, not in both")
+        if path == "spad" and not target.use_tl_ext_mem:
+            raise ScheduleError(
+                f"{name}: target {target.name} cannot copy its output into the scratchpad (use_tl_ext_mem)"
+            )
+        if path == "acc" and not target.ex_read_from_acc:
+            raise ScheduleError(
+                f"{name}: target {target.name} cannot read operands in the accumulator (ex_read_from_acc)"
+            )
+        reason = obstacle(graph, group, plan, name, path)
+        if reason:
+            raise ScheduleError(f"{name}: its output cannot stay in local memory: {reason}")
+    return held_tensors(graph, group, plan, target.side, resident)
+
+
+def live_bytes(graph: Graph, plan: dict[str, Member], target: Target) -> dict[str, int]:
+    """Bytes of the fused tensors alive while each member runs (profile dosa)."""
+    names = list(plan)
+    alive: list[tuple[int, int, int]] = []
+    for index, member in enumerate(plan.values()):
+        if member.writes_inside:
+            tensor = graph.by_name[member.name].outputs[0]
+            last = max(names.index(r.name) for r in graph.consumers(tensor) if r.name in plan)
+            alive.append((index, last, box_bytes(graph, member, target)))
+    return {
+        name: sum(space for first, last, space in alive if first <= at <= last)
+        for at, name in enumerate(names)
+    }

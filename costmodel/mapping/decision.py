@@ -1,0 +1,100 @@
+"""What is decided for one graph on one target: mappings, fusion groups and the rules they obey.
+
+A fusion group runs its members once per *group tile*: a block (N, P, Q) of the last member's
+output.  For every group tile, member by member in graph order, the region of the member's output
+that later members need (halo included) is computed by the member's own loop nest, whose bounds are
+that region instead of the whole layer.  What flows between members never goes to DRAM: it goes
+through the tile buffer or the target's fusion path.  Between groups tensors go to DRAM, except those
+in `resident_tensors`, which stay on chip whole.  A layer alone is a group of one whose tile is its
+whole output.
+
+The cost model's rules are written in terms of a `Decision`; one that obeys them all is a `Schedule`
+(costmodel.schedule.schedule), from which everything above the rules takes these types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from converter.graph import Graph
+from costmodel.mapping.mapping import Mapping
+from costmodel.target.target import FusionPath, Target
+
+Profile = Literal["hw", "dosa"]
+FusionModel = Literal["sound", "paper"]
+Halo = Literal["recompute", "retain"]
+LatencyModel = Literal["roofline", "rtl"]
+GroupLatency = Literal["executed", "sum", "prefetch", "overlap"]
+"""How groups share time: with the prefetches of the schedule, one after the other, every group's first
+weights prefetched as far as they fit, or the busiest resource alone.  Programs do the first two."""
+
+
+@dataclass(frozen=True)
+class GroupTile:
+    """Extents of one group tile in the last member's output; ragged at the edges."""
+
+    N: int
+    P: int
+    Q: int
+
+
+@dataclass(frozen=True)
+class FusionGroup:
+    """Layers executed together, in graph order (each layer of the graph is in exactly one group).
+
+    `tile` is None for a group of one.  `halo` says where overlapping rows of intermediates come
+    from: computed again, or kept from the previous tile (then tiles are full-width).  Weights of
+    `resident_weights` members are loaded once for the whole group and stay in the scratchpad.
+    Outputs of the members `in_scratchpad` (copied there when final) and `in_accumulator` (read in
+    place) never leave local memory on their way to later members; the others of the group go through
+    the tile buffer.  Profile dosa and the paper's model ignore both: everything stays in the scratchpad.
+    `resident_tensors` are whole tensors that are on chip while this group runs (profile hw: in the tile
+    buffer, dosa: in the scratchpad): those it reads, those it writes and those that wait for a later group.
+    `prefetch_during` names a tensor-core layer of an earlier group while which the first weights of this
+    one are loaded: the first weight tile, or the resident weights, of `layers[0]`
+    (costmodel.group.weight_prefetch).
+    """
+
+    layers: tuple[str, ...]
+    tile: GroupTile | None = None
+    halo: Halo = "recompute"
+    resident_weights: frozenset[str] = frozenset()
+    in_scratchpad: frozenset[str] = frozenset()
+    in_accumulator: frozenset[str] = frozenset()
+    resident_tensors: frozenset[str] = frozenset()
+    prefetch_during: str | None = None
+
+    def path(self, producer: str) -> FusionPath:
+        """How the output of a member reaches the members that read it (profile hw)."""
+        if producer in self.in_scratchpad:
+            return "spad"
+        return "acc" if producer in self.in_accumulator else "tile-buffer"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Mapping of every tensor-core layer and partition into groups, legal or not."""
+
+    graph: Graph = field(repr=False)
+    target: Target
+    mappings: MappingABC[str, Mapping]
+    groups: tuple[FusionGroup, ...]
+    profile: Profile = "hw"
+    fusion_model: FusionModel = "sound"
+
+    @cached_property
+    def group_of(self) -> MappingABC[str, FusionGroup]:
+        """The group of every layer."""
+        return {name: group for group in self.groups for name in group.layers}
+
+    def is_fused(self, producer: str, consumer: str) -> bool:
+        """Whether the edge between two layers stays inside a group."""
+        return consumer in self.group_of[producer].layers
+
+
+def singleton_groups(graph: Graph) -> tuple[FusionGroup, ...]:
+    """The unfused partition: every layer alone."""
+    return tuple(FusionGroup((layer.name,)) for layer in graph.layers)

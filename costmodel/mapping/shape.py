@@ -1,0 +1,79 @@
+"""What the cost model needs to know of a layer: nothing that differs between identical layers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from converter.dims import Dims
+from converter.graph import TensorCoreLayer
+from costmodel.mapping.tiling import Interval, Window
+
+
+class LayerShape(NamedTuple):
+    """Loop bounds, the two image axes and whether a bias is loaded.  Equal for identical layers."""
+
+    dims: Dims
+    height: Window
+    width: Window
+    is_depthwise: bool
+    has_bias: bool
+    has_transposed_weights: bool = False
+    """Stationary operand stored contiguous along C (a product with K^T): its rows hold C, not K."""
+
+
+class Region(NamedTuple):
+    """Output indices that a layer computes: one interval per run of its loop nest along each axis.
+
+    A layer alone has one interval per axis, the whole; a member of a fusion group one per group
+    tile (overlapping where halo is computed again).
+    """
+
+    N: tuple[Interval, ...]
+    P: tuple[Interval, ...]
+    Q: tuple[Interval, ...]
+
+
+def extents(intervals: tuple[Interval, ...]) -> tuple[int, ...]:
+    """Length of every interval."""
+    return tuple(stop - start for start, stop in intervals)
+
+
+def whole(dims: Dims) -> Region:
+    """The region of a layer that runs alone."""
+    return Region(((0, dims.N),), ((0, dims.P),), ((0, dims.Q),))
+
+
+@lru_cache(maxsize=1 << 14)
+def _shape(
+    dims: Dims,
+    op: str,
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    pads: tuple[int, int, int, int],
+    input_size: tuple[int, int],
+    has_bias: bool,
+    has_transposed_weights: bool,
+) -> LayerShape:
+    return LayerShape(
+        dims,
+        Window(dims.R, stride[0], dilation[0], pads[0], input_size[0]),
+        Window(dims.S, stride[1], dilation[1], pads[1], input_size[1]),
+        op == "depthwise",
+        has_bias,
+        has_transposed_weights,
+    )
+
+
+def shape_of(layer: TensorCoreLayer) -> LayerShape:
+    """The cost-relevant part of a layer."""
+    return _shape(
+        layer.dims,
+        layer.op,
+        layer.stride,
+        layer.dilation,
+        layer.pads,
+        layer.input_size,
+        layer.bias is not None,
+        layer.dims.K > 1 and layer.weight.strides[4] != 1,
+    )

@@ -1,0 +1,173 @@
+"""Differentiable twin of the exact model: energy and latency of [restart, layer] real-valued mappings.
+
+    model = RelaxedModel(nodes, edges, target, profile, orders)      # once per network
+    cost = model(point)                                              # every step; all torch, no loops
+
+Shapes: B restarts, L nodes, O candidate orders, E fusion edges; the last axis of a tile is always
+`converter.dims.DIMS` (G N K C P Q R S).
+
+`point` (RelaxedPoint): tile extents l2, l1, l0 and spatial factors rows, cols, each [B, L, 8] and
+positive (l0 = rows * cols * stream); order weights [B, L, O] that sum to one; sigma [B, E]; group tiles
+[B, L, 2] along P and Q.
+`cost` (RelaxedCost): energy_pj and latency_cycles [B, L], network totals [B] (every node times its
+`repeat`), and penalties, a dict of [B] tensors, zero exactly where the rule holds:
+    mapping   tiles nest inside each other and inside the layer (Eq. 20-22)
+    array     rows and columns fit the array (Eq. 22, as two limits)
+    memory    scratchpad and accumulator capacity, fused residents included (Eq. 23-24)
+    buffer    tile-buffer capacity, group by group (fused tensors of one group live side by side)
+    grid      a fused layer's tile lies inside what one group tile makes it compute, halo included
+              (Eq. 25-26, made satisfiable)
+    final     a fused producer leaves the accumulator finished (not needed for the tile buffer)
+    reuse     a fused consumer fetches its input once (no hard rule: fused inputs are held whole)
+    shape     strong edges make groups that a program can walk: one last layer, not led by an add, no
+              path that leaves and comes back, all of a tensor that is also read outside
+Penalties are squares of log ratios, so they have one scale for all layers.
+
+Trip counts have exact values of ceil division and the gradient of plain division; so at integer
+extents with one-hot orders and sigma of 0 or 1 the values equal costmodel.schedule.evaluate's to float
+precision (latency up to its rounding to whole cycles), in groups of up to `relaxed_groups.REACH`
+fused edges in a row whose members tile N as their groups do.  Along P and Q a member walks its part of a
+group tile in scratchpad tiles of its own.  Weights that fit whole are taken to be resident in their group.
+
+A residual add is a node, too (`Node.is_add`): it has no mapping of its own, only a tile along N, P, Q;
+both its operands are fusable edges, and what it needs of them is what its own readers need of it.
+
+`group_latency`: "sum" runs groups one after the other; "prefetch" loads the first weights of the next
+group under compute (costmodel.schedule.group_overlap.prefetch_weights; needs `sequence`, the nodes in the order in
+which they run, -1 for anything else); "overlap" is the busiest resource of the whole network
+(costmodel.schedule.group_overlap.resource_latency, a bound that any prefetching stays above).
+`sliding_window` (profile dosa, as in costmodel.count.nest.layer_traffic) ignores Timeloop's jump-back
+correction, which needs two split loops of one image axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from converter.dims import C, G, K, R, S
+from costmodel.count.energy import picojoules_per_byte
+from costmodel.count.traffic import Fusion, Memory, Quantities, count_moves, path_of
+from costmodel.group.host import add_moves
+from costmodel.latency.roofline import bandwidths
+from costmodel.relaxed.network import IS, ORDERS, OS, WS, Edge, NestOrder, Node, RelaxedNetwork, add_shape
+from costmodel.relaxed.penalties import occupancy, penalties, scratchpad_use
+from costmodel.relaxed.rtl import rtl_cycles
+from costmodel.relaxed.terms import RelaxedPoint, Terms
+from costmodel.schedule.schedule import Profile
+
+__all__ = [
+    "IS",
+    "ORDERS",
+    "OS",
+    "WS",
+    "Edge",
+    "NestOrder",
+    "Node",
+    "RelaxedCost",
+    "RelaxedModel",
+    "RelaxedPoint",
+    "add_shape",
+]
+
+
+@dataclass
+class RelaxedCost:
+    """Result of one evaluation; see the module text for shapes."""
+
+    energy_pj: Tensor
+    latency_cycles: Tensor
+    total_energy_pj: Tensor
+    total_latency_cycles: Tensor
+    penalties: Mapping[str, Tensor]
+    memory_bytes: Mapping[Memory, Tensor]
+    """Bytes per memory, [B, L]."""
+
+
+class RelaxedModel(RelaxedNetwork):
+    """A network on a target, ready to evaluate batches of points."""
+
+    def __call__(self, point: RelaxedPoint, softness: float | None = None) -> RelaxedCost:
+        """Evaluate a batch; `softness` beta replaces max by logsumexp(beta log x)/beta in the roofline."""
+        terms = Terms(self, point)
+        q = terms.quantities()
+        profile: Profile = "hw" if self.hw else "dosa"
+        path = path_of(self.target, profile, paper=self.paper)
+        fusion = Fusion(terms.into, terms.copied, terms.written, path, path)
+        memory: dict[Memory, Tensor] = {}
+        for move in count_moves(q, fusion, self.target, profile, paper=self.paper):
+            memory[move.memory] = memory[move.memory] + move.bytes if move.memory in memory else move.bytes
+        if self.any_add:
+            q = q._replace(macs=q.macs * (1 - self.adds), compute_cycles=q.compute_cycles * (1 - self.adds))
+            memory = self._with_adds(terms, memory, q)
+        energy = q.macs * self.target.energy.mac
+        price = picojoules_per_byte(self.target)
+        for name, moved in memory.items():
+            energy = energy + moved * price[name]
+        busy = self._busy(point, q.compute_cycles, memory)
+        latency = _greatest(busy, softness)
+        if self.latency == "rtl":
+            predicted = rtl_cycles(terms, q, fusion)
+            latency = torch.where(self.adds > 0, latency, predicted) if self.any_add else predicted
+        total = (latency * self.repeat).sum(dim=-1)
+        if self.group_latency == "overlap":
+            total = _greatest((busy * self.repeat).sum(dim=-1), softness)
+        elif self.group_latency == "prefetch":
+            total = total - self._prefetched(terms, q.compute_cycles, memory, softness)
+        return RelaxedCost(
+            energy, latency, (energy * self.repeat).sum(dim=-1), total, penalties(terms), memory
+        )
+
+    def _with_adds(self, terms: Terms, memory: dict[Memory, Tensor], q: Quantities) -> dict[Memory, Tensor]:
+        """Bytes with those of adds in their places; profile dosa has them for free."""
+        mixed = {name: moved * (1 - self.adds) for name, moved in memory.items()}
+        if self.hw:
+            fused = terms.operands.unbind(-1)
+            for move in add_moves(q.outputs, q.stored, fused, terms.copied, terms.written, self.target):
+                before = mixed.get(move.memory, torch.zeros_like(terms.copied))
+                mixed[move.memory] = before + move.bytes * self.adds
+        return mixed
+
+    def _busy(self, point: RelaxedPoint, cycles: Tensor, memory: Mapping[Memory, Tensor]) -> Tensor:
+        """Cycles that the array and every memory need, [resources, B, L]."""
+        columns = point.cols.prod(dim=-1)
+        if self.any_add:
+            columns = torch.where(self.adds > 0, float(self.target.side), columns)
+        needed = [cycles]
+        for name, bandwidth in bandwidths(self.target, 1).items():
+            if name in memory:
+                per_cycle = bandwidth * columns if name == "accumulator" else bandwidth
+                needed.append(memory[name] / per_cycle)
+        return torch.stack(needed)
+
+    def _prefetched(
+        self, terms: Terms, cycles: Tensor, memory: Mapping[Memory, Tensor], softness: float | None
+    ) -> Tensor:
+        """Cycles that loading the next group's first weights under compute saves, [B]."""
+        others: dict[Memory, Tensor] = {name: moved for name, moved in memory.items() if name != "dram"}
+        w = terms.l2
+        first = w[G] * w[K] * w[C] * w[R] * w[S] * self.target.element_bytes * (1 - self.adds)
+        row = self.target.side * self.target.element_bytes if self.hw else 1
+        used = scratchpad_use(terms, occupancy(terms))[0] * (1 - self.adds)
+        strength = terms.strength if terms.fused else None
+        if strength is not None:
+            used = self.companions.largest(strength, used)
+        return self.prefetch.saved(
+            lambda resources: _greatest(torch.stack(list(resources)), softness),
+            _greatest(self._busy(terms.point, cycles, others), softness),
+            memory["dram"],
+            first,
+            self.target.scratchpad_bytes - used * row,
+            strength,
+            self.target.bandwidth.dram_bytes,
+        )
+
+
+def _greatest(stacked: Tensor, softness: float | None) -> Tensor:
+    """Maximum over the first axis, softened to logsumexp(beta log x) / beta."""
+    if softness is None:
+        return stacked.amax(dim=0)
+    return torch.exp(torch.logsumexp(softness * torch.log(stacked + 1e-6), dim=0) / softness)

@@ -1,0 +1,317 @@
+"""schedule.json as pydantic models: the file's format, its JSON Schema and its validation.
+
+Plain data only; `costmodel.schedule.serialize` turns it into a `Schedule` and back.  Sizes are bytes or
+elements, energies picojoules, latencies cycles, EDP microjoules x cycles.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from converter.dims import Dim
+from converter.graph import TensorCoreOp
+from costmodel.mapping.mapping import Level
+from costmodel.schedule.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
+from costmodel.target.target import FusionPath, Target
+
+Positive = Annotated[int, Field(ge=1)]
+Extents = dict[Dim, Positive]
+"""Dimensions that are left out are 1."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TensorRecord(_Record):
+    """A tensor in storage order (images are N H W C)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Literal["int8", "int32", "float32"]
+    scale: float | None = Field(None, description="real value = scale * integer")
+    constant: bool = False
+    onnx_name: str | None = None
+    onnx_axes: tuple[int, ...] | None = Field(None, description="storage = transpose(onnx value, onnx_axes)")
+
+
+class ModelRecord(_Record):
+    """Where the schedule came from."""
+
+    name: str
+    sha256: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class ViewRecord(_Record):
+    """Strided access to a tensor; see converter.graph.View."""
+
+    tensor: str
+    offset: int
+    strides: tuple[int, int, int, int, int]
+
+
+class OperandsRecord(_Record):
+    """What a tensor-core layer reads and writes."""
+
+    input: ViewRecord
+    weight: ViewRecord
+    output: ViewRecord
+    bias: str | None = None
+
+
+class SpatialRecord(_Record):
+    """Factors unrolled over the array."""
+
+    rows: Extents
+    cols: Extents
+
+
+class MappingRecord(_Record):
+    """One loop nest; L3 DRAM, L2 scratchpad, L1 accumulator, L0 array block."""
+
+    temporal: dict[Level, Extents] = Field(
+        description="trip counts of full tiles; follows from tile and spatial"
+    )
+    spatial: SpatialRecord
+    order: dict[Level, str] = Field(description="loop order, outermost first, all eight dimensions")
+    tile: dict[Literal["L2", "L1", "L0"], Extents] = Field(
+        description="extents of one tile; the last may be smaller"
+    )
+
+
+class TransferRecord(_Record):
+    """Bytes one tensor of one layer moves."""
+
+    read: int = 0
+    write: int = 0
+
+
+class TrafficRecord(_Record):
+    """What the emitted C moves, and what the functional model measures.
+
+    Keys are roles: I, I2 (second input of an addition), W, bias, O, psum (spilled partial sums).
+    """
+
+    dram: dict[str, TransferRecord]
+    tile_buffer: dict[str, TransferRecord] = {}
+    host_bytes: int = Field(0, description="moved by the core, not by Gemmini")
+
+
+class CostRecord(_Record):
+    """Cost of one layer."""
+
+    energy_pj: float
+    latency_cycles: float
+    bound: str = Field(description="what limits the latency: compute, L1, L2, L3, tile-buffer, issue, host")
+    utilization: float = Field(description="multiply-accumulates per cycle over those of the whole array")
+    traffic: TrafficRecord
+    bytes_per_memory: dict[str, int] = Field(
+        description="all bytes read or written in dram, tile-buffer, scratchpad, accumulator, register, host"
+    )
+    energy_breakdown: dict[str, float] = Field(description="picojoules per memory, and of the products (mac)")
+
+
+Attribute = bool | int | float | str
+
+
+class LayerRecord(_Record):
+    """A layer, its place in the ONNX model, its mapping and its cost.  Host layers have no mapping."""
+
+    name: str
+    op: str
+    onnx_nodes: tuple[str, ...]
+    dims: dict[Literal["N", "K", "C", "P", "Q", "R", "S"], Positive] | None = None
+    groups: Positive = 1
+    stride: tuple[Positive, Positive] = (1, 1)
+    dilation: tuple[Positive, Positive] = (1, 1)
+    pads: tuple[int, int, int, int] = Field((0, 0, 0, 0), description="top, left, bottom, right")
+    input_size: tuple[int, int] | None = None
+    activation: Literal["none", "relu"] = "none"
+    scale: float = Field(1.0, description="requantisation: output integer = round(accumulator * scale)")
+    operands: OperandsRecord | None = None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Attribute | tuple[Attribute, ...]] = {}
+    mapping: MappingRecord | None = None
+    cost: CostRecord
+
+    @property
+    def is_tensor_core(self) -> bool:
+        """Whether the layer runs on the array and so has dims, operands and a mapping."""
+        return self.op in get_args(TensorCoreOp)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        for name in ("dims", "operands", "input_size", "mapping"):
+            if (getattr(self, name) is not None) != self.is_tensor_core:
+                raise ValueError(
+                    f"{name} is {'missing' if self.is_tensor_core else 'not allowed'} for op {self.op!r}"
+                )
+        return self
+
+
+EdgePath = Literal["dram", "tile-buffer", "spad", "acc", "store"]
+
+
+class EdgeRecord(_Record):
+    """A tensor from one layer to another."""
+
+    producer: str
+    consumer: str
+    tensor: str
+    fused: bool
+    path: EdgePath = Field(
+        "dram",
+        description="what it flows through; inside a group, or resident across groups: on chip (store: a max "
+        "pool takes it as it leaves the accumulator)",
+    )
+
+
+class GroupTileRecord(_Record):
+    """Extents of one group tile in the last member's output."""
+
+    N: int
+    P: int
+    Q: int
+
+
+class ExecutionRecord(_Record):
+    """How a fusion group runs."""
+
+    tile: GroupTileRecord | None = None
+    halo: Halo = "recompute"
+    resident_weights: tuple[str, ...] = ()
+    in_scratchpad: tuple[str, ...] = Field((), description="members whose output stays in the scratchpad")
+    in_accumulator: tuple[str, ...] = Field((), description="members whose output stays in the accumulator")
+    resident_tensors: tuple[str, ...] = Field(
+        (), description="whole tensors that are on chip while the group runs, across group boundaries"
+    )
+    prefetch_during: str | None = Field(
+        None,
+        description="layer of an earlier group while which this group's first weights load",
+    )
+
+
+class FusionRecord(_Record):
+    """Which layers run together."""
+
+    edges: tuple[EdgeRecord, ...]
+    groups: tuple[tuple[str, ...], ...] = Field(description="every layer once, in execution order")
+    execution: tuple[ExecutionRecord, ...] = Field(description="one per group")
+    path: FusionPath = Field(description="the target's fusion_path; edges say which path each of them takes")
+
+    @model_validator(mode="after")
+    def _parallel(self) -> Self:
+        if len(self.groups) != len(self.execution):
+            raise ValueError(f"{len(self.groups)} groups but {len(self.execution)} execution entries")
+        return self
+
+
+class HistoryPoint(_Record):
+    """The best feasible schedule known at a moment of the search."""
+
+    seconds: float
+    step: int
+    edp_uj_cycles: float
+
+
+class SearchRecord(_Record):
+    """How the schedule was found."""
+
+    method: str
+    objective: str = "edp"
+    tiling: str = "ragged"
+    seed: int
+    seconds: float
+    steps: int
+    history: tuple[HistoryPoint, ...] = ()
+
+
+class TotalsRecord(_Record):
+    """Cost of the network: energies and latencies of the layers summed, then multiplied."""
+
+    energy_pj: float
+    latency_cycles: float
+    edp_uj_cycles: float
+    dram_bytes: int
+    macs: int
+    lower_bound_edp_uj_cycles: float | None = Field(None, description="no schedule of this space is better")
+    bound_kind: Literal["proven", "unfused", "relaxed"] | None = Field(
+        None, description="unfused: proven for schedules without fusion; relaxed: may be out of reach"
+    )
+    gap: float | None = Field(None, description="edp / lower bound - 1")
+
+
+class ReadingRecord(_Record):
+    """Cost of the same schedule under one set of assumptions."""
+
+    fusion_model: FusionModel
+    latency_model: LatencyModel
+    group_latency: GroupLatency = Field(
+        description="with the prefetches of the schedule; groups one after the other; every group's first "
+        "weights loaded under compute, whatever part of them fits; the busiest resource alone (a bound)"
+    )
+    energy_pj: float
+    latency_cycles: float
+    edp_uj_cycles: float
+    latency_error: str = Field(description="how far the latency model was from RTL cycles")
+
+
+class ReadingsRecord(_Record):
+    """What the schedule costs if it is counted otherwise."""
+
+    rows: tuple[ReadingRecord, ...] = ()
+    obstacle: str | None = Field(None, description="why it is not legal under the other fusion model")
+
+
+class QuantizationRecord(_Record):
+    """Signal to noise of one tensor, quantised model against float model."""
+
+    tensor: str
+    sqnr_db: float
+
+
+class ConversionRecord(_Record):
+    """What the front end did to the model."""
+
+    notes: tuple[str, ...] = ()
+    quantization: tuple[QuantizationRecord, ...] = ()
+
+
+class ScheduleDocument(_Record):
+    """The whole of schedule.json."""
+
+    version: Literal[1] = 1
+    generator: str
+    model: ModelRecord
+    target: Target
+    profile: Profile
+    fusion_model: FusionModel
+    latency_model: LatencyModel
+    latency_error: str = Field("", description="how far this latency model was from RTL cycles")
+    totals: TotalsRecord
+    tensors: tuple[TensorRecord, ...]
+    layers: tuple[LayerRecord, ...]
+    fusion: FusionRecord
+    readings: ReadingsRecord = ReadingsRecord()
+    search: SearchRecord | None = None
+    conversion: ConversionRecord = ConversionRecord()
+
+    @property
+    def is_executable(self) -> bool:
+        """Whether the rules it was scored by are those of a program: only then C is emitted."""
+        return self.profile == "hw" and self.fusion_model == "sound"
+
+
+def json_schema() -> str:
+    """docs/schedule.schema.json; written by `make docs`."""
+    return json.dumps(ScheduleDocument.model_json_schema(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    print(json_schema(), end="")

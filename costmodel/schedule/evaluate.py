@@ -1,0 +1,306 @@
+"""Exact cost of a schedule: integer traffic, energy and latency per layer, per group and in total.
+
+No torch, no search.  Layers that are identical (same shape, mapping, regions and placement) are
+computed once and remembered across calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping as MappingABC
+from collections.abc import Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import NamedTuple
+
+from converter.graph import Graph, HostLayer, TensorCoreLayer
+from costmodel.count.energy import energy_breakdown
+from costmodel.count.nest import Nest, layer_traffic
+from costmodel.count.traffic import ALONE, Move, Placement
+from costmodel.group.fusion import Member, boundary, plan_group, stored_as
+from costmodel.group.host import host_moves
+from costmodel.group.placement import placement_of
+from costmodel.group.weight_prefetch import NONE_EARLY, EarlyLoads, early_loads
+from costmodel.latency.roofline import roofline, rtl
+from costmodel.latency.rtl_work import layer_work
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import LayerShape, Region, shape_of, whole
+from costmodel.schedule.schedule import FusionGroup, FusionModel, LatencyModel, Profile, Schedule
+from costmodel.target.target import Target
+
+CACHE_LIMIT = 1 << 16
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of one tensor through one memory in one direction.
+
+    `role` is the operand (W, I, O, bias, psum), `memory` where the bytes are: dram, tile-buffer,
+    scratchpad, accumulator, register, or host (a layer that runs on the core).
+    """
+
+    level: str
+    role: str
+    tensor: str
+    direction: str
+    bytes: int
+    memory: str
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """Cost of one layer: picojoules, cycles, what binds (compute, L1, L2, L3, tile-buffer, issue, host)."""
+
+    name: str
+    energy_pj: float
+    latency_cycles: int
+    bound: str
+    moves: tuple[tuple[str, Move], ...] = field(repr=False)
+    """(tensor name, bytes moved)."""
+    energy_breakdown: MappingABC[str, float] = field(repr=False)
+    """Picojoules per memory; `mac` is the array."""
+    compute_cycles: int = 0
+    """Cycles the array is busy; 0 for host layers."""
+
+    @cached_property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Every access, by level, tensor and direction."""
+        return tuple(
+            Traffic(move.level, move.role, tensor, move.direction, move.bytes, move.memory)
+            for tensor, move in self.moves
+        )
+
+    def bytes_in(self, memory: str) -> dict[str, tuple[int, int]]:
+        """{tensor: (bytes read, bytes written)} of one memory."""
+        totals: dict[str, tuple[int, int]] = {}
+        for tensor, move in self.moves:
+            if move.memory == memory:
+                read, written = totals.get(tensor, (0, 0))
+                if move.direction == "read":
+                    read += move.bytes
+                else:
+                    written += move.bytes
+                totals[tensor] = (read, written)
+        return totals
+
+
+@dataclass(frozen=True)
+class GroupCost:
+    """Cost of one fusion group: members run one after the other."""
+
+    layers: tuple[str, ...]
+    energy_pj: float
+    latency_cycles: int
+
+
+@dataclass(frozen=True)
+class NetworkCost:
+    """Cost of a whole schedule.  Energy in pJ, latency in cycles, EDP in uJ x cycles."""
+
+    layers: tuple[LayerCost, ...]
+    groups: tuple[GroupCost, ...]
+    energy_pj: float
+    latency_cycles: int
+
+    @property
+    def edp_uj_cycles(self) -> float:
+        """Energy-delay product of the network."""
+        return self.energy_pj * self.latency_cycles * 1e-6
+
+    @cached_property
+    def by_name(self) -> MappingABC[str, LayerCost]:
+        """Cost of each layer."""
+        return {layer.name: layer for layer in self.layers}
+
+    def dram_traffic(self, layer: str) -> dict[str, tuple[int, int]]:
+        """{tensor: (bytes read, bytes written)} that Gemmini's DMA moves for one layer.
+
+        Spilled partial sums of tensor T go to a scratch area and are reported as `T.psum`.
+        """
+        return self.by_name[layer].bytes_in("dram")
+
+    def tile_buffer_traffic(self, layer: str) -> dict[str, tuple[int, int]]:
+        """{tensor: (bytes read, bytes written)} of fused intermediates in the tile buffer."""
+        return self.by_name[layer].bytes_in("tile-buffer")
+
+
+def evaluate(
+    schedule: Schedule,
+    latency: LatencyModel = "roofline",
+    *,
+    sliding_window: bool = False,
+    fusion_model: FusionModel | None = None,
+) -> NetworkCost:
+    """Exact cost of `schedule` under its own profile and fusion model.
+
+    `sliding_window` counts input halos as Timeloop does (see costmodel.count.nest.layer_traffic).
+    `fusion_model` counts by another model than the schedule's, whether or not it is legal there.
+
+    Raises:
+        ScheduleError: `fusion_model` is sound, and a group has no executable plan.
+    """
+    layers: dict[str, LayerCost] = {}
+    groups = []
+    paper = (fusion_model or schedule.fusion_model) == "paper"
+    early = {} if paper else early_loads(schedule, latency)
+    for group in schedule.groups:
+        costs = group_cost(
+            schedule.graph,
+            group,
+            schedule.mappings,
+            schedule.target,
+            schedule.profile,
+            latency,
+            paper=paper,
+            sliding_window=sliding_window,
+            early=early,
+        )
+        energy = math.fsum(cost.energy_pj for cost in costs)
+        groups.append(GroupCost(group.layers, energy, sum(cost.latency_cycles for cost in costs)))
+        layers.update((cost.name, cost) for cost in costs)
+    return NetworkCost(
+        tuple(layers[layer.name] for layer in schedule.graph.layers),
+        tuple(groups),
+        math.fsum(group.energy_pj for group in groups),
+        sum(group.latency_cycles for group in groups),
+    )
+
+
+def group_cost(
+    graph: Graph,
+    group: FusionGroup,
+    mappings: MappingABC[str, Mapping],
+    target: Target,
+    profile: Profile = "hw",
+    latency: LatencyModel = "roofline",
+    *,
+    paper: bool = False,
+    sliding_window: bool = False,
+    early: MappingABC[str, EarlyLoads] = MappingProxyType({}),
+) -> tuple[LayerCost, ...]:
+    """Cost of the members of one group, in graph order; legality of mappings is not checked.
+
+    `early` says by layer what is loaded while it runs for later groups, less what earlier ones load for it.
+
+    Raises:
+        ScheduleError: the group has no executable plan (see costmodel.group.fusion.plan_group).
+    """
+    resident = frozenset[str]() if paper else group.resident_tensors
+    plan = boundary(graph, group) if paper else plan_group(graph, group)
+    costs = []
+    for name in group.layers:
+        layer, member = graph.by_name[name], plan[name]
+        if isinstance(layer, HostLayer):
+            costs.append(host_cost(graph, layer, member, target, profile, resident))
+            continue
+        output = graph.by_name[stored_as(plan, name).name].outputs[0]
+        numbers = layer_cost(
+            shape_of(layer),
+            mappings[name],
+            target,
+            profile,
+            latency,
+            region=member.computed,
+            placement=placement_of(graph, group, plan, layer, paper=paper),
+            sliding_window=sliding_window,
+            early=early.get(name, NONE_EARLY),
+        )
+        costs.append(_named(layer, numbers, output))
+    return tuple(costs)
+
+
+class LayerNumbers(NamedTuple):
+    """Cost of a tensor-core layer without its names: what identical layers share."""
+
+    energy_pj: float
+    latency_cycles: int
+    bound: str
+    moves: tuple[Move, ...]
+    breakdown: dict[str, float]
+    compute_cycles: int
+
+
+_cache: dict[tuple[object, ...], LayerNumbers] = {}
+
+
+def clear_cache() -> None:
+    """Forget remembered layers (for measurements)."""
+    _cache.clear()
+
+
+def layer_cost(
+    shape: LayerShape,
+    mapping: Mapping,
+    target: Target,
+    profile: Profile = "hw",
+    latency: LatencyModel = "roofline",
+    *,
+    region: Region | None = None,
+    placement: Placement = ALONE,
+    sliding_window: bool = False,
+    early: EarlyLoads = NONE_EARLY,
+) -> LayerNumbers:
+    """Cost of one tensor-core layer (of a group: over all group tiles), remembered."""
+    computed = whole(shape.dims) if region is None else region
+    key = (shape, mapping, target, profile, latency, computed, placement, sliding_window, early)
+    numbers = _cache.get(key)
+    if numbers is None:
+        if len(_cache) >= CACHE_LIMIT:
+            _cache.clear()
+        traffic = layer_traffic(
+            shape, mapping, computed, target, profile, placement, sliding_window=sliding_window
+        )
+        breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
+        if latency == "rtl":
+            work = layer_work(Nest(shape, mapping, computed), target, profile, placement)
+            cycles, bound = rtl.latency(work, early.rtl_cycles)
+        else:
+            moves = (*traffic.moves, Move("L3", "W", "read", early.nbytes, "dram"))
+            cycles, bound = roofline(moves, traffic.compute_cycles, traffic.columns, target)
+        energy = sum(breakdown.values())
+        numbers = LayerNumbers(energy, cycles, bound, traffic.moves, breakdown, traffic.compute_cycles)
+        _cache[key] = numbers
+    return numbers
+
+
+def _named(layer: TensorCoreLayer, numbers: LayerNumbers, out: str) -> LayerCost:
+    """Attach the layer's tensor names; `out` is what its stores write."""
+    tensor = {
+        "W": layer.weight.tensor,
+        "I": layer.input.tensor,
+        "O": out,
+        "bias": layer.bias or out,
+        "psum": out + ".psum",
+    }
+    return LayerCost(
+        layer.name,
+        numbers.energy_pj,
+        numbers.latency_cycles,
+        numbers.bound,
+        tuple((tensor[move.role], move) for move in numbers.moves),
+        numbers.breakdown,
+        numbers.compute_cycles,
+    )
+
+
+def host_cost(
+    graph: Graph,
+    layer: HostLayer,
+    member: Member,
+    target: Target,
+    profile: Profile,
+    resident: Set[str] = frozenset(),
+) -> LayerCost:
+    """Adds run through Gemmini's accumulator, other host operators through the core; free in `dosa`, and so
+    are max pools that the stores of the convolution before do: their bytes are that layer's.
+
+    `resident` tensors are on chip as a whole while the layer runs.
+    """
+    if profile == "dosa" or (layer.op == "max_pool" and member.fused_inputs):
+        return LayerCost(layer.name, 0.0, 0, "host", (), {})
+    named = host_moves(graph, layer, member, target, resident)
+    moves = tuple(move for _, move in named)
+    breakdown = energy_breakdown(moves, 0, target)
+    cycles, bound = roofline(moves, 0, target.side, target)
+    return LayerCost(layer.name, sum(breakdown.values()), cycles, bound, named, breakdown)

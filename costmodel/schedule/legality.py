@@ -1,0 +1,159 @@
+"""Whether a whole schedule can be executed: the partition into groups, every group, every mapping.
+
+The rules are docs/execution-contract.md section 2 (profile hw) and Timeloop's (profile dosa); those of
+one mapping are in costmodel.group.legality.
+"""
+
+from __future__ import annotations
+
+from converter.graph import HostLayer, TensorCoreLayer
+from costmodel.count.nest import Nest
+from costmodel.group.fusion import Member, ScheduleError, plan_group, pooled
+from costmodel.group.legality import check_mapping, occupancy
+from costmodel.group.pooling import obstacle_in_tiles
+from costmodel.group.resident_tensors import check_resident_tensors
+from costmodel.group.scratchpad import member_spaces
+from costmodel.group.tile_buffer import plan_tile_buffer
+from costmodel.group.weight_prefetch import planned_prefetches
+from costmodel.mapping.decision import Decision, FusionGroup
+from costmodel.mapping.shape import shape_of
+
+
+def check_schedule(schedule: Decision) -> None:
+    """Check a whole schedule: the partition into groups, every group, every mapping.
+
+    Raises:
+        ScheduleError: the first constraint that breaks, naming layer and numbers.
+    """
+    graph = schedule.graph
+    for layer in graph.tensor_core_layers:
+        if layer.name not in schedule.mappings:
+            raise ScheduleError(f"{layer.name}: has no mapping")
+    for name in schedule.mappings:
+        if not isinstance(graph.by_name.get(name), TensorCoreLayer):
+            raise ScheduleError(f"{name}: has a mapping but is no tensor-core layer of the graph")
+    _check_partition(schedule)
+    if schedule.fusion_model == "paper":
+        for group in schedule.groups:
+            _check_paper_group(schedule, group)
+        planned_prefetches(schedule)
+        return
+    check_resident_tensors(graph, schedule.groups, schedule.profile)
+    plans = [plan_group(graph, group) for group in schedule.groups]
+    for group, plan in zip(schedule.groups, plans, strict=True):
+        _check_group(schedule, group, plan)
+    if schedule.profile == "hw":
+        plan_tile_buffer(graph, schedule.groups, plans, schedule.target)
+    planned_prefetches(schedule)
+
+
+def _check_partition(schedule: Decision) -> None:
+    position = {layer.name: i for i, layer in enumerate(schedule.graph.layers)}
+    seen: set[str] = set()
+    group_index: dict[str, int] = {}
+    for index, group in enumerate(schedule.groups):
+        for name in group.layers:
+            if name not in position:
+                raise ScheduleError(f"{name}: is in a fusion group but not in the graph")
+            if name in seen:
+                raise ScheduleError(f"{name}: is in two fusion groups")
+            seen.add(name)
+            group_index[name] = index
+        if list(group.layers) != sorted(group.layers, key=position.__getitem__):
+            raise ScheduleError(f"{group.layers[0]}: its fusion group is not in graph order")
+        for name in group.resident_weights:
+            if name not in group.layers:
+                raise ScheduleError(f"{name}: weights are resident in a group that it is no member of")
+    missing = [name for name in position if name not in seen]
+    if missing:
+        raise ScheduleError(f"{missing[0]}: is in no fusion group")
+    for producer, consumer in schedule.graph.dag.edges:
+        if group_index[producer] > group_index[consumer]:
+            raise ScheduleError(
+                f"{consumer}: its fusion group runs before the group of {producer}, whose output it reads"
+            )
+
+
+def _tensor_core(schedule: Decision, name: str) -> TensorCoreLayer | None:
+    layer = schedule.graph.by_name[name]
+    return layer if isinstance(layer, TensorCoreLayer) else None
+
+
+def _check_group(schedule: Decision, group: FusionGroup, plan: dict[str, Member]) -> None:
+    _check_pools(schedule, plan)
+    for space in member_spaces(schedule, group, plan):
+        layer = space.layer
+        if schedule.profile == "dosa":
+            _check_final(schedule, layer, group, plan[layer.name])
+        check_mapping(
+            layer,
+            schedule.mappings[layer.name],
+            schedule.target,
+            schedule.profile,
+            plan[layer.name].computed,
+            resident=space.is_resident,
+            reserved=space.reserved,
+            input_on_chip=space.input_on_chip,
+            output_path=space.output_path,
+            reserved_accumulator=space.reserved_accumulator,
+        )
+
+
+def _check_pools(schedule: Decision, plan: dict[str, Member]) -> None:
+    """Max pools in the store path: where Gemmini has one, on whole windows of final values."""
+    for name, member in plan.items():
+        done = pooled(schedule.graph, plan, name)
+        if done is None:
+            continue
+        if schedule.profile != "hw":
+            raise ScheduleError(f"{member.pooled_by}: max pools join no fusion group in profile dosa")
+        if not schedule.target.has_max_pool:
+            raise ScheduleError(
+                f"{member.pooled_by}: target {schedule.target.name} cannot pool as it stores (has_max_pool)"
+            )
+        layer = _tensor_core(schedule, name)
+        assert layer is not None
+        mapping = schedule.mappings[name]
+        reason = obstacle_in_tiles(shape_of(layer), mapping, member.computed, done, schedule.target)
+        if reason:
+            raise ScheduleError(f"{name}: its stores cannot do {member.pooled_by}: {reason}")
+
+
+def _check_final(schedule: Decision, layer: TensorCoreLayer, group: FusionGroup, member: Member) -> None:
+    """An on-chip copy is final-value only: its producer must not spill partial sums."""
+    resident = layer.output.tensor in group.resident_tensors
+    if member.writes_inside or resident:
+        nest = Nest(shape_of(layer), schedule.mappings[layer.name], member.computed)
+        times = nest.fetch("O", 2)[0]
+        if times > 1:
+            raise ScheduleError(
+                f"{layer.name}: its output is {'resident' if resident else 'fused'} "
+                f"but leaves the accumulator unfinished ({times} visits)"
+            )
+
+
+def _check_paper_group(schedule: Decision, group: FusionGroup) -> None:
+    """Eq. 24: the scratchpad tiles of all members together fit."""
+    if group.resident_tensors:
+        raise ScheduleError(
+            f"tensor {min(group.resident_tensors)}: the paper's model keeps no tensor on chip across groups"
+        )
+    total = 0
+    for name in group.layers:
+        layer = _tensor_core(schedule, name)
+        if layer is None:
+            host = schedule.graph.by_name[name]
+            if len(group.layers) > 1 and isinstance(host, HostLayer) and host.op != "add":
+                raise ScheduleError(f"{name}: host operator {host.op} cannot be a member of a fusion group")
+            continue
+        mapping = schedule.mappings[name]
+        check_mapping(layer, mapping, schedule.target, schedule.profile)
+        used = occupancy(shape_of(layer), mapping, schedule.target, schedule.profile)
+        total += used.weights + used.inputs
+    hw = schedule.profile == "hw"
+    size = schedule.target.scratchpad_rows if hw else schedule.target.scratchpad_bytes
+    if len(group.layers) > 1 and total > size:
+        raise ScheduleError(
+            f"{group.layers[0]}: scratchpad tiles of its fusion group need {total} of {size} "
+            f"{'rows' if hw else 'bytes'} (paper's Eq. 24)"
+        )

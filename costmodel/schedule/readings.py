@@ -1,0 +1,116 @@
+"""The same schedule under other assumptions: sound and paper fusion, both latencies, groups that overlap.
+
+One schedule, several counts: what is claimed for it in the literature's model beside what a program
+does, and what its latency would be if groups shared the hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from costmodel.group.fusion import ScheduleError
+from costmodel.group.resident_tensors import with_resident_tensors
+from costmodel.group.weight_prefetch import without_prefetches
+from costmodel.latency.rtl import error_against_rtl
+from costmodel.schedule.evaluate import NetworkCost, evaluate
+from costmodel.schedule.group_overlap import prefetch_weights, resource_latency
+from costmodel.schedule.schedule import FusionModel, GroupLatency, LatencyModel, Schedule
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Energy in pJ, latency in cycles and EDP in uJ x cycles of one schedule under one set of assumptions."""
+
+    fusion_model: FusionModel
+    latency_model: LatencyModel
+    group_latency: GroupLatency
+    energy_pj: float
+    latency_cycles: int
+
+    @property
+    def edp_uj_cycles(self) -> float:
+        """Energy-delay product of the network."""
+        return self.energy_pj * self.latency_cycles * 1e-6
+
+    @property
+    def latency_error(self) -> str:
+        """How far this latency model was from RTL cycles."""
+        return error_against_rtl(self.latency_model)
+
+
+@dataclass(frozen=True)
+class Readings:
+    """All readings of a schedule, and what keeps it from being legal under the other fusion model."""
+
+    readings: tuple[Reading, ...]
+    obstacle: str | None = None
+
+    def of(self, fusion_model: FusionModel) -> tuple[Reading, ...]:
+        """Readings under one fusion model, none if it cannot be counted so."""
+        return tuple(reading for reading in self.readings if reading.fusion_model == fusion_model)
+
+
+def readings(schedule: Schedule) -> Readings:
+    """Every reading of `schedule`, its own fusion model first.
+
+    A schedule found under `paper` may have no sound reading: then `obstacle` says why no program does
+    what it claims.  A sound schedule is counted under `paper` even where Eq. 24 forbids it.
+    """
+    found = _under(schedule)
+    (other,) = (model for model in get_args(FusionModel) if model != schedule.fusion_model)
+    obstacle = None
+    try:
+        found += _under(under_fusion_model(schedule, other))
+    except ScheduleError as error:
+        obstacle = str(error)
+        if other == "paper":
+            found += (
+                _reading(evaluate(schedule, fusion_model=other), other, "roofline"),
+                _reading(evaluate(schedule, "rtl", fusion_model=other), other, "rtl"),
+            )
+    return Readings(found, obstacle)
+
+
+def under_fusion_model(schedule: Schedule, model: FusionModel) -> Schedule:
+    """The same schedule by the rules of a fusion model; the paper's knows nothing that crosses group
+    boundaries.
+
+    Raises:
+        ScheduleError: it is not legal there.
+    """
+    if model == schedule.fusion_model:
+        return schedule
+    return replace(within_groups(schedule), fusion_model=model)
+
+
+def within_groups(schedule: Schedule) -> Schedule:
+    """The same schedule without what crosses group boundaries: resident tensors, weights loaded early."""
+    plain = without_prefetches(schedule)
+    return replace(plain, groups=with_resident_tensors(plain.graph, plain.groups, ()))
+
+
+def _under(counted: Schedule) -> tuple[Reading, ...]:
+    """Readings of a legal schedule under its own fusion model; first as it is executed, if it prefetches."""
+    model = counted.fusion_model
+    plain = without_prefetches(counted)
+    cost = evaluate(plain)
+    rows = (
+        _reading(cost, model, "roofline"),
+        _reading(prefetch_weights(plain, cost), model, "roofline", "prefetch"),
+        Reading(model, "roofline", "overlap", cost.energy_pj, resource_latency(plain, cost)),
+        _reading(evaluate(plain, "rtl"), model, "rtl"),
+    )
+    if plain is counted:
+        return rows
+    return (
+        _reading(evaluate(counted), model, "roofline", "executed"),
+        _reading(evaluate(counted, "rtl"), model, "rtl", "executed"),
+        *rows,
+    )
+
+
+def _reading(
+    cost: NetworkCost, model: FusionModel, latency: LatencyModel, groups: GroupLatency = "sum"
+) -> Reading:
+    return Reading(model, latency, groups, cost.energy_pj, cost.latency_cycles)

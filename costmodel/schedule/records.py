@@ -1,0 +1,226 @@
+"""Records of schedule.json made from a schedule and its cost; see costmodel/schedule/serialize.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from converter.dims import DIMS, Dims
+from converter.graph import HostLayer, Layer, Tensor, TensorCoreLayer, View
+from costmodel.latency.roofline import bytes_per_memory
+from costmodel.mapping.mapping import Level, Mapping
+from costmodel.schedule.document import (
+    CostRecord,
+    EdgePath,
+    EdgeRecord,
+    ExecutionRecord,
+    Extents,
+    FusionRecord,
+    GroupTileRecord,
+    LayerRecord,
+    MappingRecord,
+    OperandsRecord,
+    ReadingRecord,
+    ReadingsRecord,
+    SpatialRecord,
+    TensorRecord,
+    TotalsRecord,
+    TrafficRecord,
+    TransferRecord,
+    ViewRecord,
+)
+from costmodel.schedule.evaluate import LayerCost, NetworkCost
+from costmodel.schedule.readings import readings
+from costmodel.schedule.schedule import Schedule
+from costmodel.target.target import Target
+
+LEVELS: tuple[Level, ...] = ("L3", "L2", "L1", "L0")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """No schedule of the search space (`unfused`: none of it without fusion) has a smaller EDP; `relaxed`
+    bounds may be out of reach."""
+
+    edp_uj_cycles: float
+    kind: Literal["proven", "unfused", "relaxed"]
+
+
+def totals_record(schedule: Schedule, cost: NetworkCost, bound: Bound | None) -> TotalsRecord:
+    """Sums over the network."""
+    dram = sum(move.bytes for layer in cost.layers for _, move in layer.moves if move.memory == "dram")
+    return TotalsRecord(
+        energy_pj=cost.energy_pj,
+        latency_cycles=cost.latency_cycles,
+        edp_uj_cycles=cost.edp_uj_cycles,
+        dram_bytes=dram,
+        macs=sum(layer.macs for layer in schedule.graph.tensor_core_layers),
+        lower_bound_edp_uj_cycles=bound.edp_uj_cycles if bound else None,
+        bound_kind=bound.kind if bound else None,
+        gap=cost.edp_uj_cycles / bound.edp_uj_cycles - 1 if bound else None,
+    )
+
+
+def _cost_record(layer: Layer, cost: LayerCost, target: Target) -> CostRecord:
+    macs = layer.macs if isinstance(layer, TensorCoreLayer) else 0
+    moved = bytes_per_memory(move for _, move in cost.moves)
+    return CostRecord(
+        energy_pj=cost.energy_pj,
+        latency_cycles=cost.latency_cycles,
+        bound=cost.bound,
+        utilization=macs / (cost.latency_cycles * target.side**2) if cost.latency_cycles else 0.0,
+        traffic=TrafficRecord(
+            dram=_transfers(layer, cost, "dram"),
+            tile_buffer=_transfers(layer, cost, "tile-buffer"),
+            host_bytes=moved.get("host", 0),
+        ),
+        bytes_per_memory=dict(moved),
+        energy_breakdown=dict(cost.energy_breakdown),
+    )
+
+
+def _transfers(layer: Layer, cost: LayerCost, memory: str) -> dict[str, TransferRecord]:
+    """Bytes per role; the second input of an addition is I2, also where both inputs are one tensor."""
+    totals: dict[str, dict[str, int]] = {}
+    seen_first = False
+    for tensor, move in cost.moves:
+        role: str = move.role
+        if layer.op == "add" and role == "I" and move.memory in ("dram", "tile-buffer"):
+            role = "I2" if seen_first or tensor != layer.inputs[0] else "I"
+            seen_first |= role == "I"
+        if move.memory != memory:
+            continue
+        total = totals.setdefault(role, {"read": 0, "write": 0})
+        total[move.direction] += move.bytes
+    return {role: TransferRecord(**total) for role, total in totals.items()}
+
+
+def tensor_record(tensor: Tensor) -> TensorRecord:
+    """A tensor without its data."""
+    return TensorRecord(
+        name=tensor.name,
+        shape=tensor.shape,
+        dtype=tensor.dtype,
+        scale=tensor.scale,
+        constant=tensor.data is not None,
+        onnx_name=tensor.onnx_name,
+        onnx_axes=tensor.onnx_axes,
+    )
+
+
+def layer_record(layer: Layer, schedule: Schedule, layer_cost: LayerCost) -> LayerRecord:
+    """A layer with its mapping and cost."""
+    cost = _cost_record(layer, layer_cost, schedule.target)
+    if isinstance(layer, HostLayer):
+        return LayerRecord(
+            name=layer.name,
+            op=layer.op,
+            onnx_nodes=layer.onnx_nodes,
+            inputs=layer.inputs,
+            outputs=layer.outputs,
+            attributes=dict(layer.attributes),
+            cost=cost,
+        )
+    return LayerRecord(
+        name=layer.name,
+        op=layer.op,
+        onnx_nodes=layer.onnx_nodes,
+        dims={d: layer.dims[d] for d in ("N", "K", "C", "P", "Q", "R", "S")},
+        groups=layer.dims.G,
+        stride=layer.stride,
+        dilation=layer.dilation,
+        pads=layer.pads,
+        input_size=layer.input_size,
+        activation=layer.activation,
+        scale=layer.scale,
+        operands=OperandsRecord(
+            input=_view_record(layer.input),
+            weight=_view_record(layer.weight),
+            output=_view_record(layer.output),
+            bias=layer.bias,
+        ),
+        inputs=layer.inputs,
+        outputs=layer.outputs,
+        mapping=mapping_record(schedule.mappings[layer.name], layer.dims),
+        cost=cost,
+    )
+
+
+def _view_record(view: View) -> ViewRecord:
+    return ViewRecord(tensor=view.tensor, offset=view.offset, strides=view.strides)
+
+
+def mapping_record(mapping: Mapping, bounds: Dims) -> MappingRecord:
+    """The record of a mapping; its trip counts are those of full tiles of the whole layer."""
+    return MappingRecord(
+        temporal={level: _extents(mapping.trips(level, bounds)) for level in LEVELS},
+        spatial=SpatialRecord(rows=_extents(mapping.rows), cols=_extents(mapping.cols)),
+        order={level: "".join(mapping.order(level)) for level in LEVELS},
+        tile={
+            "L2": _extents(mapping.tile_l2),
+            "L1": _extents(mapping.tile_l1),
+            "L0": _extents(mapping.tile_l0),
+        },
+    )
+
+
+def _extents(dims: Dims) -> Extents:
+    return {d: dims[d] for d in DIMS if dims[d] > 1}
+
+
+def fusion_record(schedule: Schedule) -> FusionRecord:
+    """Edges, groups and how they run."""
+    edges: Iterable[tuple[str, str, str]] = schedule.graph.dag.edges(data="tensor")
+    return FusionRecord(
+        edges=tuple(
+            EdgeRecord(
+                producer=producer,
+                consumer=consumer,
+                tensor=tensor,
+                fused=schedule.is_fused(producer, consumer),
+                path=_edge_path(schedule, producer, consumer, tensor),
+            )
+            for producer, consumer, tensor in edges
+        ),
+        groups=tuple(group.layers for group in schedule.groups),
+        execution=tuple(
+            ExecutionRecord(
+                tile=None
+                if group.tile is None
+                else GroupTileRecord(N=group.tile.N, P=group.tile.P, Q=group.tile.Q),
+                halo=group.halo,
+                resident_weights=tuple(sorted(group.resident_weights)),
+                in_scratchpad=tuple(sorted(group.in_scratchpad)),
+                in_accumulator=tuple(sorted(group.in_accumulator)),
+                resident_tensors=tuple(sorted(group.resident_tensors)),
+                prefetch_during=group.prefetch_during,
+            )
+            for group in schedule.groups
+        ),
+        path=schedule.target.fusion_path,
+    )
+
+
+def _edge_path(schedule: Schedule, producer: str, consumer: str, tensor: str) -> EdgePath:
+    if not schedule.is_fused(producer, consumer):
+        if tensor not in schedule.group_of[producer].resident_tensors:
+            return "dram"
+        return "tile-buffer" if schedule.profile == "hw" else "spad"
+    if schedule.profile == "hw" and schedule.fusion_model == "sound":
+        if schedule.graph.by_name[consumer].op == "max_pool":
+            return "store"
+        return schedule.group_of[producer].path(producer)
+    return "spad"
+
+
+def readings_record(schedule: Schedule) -> ReadingsRecord:
+    """The schedule's cost under other assumptions."""
+    found = readings(schedule)
+    return ReadingsRecord(
+        rows=tuple(
+            ReadingRecord(**asdict(row), edp_uj_cycles=row.edp_uj_cycles, latency_error=row.latency_error)
+            for row in found.readings
+        ),
+        obstacle=found.obstacle,
+    )

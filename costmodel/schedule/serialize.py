@@ -1,0 +1,302 @@
+"""Schedule <-> schedule.json.
+
+The file holds everything but the weights: a `Schedule` read from it alone can be evaluated (constants
+are placeholders without memory); to emit code, read it against the `Graph` of its model.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+
+from converter.dims import DIMS, Dim, Dims
+from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+from costmodel.latency.rtl import error_against_rtl
+from costmodel.mapping.mapping import Mapping, MappingError, Order
+from costmodel.schedule.document import (
+    ConversionRecord,
+    Extents,
+    LayerRecord,
+    MappingRecord,
+    ModelRecord,
+    ScheduleDocument,
+    SearchRecord,
+    TensorRecord,
+    ViewRecord,
+)
+from costmodel.schedule.evaluate import NetworkCost
+from costmodel.schedule.records import (
+    LEVELS,
+    Bound,
+    fusion_record,
+    layer_record,
+    readings_record,
+    tensor_record,
+    totals_record,
+)
+from costmodel.schedule.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
+from costmodel.target.validation import problems
+
+__all__ = [
+    "Bound",
+    "ScheduleFileError",
+    "graph_from_document",
+    "read_document",
+    "schedule_from_document",
+    "to_document",
+    "write_document",
+]
+
+
+class ScheduleFileError(ValueError):
+    """A schedule.json that cannot be used; the message names file, field and remedy."""
+
+
+def write_document(document: ScheduleDocument, path: Path) -> None:
+    """Write schedule.json; equal documents give equal bytes."""
+    path.write_text(json.dumps(document.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
+
+
+def read_document(path: Path) -> ScheduleDocument:
+    """Read and validate schedule.json.
+
+    Raises:
+        ScheduleFileError: unreadable, not JSON, another version, or a field that does not validate.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        hint = ": give the schedule.json in it" if path.is_dir() else ""
+        raise ScheduleFileError(f"{path}: cannot read the schedule: {error.strerror}{hint}") from error
+    except UnicodeDecodeError as error:
+        raise ScheduleFileError(f"{path}: not a text file") from error
+    except json.JSONDecodeError as error:
+        raise ScheduleFileError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    version = content.get("version") if isinstance(content, dict) else None
+    if version != 1:
+        raise ScheduleFileError(
+            f"{path}: version is {version!r}, this fadiff reads version 1: compile the model again"
+        )
+    try:
+        return ScheduleDocument.model_validate(content)
+    except ValidationError as error:
+        place, what = next(problems(error, ScheduleDocument))
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise ScheduleFileError(f"{path}: {_location(place, content)}: {what}{more}") from error
+
+
+def _location(loc: tuple[int | str, ...], content: object) -> str:
+    """'layers.3.dims.K' with the layer's name, which says more than its index."""
+    text = ".".join(map(str, loc))
+    if len(loc) > 1 and loc[0] == "layers" and isinstance(loc[1], int) and isinstance(content, dict):
+        layer = content["layers"][loc[1]]
+        if isinstance(layer, dict) and "name" in layer:
+            text += f" (layer {layer['name']})"
+    return text
+
+
+# ---------------------------------------------------------------- writing
+
+
+def to_document(
+    schedule: Schedule,
+    cost: NetworkCost,
+    *,
+    generator: str,
+    latency_model: LatencyModel = "roofline",
+    bound: Bound | None = None,
+    search: SearchRecord | None = None,
+    conversion: ConversionRecord | None = None,
+) -> ScheduleDocument:
+    """The whole decision with its cost.
+
+    Args:
+        schedule: What was decided.
+        cost: `costmodel.schedule.evaluate(schedule, latency_model)`.
+        generator: Name and version of the program that wrote it.
+        latency_model: The one `cost` was made with.
+        bound: What is known about how good the schedule can be at best.
+        search: How it was found.
+        conversion: What the front end did.
+    """
+    graph = schedule.graph
+    return ScheduleDocument(
+        generator=generator,
+        model=ModelRecord(name=graph.name, sha256=graph.sha256, inputs=graph.inputs, outputs=graph.outputs),
+        target=schedule.target,
+        profile=schedule.profile,
+        fusion_model=schedule.fusion_model,
+        latency_model=latency_model,
+        latency_error=error_against_rtl(latency_model),
+        totals=totals_record(schedule, cost, bound),
+        tensors=tuple(tensor_record(tensor) for tensor in graph.tensors.values()),
+        layers=tuple(layer_record(layer, schedule, cost.by_name[layer.name]) for layer in graph.layers),
+        fusion=fusion_record(schedule),
+        readings=readings_record(schedule),
+        search=search,
+        conversion=conversion or ConversionRecord(),
+    )
+
+
+# ---------------------------------------------------------------- reading
+
+
+def schedule_from_document(document: ScheduleDocument, graph: Graph | None = None) -> Schedule:
+    """The Schedule of a document, on `graph` or on the graph the document describes.
+
+    Raises:
+        ScheduleFileError: `graph` has other layers than the document, or a mapping is no loop nest.
+        ScheduleError: the schedule breaks a constraint of its target.
+    """
+    graph = graph_from_document(document) if graph is None else _matching(graph, document)
+    mappings = {
+        record.name: _mapping(record.name, record.mapping)
+        for record in document.layers
+        if record.mapping is not None
+    }
+    groups = tuple(
+        FusionGroup(
+            layers=names,
+            tile=None if run.tile is None else GroupTile(run.tile.N, run.tile.P, run.tile.Q),
+            halo=run.halo,
+            resident_weights=frozenset(run.resident_weights),
+            in_scratchpad=frozenset(run.in_scratchpad),
+            in_accumulator=frozenset(run.in_accumulator),
+            resident_tensors=frozenset(run.resident_tensors),
+            prefetch_during=run.prefetch_during,
+        )
+        for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True)
+    )
+    return Schedule(graph, document.target, mappings, groups, document.profile, document.fusion_model)
+
+
+def _mapping(layer: str, record: MappingRecord) -> Mapping:
+    try:
+        tiles = {level: _dims(record.tile.get(level, {})) for level in ("L2", "L1", "L0")}
+        orders = {level: _order(layer, level, record.order.get(level, "")) for level in LEVELS}
+        return Mapping(
+            tile_l2=tiles["L2"],
+            tile_l1=tiles["L1"],
+            tile_l0=tiles["L0"],
+            rows=_dims(record.spatial.rows),
+            cols=_dims(record.spatial.cols),
+            order_l3=orders["L3"],
+            order_l2=orders["L2"],
+            order_l1=orders["L1"],
+            order_l0=orders["L0"],
+        )
+    except (MappingError, ValueError) as error:
+        raise ScheduleFileError(f"layer {layer}: mapping: {error}") from error
+
+
+def _dims(extents: Extents) -> Dims:
+    return Dims().replace(extents)
+
+
+def _order(layer: str, level: str, text: str) -> Order:
+    by_letter: dict[str, Dim] = {d: d for d in DIMS}
+    if sorted(text) != sorted(DIMS):
+        raise ScheduleFileError(
+            f"layer {layer}: mapping.order.{level} is {text!r}: "
+            f"name each of {''.join(DIMS)} once, outermost first"
+        )
+    return tuple(by_letter[letter] for letter in text)
+
+
+def graph_from_document(document: ScheduleDocument) -> Graph:
+    """The graph without its weights: constants are broadcast zeros that take no memory.
+
+    Raises:
+        ScheduleFileError: the layers and tensors are no graph, or a layer is larger than its tensors.
+    """
+    try:
+        graph = Graph(
+            name=document.model.name,
+            tensors={record.name: _tensor(record) for record in document.tensors},
+            layers=tuple(_layer(record) for record in document.layers),
+            inputs=document.model.inputs,
+            outputs=document.model.outputs,
+            sha256=document.model.sha256,
+        )
+    except ValueError as error:
+        raise ScheduleFileError(f"the schedule's layers and tensors are no graph: {error}") from error
+    for layer in graph.tensor_core_layers:
+        _check_operands(layer, graph)
+    return graph
+
+
+def _check_operands(layer: TensorCoreLayer, graph: Graph) -> None:
+    """Dimensions edited by hand may be anything, and counting what they move takes as long as they are."""
+    d = layer.dims
+    image = (d.P, d.Q) if layer.op in ("gemm", "bmm") else layer.input_size
+    for role, view, extents in (
+        ("input", layer.input, (d.G, d.N, *image, d.C)),
+        ("weight", layer.weight, (d.G, d.R, d.S, d.C, d.K)),
+        ("output", layer.output, (d.G, d.N, d.P, d.Q, d.K)),
+    ):
+        size = graph.tensors[view.tensor].size
+        last = view.offset + sum((n - 1) * stride for n, stride in zip(extents, view.strides, strict=True))
+        if not 0 <= last < size:
+            raise ScheduleFileError(
+                f"layer {layer.name}: with its dims its {role} ends at element {last + 1:,} of tensor "
+                f"{view.tensor}, which has {size:,}: correct dims, or compile the model again"
+            )
+
+
+def _tensor(record: TensorRecord) -> Tensor:
+    data = np.broadcast_to(np.zeros((), record.dtype), record.shape) if record.constant else None
+    return Tensor(
+        record.name, record.shape, record.dtype, record.scale, data, record.onnx_name, record.onnx_axes
+    )
+
+
+def _layer(record: LayerRecord) -> Layer:
+    if not (record.operands and record.dims and record.input_size):
+        return HostLayer(
+            record.name, record.op, record.inputs, record.outputs, dict(record.attributes), record.onnx_nodes
+        )
+    operands = record.operands
+    return TensorCoreLayer(
+        name=record.name,
+        op=record.op,  # type: ignore[arg-type]  # LayerRecord.op also covers host layers
+        dims=Dims(G=record.groups, **record.dims),
+        input=_view(operands.input),
+        weight=_view(operands.weight),
+        output=_view(operands.output),
+        input_size=record.input_size,
+        bias=operands.bias,
+        stride=record.stride,
+        dilation=record.dilation,
+        pads=record.pads,
+        activation=record.activation,
+        scale=record.scale,
+        onnx_nodes=record.onnx_nodes,
+    )
+
+
+def _view(record: ViewRecord) -> View:
+    return View(record.tensor, record.offset, record.strides)
+
+
+def _matching(graph: Graph, document: ScheduleDocument) -> Graph:
+    """`graph` itself, once it is sure that the schedule was made for these layers."""
+    planned = {record.name: _layer(record) for record in document.layers}
+    for layer in graph.layers:
+        other = planned.pop(layer.name, None)
+        if other is None:
+            raise ScheduleFileError(f"the schedule has no layer {layer.name}: it was made for another model")
+        if isinstance(layer, TensorCoreLayer) and not (
+            isinstance(other, TensorCoreLayer) and layer.dims == other.dims and layer.stride == other.stride
+        ):
+            raise ScheduleFileError(
+                f"layer {layer.name} has dimensions {layer.dims} here and "
+                f"{getattr(other, 'dims', 'none')} in the schedule: it was made for another model"
+            )
+    if planned:
+        raise ScheduleFileError(
+            f"the model has no layer {next(iter(planned))}: the schedule was made for another"
+        )
+    return graph

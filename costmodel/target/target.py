@@ -1,0 +1,208 @@
+"""Target: everything the tool knows about one Gemmini instance and the memory behind it.
+
+Sizes come from the user's gemmini_params.h (`fadiff targets import`); what the header does not
+say (dataflow, energies, bandwidths, fusion path) is set in the YAML.  Presets live beside this
+file in targets/*.yaml.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from costmodel.target.epa import Epa, EpaError, fit_table
+from costmodel.target.validation import not_yaml, one_line
+
+PRESETS = Path(__file__).parent / "presets"
+
+FusionPath = Literal["tile-buffer", "spad", "acc"]
+
+
+class TargetError(ValueError):
+    """A target file that cannot be used; the message names file, field and remedy."""
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Energy(_Spec):
+    """Picojoules.  Defaults: DOSA's closed form (dataset/dse/energy_model.py lines 101-226)."""
+
+    mac: float = Field(0.5608, ge=0)
+    register_byte: float = Field(0.48746172, description="L0, per weight byte read or written", ge=0)
+    accumulator_word: float | None = Field(
+        None, description="L1 per word; default 1.94 + 0.1005 KB / side", ge=0
+    )
+    scratchpad_byte: float | None = Field(None, description="L2 per byte; default 0.49 + 0.02513 KB", ge=0)
+    dram_byte: float = Field(100.0, ge=0)
+    tile_buffer_byte: float | None = Field(
+        None, description="SoC cache that holds the tile buffer, per byte; default 0.49 + 0.02513 KB", ge=0
+    )
+
+
+class Bandwidth(_Spec):
+    """Per cycle, reads and writes shared."""
+
+    dram_bytes: float = Field(8.0, gt=0)
+    scratchpad_bytes: float | None = Field(None, description="default 2 * side", gt=0)
+    accumulator_words_per_column: float = Field(2.0, gt=0)
+    tile_buffer_bytes: float = Field(16.0, description="one 128-bit DMA beat", gt=0)
+
+
+class Target(_Spec):
+    """A Gemmini instance.
+
+    Units: bytes unless the name says rows.  A scratchpad row holds `side` elements of
+    `element_bytes`; an accumulator row `side` words of `accumulator_bytes_per_word`.
+    """
+
+    name: str
+    side: int = Field(description="DIM: the array is side x side processing elements", ge=2)
+    scratchpad_bytes: int = Field(ge=1)
+    scratchpad_banks: int = Field(4, ge=1)
+    accumulator_bytes: int = Field(ge=1)
+    element_bytes: int = 1
+    accumulator_bytes_per_word: int = 4
+    element_type: Literal["int8", "float32"] = "int8"
+    max_bytes: int = Field(64, description="MAX_BYTES: longest row segment one mvin moves", ge=1)
+    has_max_pool: bool = True
+    has_row_packing: bool = Field(True, description="HAS_FIRST_LAYER_OPTIMIZATIONS: pixel_repeats in mvin")
+    has_full_width_read: bool = Field(True, description="ACC_READ_FULL_WIDTH: partial sums can be stored")
+    ex_read_from_acc: bool = True
+    use_tl_ext_mem: bool = False
+    fusion_path: FusionPath = "tile-buffer"
+    tile_buffer_bytes: int = Field(
+        256 * 1024, description="share of the SoC cache that fused tiles may use", ge=0
+    )
+    epa: Epa | None = Field(
+        None, description="energy per access by capacity; {table: FILE} in a target file fits it to a table"
+    )
+    energy: Energy = Energy()
+    bandwidth: Bandwidth = Bandwidth()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Target:
+        element_bytes = 4 if self.element_type == "float32" else 1
+        if (self.element_bytes, self.accumulator_bytes_per_word) != (element_bytes, 4):
+            raise ValueError(
+                f"element_type {self.element_type} needs element_bytes {element_bytes} "
+                "and accumulator_bytes_per_word 4"
+            )
+        if self.side & (self.side - 1):
+            raise ValueError(f"side={self.side}: Gemmini arrays are a power of two")
+        for memory, rows in (("scratchpad", self.scratchpad_rows), ("accumulator", self.accumulator_rows)):
+            if rows < 1:
+                raise ValueError(f"{memory}_bytes is less than one row of {self.side} elements")
+        row_of_banks = self.scratchpad_banks * self.side * self.element_bytes
+        if self.scratchpad_bytes % row_of_banks:
+            raise ValueError(
+                f"scratchpad_bytes={self.scratchpad_bytes}: {self.scratchpad_banks} banks of whole rows take "
+                f"a multiple of {row_of_banks}"
+            )
+        if self.fusion_path == "spad" and not self.use_tl_ext_mem:
+            raise ValueError("fusion_path spad needs use_tl_ext_mem: elsewhere STORE_SPAD drops the data")
+        if self.fusion_path == "acc" and not self.ex_read_from_acc:
+            raise ValueError("fusion_path acc needs ex_read_from_acc")
+        return self
+
+    @property
+    def scratchpad_rows(self) -> int:
+        """Rows of `side` elements."""
+        return self.scratchpad_bytes // (self.side * self.element_bytes)
+
+    @property
+    def accumulator_rows(self) -> int:
+        """Rows of `side` words."""
+        return self.accumulator_bytes // (self.side * self.accumulator_bytes_per_word)
+
+    @property
+    def max_block_len(self) -> int:
+        """MAX_BLOCK_LEN: side-wide blocks one scratchpad mvin may move."""
+        return max(1, self.max_bytes // (self.side * self.element_bytes))
+
+    @property
+    def accumulator_word_pj(self) -> float:
+        """Energy per accumulator word, read or written."""
+        column_kb = self.accumulator_bytes / 1024 / self.side
+        fitted = self.epa and self.epa.accumulator
+        default = fitted(column_kb) if fitted else 1.94 + 0.1005 * column_kb
+        return default if self.energy.accumulator_word is None else self.energy.accumulator_word
+
+    @property
+    def scratchpad_byte_pj(self) -> float:
+        """Energy per scratchpad byte, read or written."""
+        fitted = self.epa and self.epa.scratchpad
+        kb = self.scratchpad_bytes / 1024
+        default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
+        return default if self.energy.scratchpad_byte is None else self.energy.scratchpad_byte
+
+    @property
+    def tile_buffer_byte_pj(self) -> float:
+        """Energy per tile-buffer byte, read or written."""
+        fitted = self.epa and self.epa.tile_buffer
+        kb = self.tile_buffer_bytes / 1024
+        default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
+        return default if self.energy.tile_buffer_byte is None else self.energy.tile_buffer_byte
+
+    @property
+    def scratchpad_bytes_per_cycle(self) -> float:
+        """Scratchpad bandwidth, reads and writes together."""
+        default = 2.0 * self.side
+        return default if self.bandwidth.scratchpad_bytes is None else self.bandwidth.scratchpad_bytes
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names of the shipped targets, sorted."""
+    return tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))
+
+
+def target_yaml(target: Target) -> str:
+    """The target as YAML that `load_target` reads back to an equal target."""
+    return yaml.safe_dump(target.model_dump(exclude_none=True), sort_keys=False)
+
+
+def _epa(content: object, folder: Path) -> object:
+    """What stands under `epa`: a table to fit, or curves that were fitted before.
+
+    Raises:
+        EpaError: neither of them.
+    """
+    if isinstance(content, dict) and set(content) <= set(Epa.model_fields):
+        return content
+    if isinstance(content, dict) and set(content) == {"table"} and isinstance(content["table"], str):
+        return fit_table(folder / content["table"])
+    raise EpaError("give {table: FILE.csv}, with the columns memory, capacity_kb and pj")
+
+
+def load_target(name_or_path: str | Path) -> Target:
+    """A preset by name, or a target YAML file by path.
+
+    Raises:
+        TargetError: unknown preset, unreadable file, or a field that does not validate.
+    """
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        preset = PRESETS / f"{name_or_path}.yaml"
+        if not preset.exists():
+            raise TargetError(
+                f"unknown target {str(name_or_path)!r}: "
+                f"choose one of {', '.join(preset_names())} or give a .yaml file"
+            )
+        path = preset
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict) and content.get("epa") is not None:
+            content = {**content, "epa": _epa(content["epa"], path.parent)}
+        return Target.model_validate(content)
+    except EpaError as error:
+        raise TargetError(f"{path}: epa: {error}") from error
+    except OSError as error:
+        raise TargetError(f"{path}: cannot read the target: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TargetError(not_yaml(path, error)) from error
+    except ValidationError as error:
+        raise TargetError(f"{path}: {one_line(error, Target)}") from error
