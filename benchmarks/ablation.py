@@ -23,10 +23,10 @@ from costmodel.group.fusion import ScheduleError
 from costmodel.schedule.group_overlap import resource_latency
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import load_target
-from optimizer.exact import exact
-from optimizer.problem import Problem
-from optimizer.space import Rules
-from optimizer.weight_prefetch import prefetching
+from optimizer.cut.exact import exact
+from optimizer.cut.problem import Problem
+from optimizer.finish.weight_prefetch import prefetching
+from optimizer.layer.space import Rules
 
 
 def main(arguments: list[str]) -> int:

@@ -23,8 +23,8 @@ from costmodel.target.target import Target, load_target
 from fadiff.commands.options import METHODS
 from fadiff.errors import InputError
 from optimizer import SearchResult, optimize
-from optimizer.candidates import Tiling
-from optimizer.settings import MethodName
+from optimizer.cut.settings import MethodName
+from optimizer.layer.candidates import Tiling
 
 BUDGETED: tuple[MethodName, ...] = ("dosa", "genetic", "bayesian", "random")
 SEEDED: tuple[MethodName, ...] = ("gradient", *BUDGETED)

@@ -38,9 +38,9 @@ from costmodel.mapping.shape import LayerShape
 from costmodel.mapping.tiling import Window
 from costmodel.target.target import Target
 from fadiff.errors import InputError
-from optimizer.enumerate import enumerate_space
-from optimizer.pricing import price
-from optimizer.space import LayerSpace, Rules
+from optimizer.layer.enumerate import enumerate_space
+from optimizer.layer.pricing import price
+from optimizer.layer.space import LayerSpace, Rules
 
 OVERLAP: dict[str, Overlap] = {
     "fused_recompute": "recompute",

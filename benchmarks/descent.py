@@ -18,13 +18,13 @@ from benchmarks.command import add_profile, command, listed
 from benchmarks.networks import TABLE1, network
 from converter.graph import Graph
 from costmodel.target.target import Target, load_target
-from optimizer.gradient import Effort, descend
-from optimizer.group_hull import GroupHull, merge
-from optimizer.joint import gradient
-from optimizer.partition import Partition
-from optimizer.problem import Problem
-from optimizer.residency import Variant
-from optimizer.space import Rules
+from optimizer.cut.partition import Partition
+from optimizer.cut.problem import Problem
+from optimizer.gradient.descent import Effort, descend
+from optimizer.gradient.joint import gradient
+from optimizer.group.hull import GroupHull, merge
+from optimizer.group.residency import Variant
+from optimizer.layer.space import Rules
 
 
 class Losses(NamedTuple):

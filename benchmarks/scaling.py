@@ -20,7 +20,7 @@ from costmodel.schedule.schedule import Profile
 from costmodel.target.target import load_target
 from fadiff.commands.options import METHODS
 from optimizer import optimize
-from optimizer.settings import MethodName
+from optimizer.cut.settings import MethodName
 from samples.graphs import graph_of
 
 HEADER = "family,method,layers,wall_seconds,cpu_seconds,edp_uj_cycles,peak_mb"
@@ -89,7 +89,7 @@ def measure(
     name: str, blocks: int, target_name: str, profile: Profile, method: MethodName, runs: int
 ) -> Measured:
     """Search one network `runs` times."""
-    import optimizer.gradient  # noqa: F401 - loads torch
+    import optimizer.gradient.descent  # noqa: F401 - loads torch
 
     options = {"layers": blocks} if blocks > 1 else {}
     graph, target = graph_of(name, **options), load_target(target_name)

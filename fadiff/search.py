@@ -10,9 +10,9 @@ from costmodel.schedule.evaluate import evaluate
 from fadiff.console import Console
 from fadiff.errors import InputError
 from optimizer import SearchResult, Settings, optimize
-from optimizer.rtl_choice import fastest_of_equals
-from optimizer.traffic_limit import automatic_bytes, dram_bytes, within
-from optimizer.weight_prefetch import with_prefetches
+from optimizer.finish.rtl_choice import fastest_of_equals
+from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
+from optimizer.finish.weight_prefetch import with_prefetches
 
 if TYPE_CHECKING:
     from converter import Conversion, Graph

@@ -8,11 +8,11 @@ from typing import Any
 from converter.graph import Graph
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import Target
-from optimizer.exact import exact, layerwise, relaxed_bound
-from optimizer.partition import Partition
-from optimizer.problem import Problem, Progress
-from optimizer.result import BoundKind, SearchResult
-from optimizer.settings import MethodName, Settings
+from optimizer.cut.exact import exact, layerwise, relaxed_bound
+from optimizer.cut.partition import Partition
+from optimizer.cut.problem import Problem, Progress
+from optimizer.cut.result import BoundKind, SearchResult
+from optimizer.cut.settings import MethodName, Settings
 
 PROVING: tuple[MethodName, ...] = ("gradient", "exact", "layerwise")
 """Methods that find a lower bound as they search, under roofline latency: what they enumerate is undominated
@@ -86,7 +86,7 @@ def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, Boun
         partition, bound, complete = exact(problem)
         return problem.schedule(partition), bound, proven if complete else "relaxed"
     if method == "gradient":
-        from optimizer.joint import gradient
+        from optimizer.gradient.joint import gradient
 
         partition, bound, complete = gradient(problem)
         return problem.schedule(partition), bound, proven if complete else "relaxed"
@@ -103,7 +103,7 @@ def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, Boun
 
 def _baseline(problem: Problem, method: MethodName) -> Partition:
     if method == "dosa":
-        from optimizer.baselines.dosa import dosa
+        from optimizer.gradient.dosa import dosa
 
         return dosa(problem)
     if method == "genetic":

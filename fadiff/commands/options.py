@@ -14,7 +14,7 @@ from fadiff.errors import InputError
 
 if TYPE_CHECKING:
     from costmodel.target.target import Target
-    from optimizer.settings import MethodName
+    from optimizer.cut.settings import MethodName
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -18,7 +18,7 @@ from costmodel.group.legality import check_mapping
 from costmodel.mapping.mapping import Mapping, ceil_div
 from costmodel.schedule.schedule import FusionModel, Profile, Schedule, singleton_groups
 from costmodel.target.target import Target
-from optimizer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS
+from optimizer.layer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS
 
 
 def automatic_schedule(

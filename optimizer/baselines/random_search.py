@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from optimizer.baselines.population import Population, Stage
-from optimizer.partition import Partition
-from optimizer.problem import Problem
+from optimizer.cut.partition import Partition
+from optimizer.cut.problem import Problem
 
 BATCH = 64
 BATCHES = 8

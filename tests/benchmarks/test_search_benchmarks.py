@@ -12,10 +12,10 @@ from benchmarks.networks import TABLE1, network
 from costmodel.group.fusion import ScheduleError
 from costmodel.target.target import load_target
 from optimizer import optimize
-from optimizer.gradient import Effort, descend
-from optimizer.joint import gradient
-from optimizer.problem import Problem
-from optimizer.space import Rules
+from optimizer.cut.problem import Problem
+from optimizer.gradient.descent import Effort, descend
+from optimizer.gradient.joint import gradient
+from optimizer.layer.space import Rules
 from tests.optimizer.graphs import separable
 
 
@@ -60,7 +60,7 @@ def test_a_cell_keeps_what_it_has_and_names_what_failed(tmp_path, monkeypatch):
 
     settings = cells.Settings(budget=0.2, seeds=1)
     cells.run_cell("resnet18", "gemmini-large", settings, ["layerwise"], [], tmp_path)
-    monkeypatch.setattr("optimizer.baselines.dosa.dosa", broken)
+    monkeypatch.setattr("optimizer.gradient.dosa.dosa", broken)
     cell = cells.run_cell("resnet18", "gemmini-large", settings, ["gemmini-auto", "dosa"], [], tmp_path)
     assert set(cell.runs) == {"layerwise", "gemmini-auto"}
     assert cell.errors == {"dosa": "nothing fits"}

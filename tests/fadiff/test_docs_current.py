@@ -16,7 +16,7 @@ from converter.rewrites import NAMES
 from fadiff.cli import cli
 from fadiff.commands.options import METHODS
 from fadiff.search import SearchOptions
-from optimizer.settings import MethodName
+from optimizer.cut.settings import MethodName
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "user-guide.md").read_text()

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from optimizer.adam import Adam
+from optimizer.gradient.adam import Adam
 
 
 def test_equal_to_torch_to_the_bit() -> None:

@@ -11,10 +11,10 @@ from costmodel.mapping.shape import LayerShape, whole
 from costmodel.mapping.tiling import Window
 from costmodel.schedule.evaluate import evaluate
 from costmodel.target.target import Target, load_target
-from optimizer.decode import VARIABLES, Batch, Decoder, Encoding
-from optimizer.legalise import legalise
-from optimizer.problem import Problem
-from optimizer.space import LayerSpace, Rules
+from optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding
+from optimizer.cut.problem import Problem
+from optimizer.layer.legalise import legalise
+from optimizer.layer.space import LayerSpace, Rules
 from tests.optimizer.graphs import Net, random_dags, residual, separable
 
 GRAPHS = {"separable": separable(), "residual": residual()}

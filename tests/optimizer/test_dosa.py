@@ -10,10 +10,10 @@ from costmodel.relaxed.model import ORDERS
 from costmodel.schedule.batch import MappingBatch, evaluate_batch
 from costmodel.target.target import load_target
 from optimizer import optimize
-from optimizer.baselines.cosa import TILED, cosa_start, hardware_of
-from optimizer.baselines.dosa import _nearest
-from optimizer.baselines.dosa_loss import FACTORS, DosaLoss
-from optimizer.candidates import divisors
+from optimizer.gradient.cosa import TILED, cosa_start, hardware_of
+from optimizer.gradient.dosa import _nearest
+from optimizer.gradient.dosa_loss import FACTORS, DosaLoss
+from optimizer.layer.candidates import divisors
 from tests.costmodel.networks import conv
 from tests.optimizer.graphs import Net, separable
 
@@ -93,8 +93,8 @@ def test_start_fills_the_buffers():
 
 
 def test_result_is_in_dosas_map_space(monkeypatch):
-    monkeypatch.setattr("optimizer.baselines.dosa.STEPS", 40)
-    monkeypatch.setattr("optimizer.baselines.dosa.ROUND_EVERY", 20)
+    monkeypatch.setattr("optimizer.gradient.dosa.STEPS", 40)
+    monkeypatch.setattr("optimizer.gradient.dosa.ROUND_EVERY", 20)
     found = optimize(separable(size=12), SMALL, method="dosa", profile="dosa")
     for layer in found.schedule.graph.tensor_core_layers:
         mapping = found.schedule.mappings[layer.name]

@@ -12,9 +12,9 @@ from costmodel.mapping.shape import LayerShape, whole
 from costmodel.mapping.tiling import Window
 from costmodel.schedule.batch import MappingBatch, evaluate_batch
 from costmodel.target.target import Target, load_target
-from optimizer.floors import ideal_cost
-from optimizer.fronts import FrontCache, _solve
-from optimizer.space import LayerSpace, Rules
+from optimizer.layer.floors import ideal_cost
+from optimizer.layer.fronts import FrontCache, _solve
+from optimizer.layer.space import LayerSpace, Rules
 
 CASES = {
     "gemm": Dims(K=4, C=4, P=6),
@@ -98,8 +98,8 @@ def test_nothing_is_dropped_that_loads_less_of_bias_or_weights(dims, monkeypatch
     shape = shape_of_case(dims)._replace(has_bias=True)
     space = LayerSpace(shape, whole(dims), Rules(load_target("gemmini-small"), "hw"))
     front = FrontCache().front(space)
-    monkeypatch.setattr("optimizer.enumerate._undominated", lambda grid, _: np.arange(len(grid["R"])))
-    monkeypatch.setattr("optimizer.enumerate._records", lambda fits, *_, **__: fits.copy())
+    monkeypatch.setattr("optimizer.layer.enumerate._undominated", lambda grid, _: np.arange(len(grid["R"])))
+    monkeypatch.setattr("optimizer.layer.enumerate._records", lambda fits, *_, **__: fits.copy())
     every = FrontCache().front(space)
     assert (front.energy.tolist(), front.latency.tolist()) == (every.energy.tolist(), every.latency.tolist())
 

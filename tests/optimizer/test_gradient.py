@@ -11,15 +11,15 @@ from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target.target import load_target
 from optimizer import optimize
-from optimizer.candidates import extents
-from optimizer.decode import VARIABLES, Decoder, Encoding
-from optimizer.exact import exact
-from optimizer.gradient import FEWEST_RESTARTS, Effort, descend, proposals, schedule_at
-from optimizer.joint import gradient
-from optimizer.network import relaxed_network
-from optimizer.problem import Problem
-from optimizer.relaxation import KNOWN_AGAIN, Relaxation
-from optimizer.space import LayerSpace, Rules
+from optimizer.cut.decode import VARIABLES, Decoder, Encoding
+from optimizer.cut.exact import exact
+from optimizer.cut.problem import Problem
+from optimizer.gradient.descent import FEWEST_RESTARTS, Effort, descend, proposals, schedule_at
+from optimizer.gradient.joint import gradient
+from optimizer.gradient.relaxation import KNOWN_AGAIN, Relaxation
+from optimizer.group.network import relaxed_network
+from optimizer.layer.candidates import extents
+from optimizer.layer.space import LayerSpace, Rules
 from tests.optimizer.graphs import Net, bottleneck, residual, separable
 
 LARGE = load_target("gemmini-large")
@@ -121,7 +121,7 @@ def test_identical_layers_share_a_node():
 
 def test_descent_improves_on_its_start(monkeypatch):
     """Restarts that begin anywhere, decoded one by one, with nothing handed from one to the other."""
-    monkeypatch.setattr("optimizer.gradient.RECOMBINED", ())
+    monkeypatch.setattr("optimizer.gradient.descent.RECOMBINED", ())
     problem = Problem(residual(size=16), Rules(LARGE, "dosa"))
     decoder = Decoder(problem, Encoding.of(problem))
 
@@ -216,8 +216,8 @@ def test_what_is_left_of_a_budget_is_for_other_restarts(monkeypatch):
         seen.append(again)
         return descend(problem, Effort(4, 2), again)
 
-    monkeypatch.setattr("optimizer.gradient.descend", other)
-    monkeypatch.setattr("optimizer.joint.CERTIFIED_FRONTS", -1000)
+    monkeypatch.setattr("optimizer.gradient.descent.descend", other)
+    monkeypatch.setattr("optimizer.gradient.joint.CERTIFIED_FRONTS", -1000)
     gradient(Problem(residual(), Rules(LARGE), time_budget=6.0))
     assert seen == list(range(len(seen))) and len(seen) > 1
 

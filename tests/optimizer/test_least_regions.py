@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from costmodel.group.fusion import ScheduleError
 from costmodel.target.target import load_target
-from optimizer.exact import Floors
-from optimizer.group_hull import EMPTY
-from optimizer.group_tiles import group_runs
-from optimizer.problem import Problem
-from optimizer.residency import Variant
-from optimizer.space import Rules
+from optimizer.cut.exact import Floors
+from optimizer.cut.problem import Problem
+from optimizer.group.hull import EMPTY
+from optimizer.group.residency import Variant
+from optimizer.group.tiles import group_runs
+from optimizer.layer.space import Rules
 from tests.optimizer.graphs import Net, random_dags
 
 TARGET = load_target("gemmini-small")

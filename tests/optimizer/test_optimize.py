@@ -10,10 +10,10 @@ from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target.target import Target, load_target
 from optimizer import Settings, optimize
-from optimizer.exact import exact, relaxed_bound
-from optimizer.gradient import Effort
-from optimizer.problem import Problem
-from optimizer.space import Rules
+from optimizer.cut.exact import exact, relaxed_bound
+from optimizer.cut.problem import Problem
+from optimizer.gradient.descent import Effort
+from optimizer.layer.space import Rules
 from tests.costmodel.networks import conv
 from tests.costmodel.networks import graph as graph_of
 from tests.optimizer.graphs import Net, residual, separable
@@ -78,10 +78,10 @@ def test_adds_join_groups_in_profile_hw():
 
 @pytest.mark.parametrize("method", ["gradient", "genetic", "random", "dosa"])
 def test_equal_seeds_give_equal_schedules(method, monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.Effort", lambda: Effort(8, 60))
+    monkeypatch.setattr("optimizer.gradient.descent.Effort", lambda: Effort(8, 60))
     monkeypatch.setattr("optimizer.baselines.genetic.GENERATIONS", 4)
     monkeypatch.setattr("optimizer.baselines.random_search.BATCHES", 2)
-    monkeypatch.setattr("optimizer.baselines.dosa.STEPS", 60)
+    monkeypatch.setattr("optimizer.gradient.dosa.STEPS", 60)
     first, second = (optimize(separable(blocks=1), SMALL, method=method, seed=3) for _ in range(2))
     assert first.schedule == second.schedule
 
@@ -261,7 +261,7 @@ def test_weights_are_kept_only_where_the_rules_allow():
 @pytest.mark.parametrize("method", ["gradient", "exact", "layerwise"])
 def test_rtl_latency_is_what_is_searched(method, monkeypatch):
     """Scored with rtl, the schedule searched for it beats the one searched for roofline latency."""
-    monkeypatch.setattr("optimizer.gradient.Effort", lambda: Effort(8, 60))
+    monkeypatch.setattr("optimizer.gradient.descent.Effort", lambda: Effort(8, 60))
     net = Net(28, 16)
     graph = net.build(net.conv("b", net.conv("a", net.x, 64, 3), 64))
     searched = optimize(graph, SMALL, method=method, latency="rtl")
@@ -284,7 +284,7 @@ def test_history_ends_with_the_cost_of_the_schedule(method, monkeypatch):
     """With residual adds, which are nodes without a mapping."""
     monkeypatch.setattr("optimizer.baselines.genetic.GENERATIONS", 2)
     monkeypatch.setattr("optimizer.baselines.random_search.BATCHES", 2)
-    monkeypatch.setattr("optimizer.baselines.dosa.STEPS", 20)
+    monkeypatch.setattr("optimizer.gradient.dosa.STEPS", 20)
     found = optimize(residual(size=16, channels=16), LARGE, method=method)
     assert found.history[-1].best_edp == pytest.approx(found.cost.edp_uj_cycles)
 

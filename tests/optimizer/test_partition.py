@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from costmodel.schedule.schedule import FusionGroup
-from optimizer.group_hull import Choice, GroupHull
-from optimizer.groups import candidate_groups, signature
-from optimizer.partition import Partitioner, ordered
-from optimizer.residency import Variant
+from optimizer.cut.partition import Partitioner, ordered
+from optimizer.group.candidates import candidate_groups, signature
+from optimizer.group.hull import Choice, GroupHull
+from optimizer.group.residency import Variant
 from tests.optimizer.brute_force import executable, partitions
 from tests.optimizer.graphs import residual, separable
 

@@ -15,13 +15,13 @@ from costmodel.group.pooling import obstacle_in_tiles, pool_of
 from costmodel.schedule.evaluate import evaluate, layer_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer import optimize
-from optimizer.enumerate import enumerate_space
-from optimizer.group_spaces import GroupSpaces
-from optimizer.group_tiles import all_tiles, group_runs
-from optimizer.groups import candidate_groups
-from optimizer.pricing import price
-from optimizer.problem import Problem
-from optimizer.space import Rules
+from optimizer.cut.problem import Problem
+from optimizer.group.candidates import candidate_groups
+from optimizer.group.spaces import GroupSpaces
+from optimizer.group.tiles import all_tiles, group_runs
+from optimizer.layer.enumerate import enumerate_space
+from optimizer.layer.pricing import price
+from optimizer.layer.space import Rules
 from tests.costmodel.networks import SIDE_4, stem
 
 SMALL = SIDE_4.model_copy(update={"scratchpad_bytes": 1 << 13, "accumulator_bytes": 1 << 11})

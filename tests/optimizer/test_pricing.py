@@ -11,10 +11,10 @@ from costmodel.group.legality import check_mapping, occupancy
 from costmodel.mapping.shape import Region, shape_of, whole
 from costmodel.schedule.evaluate import layer_cost
 from costmodel.target.target import load_target
-from optimizer.enumerate import enumerate_space
-from optimizer.group_spaces import GroupSpaces
-from optimizer.pricing import price
-from optimizer.space import LayerSpace, Rules
+from optimizer.group.spaces import GroupSpaces
+from optimizer.layer.enumerate import enumerate_space
+from optimizer.layer.pricing import price
+from optimizer.layer.space import LayerSpace, Rules
 from tests.costmodel.networks import conv, layer_of
 from tests.costmodel.networks import graph as graph_of
 from tests.costmodel.strategies import layer_shapes

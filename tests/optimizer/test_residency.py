@@ -17,17 +17,17 @@ from costmodel.schedule.evaluate import evaluate, group_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target.target import Target, load_target
 from optimizer import optimize
-from optimizer.enumerate import canonical_mapping, enumerate_space
-from optimizer.exact import Floors, exact, keep_tensors
-from optimizer.gradient import Effort
-from optimizer.group_hull import Choice, GroupHull
-from optimizer.group_tiles import all_tiles, last_output
-from optimizer.groups import candidate_groups
-from optimizer.orders import L3_ORDERS
-from optimizer.partition import MOST_ALIVE, Partitioner, ordered
-from optimizer.problem import Problem
-from optimizer.residency import OFF_CHIP, Variant, boundary_of, with_places
-from optimizer.space import LayerSpace, Rules
+from optimizer.cut.exact import Floors, exact, keep_tensors
+from optimizer.cut.partition import MOST_ALIVE, Partitioner, ordered
+from optimizer.cut.problem import Problem
+from optimizer.gradient.descent import Effort
+from optimizer.group.candidates import candidate_groups
+from optimizer.group.hull import Choice, GroupHull
+from optimizer.group.residency import OFF_CHIP, Variant, boundary_of, with_places
+from optimizer.group.tiles import all_tiles, last_output
+from optimizer.layer.enumerate import canonical_mapping, enumerate_space
+from optimizer.layer.orders import L3_ORDERS
+from optimizer.layer.space import LayerSpace, Rules
 from tests.optimizer.brute_force import executable, partitions
 from tests.optimizer.graphs import Net, random_dags, residual, separable
 
@@ -278,7 +278,7 @@ def test_nothing_legal_is_below_the_bound(profile, data):
 @pytest.mark.parametrize("method", ["exact", "gradient"])
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
 def test_tensors_stay_where_that_pays(method, profile, monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.Effort", lambda: Effort(8, 60))
+    monkeypatch.setattr("optimizer.gradient.descent.Effort", lambda: Effort(8, 60))
     target = load_target("gemmini-large")
     graph = residual(size=32, channels=32)
     found, without = (
@@ -299,7 +299,7 @@ def test_baselines_keep_nothing_on_chip(method):
 
 
 def test_rtl_searches_keep_tensors_too(monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.Effort", lambda: Effort(8, 30))
+    monkeypatch.setattr("optimizer.gradient.descent.Effort", lambda: Effort(8, 30))
     graph = residual(size=16, channels=16)
     found = optimize(graph, load_target("gemmini-large"), latency="rtl")
     assert resident_tensors(found.schedule.groups)
@@ -342,7 +342,7 @@ def test_fewer_tensors_at_once_where_states_would_be_too_many(monkeypatch):
     target = load_target("gemmini-large")
     edp = []
     for steps, most in ((50_000, MOST_ALIVE), (25, 1), (1, 0)):
-        monkeypatch.setattr("optimizer.partition.MOST_STEPS", steps)
+        monkeypatch.setattr("optimizer.cut.partition.MOST_STEPS", steps)
         problem = Problem(residual(size=16, channels=16), Rules(target, "dosa"), most_members=1)
         found = exact(problem)
         groups = problem.schedule(found.partition).groups

@@ -8,8 +8,8 @@ from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import load_target
 from optimizer import SearchResult, optimize
-from optimizer.rtl_choice import SLACK, fastest_of_equals
-from optimizer.traffic_limit import dram_bytes
+from optimizer.finish.rtl_choice import SLACK, fastest_of_equals
+from optimizer.finish.traffic_limit import dram_bytes
 from tests.optimizer.graphs import Net, separable
 
 
@@ -62,5 +62,5 @@ def test_what_fits_together_badly_is_left_alone(
         net.build(net.conv("fc", net.x, 4096)), load_target("gemmini-default"), method="gemmini-auto"
     ).schedule
     assert evaluate(poor).edp_uj_cycles > (1 + SLACK) * product.value
-    monkeypatch.setattr("optimizer.rtl_choice.with_ways", lambda *_: poor)
+    monkeypatch.setattr("optimizer.finish.rtl_choice.with_ways", lambda *_: poor)
     assert fastest_of_equals(product) is product

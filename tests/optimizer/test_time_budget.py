@@ -12,10 +12,10 @@ from optimizer import optimize
 from optimizer.baselines import genetic, random_search
 from optimizer.baselines.population import Stage
 from optimizer.baselines.random_search import random_search as drawn
-from optimizer.problem import Problem
-from optimizer.rtl_choice import fastest_of_equals
-from optimizer.space import Rules
-from optimizer.traffic_limit import automatic_bytes, dram_bytes, within
+from optimizer.cut.problem import Problem
+from optimizer.finish.rtl_choice import fastest_of_equals
+from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
+from optimizer.layer.space import Rules
 from tests.optimizer.graphs import residual, separable
 
 LARGE = load_target("gemmini-large")

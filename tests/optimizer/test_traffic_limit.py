@@ -11,8 +11,8 @@ from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import load_target
 from optimizer import SearchResult, optimize
-from optimizer.traffic_limit import automatic_bytes, dram_bytes, within
-from optimizer.ways import Way, with_ways
+from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
+from optimizer.finish.ways import Way, with_ways
 from tests.optimizer.graphs import Net
 
 
@@ -69,7 +69,7 @@ def test_the_limit_holds_where_tensors_lose_their_place(
         calls.append(schedule)
         return schedule if len(calls) == 1 else with_ways(schedule, ways)
 
-    monkeypatch.setattr("optimizer.traffic_limit.with_ways", undone_once)
+    monkeypatch.setattr("optimizer.finish.traffic_limit.with_ways", undone_once)
     limit = int(0.99 * dram_bytes(found.cost))
     assert dram_bytes(within(found, limit).cost) <= limit
     assert len(calls) > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.ways import Costs, Way, choose
+from optimizer.finish.ways import Costs, Way, choose
 
 
 def way(energy: float, nbytes: int) -> Way:

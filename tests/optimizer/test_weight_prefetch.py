@@ -7,10 +7,10 @@ from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import Schedule, singleton_groups
 from costmodel.target.target import load_target
 from optimizer import optimize
-from optimizer.problem import Problem
-from optimizer.space import Rules
-from optimizer.traffic_limit import dram_bytes
-from optimizer.weight_prefetch import HIDDEN, prefetching, with_prefetches
+from optimizer.cut.problem import Problem
+from optimizer.finish.traffic_limit import dram_bytes
+from optimizer.finish.weight_prefetch import HIDDEN, prefetching, with_prefetches
+from optimizer.layer.space import Rules
 from tests.costmodel.networks import conv, graph, whole_tile
 
 LARGE = load_target("gemmini-large")

@@ -8,8 +8,8 @@ from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.schedule.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
 from costmodel.target.target import load_target
 from optimizer import optimize
-from optimizer.problem import Problem
-from optimizer.space import Rules
+from optimizer.cut.problem import Problem
+from optimizer.layer.space import Rules
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.nets import Net
 

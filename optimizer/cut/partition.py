@@ -1,0 +1,342 @@
+"""Cut a graph into fusion groups: exact dynamic programming over what is done so far.
+
+The first layer not yet in a group decides the next group; what is done beyond it (open branches) and
+which tensors are on chip is the state, so chains cost two states per layer and a residual block a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from itertools import combinations
+from typing import Literal, NamedTuple
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from converter.graph import Graph, HostLayer
+from costmodel.group.resident_tensors import row_readers
+from costmodel.schedule.schedule import FusionGroup
+from optimizer.group.hull import Choice, GroupHull
+from optimizer.group.residency import Boundary, Layers, Variant, capacity, residents, streamed
+from optimizer.layer.hull import HullResult, Solution, minimise_edp
+from optimizer.layer.space import Rules
+
+Objective = Literal["edp", "energy", "latency"]
+Partition = tuple[Choice, ...]
+Cuts = tuple[tuple[int, int], ...]
+"""Steps of a Partitioner, each with a vertex of its hull."""
+MOST_ALIVE = 4
+"""Tensors on chip at once."""
+MOST_STEPS = 50_000
+"""Steps between states; with more of them, fewer tensors may be on chip at once."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A group, with layers and tensors as bits of integers."""
+
+    layers: Layers
+    first: Layers
+    """The first identical group."""
+    members: int
+    is_run: bool
+    """Whether its layers are neighbours in graph order."""
+    reads: int
+    """Tensors of other groups that may be on chip."""
+    writes: tuple[int, ...]
+    """Tensors that may stay for other groups, one bit each."""
+    same: Mapping[str, str]
+    """Its tensors, and what the first identical group has in their place."""
+
+
+class _Step(NamedTuple):
+    """Running one group in one state."""
+
+    candidate: int
+    variant: int
+    alive: int
+    """Tensors on chip meanwhile."""
+
+
+class _Level(NamedTuple):
+    """States in which the same layers are done up to the first gap, and the steps that lead there."""
+
+    states: slice
+    entering: slice
+    sources: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    """Of every state, among the level's steps."""
+
+
+class Partitioner:
+    """Minimises over partitions of a graph into candidate groups and over the tensors that stay between them.
+
+    A tensor may stay while groups run that are neighbours in graph order: behind a group that leaves a
+    gap nothing is on chip until the gap is closed.
+    """
+
+    def __init__(self, graph: Graph, groups: Mapping[Layers, Layers], rules: Rules | None = None) -> None:
+        """`groups`: {candidate: the first identical one}, layers alone included.  Without `rules` no tensor
+        stays."""
+        self.graph = graph
+        self.position = {layer.name: i for i, layer in enumerate(graph.layers)}
+        self.tensors = residents(graph, rules) if rules else {}
+        self.rules = rules
+        self._bit = {name: 1 << i for i, name in enumerate(self.tensors)}
+        self._name = list(self.tensors)
+        self._readers = [self._mask(c.name for c in graph.consumers(t)) for t in self.tensors]
+        self._candidates = [self._candidate(layers, first) for layers, first in groups.items()]
+        self._index: dict[Variant, int] = {}
+        most = MOST_ALIVE if self.tensors else 0
+        while not self._build(most):
+            most -= 1
+        self.most_alive = most
+        """Tensors on chip at once in this graph."""
+        self.variants = tuple(self._index)
+
+    def _mask(self, names: Iterable[str]) -> int:
+        mask = 0
+        for name in names:
+            mask |= 1 << self.position[name]
+        return mask
+
+    def _candidate(self, layers: Layers, first: Layers) -> _Candidate:
+        members = self._mask(layers)
+        inside = {t for name in layers for t in self.graph.by_name[name].outputs}
+        tensors = streamed(self.graph, layers)
+        bits = [(name, self._bit[name]) for name in dict.fromkeys(tensors) if name in self.tensors]
+        return _Candidate(
+            layers,
+            first,
+            members,
+            self.position[layers[-1]] - self.position[layers[0]] == len(layers) - 1,
+            sum(bit for name, bit in bits if name not in inside),
+            tuple(
+                bit
+                for name, bit in bits
+                if name in inside
+                and self._reading(bit) & ~members
+                and not row_readers(self.graph, FusionGroup(layers), name)
+            ),
+            dict(zip(tensors, streamed(self.graph, first), strict=True)),
+        )
+
+    def _reading(self, bit: int) -> int:
+        return self._readers[bit.bit_length() - 1]
+
+    def _build(self, most_alive: int) -> bool:
+        """States, and steps between them; False if there are too many."""
+        starting: list[list[int]] = [[] for _ in self.graph.layers]
+        for index, candidate in enumerate(self._candidates):
+            starting[self.position[candidate.layers[0]]].append(index)
+        count = len(self.graph.layers)
+        self._index.clear()
+        self._steps: list[_Step] = []
+        into: list[dict[tuple[int, int], list[tuple[int, int]]]] = [{} for _ in range(count + 1)]
+        into[0][0, 0] = []
+        sources: list[int] = []
+        steps: list[int] = []
+        begins: list[int] = []
+        levels: list[tuple[int, int]] = []
+        for i, level in enumerate(into):
+            low = len(begins)
+            for (gaps, alive), entering in level.items():
+                state = len(begins)
+                begins.append(len(steps))
+                sources += (source for source, _ in entering)
+                steps += (step for _, step in entering)
+                if i == count:
+                    continue
+                for index in starting[i]:
+                    candidate = self._candidates[index]
+                    rest = candidate.members >> i
+                    if rest & gaps or (alive and not candidate.is_run):
+                        continue
+                    done = gaps | rest
+                    for kept in self._keeps(candidate, gaps, alive, most_alive):
+                        after, left = i, done
+                        while left & 1:
+                            after, left = after + 1, left >> 1
+                        step = self._step(index, alive, kept)
+                        waiting = self._waiting(alive | kept, (1 << after) - 1) if alive | kept else 0
+                        into[after].setdefault((left, waiting), []).append((state, step))
+                    if len(self._steps) > MOST_STEPS and most_alive:
+                        return False
+            if len(begins) > low:
+                levels.append((low, len(begins)))
+        self._sources, self._entering = np.array(sources, dtype=np.int64), np.array(steps, dtype=np.int64)
+        self._begins = np.array([*begins, len(steps)], dtype=np.int64)
+        self._levels = [self._level(low, high) for low, high in levels[1:]]
+        self._variant_of = np.array([step.variant for step in self._steps], dtype=np.int64)
+        return True
+
+    def _level(self, low: int, high: int) -> _Level:
+        entering = slice(int(self._begins[low]), int(self._begins[high]))
+        return _Level(
+            slice(low, high), entering, self._sources[entering], self._begins[low:high] - entering.start
+        )
+
+    def _keeps(self, candidate: _Candidate, gaps: int, alive: int, most_alive: int) -> Iterator[int]:
+        """Sets of tensors that a group may leave on chip beside those that are there."""
+        yield 0
+        if gaps or not candidate.is_run or not self.rules:
+            return
+        for size in range(1, len(candidate.writes) + 1):
+            for bits in combinations(candidate.writes, size):
+                kept = sum(bits)
+                together = alive | kept
+                if together.bit_count() <= most_alive and self._nbytes(together) <= capacity(self.rules):
+                    yield kept
+
+    def _names(self, bits: int) -> list[str]:
+        return [self._name[bit.bit_length() - 1] for bit in _bits(bits)]
+
+    def _nbytes(self, bits: int) -> int:
+        return sum(self.tensors[name] for name in self._names(bits))
+
+    def _waiting(self, alive: int, done: int) -> int:
+        """Of the tensors on chip those that a layer not done reads."""
+        return sum(bit for bit in _bits(alive) if self._reading(bit) & ~done)
+
+    def _step(self, index: int, alive: int, kept: int) -> int:
+        candidate = self._candidates[index]
+        variant = self._variant(candidate, alive, kept) if alive | kept else Variant(candidate.first)
+        self._steps.append(_Step(index, self._index.setdefault(variant, len(self._index)), alive | kept))
+        return len(self._steps) - 1
+
+    def _variant(self, candidate: _Candidate, alive: int, kept: int) -> Variant:
+        assert self.rules is not None
+        read = alive & candidate.reads
+        alone = len(candidate.layers) == 1
+        on_host = alone and isinstance(self.graph.by_name[candidate.layers[0]], HostLayer)
+        if on_host and not self.rules.hw:  # costs nothing wherever its tensors are
+            return Variant(candidate.first)
+        reserved = 0 if alone and self.rules.hw else self._nbytes(alive | kept)
+        names = [frozenset(candidate.same[name] for name in self._names(bits)) for bits in (read, kept)]
+        return Variant(candidate.first, Boundary(names[0], names[1], reserved))
+
+    def best(self, hulls: Mapping[Variant, GroupHull], objective: Objective) -> HullResult[Cuts]:
+        """The best partition and a bound that holds for every partition into groups that have a hull."""
+        solve = self.solver(hulls)
+        if objective == "edp":
+            return minimise_edp(solve)
+        solution = solve(1.0, 1e-9) if objective == "energy" else solve(1e-9, 1.0)
+        return HullResult(
+            solution, solution.energy if objective == "energy" else solution.latency, 1, (solution,)
+        )
+
+    def optimum(self, hulls: Mapping[Variant, GroupHull], objective: Objective) -> Solution[Partition]:
+        """The best partition into groups that have a hull."""
+        found = self.best(hulls, objective).best
+        return Solution(found.energy, found.latency, self.partition(hulls, found.choice))
+
+    def solver(self, hulls: Mapping[Variant, GroupHull]) -> Callable[[float, float], Solution[Cuts]]:
+        """solve(a, b): exact minimum of a * energy + b * latency; variants without a hull are not taken."""
+        nothing = np.array([np.inf])
+        found = [hulls.get(variant) for variant in self.variants]
+        energy = [hull.energy if hull is not None and len(hull) else nothing for hull in found]
+        latency = [hull.latency if hull is not None and len(hull) else nothing for hull in found]
+        begins = np.cumsum([0, *(len(e) for e in energy)])[:-1]
+        energies, latencies = np.concatenate(energy), np.concatenate(latency)
+
+        def solve(a: float, b: float) -> Solution[Cuts]:
+            weighted = a * energies + b * latencies
+            weights = np.minimum.reduceat(weighted, begins)[self._variant_of]
+            while True:
+                chosen = self._shortest(weights)
+                cuts = []
+                total_energy = total_latency = 0.0
+                vertices: dict[int, int] = {}
+                for step in chosen:
+                    variant = self._steps[step].variant
+                    if variant not in vertices:
+                        vertices[variant] = int(np.argmin(a * energy[variant] + b * latency[variant]))
+                    vertex = vertices[variant]
+                    total_energy += float(energy[variant][vertex])
+                    total_latency += float(latency[variant][vertex])
+                    cuts.append((step, vertex))
+                cycle = deadlock(self.graph, [self.layers(step) for step in chosen])
+                if cycle is None:
+                    return Solution(total_energy, total_latency, tuple(cuts))
+                banned = [self._candidates[step.candidate].layers == cycle for step in self._steps]
+                weights = np.where(banned, np.inf, weights)
+
+        return solve
+
+    def _shortest(self, weights: NDArray[np.float64]) -> list[int]:
+        """Steps of least total weight, first to last."""
+        lengths = weights[self._entering]
+        cost = np.zeros(len(self._begins) - 1)
+        for states, entering, sources, begins in self._levels:
+            cost[states] = np.minimum.reduceat(cost[sources] + lengths[entering], begins)
+        state = len(cost) - 1
+        steps = []
+        while state:
+            begin, end = self._begins[state], self._begins[state + 1]
+            at = begin + int(np.argmin(cost[self._sources[begin:end]] + lengths[begin:end]))
+            steps.append(int(self._entering[at]))
+            state = int(self._sources[at])
+        return steps[::-1]
+
+    def layers(self, step: int) -> Layers:
+        """The group that a step runs."""
+        return self._candidates[self._steps[step].candidate].layers
+
+    def variant(self, step: int) -> Variant:
+        """What decides the cost of a step."""
+        return self.variants[self._steps[step].variant]
+
+    def partition(self, hulls: Mapping[Variant, GroupHull], cuts: Cuts) -> Partition:
+        """The choices behind `cuts`, each with the tensors on chip meanwhile."""
+        choices = []
+        for index, vertex in cuts:
+            step = self._steps[index]
+            choice = hulls[self.variants[step.variant]].choices[vertex]
+            choices.append(choice.renamed(self.layers(index), frozenset(self._names(step.alive))))
+        return tuple(choices)
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        yield mask & -mask
+        mask &= mask - 1
+
+
+def deadlock(graph: Graph, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """A group that waits for itself through others, if any (convex groups can deadlock in pairs).
+
+    Layers in none of the groups run alone.
+    """
+    position = {layer.name: i for i, layer in enumerate(graph.layers)}
+    if all(position[layers[-1]] - position[layers[0]] == len(layers) - 1 for layers in groups):
+        return None  # runs of consecutive layers keep the topological order
+    group_of = {name: layers for layers in groups for name in layers}
+    waits: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for names in graph.dag.edges:
+        producer, consumer = (group_of.get(name, (name,)) for name in names)
+        if producer != consumer:
+            waits.setdefault(consumer, set()).add(producer)
+    try:
+        TopologicalSorter(waits).prepare()
+    except CycleError as error:
+        cycle: list[tuple[str, ...]] = error.args[1]
+        return max(cycle, key=len)
+    return None
+
+
+def ordered(graph: Graph, partition: Partition) -> Partition:
+    """Groups in an order that runs producers before consumers, close to graph order."""
+    group_of = {name: i for i, choice in enumerate(partition) for name in choice.group.layers}
+    quotient: nx.DiGraph[int] = nx.DiGraph()
+    quotient.add_nodes_from(range(len(partition)))
+    for producer, consumer in graph.dag.edges:
+        if group_of[producer] != group_of[consumer]:
+            quotient.add_edge(group_of[producer], group_of[consumer])
+    position = {layer.name: i for i, layer in enumerate(graph.layers)}
+    order = nx.lexicographical_topological_sort(
+        quotient, key=lambda i: position[partition[i].group.layers[-1]]
+    )
+    return tuple(partition[i] for i in order)

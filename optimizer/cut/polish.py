@@ -1,0 +1,181 @@
+"""Discrete polish of a partition: exact mappings at the fusion at hand, and local moves on the fusion.
+
+Each move touches one group (merge with a neighbour, cut in two, next tiles up or down); only that
+group is priced again, at the best mappings of its members, and the cuts of the whole graph are
+decided again by dynamic programming.  Every layer alone is always among the choices, so the result
+is never worse than layer-wise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from costmodel.schedule.schedule import GroupTile
+from optimizer.cut.partition import Partition
+from optimizer.cut.problem import Problem, value
+from optimizer.group.hull import EMPTY, GroupHull, merge
+from optimizer.group.network import is_node, sources
+from optimizer.group.residency import OFF_CHIP, Variant
+from optimizer.group.tiles import last_output
+from optimizer.layer import candidates
+from optimizer.layer.hull import Solution
+
+Layers = tuple[str, ...]
+
+
+class Polish:
+    """Prices groups and tiles on demand and keeps the best of each group."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.candidates = problem.candidates
+        self.hulls: dict[Layers, GroupHull] = {}
+        self.tried: set[tuple[Layers, GroupTile]] = set()
+        self.joins = {
+            (producer, between, layer.name)
+            for layer in problem.graph.layers
+            if is_node(layer) or layer.op == "max_pool"
+            for producer, between in sources(problem.graph, layer, adds=problem.fuses_adds)
+        }
+
+    def propose(self, layers: Layers, tiles: Iterable[GroupTile]) -> bool:
+        """Price a group at some tiles; True if something new was tried."""
+        first = self.candidates.get(layers)
+        if first is None:
+            return False
+        if self.problem.fusion_model == "paper" and first in self.hulls:
+            return False  # no group tiles there: once is all
+        size = last_output(self.problem.graph, first)
+        if size is None:
+            return False
+        fresh = []
+        for tile in tiles:
+            clipped = GroupTile(*(min(a, b) for a, b in zip((tile.N, tile.P, tile.Q), size, strict=True)))
+            if (first, clipped) not in self.tried:
+                self.tried.add((first, clipped))
+                fresh.append(clipped)
+        if not fresh:
+            return False
+        found = self.problem.price_group(first, fresh)
+        self.hulls[first] = merge((self.hulls.get(first, EMPTY), found))
+        return True
+
+    def offer(self, hulls: Mapping[Variant, GroupHull]) -> None:
+        """Choices found elsewhere, of groups with nothing on chip before and after."""
+        for (layers, boundary), hull in hulls.items():
+            if len(layers) > 1 and boundary == OFF_CHIP and len(hull):
+                self.hulls[layers] = merge((self.hulls.get(layers, EMPTY), hull))
+
+    @property
+    def variants(self) -> dict[Variant, GroupHull]:
+        """What is priced."""
+        return {Variant(first): hull for first, hull in self.hulls.items()}
+
+    def best(self) -> Solution[Partition]:
+        """Cut the graph again."""
+        hulls = {**self.problem.alone, **self.variants}
+        return self.problem.off_chip.optimum(hulls, self.problem.objective)
+
+    def run(self, rounds: int = 12) -> Solution[Partition]:
+        """Moves until none helps (or time is up)."""
+        problem = self.problem
+        self._propose_pools()
+        best = self.best()
+        for _ in range(rounds):
+            if problem.out_of_time():
+                break
+            problem.record(value("edp", best.energy, best.latency))
+            new = False
+            for layers, tiles in self._moves(best.choice):
+                if problem.out_of_time():
+                    break
+                new |= self.propose(layers, tiles)
+                if len(layers) == 2 or not len(self.hulls.get(layers, EMPTY)):
+                    new |= self.propose(layers, self._blocks(layers))
+                problem.steps += 1
+            if not new:
+                break
+            best = self.best()
+        problem.record(value("edp", best.energy, best.latency))
+        return best
+
+    def _propose_pools(self) -> None:
+        """Every max pool with its convolution: descent knows none, and they cost next to nothing to price."""
+        for producer, _, consumer in sorted(self.joins):
+            if self.problem.out_of_time():
+                break
+            if self.problem.graph.by_name[consumer].op == "max_pool":
+                pair = (producer, consumer)
+                self.propose(pair, [*self._coarse(pair), *self._blocks(pair)])
+
+    def _moves(self, partition: Partition) -> list[tuple[Layers, list[GroupTile]]]:
+        """Distinct neighbours of a partition: (group, tiles to try)."""
+        graph = self.problem.graph
+        position = {layer.name: i for i, layer in enumerate(graph.layers)}
+        group_of = {name: choice.group.layers for choice in partition for name in choice.group.layers}
+        moves: dict[Layers, list[GroupTile]] = {}
+        for choice in partition:
+            layers, tile = choice.group.layers, choice.group.tile
+            if tile is None:
+                continue
+            first = self.candidates.get(layers, layers)
+            moves.setdefault(first, []).extend(self._nearby(first, tile))
+            cuts = range(1, len(layers))
+            for shorter in [layers[i:] for i in cuts] + [layers[:i] for i in cuts]:
+                if len(shorter) > 1 and shorter in self.candidates:
+                    moves.setdefault(self.candidates[shorter], []).extend(self._coarse(shorter))
+        for producer, between, consumer in sorted(self.joins):
+            a, b = group_of[producer], group_of[consumer]
+            if a == b:
+                continue
+            for joined in dict.fromkeys((a + b, (*a, consumer), (producer, *b))):
+                members = tuple(sorted({*joined, *between}, key=position.__getitem__))
+                if members in self.candidates:
+                    moves.setdefault(self.candidates[members], []).extend(self._coarse(members))
+        return list(moves.items())
+
+    def _nearby(self, layers: Layers, tile: GroupTile) -> list[GroupTile]:
+        """Two candidates up and down in height and width."""
+        size = last_output(self.problem.graph, layers)
+        if size is None:
+            return []
+        tiling = self.problem.rules.tiling
+        heights = _around(candidates.extents(size[1], tiling), tile.P)
+        widths = _around(candidates.extents(size[2], tiling), tile.Q)
+        return [GroupTile(tile.N, p, q) for p in heights for q in widths]
+
+    def _coarse(self, layers: Layers) -> list[GroupTile]:
+        """The whole output, and full-width tiles of halved heights."""
+        size = last_output(self.problem.graph, layers)
+        if size is None:
+            return []
+        n, p, q = size
+        return [GroupTile(batch, h, q) for batch in dict.fromkeys((1, n)) for h in self._halved(p)]
+
+    def _blocks(self, layers: Layers) -> list[GroupTile]:
+        """Blocks of halved heights and widths, for scratchpads that hold no full-width row."""
+        size = last_output(self.problem.graph, layers)
+        if size is None:
+            return []
+        n, p, q = size
+        return [
+            GroupTile(b, h, w)
+            for b in dict.fromkeys((1, n))
+            for h in self._halved(p)
+            for w in self._halved(q)[1:]
+        ]
+
+    def _halved(self, size: int) -> list[int]:
+        """`size` and the candidates nearest to its half, quarter, ..., descending."""
+        extents = candidates.extents(size, self.problem.rules.tiling)
+        found = {size}
+        share = 2
+        while share <= size:
+            found.add(min(extents, key=lambda e: abs(e - size / share)))
+            share *= 2
+        return sorted(found, reverse=True)
+
+
+def _around(extents: tuple[int, ...], at: int) -> list[int]:
+    nearest = min(range(len(extents)), key=lambda i: abs(extents[i] - at))
+    return list(extents[max(0, nearest - 2) : nearest + 3])

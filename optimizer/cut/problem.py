@@ -1,0 +1,238 @@
+"""One search: the graph, the rules, the clock, and the solvers that all methods share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from converter.graph import Graph, TensorCoreLayer
+from costmodel.schedule.evaluate import NetworkCost, evaluate
+from costmodel.schedule.schedule import FusionGroup, FusionModel, GroupTile, Schedule
+from costmodel.target.target import Target
+from optimizer.cut.partition import Objective, Partition, Partitioner, ordered
+from optimizer.cut.result import HistoryPoint
+from optimizer.cut.settings import RelaxationForm, Settings
+from optimizer.group.candidates import candidate_groups, signature
+from optimizer.group.hull import EMPTY, GroupHull
+from optimizer.group.options import GroupSolver
+from optimizer.group.paper import MOST_MEMBERS as PAPER_MEMBERS
+from optimizer.group.paper import paper_hull
+from optimizer.group.residency import OFF_CHIP, Boundary, Layers, Variant, at_member, boundary_of, with_places
+from optimizer.group.tiles import group_runs, last_output
+from optimizer.layer.fronts import Floats, FrontCache, minkowski
+from optimizer.layer.hull import Solution, lower_hull
+from optimizer.layer.space import Rules
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Problem:
+    """What to optimise and how long; remembers fronts and the history of the best schedule."""
+
+    graph: Graph
+    rules: Rules
+    objective: Objective = "edp"
+    fusion: bool = True
+    fusion_model: FusionModel = "sound"
+    seed: int = 0
+    time_budget: float | None = None
+    progress: Progress | None = None
+    fuses_adds: bool = True
+    """Whether residual adds join groups (never in profile dosa, where they are free)."""
+    most_members: int = 6
+    """Layers of the largest fusion group."""
+    residency: bool = True
+    """Whether tensors may stay on chip from one group to later ones (with sound fusion only)."""
+    relaxation: RelaxationForm = "log"
+    """Form of the trainable tiles (method gradient)."""
+    started: float = field(default_factory=time.monotonic)
+    history: list[HistoryPoint] = field(default_factory=list)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.fusion_model == "paper":
+            self.most_members = min(self.most_members, PAPER_MEMBERS)
+        self.fuses_adds &= self.rules.hw and self.fusion_model == "sound"
+
+    @classmethod
+    def of(
+        cls, settings: Settings, graph: Graph, target: Target, progress: Progress | None = None
+    ) -> Problem:
+        """A search of `graph` on `target`; its clock starts now."""
+        return cls(
+            graph,
+            settings.rules(target),
+            settings.objective,
+            settings.fusion,
+            settings.fusion_model,
+            settings.seed,
+            settings.time_budget,
+            progress,
+            relaxation=settings.relaxation,
+            residency=settings.residency,
+        )
+
+    @cached_property
+    def fronts(self) -> FrontCache:
+        """Fronts of single layers, shared by everything in this search."""
+        return FrontCache()
+
+    @cached_property
+    def groups(self) -> GroupSolver:
+        """Prices groups."""
+        return GroupSolver(self.graph, self.rules, self.fronts, self.out_of_time)
+
+    @cached_property
+    def layers(self) -> dict[Layers, Layers]:
+        """Every layer alone: {layer: the first identical layer}."""
+        first: dict[object, Layers] = {}
+        found: dict[Layers, Layers] = {}
+        for layer in self.graph.layers:
+            alone = (layer.name,)
+            same = isinstance(layer, TensorCoreLayer)
+            found[alone] = first.setdefault(signature(self.graph, alone), alone) if same else alone
+        return found
+
+    @cached_property
+    def alone(self) -> dict[Variant, GroupHull]:
+        """Every distinct layer unfused, nothing on chip before and after.
+
+        Raises:
+            ScheduleError: a layer of which not even the smallest tile fits.
+        """
+        return {Variant(first): self.groups.alone(first[0]) for first in dict.fromkeys(self.layers.values())}
+
+    @cached_property
+    def off_chip(self) -> Partitioner:
+        """Cuts into layers and candidate groups with nothing on chip in between."""
+        return Partitioner(self.graph, {**self.layers, **self.candidates})
+
+    @cached_property
+    def cuts(self) -> Partitioner:
+        """All cuts, with tensors on chip in between if this search may."""
+        if not (self.residency and self.fusion and self.fusion_model == "sound"):
+            return self.off_chip
+        return Partitioner(self.graph, {**self.layers, **self.candidates}, self.rules)
+
+    @cached_property
+    def layerwise(self) -> tuple[Solution[Partition], float]:
+        """Every layer alone at the mapping that is best for the network, and the bound for that."""
+        result = self.off_chip.best(self.alone, self.objective)
+        partition = self.off_chip.partition(self.alone, result.best.choice)
+        return Solution(result.best.energy, result.best.latency, partition), result.lower_bound
+
+    @property
+    def unit(self) -> float:
+        """Of SearchResult.lower_bound, in pJ and cycles."""
+        return 1e-6 if self.objective == "edp" else 1.0
+
+    @property
+    def seconds(self) -> float:
+        """Since the search started."""
+        return time.monotonic() - self.started
+
+    def out_of_time(self, share: float = 1.0) -> bool:
+        """Whether `share` of the time budget is used up."""
+        return self.time_budget is not None and self.seconds > share * self.time_budget
+
+    def rest(self) -> Problem:
+        """The same search from now on: with what is left of the time budget, nothing remembered."""
+        left = None if self.time_budget is None else max(self.time_budget - self.seconds, 0.0)
+        return replace(self, time_budget=left, started=time.monotonic(), history=[])
+
+    def say(self, message: str) -> None:
+        """Live progress."""
+        if self.progress is not None:
+            self.progress(message)
+
+    @cached_property
+    def candidates(self) -> dict[Layers, Layers]:
+        """Groups that may fuse: {group: the first identical group}."""
+        if not self.fusion:
+            return {}
+        first: dict[object, Layers] = {}
+        found = {}
+        pools = self.fuses_adds and self.rules.target.has_max_pool
+        for layers in candidate_groups(self.graph, self.most_members, adds=self.fuses_adds, pools=pools):
+            if last_output(self.graph, layers) is not None:  # an add cannot lead a group
+                found[layers] = first.setdefault(signature(self.graph, layers), layers)
+        return found
+
+    def unfused(self, layers: Layers, boundary: Boundary = OFF_CHIP) -> tuple[Floats, Floats]:
+        """Hull of a group's members run one by one; empty if one of them has no room."""
+        hulls = [self.groups.alone(name, at_member(self.graph, name, boundary)) for name in layers]
+        if not all(map(len, hulls)):
+            return EMPTY.costs
+        energy, latency, _ = minkowski([hull.costs for hull in hulls])
+        return energy, latency
+
+    def price(self, variant: Variant, known: GroupHull = EMPTY) -> GroupHull:
+        """Hull of a layer alone, or of what a group of layers has to offer beside that and `known`."""
+        layers, boundary = variant
+        if len(layers) == 1:
+            return self.groups.alone(layers[0], boundary)
+        return self.price_group(layers, None, known, boundary)
+
+    def price_group(
+        self,
+        layers: Layers,
+        tiles: Iterable[GroupTile] | None = None,
+        known: GroupHull = EMPTY,
+        boundary: Boundary = OFF_CHIP,
+    ) -> GroupHull:
+        """Hull of a group over `tiles` (default: all), without what running its layers alone, or an
+        option of the group `known` already, beats."""
+        if self.fusion_model == "paper":
+            return paper_hull(self.graph, layers, self.rules, self.fronts)
+        runs = group_runs(self.graph, layers, self.rules.tiling, tiles)
+        alone = self.unfused(layers, boundary)
+        energy, latency = (np.concatenate(p) for p in zip(alone, known.costs, strict=True))
+        keep = lower_hull(energy, latency)
+        return self.groups.solve(layers, runs, (energy[keep], latency[keep]), boundary)
+
+    def same_group(self, group: FusionGroup) -> GroupHull:
+        """Hull of a scheduled group at its group tile, with the same tensors on chip."""
+        boundary = boundary_of(self.graph, group, self.rules)
+        if group.tile is None:
+            hull = self.price(Variant(group.layers, boundary))
+        else:
+            hull = self.price_group(group.layers, [group.tile], boundary=boundary)
+        return hull.renamed(group.layers, group.resident_tensors)
+
+    def placed(self, partition: Partition) -> Partition:
+        """The partition in running order, without tensors on chip that have no place in the tile buffer."""
+        partition = ordered(self.graph, partition)
+        groups = tuple(choice.group for choice in partition)
+        if self.rules.hw and self.fusion_model == "sound":
+            groups = with_places(self.graph, groups, self.rules.target)
+        return tuple(replace(choice, group=group) for choice, group in zip(partition, groups, strict=True))
+
+    def schedule(self, partition: Partition) -> Schedule:
+        """The legal schedule that a partition describes."""
+        partition = self.placed(partition)
+        mappings = {name: m for choice in partition for name, m in choice.mappings().items()}
+        groups = tuple(choice.group for choice in partition)
+        return Schedule(
+            self.graph, self.rules.target, mappings, groups, self.rules.profile, self.fusion_model
+        )
+
+    def cost(self, schedule: Schedule) -> NetworkCost:
+        """Exact cost under this search's latency model."""
+        return evaluate(schedule, self.rules.latency)
+
+    def record(self, edp: float, feasible: float = float("nan")) -> None:
+        """Note the best EDP (uJ x cycles) known now, and show it."""
+        best = min([edp, *(point.best_edp for point in self.history[-1:])])
+        self.history.append(HistoryPoint(self.seconds, self.steps, best, feasible))
+        share = "" if feasible != feasible else f", {feasible:.0%} feasible"
+        self.say(f"step {self.steps}: best EDP {best:.4g} uJ x cycles{share}")
+
+
+def value(objective: Objective, energy: float, latency: float) -> float:
+    """The objective in the units of SearchResult.lower_bound, from pJ and cycles."""
+    return {"edp": energy * latency * 1e-6, "energy": energy, "latency": latency}[objective]

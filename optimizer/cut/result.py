@@ -1,0 +1,57 @@
+"""What a search returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from costmodel.schedule.evaluate import NetworkCost
+from costmodel.schedule.schedule import Schedule
+from optimizer.cut.settings import Settings
+
+BoundKind = Literal["proven", "unfused", "relaxed"]
+
+
+class HistoryPoint(NamedTuple):
+    """Best legal schedule known at a moment of the search; EDP in uJ x cycles."""
+
+    seconds: float
+    step: int
+    best_edp: float
+    feasible_share: float
+    """Share of the candidates looked at last that were legal as they were (nan: not applicable)."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A legal schedule, its exact cost and what is known about how good it can get.
+
+    `lower_bound` is in the unit of the objective (EDP: uJ x cycles, energy: pJ, latency: cycles).
+    `bound` says what it rests on.  `proven`: no schedule of the searched space (canonical mappings, all
+    candidate groups and group tiles) is better.  `unfused`: none of it without fusion is.  `relaxed`: the
+    same space with optimistic costs for what was not priced, so it may be out of reach; under latency
+    model `rtl` it is always that.  What is settled after the search keeps to its `settings`.
+    """
+
+    schedule: Schedule
+    cost: NetworkCost
+    lower_bound: float
+    bound: BoundKind
+    settings: Settings
+    seconds: float
+    steps: int
+    history: tuple[HistoryPoint, ...]
+
+    @property
+    def value(self) -> float:
+        """The objective reached, in the unit of `lower_bound`."""
+        return {
+            "edp": self.cost.edp_uj_cycles,
+            "energy": self.cost.energy_pj,
+            "latency": float(self.cost.latency_cycles),
+        }[self.settings.objective]
+
+    @property
+    def gap(self) -> float:
+        """value / lower_bound - 1."""
+        return self.value / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")

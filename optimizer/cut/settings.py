@@ -1,0 +1,60 @@
+"""What a search may do, and what it is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
+from costmodel.target.target import Target
+from optimizer.cut.partition import Objective
+from optimizer.layer.candidates import Tiling
+from optimizer.layer.space import Rules
+
+MethodName = Literal[
+    "gradient", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto", "exact"
+]
+RelaxationForm = Literal["log", "paper"]
+"""Distance of a trainable tile from its candidates: of the logarithms, or linear as in Eq. 1-3."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides what a search finds, beside graph and target."""
+
+    method: MethodName = "gradient"
+    """How to search."""
+    objective: Objective = "edp"
+    """What to minimise."""
+    profile: Profile = "hw"
+    """`hw` decides what is emitted, `dosa` compares with published numbers."""
+    fusion: bool = True
+    """Whether layers may be fused."""
+    fusion_model: FusionModel = "sound"
+    """`sound`, or the literature's (`paper`)."""
+    residency: bool = True
+    """Whether tensors may stay on chip from one group to later ones (methods exact and gradient, with sound
+    fusion)."""
+    latency: LatencyModel = "roofline"
+    """Latency model to search and score with.  Under `rtl` nothing is proven: the bound is that of floors."""
+    tiling: Tiling = "ragged"
+    """`divisor` restricts tiles to divisors."""
+    row_packing: bool = True
+    """Whether kernel taps may share the array rows of a layer with few channels."""
+    relaxation: RelaxationForm = "log"
+    """Form of the trainable tiles in method `gradient`: `paper` is Eq. 1-3 as printed."""
+    seed: int = 0
+    """Equal seeds give equal schedules (unless `time_budget` cuts the search short)."""
+    time_budget: float | None = None
+    """Seconds after which to return the best schedule known."""
+
+    @property
+    def obstacle(self) -> str:
+        """Why the method cannot search this fusion model; empty if it can."""
+        if self.method in ("genetic", "bayesian", "random") and self.fusion and self.fusion_model == "paper":
+            return f"method {self.method} searches executable fusion only: use fusion model sound"
+        return ""
+
+    def rules(self, target: Target) -> Rules:
+        """What holds for every layer on `target`."""
+        return Rules(target, self.profile, self.tiling, self.row_packing, latency=self.latency)

@@ -1,0 +1,122 @@
+"""A limit on DRAM bytes: the schedule of a search, changed where that costs least, until it moves no more.
+
+EDP may prefer to move more bytes for fewer cycles.  Here every group of a schedule is searched again with
+DRAM several times as expensive: the hulls of these searches trade bytes for cycles.  A fused group may also
+run its layers alone, and a layer may take gemmini.h's automatic tiles.  Groups are changed in order of
+objective lost per byte saved; what that saves too much goes back where it costs most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converter.graph import TensorCoreLayer
+from costmodel.group.fusion import ScheduleError
+from costmodel.schedule.evaluate import NetworkCost, evaluate
+from costmodel.schedule.schedule import FusionGroup, Schedule
+from optimizer.baselines.gemmini_auto import automatic_mapping, automatic_schedule
+from optimizer.cut.partition import Objective
+from optimizer.cut.problem import Problem, value
+from optimizer.cut.result import SearchResult
+from optimizer.cut.settings import Settings
+from optimizer.finish.ways import Costs, Way, choose, layer_bytes, with_ways
+
+DRAM_PRICES = (4.0, 16.0, 64.0)
+"""Energies of a DRAM byte, as multiples of the target's, in the searches for mappings that move few."""
+
+
+def dram_bytes(cost: NetworkCost) -> int:
+    """Bytes that Gemmini's DMA moves to and from DRAM."""
+    return sum(map(layer_bytes, cost.layers))
+
+
+def automatic_bytes(schedule: Schedule, *, row_packing: bool = True) -> int:
+    """DRAM bytes of the network of `schedule` at gemmini.h's automatic tiles."""
+    return dram_bytes(evaluate(automatic_schedule(schedule.graph, schedule.target, row_packing)))
+
+
+def within(result: SearchResult, limit: int) -> SearchResult:
+    """`result` if it moves at most `limit` bytes, else a schedule near it that does.
+
+    Args:
+        result: What a search found (profile hw).
+        limit: DRAM bytes.
+
+    Raises:
+        ScheduleError: no change of groups leaves so few bytes.
+    """
+    if dram_bytes(result.cost) <= limit:
+        return result
+    schedule, settings = result.schedule, result.settings
+    frugal = [_frugal(schedule, settings, price) for price in DRAM_PRICES]
+    units = [list(_ways(group, schedule, frugal)) for group in schedule.groups]
+    aim = limit
+    while True:
+        changed = with_ways(schedule, _choose(units, aim, settings.objective))
+        limited = replace(result, schedule=changed, cost=evaluate(changed, settings.latency))
+        # Where places in the tile buffer fragment, `with_ways` takes tensors off the chip.
+        excess = dram_bytes(limited.cost) - limit
+        if excess <= 0:
+            return limited
+        aim -= excess
+
+
+def _frugal(schedule: Schedule, settings: Settings, price: float) -> Problem:
+    """The search for mappings that move few bytes: with DRAM `price` times as expensive."""
+    energy = schedule.target.energy
+    dearer = energy.model_copy(update={"dram_byte": energy.dram_byte * price})
+    target = schedule.target.model_copy(update={"energy": dearer})
+    problem = Problem.of(replace(settings, latency="roofline", time_budget=None), schedule.graph, target)
+    return replace(problem, rules=replace(problem.rules, all_lanes=True))
+
+
+def _ways(group: FusionGroup, schedule: Schedule, frugal: Sequence[Problem]) -> Iterator[Way]:
+    """The group as it is, then what may move fewer bytes."""
+    yield Way.as_is(schedule, group)
+    split = [FusionGroup((name,), resident_tensors=group.resident_tensors) for name in group.layers]
+    for problem in frugal:
+        for choice in problem.same_group(group).choices:
+            yield Way.of(schedule, [choice.group], choice.mappings())
+        hulls = [problem.same_group(alone) for alone in split]
+        fewest = [hull.choices[int(np.argmin(hull.energy))].mappings() for hull in hulls]
+        yield Way.of(schedule, split, {name: mapping for part in fewest for name, mapping in part.items()})
+    layers = [schedule.graph.by_name[name] for name in group.layers]
+    row_packing = frugal[0].rules.row_packing
+    automatic = {
+        layer.name: automatic_mapping(layer, schedule.target, row_packing)
+        for layer in layers
+        if isinstance(layer, TensorCoreLayer)
+    }
+    yield Way.of(schedule, split, automatic)
+
+
+def _choose(units: Sequence[Sequence[Way]], limit: int, objective: Objective) -> list[Way]:
+    """One way per group; greedy, by the objective lost per byte saved, until the limit holds.
+
+    Weighed by `rtl` latency: what moves fewest bytes leaves most of the array idle, and roofline latency
+    does not see how long that array takes to load.
+
+    Raises:
+        ScheduleError: every group moves its fewest bytes, and they are more than the limit.
+    """
+
+    def score(now: Costs, then: Costs) -> NDArray[np.float64]:
+        before, after = (value(objective, costs.energy, costs.rtl) for costs in (now, then))
+        left, saved = now.bytes - limit, now.bytes - then.bytes
+        if left > 0:  # bytes beyond the limit are worth nothing
+            return np.where(saved > 0, (after - before) / np.clip(saved, 1, left), np.inf)
+        better = (then.bytes <= limit) & (before - after > 1e-9 * before)
+        return np.where(better, after - before, np.inf)
+
+    chosen = choose(units, score)
+    fewest = sum(way.bytes for way in chosen)
+    if fewest > limit:
+        raise ScheduleError(
+            f"no schedule found that moves at most {limit:,} bytes; the fewest are {fewest:,}: "
+            "raise --max-dram-bytes"
+        )
+    return chosen

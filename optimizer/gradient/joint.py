@@ -1,0 +1,68 @@
+"""Method `gradient`: descend, decode every restart, price what descent proposes, certify or polish."""
+
+from __future__ import annotations
+
+from optimizer.cut.exact import Certificate, Certified, Hulls, exact, keep_tensors, layerwise
+from optimizer.cut.polish import Polish
+from optimizer.cut.problem import Problem, value
+
+MOST_PROPOSALS = 80
+CERTIFIED_FRONTS = 2000
+"""Fronts of single layers that the certificate may enumerate (about ten milliseconds each in profile hw)."""
+
+
+def gradient(problem: Problem) -> Certified:
+    """The joint search.
+
+    Never worse than layer-wise.  The certificate is the one of `exact`, started from what descent
+    proposes: it looks only at groups that could still beat the schedule found, and where one does, takes
+    it.  Local moves are for when a proof is out of reach or may take longer than there is time.
+    """
+    if not problem.graph.tensor_core_layers:
+        return exact(problem)  # nothing has a mapping
+    layerwise(problem)
+    polish, certificate = Polish(problem), Certificate(problem)
+    proves = problem.rules.latency == "roofline"  # under rtl floors are too far to prune with
+    hurries = problem.time_budget is not None
+    if hurries and proves:
+        certificate.optimistic()  # now, so that descent takes its share of what is left
+    again = 0
+    while True:
+        _propose(problem, polish, again)
+        if hurries or not proves:
+            polish.run()
+        certificate.offer(_priced(problem, polish))
+        found = (
+            certificate.run(CERTIFIED_FRONTS) if proves else Certified(certificate.best.choice, 0.0, False)
+        )
+        if proves and not hurries and not found.complete:
+            polish.offer(certificate.sure)
+            polish.run()
+            certificate.offer(_priced(problem, polish))
+            found = certificate.run(0)
+        # What is left of a time budget is for further restarts.
+        if found.complete or not hurries or problem.out_of_time(0.7):
+            return found
+        again += 1
+
+
+def _priced(problem: Problem, polish: Polish) -> Hulls:
+    """What polish priced, and the best schedule made of it with tensors kept on chip."""
+    if not problem.cuts.tensors:
+        return polish.variants
+    return {**keep_tensors(problem, polish.best().choice), **polish.variants}
+
+
+def _propose(problem: Problem, polish: Polish, again: int) -> None:
+    """Price the groups that one descent arrives at."""
+    from optimizer.gradient.descent import Effort, descend, proposals
+
+    descent = descend(problem, Effort(), again)
+    if descent.best is not None:
+        decoded = value("edp", descent.best.energy, descent.best.latency)
+        problem.say(f"decoded {len(descent.fused)} restarts: best EDP {decoded:.4g} uJ x cycles")
+        problem.record(decoded, float(descent.feasible.float().mean()))
+    for proposal in proposals(problem, descent)[:MOST_PROPOSALS]:
+        if problem.out_of_time(0.75):
+            break
+        polish.propose(proposal.layers, [proposal.tile])

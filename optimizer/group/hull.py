@@ -1,0 +1,90 @@
+"""The cheapest ways to run one fusion group: choices on the lower-left hull of energy and latency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.schedule import FusionGroup
+from optimizer.layer.fronts import Floats, Front
+from optimizer.layer.hull import lower_hull
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to run one group: the group as scheduled and its members' mappings."""
+
+    group: FusionGroup
+    fronts: tuple[tuple[str, Front], ...]
+    vertices: tuple[int, ...]
+
+    def mappings(self) -> dict[str, Mapping]:
+        """Mapping of every tensor-core member."""
+        return {
+            name: front.mappings[vertex]
+            for (name, front), vertex in zip(self.fronts, self.vertices, strict=True)
+        }
+
+    def renamed(self, layers: tuple[str, ...], resident_tensors: frozenset[str] = frozenset()) -> Choice:
+        """The same choice for an identical group of other layers, with `resident_tensors` on chip."""
+        names = dict(zip(self.group.layers, layers, strict=True))
+        group = replace(
+            self.group,
+            layers=layers,
+            resident_weights=frozenset(names[n] for n in self.group.resident_weights),
+            in_scratchpad=frozenset(names[n] for n in self.group.in_scratchpad),
+            in_accumulator=frozenset(names[n] for n in self.group.in_accumulator),
+            resident_tensors=resident_tensors,
+        )
+        return Choice(group, tuple((names[n], f) for n, f in self.fronts), self.vertices)
+
+
+@dataclass(frozen=True)
+class GroupHull:
+    """Lower hull over all options of one group; `choices` are its vertices."""
+
+    energy: Floats
+    latency: Floats
+    choices: tuple[Choice, ...]
+
+    def __len__(self) -> int:
+        return len(self.choices)
+
+    def renamed(self, layers: tuple[str, ...], resident_tensors: frozenset[str] = frozenset()) -> GroupHull:
+        """`Choice.renamed` of every choice."""
+        choices = tuple(choice.renamed(layers, resident_tensors) for choice in self.choices)
+        return replace(self, choices=choices)
+
+    @property
+    def costs(self) -> tuple[Floats, Floats]:
+        """(energy, latency) of the vertices."""
+        return self.energy, self.latency
+
+
+EMPTY = GroupHull(np.zeros(0), np.zeros(0), ())
+
+
+def merge(hulls: Iterable[GroupHull]) -> GroupHull:
+    """Lower hull of the union."""
+    parts = [h for h in hulls if len(h)]
+    if not parts:
+        return EMPTY
+    energy = np.concatenate([h.energy for h in parts])
+    latency = np.concatenate([h.latency for h in parts])
+    choices = [c for h in parts for c in h.choices]
+    keep = lower_hull(energy, latency)
+    return GroupHull(energy[keep], latency[keep], tuple(choices[i] for i in keep))
+
+
+def above(hull: tuple[Floats, Floats], energy: Floats | float, latency: Floats | float) -> Bools:
+    """Whether points can improve on `hull` for no slope."""
+    e, lat = hull
+    if not len(e):
+        return np.zeros(np.shape(energy), dtype=np.bool_)
+    return np.asarray((energy >= e[0]) & (latency >= np.interp(energy, e, lat)))

@@ -1,0 +1,304 @@
+"""Ways to execute one fusion group: group tile, halo, resident weights; priced to a hull.
+
+An option's members are ordinary layers on the regions that the group tile makes them compute
+(costmodel.group.fusion.plan_group), so each member's best mappings come from the same enumeration.
+Options are tried in the order of a floor (infinite scratchpad) and skipped when the floor is
+already above what is known, so only promising ones are enumerated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import combinations, count
+
+import numpy as np
+
+from converter.graph import Graph, TensorCoreLayer
+from costmodel.count.row_layout import weight_rows
+from costmodel.group.fusion import Member, ScheduleError, plan_group
+from costmodel.group.local_tensors import held_tensors, reserved_rows
+from costmodel.group.scratchpad import live_bytes
+from costmodel.group.tile_buffer import box_bytes
+from costmodel.mapping.shape import shape_of
+from costmodel.schedule.evaluate import group_cost
+from costmodel.schedule.schedule import FusionGroup
+from optimizer.group.hull import EMPTY, Choice, GroupHull, above, merge
+from optimizer.group.residency import OFF_CHIP, Boundary
+from optimizer.group.spaces import GroupSpaces
+from optimizer.layer.fronts import Floats, FrontCache, minkowski
+from optimizer.layer.hull import lower_hull
+from optimizer.layer.space import LayerSpace, Rules
+
+MOST_SUBSETS = 4
+"""Members up to which every set of resident weights is tried."""
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A tensor-core member of a group with its weights streamed and resident."""
+
+    name: str
+    layer: TensorCoreLayer
+    streamed: LayerSpace
+    resident: LayerSpace
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to run a group: spaces and energy and latency of its tensor-core members and of the others."""
+
+    group: FusionGroup
+    spaces: tuple[tuple[str, LayerSpace], ...]
+    ideal: tuple[LayerSpace, ...]
+    """The same spaces with all memory to themselves."""
+    host: tuple[float, float]
+
+
+class GroupSolver:
+    """Prices groups of one graph under one set of rules."""
+
+    def __init__(
+        self, graph: Graph, rules: Rules, cache: FrontCache, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.graph, self.rules, self.cache, self._stop = graph, rules, cache, stop
+        self.spaces = GroupSpaces(graph, rules)
+        self._alone: dict[tuple[str, Boundary], GroupHull] = {}
+
+    def alone(self, name: str, boundary: Boundary = OFF_CHIP) -> GroupHull:
+        """A layer that is not fused.
+
+        Raises:
+            ScheduleError: not even the smallest tile fits, though nothing else is on chip.
+        """
+        found = self._alone.get((name, boundary))
+        if found is None:
+            found = self._alone[name, boundary] = self._solve_alone(name, boundary)
+        return found
+
+    def _solve_alone(self, name: str, boundary: Boundary) -> GroupHull:
+        layer = self.graph.by_name[name]
+        group = FusionGroup((name,), resident_tensors=boundary.tensors)
+        if not isinstance(layer, TensorCoreLayer):
+            cost = group_cost(self.graph, group, {}, self.rules.target, self.rules.profile)[0]
+            choice = Choice(group, (), ())
+            return GroupHull(np.array([cost.energy_pj]), np.array([float(cost.latency_cycles)]), (choice,))
+        space = self.spaces.space(layer, plan_group(self.graph, group), group, False)
+        if not self.rules.hw:
+            space = replace(space, reserved=boundary.reserved)
+        front = self.cache.front(space)
+        if not len(front) and boundary == OFF_CHIP:
+            raise ScheduleError(
+                f"{name}: no mapping fits target {self.rules.target.name}: even the smallest tile needs more "
+                "scratchpad or accumulator than there is"
+            )
+        choices = tuple(Choice(group, ((name, front),), (i,)) for i in range(len(front)))
+        return GroupHull(front.energy, front.latency, choices)
+
+    def floor_alone(self, name: str, boundary: Boundary = OFF_CHIP) -> GroupHull:
+        """Cost of an unfused layer with a scratchpad that holds everything."""
+        layer = self.graph.by_name[name]
+        if not isinstance(layer, TensorCoreLayer):
+            return self.alone(name, boundary)
+        group = FusionGroup((name,), resident_tensors=boundary.tensors)
+        energy, latency = self.spaces.floor(
+            self.spaces.space(layer, plan_group(self.graph, group), group, False)
+        )
+        return GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
+
+    def at_mappings(self, choices: Iterable[Choice], boundary: Boundary) -> GroupHull:
+        """Hull of given choices of one group with other tensors on chip (profile hw: mappings stay legal)."""
+        found = []
+        target = self.rules.target
+        writers = {layer.name for tensor in boundary.kept for layer in self.graph.producers(tensor)}
+        for choice in choices:
+            group = replace(choice.group, resident_tensors=boundary.tensors)
+            if writers & (group.in_scratchpad | group.in_accumulator):
+                continue
+            try:
+                plan = plan_group(self.graph, group)
+            except ScheduleError:
+                continue
+            if self._buffered_bytes(group, plan) > target.tile_buffer_bytes - boundary.reserved:
+                continue
+            run = (choice.mappings(), target, self.rules.profile, self.rules.latency)
+            costs = group_cost(self.graph, group, *run)
+            energy, latency = sum(c.energy_pj for c in costs), sum(c.latency_cycles for c in costs)
+            same = replace(choice, group=group)
+            found.append(GroupHull(np.array([energy]), np.array([float(latency)]), (same,)))
+        return merge(found)
+
+    def solve(
+        self,
+        layers: tuple[str, ...],
+        runs: Iterable[FusionGroup],
+        known: tuple[Floats, Floats],
+        boundary: Boundary = OFF_CHIP,
+    ) -> GroupHull:
+        """Hull of what beats `known` (the hull of the members unfused) somewhere.
+
+        `runs` are group tiles with halo policies; every set of resident weights is tried with each, until
+        it is time to stop.  Best first: tiles by their floors, options of those reached by their own.
+        """
+        try:
+            planner = self.spaces.planner(layers, boundary.tensors)
+        except ScheduleError:
+            return EMPTY
+        runs = (replace(run, resident_tensors=boundary.tensors) for run in runs)
+        tiles, energy, latency = self.spaces.tile_floors(planner, runs)
+        # EDP of the floor and order of arrival, the floor, and a tile or an option of one.
+        queue: list[tuple[float, int, tuple[float, float], FusionGroup | Option]] = []
+        arrival = count()
+
+        def wait(floor: tuple[float, float], what: FusionGroup | Option) -> None:
+            heappush(queue, (floor[0] * floor[1], next(arrival), floor, what))
+
+        for i in np.flatnonzero(~above(known, energy, latency)).tolist():
+            wait((float(energy[i]), float(latency[i])), tiles[i])
+        best = EMPTY
+        bound = known
+        while queue and not self._stop():
+            _, _, floor, what = heappop(queue)
+            if above(bound, *floor):
+                continue
+            if isinstance(what, FusionGroup):
+                for option in self._options(what, self.spaces.plan(what), boundary.reserved, bound):
+                    wait(self._floor_of(option), option)
+                continue
+            hull = self._price(what)
+            if not len(hull):
+                continue
+            best = merge((best, hull))
+            e, lat = np.concatenate([bound[0], hull.energy]), np.concatenate([bound[1], hull.latency])
+            keep = lower_hull(e, lat)
+            bound = (e[keep], lat[keep])
+        return best
+
+    def most_resident(self, run: FusionGroup, plan: dict[str, Member]) -> Option | None:
+        """As many weights resident as leave room; None if the fused tensors have none."""
+        live = self._room(run, plan, 0)
+        if live is None:
+            return None
+        return next(self._residents(run, plan, self._members(run, plan), live, 0), None)
+
+    def _options(
+        self, run: FusionGroup, plan: dict[str, Member], reserved: int, known: tuple[Floats, Floats]
+    ) -> Iterator[Option]:
+        """Paths of the fused tensors with sets of resident weights that leave room; none of a path on which
+        all weights at once would not beat `known`."""
+        for variant in self.spaces.variants(run, plan):
+            live = self._room(variant, plan, reserved)
+            if live is None:
+                continue
+            members = self._members(variant, plan)
+            energy, latency = self.spaces.host_cost(variant, plan)
+            least = [self.spaces.floor(m.resident) for m in members]
+            if not above(known, energy + sum(c[0] for c in least), latency + sum(c[1] for c in least)):
+                yield from self._residents(variant, plan, members, live, reserved)
+
+    def _room(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> dict[str, int] | None:
+        """Scratchpad bytes (profile hw: none) of fused tensors while each member runs; None if they, or those
+        in the tile buffer, have no room beside `reserved` bytes of tensors that stay across groups."""
+        if self.rules.hw:
+            fits = self._buffered_bytes(run, plan) <= self.rules.target.tile_buffer_bytes - reserved
+            return dict.fromkeys(run.layers, 0) if fits else None
+        live = live_bytes(self.graph, plan, self.rules.target)
+        return live if max(live.values()) <= self._limit(reserved) else None
+
+    def _limit(self, reserved: int) -> int:
+        """Scratchpad rows (profile dosa: bytes) of a group."""
+        target = self.rules.target
+        return target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes - reserved
+
+    def _members(self, run: FusionGroup, plan: dict[str, Member]) -> list[_Member]:
+        layers = (self.graph.by_name[name] for name in run.layers)
+        return [
+            _Member(
+                layer.name,
+                layer,
+                self.spaces.space(layer, plan, run, False),
+                self.spaces.space(layer, plan, run, True),
+            )
+            for layer in layers
+            if isinstance(layer, TensorCoreLayer)
+        ]
+
+    def _residents(
+        self,
+        run: FusionGroup,
+        plan: dict[str, Member],
+        members: list[_Member],
+        live: dict[str, int],
+        reserved: int,
+    ) -> Iterator[Option]:
+        """Sets of resident weights that leave room, most weights first."""
+        target, limit = self.rules.target, self._limit(reserved)
+        host = self.spaces.host_cost(run, plan)
+        whole = 0 if self.rules.hw else reserved
+        sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
+        for names in resident_sets(sizes):
+            stay = sum(sizes[name] for name in names)
+            if stay > limit:
+                continue
+            held = held_tensors(self.graph, run, plan, target.side, stay) if self.rules.hw else {}
+            taken = [
+                (max(stay, reserved_rows(held, at, "spad")) + live[m.name], reserved_rows(held, at, "acc"))
+                for at, m in ((run.layers.index(m.name), m) for m in members)
+            ]
+            if any(spad > limit or acc > target.accumulator_rows for spad, acc in taken):
+                continue
+            ideal = tuple(m.resident if m.name in names else m.streamed for m in members)
+            spaces = tuple(
+                (m.name, replace(space, reserved=spad + whole, reserved_accumulator=acc))
+                for m, space, (spad, acc) in zip(members, ideal, taken, strict=True)
+            )
+            yield Option(replace(run, resident_weights=frozenset(names)), spaces, ideal, host)
+
+    def _may_stay(self, member: _Member) -> bool:
+        """Weights, constant or computed before the group, that streaming would load more than once."""
+        return self.rules.keep_weights and member.streamed.runs() > 1
+
+    def _price(self, option: Option) -> GroupHull:
+        """Hull of one option: every member's front, summed."""
+        fronts = []
+        for name, space in option.spaces:
+            front = self.cache.front(space)
+            if not len(front):
+                return EMPTY
+            fronts.append((name, front))
+        energy, latency, vertices = minkowski([(f.energy, f.latency) for _, f in fronts])
+        choices = tuple(Choice(option.group, tuple(fronts), tuple(int(v) for v in row)) for row in vertices)
+        return GroupHull(energy + option.host[0], latency + option.host[1], choices)
+
+    def resident_size(self, layer: TensorCoreLayer) -> int:
+        """Scratchpad rows (dosa: bytes) of the whole weight tensor."""
+        d = layer.dims
+        if not self.rules.hw:
+            return self.rules.target.element_bytes * d.G * d.K * d.C * d.R * d.S
+        space = LayerSpace.alone(shape_of(layer), self.rules)
+        blocks = tuple(space.block(extent) for extent in d)
+        return weight_rows(space.shape, tuple(d), blocks, blocks)
+
+    def _buffered_bytes(self, run: FusionGroup, plan: dict[str, Member]) -> int:
+        """Tile-buffer bytes of a group's own fused tensors."""
+        return sum(
+            box_bytes(self.graph, member, self.rules.target)
+            for member in plan.values()
+            if member.writes_inside and not member.in_place and run.path(member.name) == "tile-buffer"
+        )
+
+    def _floor_of(self, option: Option) -> tuple[float, float]:
+        """Energy and latency that no mappings of an option's members are below."""
+        costs = [option.host, *(self.spaces.floor(space) for space in option.ideal)]
+        return sum(c[0] for c in costs), sum(c[1] for c in costs)
+
+
+def resident_sets(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:
+    """Sets of weights to keep, most first: all subsets of up to four, else the lightest ones."""
+    lightest = sorted(sizes, key=lambda name: sizes[name])
+    for many in reversed(range(len(sizes) + 1)):
+        if len(sizes) <= MOST_SUBSETS:
+            yield from combinations(sizes, many)
+        else:
+            yield tuple(lightest[:many])

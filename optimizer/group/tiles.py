@@ -1,0 +1,50 @@
+"""Group tiles and halo policies of a fusion group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from converter.graph import Graph, TensorCoreLayer
+from costmodel.group.fusion import ScheduleError, output_size
+from costmodel.schedule.schedule import FusionGroup, GroupTile
+from optimizer.layer import candidates
+
+
+def group_runs(
+    graph: Graph, layers: tuple[str, ...], tiling: candidates.Tiling, tiles: Iterable[GroupTile] | None = None
+) -> Iterator[FusionGroup]:
+    """Group tiles x halo policies of one group.
+
+    `tiles` limits the group tiles; by default all of `all_tiles`.
+    """
+    size = last_output(graph, layers)
+    if size is None:
+        return
+    has_halo = any(
+        isinstance(layer := graph.by_name[name], TensorCoreLayer) and (layer.dims.R > 1 or layer.dims.S > 1)
+        for name in layers[1:]
+    )
+    _, height, width = size
+    for tile in all_tiles(*size, tiling) if tiles is None else tiles:
+        if has_halo and width == tile.Q and height > tile.P:
+            yield FusionGroup(layers, tile, "retain")
+        yield FusionGroup(layers, tile, "recompute")
+
+
+def last_output(graph: Graph, layers: tuple[str, ...]) -> tuple[int, int, int] | None:
+    """(N, P, Q) of the group's output; None if the group has no such thing."""
+    sizes: dict[str, tuple[int, int, int]] = {}
+    try:
+        for name in layers:
+            sizes[name] = output_size(graph.by_name[name], graph, sizes)
+    except ScheduleError:
+        return None
+    return sizes[layers[-1]]
+
+
+def all_tiles(n: int, p: int, q: int, tiling: candidates.Tiling) -> Iterator[GroupTile]:
+    """Every pair of candidate height and width, widest first."""
+    for batch in dict.fromkeys((1, n)):
+        for width in reversed(candidates.extents(q, tiling)):
+            for height in reversed(candidates.extents(p, tiling)):
+                yield GroupTile(batch, height, width)

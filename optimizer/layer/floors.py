@@ -1,0 +1,101 @@
+"""Floors under what one layer can cost: every operand fetched once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from costmodel.count.energy import energy_breakdown
+from costmodel.count.nest import Nest
+from costmodel.count.traffic import Move, Quantities, count_moves, fusion_of
+from costmodel.latency.roofline import roofline
+from costmodel.mapping.mapping import Mapping, ceil_div
+from optimizer.layer.enumerate import best_inner, canonical_mapping
+from optimizer.layer.orders import L3_ORDERS, STATIONARY
+from optimizer.layer.pricing import Floats, cost_columns, first_weight_bytes
+from optimizer.layer.rtl_pricing import rtl_floor
+from optimizer.layer.space import Ints, LayerSpace
+
+
+def ideal_cost(space: LayerSpace) -> tuple[float, float]:
+    """Energy and latency that no mapping of the space is below: a scratchpad that holds everything."""
+    mapping, nest, work = _least_work(space)
+    ways = [_cost(space, mapping, work)]
+    # A scratchpad tile of one array block keeps its weights there while accumulator tiles pass: for
+    # free if one pass reduces everything, else partial sums leave the accumulator before each other pass.
+    loads = work.weight_fills * (space.runs() if space.placement.weights_are_resident else 1)
+    if loads < work.weight_loads:
+        spills = work.updates - work.outputs
+        ways.append(_cost(space, mapping, work._replace(weight_loads=loads, spills=spills)))
+    latency = rtl_floor(space, nest) if space.rules.latency == "rtl" else min(way[1] for way in ways)
+    return min(way[0] for way in ways), latency
+
+
+def ideal_costs(space: LayerSpace, pixels: Ints, runs: Ints) -> tuple[Floats, Floats]:
+    """Energy and latency [T] that no mapping is below under T group tiles, which make the layer compute
+    `pixels` (N x P x Q, halo included) in `runs` of its nest.
+
+    `space` has resident weights, and the region that every one of these tiles costs at least: pixels beyond
+    it are products and accumulations, runs load the array's weights.
+    """
+    mapping, nest, work = _least_work(space)
+    least = space.total("N") * space.total("P") * space.total("Q")
+    pixels = np.maximum(pixels, least)
+    loads = work.weight_fills * runs
+    work = work._replace(
+        macs=work.macs // least * pixels,
+        compute_cycles=work.compute_cycles // least * pixels,
+        outputs=work.outputs // least * pixels,
+        updates=work.updates // least * pixels,
+        input_reads=work.input_reads // least * pixels,
+        weight_loads=np.maximum(work.weight_loads, loads),
+    )
+    early = int(first_weight_bytes(space, mapping.tile_l2)) if space.prefetched else 0
+    ways = (work, work._replace(weight_loads=loads, spills=work.updates - work.outputs))  # as in ideal_cost
+    costs = [cost_columns(space, way, mapping.cols.product, early) for way in ways]
+    energy, latency = (np.minimum(*both) for both in zip(*costs, strict=True))
+    if space.rules.latency == "rtl":
+        latency = np.full_like(energy, rtl_floor(space, nest))
+    return energy, latency
+
+
+def _least_work(space: LayerSpace) -> tuple[Mapping, Nest, Quantities]:
+    """What one tile of everything does, inputs and bias fetched once."""
+    # Accumulator tiles that a max pool can take are no larger: without one they are no more expensive.
+    plain = space.placement._replace(weights_are_resident=False, pooled=None)
+    mapping, nest = _one_tile(replace(space, placement=plain))
+    rules, dims = space.rules, space.shape.dims
+    work = nest.quantities(rules.target, rules.profile, resident=space.placement.weights_are_resident)
+    # One load of the bias fills a row of the array for each of its rows at most, however outputs are tiled.
+    fills = ceil_div(space.total("N") * space.total("P") * space.total("Q"), space.side)
+    work = work._replace(
+        input_fills=min(work.input_fills, space.touched_inputs),
+        bias_words=min(work.bias_words, dims.G * dims.K * fills),
+    )
+    return mapping, nest, work
+
+
+@lru_cache(maxsize=1 << 12)
+def _one_tile(space: LayerSpace) -> tuple[Mapping, Nest]:
+    """A scratchpad tile of everything, by accumulator tiles of one column block."""
+    b = space.bounds
+    inner = best_inner(space, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
+    assert inner is not None
+    n, p, q = inner
+    tile = {"N": b.N, "K": b.K, "C": b.C, "P": b.P, "Q": b.Q, "R": b.R, "S": b.S}
+    tile.update(n=n, k=space.block(b.K), p=p, q=q)
+    mapping = canonical_mapping(space, tile, L3_ORDERS[STATIONARY[0]])
+    return mapping, Nest(space.shape, mapping, space.region)
+
+
+def _cost(space: LayerSpace, mapping: Mapping, work: Quantities) -> tuple[float, float]:
+    """Picojoules and roofline cycles."""
+    rules, placement = space.rules, space.placement
+    fusion = fusion_of(placement)
+    moves = count_moves(work, fusion, rules.target, rules.profile, paper=placement.is_paper)
+    energy = sum(energy_breakdown(moves, work.macs, rules.target).values())
+    if space.prefetched:
+        moves.append(Move("L3", "W", "read", -int(first_weight_bytes(space, mapping.tile_l2)), "dram"))
+    return energy, roofline(moves, work.compute_cycles, mapping.cols.product, rules.target)[0]

@@ -1,0 +1,131 @@
+"""Energy-latency fronts of single layers, each distinct layer solved once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converter.dims import DIMS
+from costmodel.mapping.mapping import Mapping
+from optimizer.layer.enumerate import Points, enumerate_space
+from optimizer.layer.footprint import Lanes, scratchpad_fits, with_foot
+from optimizer.layer.hull import lower_hull
+from optimizer.layer.pricing import price
+from optimizer.layer.space import LayerSpace
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Front:
+    """Vertices of one space's lower hull, by ascending energy: pJ, cycles, and how to get there."""
+
+    energy: Floats
+    latency: Floats
+    mappings: tuple[Mapping, ...]
+
+    def __len__(self) -> int:
+        return len(self.energy)
+
+
+class FrontCache:
+    """Fronts by space."""
+
+    def __init__(self) -> None:
+        self._fronts: dict[LayerSpace, Front] = {}
+        self._enumerated = 0
+
+    def front(self, space: LayerSpace) -> Front:
+        """The front of `space`, empty if no mapping fits."""
+        found = self._fronts.get(space)
+        if found is None:
+            found = self._fronts[space] = self._find(space)
+        return found
+
+    def _find(self, space: LayerSpace) -> Front:
+        parts = space.by_lanes()
+        if len(parts) > 1:
+            return _union([self.front(part) for part in parts])
+        if space.reserved:
+            # Less room rules mappings out and adds none: a front that leaves the room is the same.
+            found = self.front(replace(space, reserved=0))
+            if _fit(space, found.mappings):
+                return found
+        self._enumerated += 1
+        return _solve(space)
+
+    def __len__(self) -> int:
+        """Spaces that had to be enumerated."""
+        return self._enumerated
+
+
+def _fit(space: LayerSpace, mappings: tuple[Mapping, ...]) -> bool:
+    """Whether canonical mappings of a space with more scratchpad fit `space`."""
+    tile = {str(d): np.array([m.tile_l2[d] for m in mappings], dtype=np.int64) for d in DIMS}
+    lanes = Lanes(
+        np.array([m.rows.C for m in mappings], dtype=np.int64),
+        np.array([m.cols.K for m in mappings], dtype=np.int64),
+    )
+    return bool(scratchpad_fits(space, with_foot(space, tile), lanes).all())
+
+
+def _union(fronts: list[Front]) -> Front:
+    """Lower hull of several fronts."""
+    energy = np.concatenate([front.energy for front in fronts])
+    latency = np.concatenate([front.latency for front in fronts])
+    mappings = [mapping for front in fronts for mapping in front.mappings]
+    hull = lower_hull(energy, latency)
+    return Front(energy[hull], latency[hull], tuple(mappings[i] for i in hull))
+
+
+def _solve(space: LayerSpace) -> Front:
+    points = enumerate_space(space)
+    costs = price(points)
+    allowed = np.arange(len(points))
+    if space.must_finish:
+        allowed = np.flatnonzero(~costs.spills)
+    if space.rules.hw:
+        allowed = allowed[_whole_rows(space, points)[allowed]]
+    allowed = allowed[space.fills_resident_rows(points.tile["C"], points.tile["k"])[allowed]]
+    energy, latency = costs.energy[allowed], costs.latency[allowed]
+    hull = lower_hull(energy, latency)
+    rows = allowed[hull]
+    return Front(energy[hull], latency[hull], tuple(points.mapping(int(i)) for i in rows))
+
+
+def minkowski(fronts: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Lower hull of the sums of one vertex per front, and which vertex of each: [vertex, front]."""
+    at = np.zeros(len(fronts), dtype=np.int64)
+    edges = []
+    for i, (energy, latency) in enumerate(fronts):
+        for j in range(len(energy) - 1):
+            edges.append(((latency[j] - latency[j + 1]) / (energy[j + 1] - energy[j]), i))
+    edges.sort(key=lambda edge: -edge[0])
+    energies = [sum(float(e[0]) for e, _ in fronts)]
+    latencies = [sum(float(lat[0]) for _, lat in fronts)]
+    choices = [at.copy()]
+    for _, i in edges:
+        energy, latency = fronts[i]
+        j = int(at[i])
+        at[i] += 1
+        energies.append(energies[-1] + float(energy[j + 1] - energy[j]))
+        latencies.append(latencies[-1] + float(latency[j + 1] - latency[j]))
+        choices.append(at.copy())
+    return np.array(energies), np.array(latencies), np.stack(choices)
+
+
+def _whole_rows(space: LayerSpace, points: Points) -> NDArray[np.bool_]:
+    """Points whose blocks fill the rows of operands in local memory (costmodel.group.local_tensors)."""
+    dims, side = space.shape.dims, space.side
+    fine = np.ones(len(points), dtype=np.bool_)
+    if space.shape.is_depthwise:
+        if space.holds_input or space.holds_output:
+            fine &= space.groups_at_once == min(dims.G, side)
+        return fine
+    if space.holds_input:
+        fine &= space.blocks(points.tile["C"]) == min(dims.C, side)
+    if space.holds_output:
+        fine &= space.blocks(points.tile["k"]) == min(dims.K, side)
+    return fine

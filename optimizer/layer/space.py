@@ -1,0 +1,295 @@
+"""The map-space of one layer on one target: bounds, rules and candidate tiles.
+
+A `LayerSpace` has everything that decides a layer's mapping and nothing that does not (no names, no
+tensors), so that layers with equal spaces are solved once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converter.dims import Dim, Dims
+from costmodel.count.row_layout import resident_dim, splits_block
+from costmodel.count.traffic import ALONE, Placement
+from costmodel.group.pooling import MOST_PIXELS, most_columns
+from costmodel.mapping.shape import LayerShape, Region, extents, whole
+from costmodel.mapping.tiling import Interval, Window, box_rows, fetched_rows, spanned_rows, unclipped_rows
+from costmodel.schedule.schedule import LatencyModel, Profile
+from costmodel.target.target import Target
+from optimizer.layer import candidates
+from optimizer.layer.candidates import Tiling
+
+Ints = NDArray[np.int64]
+MOST_LANES = 3
+"""Numbers of depthwise channels at once to try: all columns, half, a quarter."""
+Outline = tuple[tuple[int, int], ...]
+"""Distinct extents of a dimension's regions with how often each occurs."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for every layer of one search."""
+
+    target: Target = field(hash=False)
+    profile: Profile = "hw"
+    tiling: Tiling = "ragged"
+    row_packing: bool = True
+    keep_weights: bool = True
+    """Whether a group may keep weights in the scratchpad over all its tiles."""
+    latency: LatencyModel = "roofline"
+    prefetch: bool = False
+    """Whether the first weights of every group come at no time, as a bound for schedules that prefetch."""
+    all_lanes: bool = False
+    """Whether depthwise layers try every number of channels at once, however slow."""
+
+    @property
+    def hw(self) -> bool:
+        """Row-granular capacity, double buffering, clipped boxes, four-byte partial sums."""
+        return self.profile == "hw"
+
+
+@dataclass(frozen=True)
+class LayerSpace:
+    """Bounds and rules of one layer's mapping, alone or as a member of a fusion group."""
+
+    shape: LayerShape
+    region: Region
+    rules: Rules
+    placement: Placement = ALONE
+    reserved: int = 0
+    """Scratchpad rows (profile dosa: bytes) that the rest of the group occupies."""
+    reserved_accumulator: int = 0
+    """Accumulator rows that fused tensors occupy (profile hw)."""
+    prefetched: bool = False
+    """Whether the first weight tile, or the resident weights, takes no DRAM time."""
+    lanes: int = 0
+    """Channels of a depthwise layer that run at once; 0: as many as the array has columns."""
+
+    @classmethod
+    def alone(cls, shape: LayerShape, rules: Rules) -> LayerSpace:
+        """The space of a layer that is not fused."""
+        return cls(shape, whole(shape.dims), rules)
+
+    @property
+    def holds_input(self) -> bool:
+        """Whether the input is in local memory already (profile dosa: every fused input)."""
+        p = self.placement
+        return p.input_is_fused and not p.is_paper and (not self.rules.hw or p.input_path != "tile-buffer")
+
+    @property
+    def holds_output(self) -> bool:
+        """Whether the output stays in local memory, hence must be final when it leaves its tile."""
+        p = self.placement
+        return p.output_is_fused and not p.is_paper and (not self.rules.hw or p.output_path != "tile-buffer")
+
+    @property
+    def must_finish(self) -> bool:
+        """Whether no partial sum may leave the accumulator: what stays on chip is final."""
+        pooled, target = self.placement.pooled is not None, self.rules.target
+        return self.holds_output or (self.rules.hw and (pooled or not target.has_full_width_read))
+
+    @property
+    def output_is_in_place(self) -> bool:
+        """Whether the next layer reads the output where the accumulator tile is: there is one tile only."""
+        return self.rules.hw and self.holds_output and self.placement.output_path == "acc"
+
+    @cached_property
+    def outlines(self) -> dict[str, Outline]:
+        """Extents of N, P and Q over all regions."""
+        result = {}
+        for dim, intervals in zip(("N", "P", "Q"), self.region, strict=True):
+            result[dim] = _outline(intervals)
+        return result
+
+    @cached_property
+    def bounds(self) -> Dims:
+        """Largest extent of every dimension that one run of the nest sees."""
+        return self.shape.dims.replace({d: outline[-1][0] for d, outline in self.outlines.items()})  # type: ignore[misc]
+
+    @property
+    def side(self) -> int:
+        """Rows, and columns, of the array."""
+        return self.rules.target.side
+
+    def block(self, extent: int, most: int | None = None) -> int:
+        """Spatial factor for `extent` indices: as many lanes as there are (a divisor if tiling is)."""
+        most = self.side if most is None else most
+        if self.rules.tiling == "divisor":
+            return max(d for d in candidates.divisors(extent) if d <= most)
+        return min(extent, most)
+
+    def blocks(self, extents: Ints) -> Ints:
+        """`block` of every extent."""
+        if self.rules.tiling != "divisor":
+            return np.minimum(extents, self.side)
+        table = np.zeros(int(extents.max(initial=0)) + 1, dtype=np.int64)
+        for extent in np.unique(extents):
+            table[extent] = self.block(int(extent))
+        return np.asarray(table[extents])
+
+    def packed_taps(self, channels: int, taps: int) -> int:
+        """Kernel columns packed next to `channels` on the array rows (rows.S)."""
+        if not self.packs or channels != self.shape.dims.C or channels > self.side:
+            return 1
+        return self.block(taps, min(taps, self.side // channels))
+
+    @property
+    def packs(self) -> bool:
+        """Whether kernel taps may share the array rows with channels."""
+        if self.rules.hw and self.shape.width.dilation > 1:  # a row holds neighbouring pixels only
+            return False
+        if self.rules.hw and self.holds_input:  # loads pack pixels, copies do not
+            return False
+        return self.rules.row_packing and self.rules.target.has_row_packing and not self.shape.is_depthwise
+
+    @cached_property
+    def groups_at_once(self) -> int:
+        """Tile extent of G: groups share no operand, so one array block of them at a time is never worse."""
+        if not self.shape.is_depthwise:
+            return 1
+        return self.lanes or self.block(self.shape.dims.G)
+
+    def by_lanes(self) -> tuple[LayerSpace, ...]:
+        """This space for every number of depthwise channels at once worth trying.
+
+        In profile hw a block of g channels moves g * g weights per tap (zeros included): fewer
+        channels at once take more cycles and fewer bytes.  Below a quarter of the columns loading the
+        array takes longer than using it, which roofline latency does not see.
+        """
+        if self.lanes or not (self.shape.is_depthwise and self.rules.hw):
+            return (self,)
+        if self.holds_input or self.holds_output:  # rows of local memory hold as many channels as fit
+            return (self,)
+        lanes = [self.groups_at_once]
+        while lanes[-1] > 1 and (len(lanes) < MOST_LANES or self.rules.all_lanes):
+            lanes.append(self.block(self.shape.dims.G, lanes[-1] // 2))
+        return tuple(replace(self, lanes=g) for g in lanes)
+
+    def tiles(self, dim: Dim) -> tuple[int, ...]:
+        """Scratchpad-tile extents worth trying, ascending."""
+        size = self.bounds[dim]
+        if dim == "G":
+            return (self.groups_at_once,)
+        if dim in ("K", "C"):
+            found = candidates.blocked_extents(size, min(size, self.side), self.rules.tiling)
+            if self.rules.hw and self.placement.weights_are_resident and dim == resident_dim(self.shape):
+                # The whole tensor lies in blocks of the array's width: no tile may split one.
+                return tuple(k for k in found if not splits_block(k, size, self.block(size)))
+            return found
+        return self.pixel_tiles(dim, size)
+
+    def pixel_tiles(self, dim: Dim, size: int) -> tuple[int, ...]:
+        """Extents worth trying for pixels or taps, ascending; where a max pool follows, of whole windows."""
+        step = self._pool_step(dim)
+        if step == 1:
+            return candidates.extents(size, self.rules.tiling)
+        if not step:
+            return (size,)
+        windows = candidates.extents(-(-size // step), self.rules.tiling)
+        return tuple(min(size, step * count) for count in windows)
+
+    def _pool_step(self, dim: Dim) -> int:
+        """What tiles along `dim` must be multiples of; 0: no tile may cut a region (costmodel.group.pooling)."""
+        pooled = self.placement.pooled
+        if pooled is None or dim not in ("P", "Q"):
+            return 1
+        return pooled.steps[0 if dim == "P" else 1]
+
+    def pools(self, p: Ints, q: Ints) -> NDArray[np.bool_]:
+        """Whether accumulator tiles of P `p` and Q `q` are small enough for a max pool that follows."""
+        pooled = self.placement.pooled
+        if pooled is None:
+            return np.ones(len(p), dtype=np.bool_)
+        return np.asarray((p <= MOST_PIXELS) & (q <= most_columns(self.rules.target, pooled.taps)))
+
+    def fills_resident_rows(self, channels: Ints, columns: Ints) -> NDArray[np.bool_]:
+        """Whether tiles with C `channels` and K `columns` have the blocks in which resident weights lie.
+
+        As wide as the array (see legality.occupancy); all tiles have where weights are not resident.
+        """
+        if not self.placement.weights_are_resident or self.shape.is_depthwise:
+            return np.ones(len(channels), dtype=np.bool_)
+        if self.shape.has_transposed_weights:
+            return np.asarray(self.blocks(channels) == self.block(self.bounds.C))
+        return np.asarray(self.blocks(columns) == self.block(self.bounds.K))
+
+    @property
+    def scratchpad_limit(self) -> int:
+        """Scratchpad rows (dosa: bytes)."""
+        target = self.rules.target
+        return target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes
+
+    def accumulator_limit(self, split: bool) -> int:
+        """Accumulator rows (dosa: words per column) for one output tile; `split`: there are several."""
+        rows = max(0, self.rules.target.accumulator_rows - self.reserved_accumulator)
+        return rows // 2 if split and self.rules.hw else rows
+
+    def outline(self, dim: Dim) -> Outline:
+        """Extents of any dimension over all regions."""
+        return self.outlines.get(dim, ((self.shape.dims[dim], 1),))
+
+    def total(self, dim: Dim) -> int:
+        """Indices computed over all regions (more than the bound where halo is computed again)."""
+        return sum(extent * times for extent, times in self.outline(dim))
+
+    def runs(self) -> int:
+        """Runs of the loop nest: group tiles, 1 for a layer alone."""
+        return len(self.region.N) * len(self.region.P) * len(self.region.Q)
+
+    def input_positions(self, dim: Dim, out: int, taps: int) -> int:
+        """Rows (dim P) or columns (dim Q) of the image fetched by one pass over all tiles."""
+        window = self.shape.height if dim == "P" else self.shape.width
+        intervals = self.region.P if dim == "P" else self.region.Q
+        if self.rules.hw:
+            return fetched_rows(window, intervals, out, taps)
+        return unclipped_rows(window, extents(intervals), out, taps)
+
+    @cached_property
+    def touched_inputs(self) -> int:
+        """Input elements that some tap of some output needs, of every run: no tiles fetch fewer.
+
+        With gaps between taps (dilation) or windows (stride), small tiles fetch less than one whole tile.
+        """
+        positions = 1
+        for window, intervals in ((self.shape.height, self.region.P), (self.shape.width, self.region.Q)):
+            positions *= _touched(window, intervals)
+        d = self.shape.dims
+        return d.G * d.C * self.total("N") * positions
+
+    def box(self, dim: Dim, out: Ints, taps: Ints) -> Ints:
+        """Rows (dim P) or columns (dim Q) that a tile's input occupies on chip."""
+        window = self.shape.height if dim == "P" else self.shape.width
+        return box_rows(window, out, taps) if self.rules.hw else spanned_rows(window, out, taps)
+
+
+@lru_cache(maxsize=1 << 14)
+def _outline(intervals: tuple[Interval, ...]) -> Outline:
+    return tuple(sorted(Counter(extents(intervals)).items()))
+
+
+@lru_cache(maxsize=1 << 14)
+def _touched(window: Window, intervals: tuple[Interval, ...]) -> int:
+    """Rows of the image that some tap of some output needs, of every interval."""
+    taps = [k * window.dilation - window.pad for k in range(window.kernel)]
+    return sum(
+        len({r for i in range(a, b) for t in taps if 0 <= (r := i * window.stride + t) < window.size})
+        for a, b in intervals
+    )
+
+
+def tile_count(outline: Outline, *sizes: Ints) -> Ints:
+    """Innermost tiles that really occur when every extent is cut by sizes[0], each piece by sizes[1]."""
+    total = np.zeros(np.broadcast_shapes(*(s.shape for s in sizes)), dtype=np.int64)
+    for extent, times in outline:
+        outer = np.minimum(sizes[0], extent)
+        if len(sizes) == 1:
+            total += times * (-(-extent // outer))
+        else:
+            full, tail = extent // outer, extent % outer
+            total += times * (full * -(-outer // sizes[1]) + -(-tail // sizes[1]))
+    return total
