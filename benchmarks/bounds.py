@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.graph import Graph
+from converter.ir.graph import Graph
 from costmodel.schedule.schedule import Profile
 from costmodel.target.target import Target
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from benchmarks.bounds import fusion_bound
 from benchmarks.networks import network
-from converter.graph import Graph
+from converter.ir.graph import Graph
 from costmodel.group.fusion import ScheduleError
 from costmodel.schedule.schedule import FusionModel, Profile
 from costmodel.target.target import Target, load_target

@@ -24,11 +24,11 @@ from onnx import numpy_helper
 
 from benchmarks.command import command
 from converter import Conversion, ModelError, UnsupportedError, convert
-from converter.agreement import agreement
-from converter.boundary import from_storage, store_inputs
-from converter.graph import ElementType
-from converter.normalise import session_options
-from converter.reference import run_reference
+from converter.check.agreement import agreement
+from converter.check.boundary import from_storage, store_inputs
+from converter.check.reference import run_reference
+from converter.ir.graph import ElementType
+from converter.read.normalise import session_options
 
 Status = Literal["verified", "refused", "wrong"]
 _FLOAT32_TOLERANCE = 1e-5

@@ -13,8 +13,8 @@ import torch
 
 from benchmarks.command import add_out, command
 from benchmarks.figure import figure
-from converter.dims import DIMS, Dims
-from converter.graph import Graph
+from converter.ir.dims import DIMS, Dims
+from converter.ir.graph import Graph
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import LayerShape, shape_of
 from costmodel.relaxed.model import ORDERS, Edge, Node, RelaxedModel, RelaxedPoint

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.command import add_profile, command, listed
 from benchmarks.networks import TABLE1, network
-from converter.graph import Graph
+from converter.ir.graph import Graph
 from costmodel.target.target import Target, load_target
 from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.dosa_format import DosaFormatError, DosaPoint, read_point, read_rows
-from converter.dims import DIMS, Dim
+from converter.ir.dims import DIMS, Dim
 from costmodel.count.nest import Nest
 from costmodel.latency.rtl import Number, Reuse, Work
 from costmodel.latency.rtl_work import is_matmul, layer_work

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.command import command, listed
 from benchmarks.exports import exported
 from converter import Conversion, Graph
-from converter.reference import run_reference
+from converter.check.reference import run_reference
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import Target, load_target
 from emitters.gemmini import emit

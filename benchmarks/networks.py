@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.graph import Graph
+from converter.ir.graph import Graph
 from fadiff.errors import InputError
 from samples.graphs import graph_of
 

@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from converter.errors import ModelError, Unsupported, UnsupportedError
-from converter.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+from converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
 
 if TYPE_CHECKING:
+    from converter.check.reference import integer_reference
     from converter.pipeline import Conversion, convert
-    from converter.reference import integer_reference
 
 # Read when ONNX Runtime is loaded; without it the Linux wheel of 1.31 reports its use to Microsoft.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -37,7 +37,7 @@ __all__ = [
 _LAZY = {
     "Conversion": "converter.pipeline",
     "convert": "converter.pipeline",
-    "integer_reference": "converter.reference",
+    "integer_reference": "converter.check.reference",
 }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from converter.graph import Graph
-from converter.plan import Step
-from converter.program import Program
+from converter.ir.graph import Graph
+from converter.ir.program import Program
+from converter.plan.plan import Step
 from converter.rewrites import ABSORB_MOVEMENT, FOLD_CHAINS, FOLD_EPILOGUES, FOLD_NORMS
 
 

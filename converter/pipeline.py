@@ -12,25 +12,25 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from converter.calibrate import calibration_ranges, load_samples, random_samples
-from converter.equalise import Equalised, equalise
 from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
-from converter.graph import ElementType, Graph
-from converter.imported import is_quantised
-from converter.inputs import Samples, Spans
-from converter.load import load_model
+from converter.ir.graph import ElementType, Graph
+from converter.ir.program import Program, program_of
+from converter.ir.stored import StoredWeights
+from converter.ir.weight_file import WeightFile, with_weights
 from converter.lower import lower, unsupported
-from converter.plan import Step, plan
-from converter.program import Program, program_of
-from converter.qdq import quantised_model
-from converter.quantise import Quantisation, as_float, quantise
+from converter.plan.plan import Step, plan
+from converter.quantise.calibrate import calibration_ranges, load_samples, random_samples
+from converter.quantise.equalise import Equalised, equalise
+from converter.quantise.imported import is_quantised
+from converter.quantise.qdq import quantised_model
+from converter.quantise.scales import inherited, unfit_clips, unknown_scales
+from converter.quantise.siblings import Siblings, balanced, find_siblings, merge_siblings, worsened
+from converter.quantise.weights import Quantisation, as_float, quantise
+from converter.read.inputs import Samples, Spans
+from converter.read.load import load_model
 from converter.rewrites import EQUALISE_CHANNELS, FOLD_EPILOGUES, MERGE_SIBLINGS, check_names, rewrite
-from converter.rewrites.siblings import Siblings, balanced, find_siblings, merge_siblings, worsened
-from converter.scales import inherited, unfit_clips, unknown_scales
 from converter.simplify import simplify
-from converter.stored import StoredWeights
-from converter.weight_file import WeightFile, with_weights
 
 QuantizeMode = Literal["auto", "int8", "none"]
 Progress = Callable[[str], None]

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import onnx
 
-from converter.control_flow import flatten_control_flow
 from converter.decompose import decompose
 from converter.errors import ModelError, UnsupportedError
-from converter.functions import expand_functions
-from converter.imported import strip_quantisation
-from converter.inputs import Samples, Spans
+from converter.ir.program import Program, program_of
+from converter.ir.stored import StoredWeights
 from converter.lower import cannot_load, unknown_operators
-from converter.normalise import normalise
-from converter.precision import to_float32
-from converter.program import Program, program_of
-from converter.stored import StoredWeights
+from converter.lower.functions import expand_functions
+from converter.quantise.imported import strip_quantisation
+from converter.read.control_flow import flatten_control_flow
+from converter.read.inputs import Samples, Spans
+from converter.read.normalise import normalise
+from converter.read.precision import to_float32
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 
 from converter.decompose import DECOMPOSITIONS
+from converter.ir.operators import BINARY, UNARY
 from converter.lower.formula import has_formula
 from converter.lower.refused import REFUSED
 from converter.lower.table import FOR_ALL, OPERATORS, Operator
-from converter.operators import BINARY, UNARY
-from converter.qoperators import INTEGER_OPERATORS
+from converter.quantise.qoperators import INTEGER_OPERATORS
 
 _WHERE = {
     "array": "systolic array",

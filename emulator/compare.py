@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 from pydantic import BaseModel
 
-from converter.reference import MEASURED
+from converter.check.reference import MEASURED
 from costmodel.target.target import Target
 from emulator.errors import ExecutionError, FirmwareError
 from emulator.run import Firmware, RunResult

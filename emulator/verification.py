@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from converter.boundary import from_storage
-from converter.graph import Tensor
+from converter.check.boundary import from_storage
+from converter.ir.graph import Tensor
 from costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
 from costmodel.schedule.serialize import graph_from_document, read_document
 from emulator.build import build_firmware, library

@@ -25,7 +25,7 @@ from costmodel.target.validation import not_yaml, one_line
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
-    from converter.graph import Graph
+    from converter.ir.graph import Graph
     from costmodel.target.target import Target
     from fadiff.search import SearchOptions
 

@@ -15,7 +15,7 @@ from fadiff.vectors import Arrays, TestVectors, nth, run_floats, run_vectors, st
 
 if TYPE_CHECKING:
     from converter import Conversion
-    from converter.graph import Tensor
+    from converter.ir.graph import Tensor
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
     The integers are those of the integer reference, so of the device.  A model that needed no
     calibration is run on the first test vectors.
     """
-    from converter.agreement import agreement
-    from converter.reference import integer_reference, reference_session
-    from converter.weight_file import WeightFile, is_large
+    from converter.check.agreement import agreement
+    from converter.check.reference import integer_reference, reference_session
+    from converter.ir.weight_file import WeightFile, is_large
 
     inputs, stored = _inputs(conversion, vectors, count)
     graph = conversion.graph

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
     from converter import Conversion
-    from converter.graph import Graph, Tensor
+    from converter.ir.graph import Graph, Tensor
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -45,7 +45,7 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
     Raises:
         ModelError: unreadable file, or arrays that do not fit the model's inputs.
     """
-    from converter.inputs import read_inputs
+    from converter.read.inputs import read_inputs
 
     if file is None:
         inputs = _random(conversion, seed)
@@ -61,7 +61,7 @@ def stored_inputs(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
 
 def store(tensor: Tensor, vectors: np.ndarray) -> np.ndarray:
     """ONNX values [vectors, ...] as the device stores them: transposed and quantised."""
-    from converter.boundary import to_storage
+    from converter.check.boundary import to_storage
 
     return np.stack([to_storage(tensor, vector) for vector in vectors])
 
@@ -74,7 +74,7 @@ def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) ->
     Returns:
         The first vector as the device sees it: stored inputs and expected outputs by tensor name.
     """
-    from converter.reference import reference_session
+    from converter.check.reference import reference_session
 
     folder.mkdir()
     graph = conversion.graph
@@ -105,8 +105,8 @@ def write_models(folder: Path, conversion: Conversion) -> tuple[onnx.ModelProto,
     Returns:
         The reference, and whether weights.bin is part of it.
     """
-    from converter.reference import integer_reference
-    from converter.weight_file import WeightFile, is_large
+    from converter.check.reference import integer_reference
+    from converter.ir.weight_file import WeightFile, is_large
 
     by_layer = conversion.graph.element_type == "float32"
     apart = is_large(conversion.graph)
@@ -125,7 +125,7 @@ def nth(arrays: Arrays, i: int) -> dict[str, np.ndarray]:
 
 def run_floats(conversion: Conversion, inputs: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
     """The float model in ONNX Runtime once per vector: `names` stacked along a new first axis."""
-    from converter.piecewise import run_model
+    from converter.read.piecewise import run_model
 
     count = len(next(iter(inputs.values())))
     samples = [nth(inputs, i) for i in range(count)]
@@ -159,7 +159,7 @@ def _input_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np
 
 
 def _random(conversion: Conversion, seed: int) -> dict[str, np.ndarray]:
-    from converter.inputs import random_input
+    from converter.read.inputs import random_input
 
     generator = np.random.default_rng([seed, 1])  # not the stream that random calibration draws from
     return {

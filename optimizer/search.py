@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from converter.graph import Graph
+from converter.ir.graph import Graph
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import Target
 from optimizer.cut.exact import exact, layerwise, relaxed_bound

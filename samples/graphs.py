@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from converter.builder import GraphBuilder, image_view, weight_view
-from converter.dims import Dims
-from converter.graph import Activation, Graph, View
+from converter.ir.builder import GraphBuilder, image_view, weight_view
+from converter.ir.dims import Dims
+from converter.ir.graph import Activation, Graph, View
 
 ACTIVATION_SCALE = 2.0**-4
 WEIGHT_SCALE = 2.0**-7

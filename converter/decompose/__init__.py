@@ -1,6 +1,6 @@
 """Operators that are written as other operators before anything is planned.
 
-Unlike the definitions that ONNX ships (converter/functions.py) these need static shapes and
+Unlike the definitions that ONNX ships (converter/lower/functions.py) these need static shapes and
 constants, so they follow constant folding, which then runs again.
 """
 
@@ -11,8 +11,8 @@ import onnx
 from converter.decompose.masks import blank, find_guards, find_masks, guard
 from converter.decompose.nodes import Nodes
 from converter.decompose.table import DECOMPOSITIONS, find, reason
-from converter.inputs import Samples
-from converter.program import Program
+from converter.ir.program import Program
+from converter.read.inputs import Samples
 
 __all__ = ["DECOMPOSITIONS", "decompose", "find", "reason"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from converter.decompose.nodes import Nodes
-from converter.program import Node, Program
+from converter.ir.program import Node, Program
 
 
 def on_integers(program: Program, node: Node) -> bool:

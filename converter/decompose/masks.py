@@ -16,10 +16,10 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from converter.decompose.nodes import Nodes
-from converter.inputs import Samples
-from converter.normalise import session_options
-from converter.plan import BLANK
-from converter.program import Node, Program
+from converter.ir.program import Node, Program
+from converter.plan.plan import BLANK
+from converter.read.inputs import Samples
+from converter.read.normalise import session_options
 
 _MOST_NODES = 100
 _TRIALS = 3

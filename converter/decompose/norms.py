@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from converter.decompose.nodes import Nodes
-from converter.operators import reduction_axes
-from converter.program import Node, Program
+from converter.ir.operators import reduction_axes
+from converter.ir.program import Node, Program
 
 _TINY = 1e-24  # keeps a zero vector zero
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from converter.decompose.nodes import Nodes
-from converter.program import Node, Program
+from converter.ir.program import Node, Program
 
 
 def constant_indices(program: Program, node: Node) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from converter.decompose.nodes import Nodes
-from converter.program import Node, Program
+from converter.ir.program import Node, Program
 
 
 def has_computed_operands(program: Program, node: Node) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from converter.decompose.nodes import Nodes
-from converter.program import Node, Program
+from converter.ir.program import Node, Program
 
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -7,8 +7,8 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from converter.decompose.nodes import Nodes
-from converter.normalise import session_options
-from converter.program import Node, Program
+from converter.ir.program import Node, Program
+from converter.read.normalise import session_options
 
 
 def written_otherwise(program: Program, node: Node) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from converter.decompose.nodes import Nodes
-from converter.program import Node, Program
+from converter.ir.program import Node, Program
 
 
 def shape_of(nodes: Nodes, program: Program, node: Node) -> None:

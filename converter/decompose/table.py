@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from converter.decompose import integers, norms, picking, products, recurrent, resampling, shapes
 from converter.decompose.nodes import Nodes
-from converter.program import Node, Program
+from converter.ir.program import Node, Program
 
 Constraint = Callable[[Program, Node], str | None]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
+from converter.ir.operators import reduction_axes
+from converter.ir.program import NARROW_INTEGERS, Node, Program
 from converter.lower.window import window_of
-from converter.operators import reduction_axes
-from converter.program import NARROW_INTEGERS, Node, Program
 
 Constraint = Callable[[Program, Node], str | None]
 

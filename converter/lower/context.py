@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from converter.builder import GraphBuilder
-from converter.graph import DType, ElementType, View
-from converter.plan import Step
-from converter.program import Program
-from converter.quantise import Quantisation, Quantised
-from converter.strided import Strided, common_loops, dense, merged
-from converter.subgraph import Subgraph
+from converter.ir.builder import GraphBuilder
+from converter.ir.graph import DType, ElementType, View
+from converter.ir.program import Program
+from converter.ir.strided import Strided, common_loops, dense, merged
+from converter.plan.plan import Step
+from converter.plan.subgraph import Subgraph
+from converter.quantise.weights import Quantisation, Quantised
 
 IMAGE_ORDER = (0, 2, 3, 1)  # N C H W stored as N H W C
 

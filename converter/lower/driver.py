@@ -8,20 +8,20 @@ from dataclasses import replace
 import onnx
 
 from converter.errors import Unsupported
-from converter.graph import ElementType, Graph
+from converter.ir.graph import ElementType, Graph
+from converter.ir.operators import is_elementwise
+from converter.ir.program import Program
+from converter.ir.strided import dense
 from converter.lower.context import Lowering
 from converter.lower.formula import lower_formula
 from converter.lower.layout import finish_outputs
 from converter.lower.lookup import lower_lookup
 from converter.lower.rows import lower_norm
 from converter.lower.table import find, problem
-from converter.operators import is_elementwise
-from converter.plan import Step
-from converter.program import Program
-from converter.quantise import Quantisation
+from converter.plan.plan import Step
+from converter.plan.subgraph import Subgraph
+from converter.quantise.weights import Quantisation
 from converter.rewrites import ABSORB_MOVEMENT
-from converter.strided import dense
-from converter.subgraph import Subgraph
 
 _MOVEMENT = frozenset(
     [

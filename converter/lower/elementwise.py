@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.graph import Activation
+from converter.ir.graph import Activation
+from converter.ir.strided import Strided, common_loops, dense
 from converter.lower.context import Lowering
 from converter.lower.integers import lower_integers, select
-from converter.plan import Step
-from converter.strided import Strided, common_loops, dense
+from converter.plan.plan import Step
 
 _FUNCTIONS = {
     "Add": "add",

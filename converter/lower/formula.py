@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 
+from converter.ir.program import FLOATS, Node, Program
+from converter.ir.strided import common_loops
 from converter.lower.context import Lowering
-from converter.plan import Step, clip_bounds
-from converter.program import FLOATS, Node, Program
-from converter.strided import common_loops
+from converter.plan.plan import Step, clip_bounds
 
 Operand = str | float
 """The value itself ("x"), the result of an earlier primitive ("v3" of the fourth), or a constant."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
+from converter.ir.program import Node
+from converter.ir.strided import Strided, common_loops, dense
 from converter.lower.context import Lowering
-from converter.plan import Step
-from converter.program import Node
-from converter.strided import Strided, common_loops, dense
+from converter.plan.plan import Step
 
 _FUNCTIONS = {
     "Add": "add",

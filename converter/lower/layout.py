@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from converter.lower.context import Lowering
-from converter.plan import Step
+from converter.plan.plan import Step
 
 
 def lower_reshape(lowering: Lowering, step: Step) -> None:

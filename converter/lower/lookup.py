@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from converter.ir.operators import linear_factor
+from converter.ir.strided import common_loops
 from converter.lower.context import Lowering
-from converter.operators import linear_factor
-from converter.plan import Step
-from converter.strided import common_loops
+from converter.plan.plan import Step
 
 
 def lower_lookup(lowering: Lowering, step: Step) -> None:

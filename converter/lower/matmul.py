@@ -6,12 +6,12 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 
-from converter.dims import Dims
-from converter.graph import View
+from converter.ir.dims import Dims
+from converter.ir.graph import View
+from converter.ir.strided import Axis, Row, Strided, aligned, dense, joined, merged
 from converter.lower.context import Lowering
 from converter.lower.products import lower_matrix_product
-from converter.plan import Step
-from converter.strided import Axis, Row, Strided, aligned, dense, joined, merged
+from converter.plan.plan import Step
 
 _MOST_LAYERS = 64
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from converter.ir.strided import Strided, dense
 from converter.lower.context import Lowering
-from converter.plan import Step
-from converter.strided import Strided, dense
+from converter.plan.plan import Step
 
 
 def rescaling_table(source: float, target: float) -> np.ndarray:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.builder import weight_view
-from converter.dims import Dims
+from converter.ir.builder import weight_view
+from converter.ir.dims import Dims
+from converter.ir.strided import Strided, merged
 from converter.lower.context import Lowering, image_shape, view
 from converter.lower.window import window_of
-from converter.plan import Step
-from converter.quantise import Quantised
-from converter.strided import Strided, merged
+from converter.plan.plan import Step
+from converter.quantise.weights import Quantised
 
 
 def lower_conv(lowering: Lowering, step: Step) -> None:

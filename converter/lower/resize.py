@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from converter.ir.program import Node, Program
 from converter.lower.context import IMAGE_ORDER, Lowering
 from converter.lower.movement import gather_axis
 from converter.lower.pool import whole_image
-from converter.plan import Step
-from converter.program import Node, Program
+from converter.plan.plan import Step
 
 
 def lower_resize(lowering: Lowering, step: Step) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from converter.ir.operators import reduction_axes
+from converter.ir.program import Node
+from converter.ir.strided import Strided, dense, merged
 from converter.lower.context import Lowering
-from converter.norms import Norm
-from converter.operators import reduction_axes
-from converter.plan import Step, blanked
-from converter.program import Node
-from converter.strided import Strided, dense, merged
+from converter.plan.norms import Norm
+from converter.plan.plan import Step, blanked
 
 _EXPONENTIAL_ONE = 32767
 _LOGARITHM_STEPS = 16

@@ -14,7 +14,9 @@ import onnx
 
 from converter import decompose
 from converter.errors import Unsupported
-from converter.graph import ElementType
+from converter.ir.graph import ElementType
+from converter.ir.operators import BINARY, UNARY, is_elementwise
+from converter.ir.program import Node, Program
 from converter.lower import constraints as limits
 from converter.lower.constraints import Constraint
 from converter.lower.context import Lowering
@@ -52,9 +54,7 @@ from converter.lower.rows import (
     lower_softmax,
 )
 from converter.lower.transposed import lower_conv_transpose
-from converter.operators import BINARY, UNARY, is_elementwise
-from converter.plan import Step
-from converter.program import Node, Program
+from converter.plan.plan import Step
 
 Handler = Callable[[Lowering, Step], None]
 Where = Literal["array", "core", "gone", "store"]

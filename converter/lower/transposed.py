@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from converter.builder import weight_view
-from converter.dims import Dims
-from converter.graph import View
+from converter.ir.builder import weight_view
+from converter.ir.dims import Dims
+from converter.ir.graph import View
+from converter.ir.program import Node
 from converter.lower.context import Lowering, image_shape
-from converter.plan import Step
-from converter.program import Node
+from converter.plan.plan import Step
 
 
 @dataclass(frozen=True)

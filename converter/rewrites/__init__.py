@@ -1,7 +1,7 @@
 """Global rewrites: each has a legality condition, says what it did, and can be left out by its name.
 
 Those of the plan and of the lowering decide what becomes one layer, and what needs no work at all; they
-live where these are made (converter/plan.py, converter/lower).  Those of the lowered Graph are here.
+live where these are made (converter/plan/plan.py, converter/lower).  Those of the lowered Graph are here.
 `merge-siblings` makes another Conversion, which the cost of its schedule has to justify.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from converter.graph import Graph
+from converter.ir.graph import Graph
 from converter.rewrites.destinations import write_in_place
 from converter.rewrites.duplicates import merge_duplicates
 from converter.rewrites.padding_taps import drop_padding_taps

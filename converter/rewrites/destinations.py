@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 
 _STRIDED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "copy": (("offset", "strides"),),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 
 _LARGE = 2**22
 

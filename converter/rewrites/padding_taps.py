@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.builder import weight_view
-from converter.graph import Graph, Layer, Tensor, TensorCoreLayer
+from converter.ir.builder import weight_view
+from converter.ir.graph import Graph, Layer, Tensor, TensorCoreLayer
 
 
 class _Axis(NamedTuple):

@@ -7,7 +7,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from converter.dims import DIMS, RELEVANT, C, G, K, N, P, Q, R, S
+from converter.ir.dims import DIMS, RELEVANT, C, G, K, N, P, Q, R, S
 from costmodel.count.sliding_window import sliding_input_words
 from costmodel.count.traffic import ALONE, Move, Placement, Quantities, count_moves, fusion_of
 from costmodel.mapping.decision import Profile

@@ -2,7 +2,7 @@
 
 Legality, the batched cost and the optimiser ask these functions, so that what is legal here, is searched
 there and is emitted is one set (docs/execution-contract.md section 2).  Extents of tiles and spatial
-factors of the array's rows and columns are sequences in the order of converter.dims.DIMS.
+factors of the array's rows and columns are sequences in the order of converter.ir.dims.DIMS.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.dims import C, Dim, G, K, N, P, Q, R, S
+from converter.ir.dims import C, Dim, G, K, N, P, Q, R, S
 from costmodel.mapping.shape import LayerShape
 from costmodel.mapping.tiling import Extents, box_rows
 

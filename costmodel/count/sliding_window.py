@@ -6,7 +6,7 @@ keeps the overlap of consecutive input tiles as long as they move in one directi
 
 from __future__ import annotations
 
-from converter.dims import Dim, Dims
+from converter.ir.dims import Dim, Dims
 from costmodel.count.timeloop_counts import Loop, words_entering
 from costmodel.mapping.mapping import Mapping, ceil_div
 from costmodel.mapping.shape import LayerShape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Set
 
-from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.group.row_operators import source, stores_channels_together
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.count.traffic import Pooled
 from costmodel.group.fused_layouts import obstacle_to_shared_layout
 from costmodel.group.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Set
 
-from converter.graph import Graph, HostLayer
+from converter.ir.graph import Graph, HostLayer
 from costmodel.count.traffic import Move, Number
 from costmodel.group.fusion import Member
 from costmodel.mapping.shape import extents

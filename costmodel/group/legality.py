@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from converter.dims import DIMS
-from converter.graph import TensorCoreLayer
+from converter.ir.dims import DIMS
+from converter.ir.graph import TensorCoreLayer
 from costmodel.count.nest import Nest
 from costmodel.count.row_layout import (
     input_rows,

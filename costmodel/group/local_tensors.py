@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from converter.graph import Graph, Layer, TensorCoreLayer
+from converter.ir.graph import Graph, Layer, TensorCoreLayer
 from costmodel.group.fusion import Member
 from costmodel.mapping.decision import FusionGroup
 from costmodel.mapping.mapping import ceil_div

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.count.traffic import Placement
 from costmodel.group.fusion import Member, pooled, stored_as
 from costmodel.group.local_tensors import input_path

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from converter.dims import Dim
-from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from converter.ir.dims import Dim
+from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.count.nest import Nest
 from costmodel.count.traffic import Pooled
 from costmodel.mapping.mapping import Mapping

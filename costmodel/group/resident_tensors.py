@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError
 from costmodel.mapping.decision import FusionGroup, Profile
 

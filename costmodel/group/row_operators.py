@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Set
 
-from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer, View
+from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer, View
 
 ELEMENTWISE = ("lookup", "formula")
 ALONG_ROWS = ("softmax", "layer_norm")

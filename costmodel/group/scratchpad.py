@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import Member, ScheduleError
 from costmodel.group.legality import Occupancy, occupancy
 from costmodel.group.local_tensors import Held, held_tensors, input_path, obstacle, reserved_rows

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from converter.graph import Graph
+from converter.ir.graph import Graph
 from costmodel.group.allocation import Block, allocate
 from costmodel.group.fusion import Member, ScheduleError
 from costmodel.group.resident_tensors import lifetimes, resident_tensors

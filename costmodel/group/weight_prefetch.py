@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from converter.dims import DIMS, Dims
-from converter.graph import TensorCoreLayer
+from converter.ir.dims import DIMS, Dims
+from converter.ir.graph import TensorCoreLayer
 from costmodel.count.nest import Nest
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.placement import placement_of

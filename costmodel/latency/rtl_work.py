@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from converter.dims import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, Q, R, S
+from converter.ir.dims import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, Q, R, S
 from costmodel.count.nest import Nest
 from costmodel.count.traffic import ALONE, Placement
 from costmodel.latency.rtl import (

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from converter.graph import Graph
+from converter.ir.graph import Graph
 from costmodel.mapping.mapping import Mapping
 from costmodel.target.target import FusionPath, Target
 

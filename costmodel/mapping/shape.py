@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from converter.dims import Dims
-from converter.graph import TensorCoreLayer
+from converter.ir.dims import Dims
+from converter.ir.graph import TensorCoreLayer
 from costmodel.mapping.tiling import Interval, Window
 
 

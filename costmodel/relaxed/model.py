@@ -4,7 +4,7 @@
     cost = model(point)                                              # every step; all torch, no loops
 
 Shapes: B restarts, L nodes, O candidate orders, E fusion edges; the last axis of a tile is always
-`converter.dims.DIMS` (G N K C P Q R S).
+`converter.ir.dims.DIMS` (G N K C P Q R S).
 
 `point` (RelaxedPoint): tile extents l2, l1, l0 and spatial factors rows, cols, each [B, L, 8] and
 positive (l0 = rows * cols * stream); order weights [B, L, O] that sum to one; sigma [B, E]; group tiles
@@ -48,7 +48,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from converter.dims import C, G, K, R, S
+from converter.ir.dims import C, G, K, R, S
 from costmodel.count.energy import picojoules_per_byte
 from costmodel.count.traffic import Fusion, Memory, Quantities, count_moves, path_of
 from costmodel.group.host import add_moves

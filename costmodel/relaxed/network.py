@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from converter.dims import DIMS, RELEVANT, Dim, Dims, P, Q, R, S
+from converter.ir.dims import DIMS, RELEVANT, Dim, Dims, P, Q, R, S
 from costmodel.latency.rtl import pitch_lines
 from costmodel.latency.rtl_work import is_matmul, segments, streams_height
 from costmodel.mapping.mapping import (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from converter.dims import C, G, K, N, P, Q, R, S
+from converter.ir.dims import C, G, K, N, P, Q, R, S
 from costmodel.count.traffic import path_of
 from costmodel.relaxed.straight_through import ceil, exact
 from costmodel.relaxed.terms import Terms

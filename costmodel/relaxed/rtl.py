@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from converter.dims import DIMS, REDUCTION, C, G, K, N, P, Q, R, S
+from converter.ir.dims import DIMS, REDUCTION, C, G, K, N, P, Q, R, S
 from costmodel.count.traffic import Fusion, Quantities
 from costmodel.latency.rtl import (
     LINE_BYTES,

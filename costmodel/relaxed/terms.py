@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from converter.dims import C, G, K, N, P, Q, R, S
+from converter.ir.dims import C, G, K, N, P, Q, R, S
 from costmodel.count.traffic import Quantities
 from costmodel.relaxed.fetch_gradient import fetches
 from costmodel.relaxed.network import RelaxedNetwork

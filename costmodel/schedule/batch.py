@@ -9,7 +9,7 @@ from itertools import product as cartesian
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.dims import DIMS, C, Dims, G, K, N, P, Q, R, S
+from converter.ir.dims import DIMS, C, Dims, G, K, N, P, Q, R, S
 from costmodel.count.energy import picojoules_per_byte
 from costmodel.count.nest import IRRELEVANT, IS_RELEVANT
 from costmodel.count.row_layout import input_rows, output_rows, packed_inputs_fit, splits_block, weight_rows

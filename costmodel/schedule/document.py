@@ -11,8 +11,8 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from converter.dims import Dim
-from converter.graph import TensorCoreOp
+from converter.ir.dims import Dim
+from converter.ir.graph import TensorCoreOp
 from costmodel.mapping.mapping import Level
 from costmodel.schedule.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
 from costmodel.target.target import FusionPath, Target
@@ -48,7 +48,7 @@ class ModelRecord(_Record):
 
 
 class ViewRecord(_Record):
-    """Strided access to a tensor; see converter.graph.View."""
+    """Strided access to a tensor; see converter.ir.graph.View."""
 
     tensor: str
     offset: int

@@ -14,7 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
-from converter.graph import Graph, HostLayer, TensorCoreLayer
+from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.energy import energy_breakdown
 from costmodel.count.nest import Nest, layer_traffic
 from costmodel.count.traffic import ALONE, Move, Placement

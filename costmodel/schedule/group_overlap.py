@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from converter.graph import TensorCoreLayer
+from converter.ir.graph import TensorCoreLayer
 from costmodel.count.traffic import Move
 from costmodel.group.fusion import plan_group
 from costmodel.group.legality import occupancy

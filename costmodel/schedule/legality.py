@@ -6,7 +6,7 @@ one mapping are in costmodel.group.legality.
 
 from __future__ import annotations
 
-from converter.graph import HostLayer, TensorCoreLayer
+from converter.ir.graph import HostLayer, TensorCoreLayer
 from costmodel.count.nest import Nest
 from costmodel.group.fusion import Member, ScheduleError, plan_group, pooled
 from costmodel.group.legality import check_mapping, occupancy

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from converter.dims import DIMS, Dims
-from converter.graph import HostLayer, Layer, Tensor, TensorCoreLayer, View
+from converter.ir.dims import DIMS, Dims
+from converter.ir.graph import HostLayer, Layer, Tensor, TensorCoreLayer, View
 from costmodel.latency.roofline import bytes_per_memory
 from costmodel.mapping.mapping import Level, Mapping
 from costmodel.schedule.document import (

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from converter.dims import DIMS, Dim, Dims
-from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+from converter.ir.dims import DIMS, Dim, Dims
+from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 from costmodel.latency.rtl import error_against_rtl
 from costmodel.mapping.mapping import Mapping, MappingError, Order
 from costmodel.schedule.document import (

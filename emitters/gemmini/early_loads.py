@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from emitters.gemmini.form import Form
 from emitters.gemmini.local_memory import weight_rows
 from emitters.gemmini.memory import Memory

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.graph import Graph, Tensor
+from converter.ir.graph import Graph, Tensor
 from costmodel.group.allocation import align
 from costmodel.group.resident_tensors import lifetimes, resident_tensors
 from costmodel.schedule.evaluate import evaluate

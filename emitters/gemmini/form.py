@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from converter.dims import RELEVANT, Dim, Dims
-from converter.graph import TensorCoreLayer
+from converter.ir.dims import RELEVANT, Dim, Dims
+from converter.ir.graph import TensorCoreLayer
 from costmodel.count.row_layout import splits_block
 from costmodel.mapping.mapping import Mapping, ceil_div
 from emitters.gemmini.errors import EmitError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from converter.graph import Graph, HostLayer
+from converter.ir.graph import Graph, HostLayer
 from emitters.gemmini.printer import CPrinter
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}

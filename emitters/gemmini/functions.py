@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.graph import HostLayer, TensorCoreLayer
+from converter.ir.graph import HostLayer, TensorCoreLayer
 from costmodel.group.fusion import stored_as
 from costmodel.group.pooling import pool_of
 from costmodel.mapping.mapping import Level

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from converter.dims import Dim
-from converter.graph import Graph, HostLayer, TensorCoreLayer
+from converter.ir.dims import Dim
+from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.group.fusion import stored_as
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr

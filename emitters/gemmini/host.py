@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from converter.graph import Graph, HostLayer
+from converter.ir.graph import Graph, HostLayer
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.formula import float_literal, formula_name

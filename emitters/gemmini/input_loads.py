@@ -5,7 +5,7 @@ Of a tile that nothing loaded ahead, the lines that products use later load duri
 
 from __future__ import annotations
 
-from converter.dims import Dim
+from converter.ir.dims import Dim
 from emitters.gemmini.expression import Expr, add, box_extent, mul, sub
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.next_tile import next_tile_of, products_of

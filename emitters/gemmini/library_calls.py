@@ -6,7 +6,7 @@ predictions do not describe these calls.  Layers that the library cannot express
 
 from __future__ import annotations
 
-from converter.graph import TensorCoreLayer
+from converter.ir.graph import TensorCoreLayer
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.formula import float_literal

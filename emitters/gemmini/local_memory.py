@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.mapping.mapping import ceil_div
 from costmodel.target.target import Target
 from emitters.gemmini.form import Form

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
-from converter.graph import TensorCoreLayer
+from converter.ir.graph import TensorCoreLayer
 from costmodel.group.allocation import Allocation, Block, allocate
 from costmodel.group.tile_buffer import Span, TileBuffer
 from costmodel.schedule.schedule import Schedule

@@ -6,7 +6,7 @@ from collections.abc import Set
 from itertools import product as combinations
 from typing import Any
 
-from converter.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.group.fusion import Member, stored_as
 from costmodel.group.local_tensors import channels_out
 from costmodel.group.row_operators import source

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 
-from converter.dims import DIMS, REDUCTION, RELEVANT, Dim, Dims
+from converter.ir.dims import DIMS, REDUCTION, RELEVANT, Dim, Dims
 from costmodel.mapping.mapping import Level, Mapping
 from emitters.gemmini.expression import Expr, add, minimum, sub
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from converter.dims import RELEVANT, Dim
+from converter.ir.dims import RELEVANT, Dim
 from emitters.gemmini.expression import bare, minimum, sub
 from emitters.gemmini.form import Form
 from emitters.gemmini.nest import Loop, Nest, Tile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from converter.dims import Dim
+from converter.ir.dims import Dim
 from costmodel.group.pooling import Pool
 from emitters.gemmini.expression import Expr, add, bare, mul
 from emitters.gemmini.form import PIXELS, Form

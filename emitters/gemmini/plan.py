@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 
-from converter.dims import Dim, Dims
-from converter.graph import TensorCoreLayer
+from converter.ir.dims import Dim, Dims
+from converter.ir.graph import TensorCoreLayer
 from costmodel.count.row_layout import splits_block
 from costmodel.group.fusion import Member, plan_group
 from costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 
-from converter.dims import Dim
+from converter.ir.dims import Dim
 from costmodel.mapping.mapping import Level
 from emitters.gemmini.expression import Expr, add, box_extent, mul
 from emitters.gemmini.form import PIXELS, Form

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from converter.graph import Graph, HostLayer
+from converter.ir.graph import Graph, HostLayer
 from costmodel.group.row_operators import ELEMENTWISE, mask_rows, row_length, source
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.host import host_call

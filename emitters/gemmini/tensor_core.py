@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.dims import DIMS, Dim
+from converter.ir.dims import DIMS, Dim
 from emitters.gemmini.early_loads import EarlyPrinter
 from emitters.gemmini.expression import Expr, add, bare, div, mul
 from emitters.gemmini.form import PIXELS, Form

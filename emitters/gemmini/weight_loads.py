@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from converter.dims import DIMS, RELEVANT, Dim
+from converter.ir.dims import DIMS, RELEVANT, Dim
 from emitters.gemmini.expression import Expr, add, bare, div, minimum, mul, sub
 from emitters.gemmini.form import Form
 from emitters.gemmini.local_memory import weight_rows

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.allocation import align
 from costmodel.mapping.mapping import Mapping
 

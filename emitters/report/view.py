@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from converter.graph import HostLayer
+from converter.ir.graph import HostLayer
 from costmodel.group.pooling import obstacle_to_pooling
 from costmodel.mapping.mapping import Level
 from costmodel.schedule.document import LayerRecord, MappingRecord, ScheduleDocument

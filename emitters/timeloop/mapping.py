@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from converter.dims import DIMS, Dim
+from converter.ir.dims import DIMS, Dim
 from emitters.timeloop.nest import KEPT, LOOPS, Factor, Loops, Nest
 from emitters.timeloop.problem import letters_of
 from emitters.timeloop.problem_import import OPERANDS

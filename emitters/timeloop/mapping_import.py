@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from converter.dims import DIMS, Dim, Dims
+from converter.ir.dims import DIMS, Dim, Dims
 from costmodel.group.legality import occupancy
 from costmodel.mapping.mapping import Mapping, MappingError, Order
 from costmodel.mapping.shape import shape_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from converter.dims import DIMS, Dims
-from converter.graph import TensorCoreLayer
+from converter.ir.dims import DIMS, Dims
+from converter.ir.graph import TensorCoreLayer
 from emitters.timeloop.yaml_text import OneLine
 
 Yaml = dict[str, object]

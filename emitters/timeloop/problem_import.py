@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.builder import GraphBuilder, image_view, weight_view
-from converter.dims import DIMS, Dim, Dims
-from converter.graph import Graph, TensorCoreLayer, TensorCoreOp, View
+from converter.ir.builder import GraphBuilder, image_view, weight_view
+from converter.ir.dims import DIMS, Dim, Dims
+from converter.ir.graph import Graph, TensorCoreLayer, TensorCoreOp, View
 from emitters.timeloop.yaml_lines import Entry, TimeloopFormatError, read_root
 
 OPERANDS: dict[str, str] = {"Weights": "W", "Inputs": "I", "Outputs": "O"}

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-from converter.dims import DIMS, Dims
-from converter.graph import TensorCoreLayer
+from converter.ir.dims import DIMS, Dims
+from converter.ir.graph import TensorCoreLayer
 from costmodel.group.fusion import boundary, plan_group, stored_as
 from costmodel.group.local_tensors import input_path
 from costmodel.mapping.mapping import Mapping

@@ -65,7 +65,7 @@ def _rewrites(conversion: Conversion) -> list[str]:
 
 def _pools(graph: Graph) -> list[str]:
     """Which max pools Gemmini can do as it stores, and why not the others."""
-    from converter.graph import HostLayer
+    from converter.ir.graph import HostLayer
     from costmodel.group.pooling import convolution_of, obstacle_to_pooling
 
     lines = []
@@ -84,7 +84,7 @@ def _pools(graph: Graph) -> list[str]:
 
 def describe(graph: Graph) -> dict[str, object]:
     """The layer table as plain data; bytes are of one element per int8, four per int32 and float32."""
-    from converter.graph import TensorCoreLayer
+    from converter.ir.graph import TensorCoreLayer
 
     def nbytes(names: tuple[str, ...], *, constant: bool) -> int:
         tensors = (graph.tensors[name] for name in dict.fromkeys(names))

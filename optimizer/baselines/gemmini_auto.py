@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 
-from converter.dims import Dims
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.dims import Dims
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError
 from costmodel.group.legality import check_mapping
 from costmodel.mapping.mapping import Mapping, ceil_div

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.dims import Dim
+from converter.ir.dims import Dim
 from costmodel.group.fusion import ScheduleError
 from costmodel.relaxed.model import Node
 from costmodel.schedule.schedule import FusionGroup, GroupTile

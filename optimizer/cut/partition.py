@@ -16,7 +16,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.graph import Graph, HostLayer
+from converter.ir.graph import Graph, HostLayer
 from costmodel.group.resident_tensors import row_readers
 from costmodel.schedule.schedule import FusionGroup
 from optimizer.group.hull import Choice, GroupHull

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.schedule.evaluate import NetworkCost, evaluate
 from costmodel.schedule.schedule import FusionGroup, FusionModel, GroupTile, Schedule
 from costmodel.target.target import Target

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.graph import TensorCoreLayer
+from converter.ir.graph import TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.scratchpad import MemberSpace, member_spaces
 from costmodel.group.weight_prefetch import NONE_EARLY, NoRoomError, early_loads, first_loads, load_requests

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.dims import Dim
+from converter.ir.dims import Dim
 from costmodel.mapping.shape import LayerShape
 from costmodel.target.target import Target
 from optimizer.layer.candidates import divisors

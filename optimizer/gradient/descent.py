@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from converter.dims import DIMS
+from converter.ir.dims import DIMS
 from costmodel.relaxed.model import RelaxedModel
 from costmodel.schedule.schedule import GroupTile
 from optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, joined_groups

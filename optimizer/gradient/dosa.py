@@ -25,8 +25,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from converter.dims import DIMS
-from converter.graph import TensorCoreLayer
+from converter.ir.dims import DIMS
+from converter.ir.graph import TensorCoreLayer
 from costmodel.mapping.shape import LayerShape
 from costmodel.relaxed.model import ORDERS
 from costmodel.schedule.batch import BatchCost, MappingBatch, evaluate_batch

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from converter.dims import RELEVANT, Dim
+from converter.ir.dims import RELEVANT, Dim
 from costmodel.mapping.shape import LayerShape
 from costmodel.relaxed.model import ORDERS
 from costmodel.target.target import Target

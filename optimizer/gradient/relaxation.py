@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from converter.dims import DIMS
+from converter.ir.dims import DIMS
 from costmodel.relaxed.model import ORDERS, Node, RelaxedPoint
 from optimizer.cut.decode import VARIABLES, extents_of
 from optimizer.cut.settings import RelaxationForm

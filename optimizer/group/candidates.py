@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from converter.graph import Graph, Layer, TensorCoreLayer
+from converter.ir.graph import Graph, Layer, TensorCoreLayer
 from costmodel.group.pooling import convolution_of, pool_of
 from costmodel.group.row_operators import obstacle_to_rows
 from costmodel.mapping.shape import shape_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import Member, windows
 from costmodel.mapping.intervals import input_box
 from costmodel.mapping.mapping import ceil_div

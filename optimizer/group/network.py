@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import networkx as nx
 
-from converter.graph import Graph, Layer, TensorCoreLayer
+from converter.ir.graph import Graph, Layer, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.mapping.shape import LayerShape, shape_of
 from costmodel.relaxed.model import Edge, Node, add_shape

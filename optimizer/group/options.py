@@ -15,7 +15,7 @@ from itertools import combinations, count
 
 import numpy as np
 
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.count.row_layout import weight_rows
 from costmodel.group.fusion import Member, ScheduleError, plan_group
 from costmodel.group.local_tensors import held_tensors, reserved_rows

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.count.traffic import Placement
 from costmodel.group.fusion import boundary
 from costmodel.mapping.shape import shape_of, whole

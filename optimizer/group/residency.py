@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from converter.graph import Graph
+from converter.ir.graph import Graph
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
 from costmodel.group.tile_buffer import plan_tile_buffer

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import GroupPlanner, Member, ScheduleError
 from costmodel.group.local_tensors import obstacle
 from costmodel.group.placement import placement_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, output_size
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.layer import candidates

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.dims import Dim, Dims
+from converter.ir.dims import Dim, Dims
 from costmodel.count.traffic import ALONE
 from costmodel.mapping.mapping import Mapping, Order
 from optimizer.layer.bias_loads import bias_loads

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.dims import DIMS
+from converter.ir.dims import DIMS
 from costmodel.mapping.mapping import Mapping
 from optimizer.layer.enumerate import Points, enumerate_space
 from optimizer.layer.footprint import Lanes, scratchpad_fits, with_foot

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.count.energy import picojoules_per_byte
 from costmodel.count.traffic import Memory, Quantities, count_moves, fusion_of
 from costmodel.latency.roofline import bandwidths

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.dims import DIMS, REDUCTION, Dim
+from converter.ir.dims import DIMS, REDUCTION, Dim
 from costmodel.count.nest import Nest
 from costmodel.count.traffic import Quantities
 from costmodel.latency.roofline import rtl

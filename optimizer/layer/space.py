@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.dims import Dim, Dims
+from converter.ir.dims import Dim, Dims
 from costmodel.count.row_layout import resident_dim, splits_block
 from costmodel.count.traffic import ALONE, Placement
 from costmodel.group.pooling import MOST_PIXELS, most_columns

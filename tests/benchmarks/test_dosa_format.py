@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.dosa_format import DosaFormatError, parse_mapping, read_points
-from converter.dims import DIMS, Dims
+from converter.ir.dims import DIMS, Dims
 from costmodel.mapping.mapping import MappingError
 
 FIRESIM = Path(__file__).parent / "data/firesim.csv"

@@ -10,7 +10,7 @@ from benchmarks.__main__ import main
 from benchmarks.dosa_format import DosaFormatError, read_points
 from benchmarks.firesim_rows import array_side, as_executed, read_measurements
 from benchmarks.fit_rtl import folds, scores
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.latency.rtl import calibration, cycles
 
 DATA = Path(__file__).parent / "data/firesim.csv"

@@ -10,9 +10,9 @@ import pytest
 from onnx import helper
 
 from converter import Conversion, Graph, TensorCoreLayer, convert
-from converter.agreement import Agreement, agreement
-from converter.boundary import store_inputs
-from converter.reference import run_reference
+from converter.check.agreement import Agreement, agreement
+from converter.check.boundary import store_inputs
+from converter.check.reference import run_reference
 from tests.converter.oracle import model_of, weights
 
 SHAPE = (1, 8, 16, 16)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.boundary import from_storage, to_storage
-from converter.graph import Tensor
+from converter.check.boundary import from_storage, to_storage
+from converter.ir.graph import Tensor
 
 
 def test_images_come_back_in_onnx_order() -> None:

@@ -12,9 +12,9 @@ from onnx import helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from converter import convert, integer_reference
-from converter.boundary import from_storage, to_storage
+from converter.check.boundary import from_storage, to_storage
+from converter.check.reference import reference_session
 from converter.pipeline import Conversion
-from converter.reference import reference_session
 from tests.converter.oracle import Calibration, model_of, session, sqnr_db, weights
 
 SHAPE = (1, 3, 8, 8)

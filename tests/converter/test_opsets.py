@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from converter import convert
-from converter.opsets import settle_opset
+from converter.read.opsets import settle_opset
 from tests.converter.oracle import check, model_of, weights
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from converter import Graph, convert
-from converter.reference import run_reference
+from converter.check.reference import run_reference
 from tests.converter.oracle import model_of, weights
 
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from converter import Graph, convert
-from converter.reference import run_reference
+from converter.check.reference import run_reference
 from converter.rewrites import NAMES, REWRITES, rewrite
 from tests.converter.oracle import compare, model_of, weights
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from emitters.timeloop.problem_import import TimeloopFormatError, read_problem
 from tests.emitters.timeloop.examples import PROBLEM, load_pair, replaced
 

@@ -5,7 +5,7 @@ Slow and literal on purpose: the cost model's closed forms are checked against i
 
 from __future__ import annotations
 
-from converter.dims import DIMS, RELEVANT
+from converter.ir.dims import DIMS, RELEVANT
 
 
 def cut(interval, size):

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.dims import Dims
-from converter.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+from converter.ir.dims import Dims
+from converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
 from costmodel.mapping.mapping import Mapping
 from costmodel.target.target import Target
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from converter.dims import Dims
-from converter.graph import HostLayer, TensorCoreLayer
+from converter.ir.dims import Dims
+from converter.ir.graph import HostLayer, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, boundary, plan_group
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import shape_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.graph import Graph
+from converter.ir.graph import Graph
 from costmodel.group.resident_tensors import with_resident_tensors
 from costmodel.schedule.schedule import FusionGroup, Profile, Schedule, singleton_groups
 from costmodel.target.target import Target, load_target

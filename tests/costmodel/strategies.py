@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from converter.dims import DIMS, Dims
+from converter.ir.dims import DIMS, Dims
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import LayerShape
 from costmodel.mapping.tiling import Window

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.group.fusion import ScheduleError
 from costmodel.group.legality import check_mapping
 from costmodel.mapping.mapping import Mapping

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.depth_first import depth_first_cost, plan_depth_first, trace
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import LayerShape, extents
 from costmodel.mapping.tiling import Window

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.builder import GraphBuilder, weight_view
-from converter.dims import Dims
-from converter.graph import View
+from converter.ir.builder import GraphBuilder, weight_view
+from converter.ir.dims import Dims
+from converter.ir.graph import View
 from costmodel.group.fusion import ScheduleError, boundary, plan_group
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.evaluate import evaluate

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.group.fusion import ScheduleError
 from costmodel.group.legality import check_mapping, occupancy
 from costmodel.mapping.mapping import Mapping

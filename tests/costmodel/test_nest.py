@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.dims import DIMS, Dims
+from converter.ir.dims import DIMS, Dims
 from costmodel.count.nest import layer_traffic
 from costmodel.count.traffic import Placement
 from costmodel.mapping.mapping import Mapping

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from converter.dims import Dims
-from converter.graph import Graph, HostLayer
+from converter.ir.dims import Dims
+from converter.ir.graph import Graph, HostLayer
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.pooling import obstacle_to_pooling
 from costmodel.mapping.mapping import Mapping

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.group_overlap import prefetch_weights, resource_latency

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.group.fusion import plan_group
 from costmodel.group.legality import occupancy
 from costmodel.mapping.shape import shape_of

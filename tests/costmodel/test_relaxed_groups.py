@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.group.fusion import ScheduleError
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import shape_of

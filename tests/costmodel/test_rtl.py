@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.count.nest import Nest
 from costmodel.latency.rtl import (
     Loop,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from converter.graph import TensorCoreLayer
+from converter.ir.graph import TensorCoreLayer
 from costmodel.group.fusion import ScheduleError
 from costmodel.schedule.document import ScheduleDocument
 from costmodel.schedule.evaluate import evaluate

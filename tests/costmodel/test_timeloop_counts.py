@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.dims import DIMS, Dims
+from converter.ir.dims import DIMS, Dims
 from costmodel.count.nest import Nest, layer_traffic
 from costmodel.count.sliding_window import sliding_input_words
 from costmodel.count.timeloop_counts import Count, LevelLoops, Loop, Workload, count, words_entering

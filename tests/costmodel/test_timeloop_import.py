@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.mapping.mapping import Mapping, MappingError
 from costmodel.target.target import load_target
 from emitters.timeloop.mapping_import import check_tiles, read_mapping

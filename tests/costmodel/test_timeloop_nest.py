@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.mapping.mapping import Mapping
 from emitters.timeloop.nest import LOOPS, Factor, NoTimeloopForm, mapping_of, nest_of
 

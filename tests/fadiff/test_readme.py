@@ -12,8 +12,8 @@ import click
 import numpy as np
 import pytest
 
-from converter.boundary import to_storage
-from converter.graph import Tensor
+from converter.check.boundary import to_storage
+from converter.ir.graph import Tensor
 from fadiff.cli import cli, main
 from tests.fadiff.models import small_network
 

@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from converter.builder import GraphBuilder, image_view, weight_view
-from converter.dims import Dims
+from converter.ir.builder import GraphBuilder, image_view, weight_view
+from converter.ir.dims import Dims
 
 
 class Net:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.count.traffic import Placement
 from costmodel.mapping.shape import LayerShape, whole
 from costmodel.mapping.tiling import Window

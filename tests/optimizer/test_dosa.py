@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from converter.dims import DIMS
+from converter.ir.dims import DIMS
 from costmodel.mapping.shape import shape_of
 from costmodel.relaxed.model import ORDERS
 from costmodel.schedule.batch import MappingBatch, evaluate_batch

@@ -6,7 +6,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from converter.dims import DIMS, Dims
+from converter.ir.dims import DIMS, Dims
 from costmodel.mapping.mapping import STREAM_ORDER
 from costmodel.mapping.shape import LayerShape, whole
 from costmodel.mapping.tiling import Window

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.graph import Graph, HostLayer
+from converter.ir.graph import Graph, HostLayer
 from costmodel.group.fusion import plan_group, pooled
 from costmodel.group.pooling import obstacle_in_tiles, pool_of
 from costmodel.schedule.evaluate import evaluate, layer_cost

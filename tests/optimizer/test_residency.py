@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from converter.graph import TensorCoreLayer
+from converter.ir.graph import TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
 from costmodel.group.tile_buffer import plan_tile_buffer

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.dims import Dims
-from converter.graph import Graph
-from converter.reference import run_reference
+from converter.check.reference import run_reference
+from converter.ir.dims import Dims
+from converter.ir.graph import Graph
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from costmodel.target.target import Target, load_target

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.graph import Graph
-from converter.reference import run_reference
+from converter.check.reference import run_reference
+from converter.ir.graph import Graph
 from costmodel.group.fusion import plan_group
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import Schedule

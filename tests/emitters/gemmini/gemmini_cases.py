@@ -12,9 +12,9 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from converter.builder import GraphBuilder
-from converter.dims import DIMS, Dim, Dims
-from converter.graph import Graph, TensorCoreLayer, View
+from converter.ir.builder import GraphBuilder
+from converter.ir.dims import DIMS, Dim, Dims
+from converter.ir.graph import Graph, TensorCoreLayer, View
 from costmodel.group.fusion import Member, ScheduleError, plan_group
 from costmodel.group.local_tensors import obstacle
 from costmodel.mapping.mapping import Mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.builder import GraphBuilder
-from converter.graph import Graph
+from converter.ir.builder import GraphBuilder
+from converter.ir.graph import Graph
 
 N, H, W, C = 2, 5, 6, 7
 SHAPE = (N, H, W, C)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.builder import GraphBuilder, image_view, weight_view
-from converter.dims import Dims
-from converter.graph import TensorCoreLayer
+from converter.ir.builder import GraphBuilder, image_view, weight_view
+from converter.ir.dims import Dims
+from converter.ir.graph import TensorCoreLayer
 
 Shape = tuple[int, int, int, int]
 

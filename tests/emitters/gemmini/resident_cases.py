@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.dims import Dims
-from converter.graph import Graph, View
+from converter.ir.dims import Dims
+from converter.ir.graph import Graph, View
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.local_tensors import obstacle
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors

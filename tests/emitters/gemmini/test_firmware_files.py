@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.builder import GraphBuilder
+from converter.ir.builder import GraphBuilder
 from costmodel.schedule.schedule import Schedule, singleton_groups
 from costmodel.target.target import load_target
 from emitters.gemmini import emit

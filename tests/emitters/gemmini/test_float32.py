@@ -7,9 +7,9 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from converter.builder import GraphBuilder, image_view, weight_view
-from converter.dims import Dims
-from converter.graph import Graph
+from converter.ir.builder import GraphBuilder, image_view, weight_view
+from converter.ir.dims import Dims
+from converter.ir.graph import Graph
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import Schedule, singleton_groups
 from costmodel.target.target import Target

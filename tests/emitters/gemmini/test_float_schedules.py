@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from converter.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
-from converter.reference import MEASURED, integer_reference, reference_session
+from converter.check.reference import MEASURED, integer_reference, reference_session
+from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
 from costmodel.schedule.schedule import Schedule
 from emulator.compare import difference
 from tests.emitters.gemmini.executed import Case, measured, predicted, run_firmware

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.graph import Graph
-from converter.reference import run_reference
+from converter.check.reference import run_reference
+from converter.ir.graph import Graph
 from costmodel.schedule.schedule import Schedule, singleton_groups
 from costmodel.target.target import load_target
 from emitters.gemmini import emit

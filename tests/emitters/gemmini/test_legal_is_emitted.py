@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from converter.dims import DIMS, Dim, Dims
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.dims import DIMS, Dim, Dims
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import extents

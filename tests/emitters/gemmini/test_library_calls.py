@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.reference import run_reference
+from converter.check.reference import run_reference
 from costmodel.target.target import load_target
 from emitters.gemmini import emit
 from emulator.build import build_firmware

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import assume, given, settings
 
-from converter.graph import Graph, HostLayer, TensorCoreLayer
+from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.group.fusion import Member, ScheduleError, plan_group
 from costmodel.group.pooling import obstacle_to_pooling, pool_of
 from costmodel.mapping.mapping import Mapping

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.group.fusion import ScheduleError
 from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
 from costmodel.group.tile_buffer import Span, TileBuffer

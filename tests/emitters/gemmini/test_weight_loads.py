@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import FusionGroup, Schedule
 from costmodel.target.target import load_target

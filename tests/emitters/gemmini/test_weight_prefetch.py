@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from hypothesis import assume, given, settings
 
-from converter.dims import Dims
-from converter.graph import Graph, TensorCoreLayer
+from converter.ir.dims import Dims
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.local_tensors import obstacle
 from costmodel.group.weight_prefetch import planned_prefetches, without_prefetches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import Profile, Schedule, singleton_groups
 from costmodel.target.target import load_target

@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from converter.dims import DIMS, Dim, Dims
-from converter.graph import Graph
+from converter.ir.dims import DIMS, Dim, Dims
+from converter.ir.graph import Graph
 from costmodel.group.fusion import ScheduleError
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import Schedule, singleton_groups

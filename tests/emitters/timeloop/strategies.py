@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from converter.dims import DIMS, Dim, Dims
-from converter.graph import Graph
+from converter.ir.dims import DIMS, Dim, Dims
+from converter.ir.graph import Graph
 from costmodel.group.fusion import ScheduleError
 from costmodel.mapping.mapping import Mapping, MappingError
 from costmodel.schedule.schedule import Schedule, singleton_groups

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.group.fusion import ScheduleError
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import Schedule, singleton_groups

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from converter.dims import Dims
+from converter.ir.dims import Dims
 from costmodel.group.resident_tensors import with_resident_tensors
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Profile, Schedule, singleton_groups

@@ -1,0 +1,137 @@
+"""Host layers along one axis, and the interpolation of images: docs/host-ops.md as ONNX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from converter.check.reference.emit import Emit
+from converter.ir.graph import HostLayer
+
+
+def _rows(emit: Emit, layer: HostLayer) -> tuple[Any, str]:
+    """Attributes, and the first input as [outer, length, inner]."""
+    attributes: Any = layer.attributes
+    shape = (attributes["outer"], attributes["length"], attributes["inner"])
+    return attributes, emit.reshape(emit.flat(layer.inputs[0]), shape)
+
+
+def softmax(emit: Emit, layer: HostLayer) -> None:
+    """rne(f32(e) / f32(sum e) * scale) with e from a table of integers, or exp(x - max) in float32."""
+    attributes, value = _rows(emit, layer)
+    value = emit.word(value)
+    blank = None
+    if "mask_rows" in attributes:
+        outer, length, rows = (attributes[key] for key in ("outer", "length", "mask_rows"))
+        mask = emit.reshape(emit.cast(emit.flat(layer.inputs[-1]), "bool"), [rows, length])
+        repeated = emit.op("Tile", mask, emit.ints([outer // rows, 1]))
+        blank = emit.reshape(repeated, [outer, length, 1])
+        value = emit.op("Where", blank, emit.word(emit.constant(emit.lowest)), value)
+    largest = emit.op("ReduceMax", value, emit.ints([1]), keepdims=1)
+    if emit.is_float:
+        exponential = emit.op("Exp", emit.op("Sub", value, largest))
+    else:
+        exponential = emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Sub", largest, value))
+    if blank is not None:
+        exponential = emit.op("Where", blank, emit.zero(), exponential)
+    total = emit.op("ReduceSum", exponential, emit.ints([1]), keepdims=1)
+    if blank is not None:  # a row that is masked throughout divides by what is not zero
+        tiny = np.float32(np.finfo(np.float32).tiny) if emit.is_float else np.int32(1)
+        total = emit.op("Max", total, emit.constant(tiny))
+    share = emit.op("Div", emit.cast(exponential, "float32"), emit.cast(total, "float32"))
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(share, attributes["scale"])))
+
+
+def log_softmax(emit: Emit, layer: HostLayer) -> None:
+    """sat8(rne(f32(x - max) * ratio - f32(thresholds that sum e reaches) * unit)), or in float32."""
+    attributes, value = _rows(emit, layer)
+    value = emit.word(value)
+    below = emit.op("Sub", value, emit.op("ReduceMax", value, emit.ints([1]), keepdims=1))
+    if emit.is_float:
+        total = emit.op("ReduceSum", emit.op("Exp", below), emit.ints([1]), keepdims=1)
+        emit.write_dense(layer.outputs[0], emit.op("Sub", below, emit.op("Log", total)))
+        return
+    exponential = emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Neg", below))
+    total = emit.op("ReduceSum", exponential, emit.ints([1]), keepdims=1)
+    reached = emit.op(
+        "GreaterOrEqual", emit.op("Unsqueeze", total, emit.ints([3])), emit.flat(layer.inputs[2])
+    )
+    count = emit.op("ReduceSum", emit.cast(reached, "int32"), emit.ints([3]), keepdims=0)
+    logarithm = emit.op("Mul", emit.cast(count, "float32"), emit.constant(np.float32(attributes["unit"])))
+    difference = emit.op("Sub", emit.scaled(below, attributes["ratio"]), logarithm)
+    emit.write_dense(layer.outputs[0], emit.element(difference))
+
+
+def layer_norm(emit: Emit, layer: HostLayer) -> None:
+    """Centred (or RMS) normalisation: integer (float64) moments, one float64 root, float32 affine."""
+    attributes, value = _rows(emit, layer)
+    x = emit.wide(value)
+    n = emit.wide(emit.constant(np.int64(attributes["length"])))
+    deviation = emit.op("Mul", x, n)
+    squares = emit.op("ReduceSum", emit.op("Mul", x, x), emit.ints([1]), keepdims=1)
+    spread = emit.op("Mul", squares, n)
+    if attributes["center"]:
+        total = emit.op("ReduceSum", x, emit.ints([1]), keepdims=1)
+        deviation = emit.op("Sub", deviation, total)
+        spread = emit.op("Sub", spread, emit.op("Mul", total, total))
+    variance = emit.op(
+        "Mul", emit.cast(spread, "float64"), emit.constant(np.float64(attributes["variance_scale"]))
+    )
+    root = emit.op("Sqrt", emit.op("Add", variance, emit.constant(np.float64(attributes["epsilon"]))))
+    inverse = emit.cast(emit.op("Div", emit.constant(np.float64(1)), root), "float32")
+    gain = emit.op("Mul", inverse, emit.constant(np.float32(attributes["unit"])))
+    shape = (1, 1, attributes["inner"]) if attributes["per_inner"] else (1, attributes["length"], 1)
+    gamma, beta = (emit.reshape(emit.flat(name), shape) for name in layer.inputs[1:3])
+    normal = emit.op("Mul", emit.cast(deviation, "float32"), gain)
+    affine = emit.op("Add", emit.op("Mul", normal, gamma), beta)
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(affine, attributes["scale"])))
+
+
+def reduce(emit: Emit, layer: HostLayer) -> None:
+    """sat8(rne(f32(sum or extremum) * scale))."""
+    attributes, value = _rows(emit, layer)
+    op = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}[attributes["function"]]
+    total = emit.op(op, emit.word(value), emit.ints([1]), keepdims=0)
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, attributes["scale"])))
+
+
+def arg_max(emit: Emit, layer: HostLayer) -> None:
+    """Index of the largest (smallest) element of a row."""
+    attributes, value = _rows(emit, layer)
+    op = {"max": "ArgMax", "min": "ArgMin"}[attributes["function"]]
+    index = emit.op(op, emit.word(value), axis=1, keepdims=0, select_last_index=attributes["select_last"])
+    emit.write_dense(layer.outputs[0], emit.cast(index, "int32"))
+
+
+def gather(emit: Emit, layer: HostLayer) -> None:
+    """out[o, j, i] = x[o, index[j], i]."""
+    _, value = _rows(emit, layer)
+    emit.write_dense(layer.outputs[0], emit.op("Gather", value, emit.flat(layer.inputs[1]), axis=1))
+
+
+def resize_linear(emit: Emit, layer: HostLayer) -> None:
+    """Two taps per axis: columns first, then rows, every step in float32."""
+    attributes: Any = layer.attributes
+    value = emit.cast(emit.dense(layer.inputs[0]), "float32")
+    rows, row_weights, columns, column_weights = layer.inputs[1:5]
+    p, q = emit.tensors[rows].shape[0], emit.tensors[columns].shape[0]
+    value = _interpolated(emit, value, columns, column_weights, 2, (1, 1, q, 1))
+    value = _interpolated(emit, value, rows, row_weights, 1, (1, p, 1, 1))
+    scaled = emit.op("Mul", value, emit.constant(np.float32(attributes["scale"])))
+    emit.write_dense(layer.outputs[0], emit.element(scaled))
+
+
+def _interpolated(emit: Emit, value: str, index: str, weight: str, axis: int, shape: tuple[int, ...]) -> str:
+    """x[low] * w0 + x[high] * w1 along one axis."""
+    indices, weights = emit.tensors[index].data, emit.tensors[weight].data
+    assert indices is not None and weights is not None
+    low, high = (
+        emit.op(
+            "Mul",
+            emit.op("Gather", value, emit.constant(indices[:, tap]), axis=axis),
+            emit.constant(weights[:, tap].reshape(shape)),
+        )
+        for tap in (0, 1)
+    )
+    return emit.op("Add", low, high)

@@ -1,0 +1,159 @@
+"""GraphBuilder: grows a Graph one tensor and one layer at a time, with unique names."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from converter.ir.dims import Dims
+from converter.ir.graph import (
+    Activation,
+    DType,
+    Graph,
+    HostLayer,
+    Layer,
+    Tensor,
+    TensorCoreLayer,
+    TensorCoreOp,
+    View,
+)
+
+
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Element strides of a contiguous array: the last axis has stride 1."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def requantise_scale(input_scale: float, weight_scale: float, output_scale: float) -> float:
+    """The accumulator scale, float32((input * weight) / output), every step in float32."""
+    product = np.float32(input_scale) * np.float32(weight_scale)
+    return float(np.float32(product) / np.float32(output_scale))
+
+
+def image_view(tensor: str, shape: tuple[int, int, int, int], groups: int = 1) -> View:
+    """A dense N H W C image seen as (G, N, H, W, C / G)."""
+    _, h, w, c = shape
+    return View(tensor, 0, (c // groups, h * w * c, w * c, c, 1))
+
+
+def weight_view(tensor: str, dims: Dims) -> View:
+    """Dense weights [G, R, S, C, K]."""
+    strides = dense_strides((dims.G, dims.R, dims.S, dims.C, dims.K))
+    return View(tensor, 0, (strides[0], strides[1], strides[2], strides[3], strides[4]))
+
+
+class GraphBuilder:
+    """Collects tensors and layers; `build` checks and freezes them.
+
+    Names are made unique by a numeric suffix, so callers pass the name they would like.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.tensors: dict[str, Tensor] = {}
+        self.layers: list[Layer] = []
+        self.inputs: list[str] = []
+        self._names: set[str] = set()
+
+    def unique(self, wanted: str) -> str:
+        """`wanted` with characters other than letters, digits, _ . / replaced, made unique."""
+        base = re.sub(r"[^0-9A-Za-z_./]+", "_", wanted).strip("_/.") or "value"
+        name, number = base, 1
+        while name in self._names:
+            number += 1
+            name = f"{base}_{number}"
+        self._names.add(name)
+        return name
+
+    def tensor(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DType = "int8",
+        scale: float | None = None,
+        data: np.ndarray | None = None,
+        onnx_name: str | None = None,
+        onnx_axes: tuple[int, ...] | None = None,
+    ) -> str:
+        """Add a tensor (a constant when it has `data`); returns its unique name."""
+        if scale is not None:
+            scale = float(np.float32(scale))
+        unique = self.unique(name)
+        self.tensors[unique] = Tensor(unique, shape, dtype, scale, data, onnx_name, onnx_axes)
+        return unique
+
+    def input(self, name: str, shape: tuple[int, ...], dtype: DType = "int8", **more: object) -> str:
+        """Add a graph input; `more` as in `tensor`."""
+        unique = self.tensor(name, shape, dtype, **more)  # type: ignore[arg-type]
+        self.inputs.append(unique)
+        return unique
+
+    def tensor_core(
+        self,
+        name: str,
+        op: TensorCoreOp,
+        dims: Dims,
+        input: View,
+        weight: View,
+        output: View,
+        input_size: tuple[int, int],
+        *,
+        bias: str | None = None,
+        stride: tuple[int, int] = (1, 1),
+        dilation: tuple[int, int] = (1, 1),
+        pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+        activation: Activation = "none",
+        scales: tuple[float, float, float] | None = None,
+        onnx_nodes: tuple[str, ...] = (),
+    ) -> None:
+        """Add a tensor-core layer; its scale follows from `scales` of input, weight and output.
+
+        By default these are the scales of the tensors; an access that carries a factor (x seen as
+        2 x) has another one.
+        """
+        if scales is None:
+            a, b, c = (self.tensors[v.tensor].scale or 1.0 for v in (input, weight, output))
+            scales = (a, b, c)
+        layer = TensorCoreLayer(
+            name=self.unique(name),
+            op=op,
+            dims=dims,
+            input=input,
+            weight=weight,
+            output=output,
+            input_size=input_size,
+            bias=bias,
+            stride=stride,
+            dilation=dilation,
+            pads=pads,
+            activation=activation,
+            scale=requantise_scale(scales[0], scales[1], scales[2]),
+            onnx_nodes=onnx_nodes,
+        )
+        self.layers.append(layer)
+
+    def host(
+        self,
+        name: str,
+        op: str,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        attributes: Mapping[str, object] | None = None,
+        onnx_nodes: tuple[str, ...] = (),
+    ) -> None:
+        """Add a host layer."""
+        self.layers.append(
+            HostLayer(self.unique(name), op, inputs, outputs, dict(attributes or {}), onnx_nodes)
+        )
+
+    def build(self, outputs: tuple[str, ...], sha256: str = "") -> Graph:
+        """Freeze; tensors that no layer touches are left out."""
+        used = {*self.inputs, *outputs}
+        for layer in self.layers:
+            used.update(layer.inputs)
+            used.update(layer.outputs)
+        tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
+        return Graph(self.name, tensors, tuple(self.layers), tuple(self.inputs), outputs, sha256)

@@ -1,0 +1,229 @@
+"""The Graph: what an ONNX model is after the front end, and all that later stages see of it.
+
+Everything here is frozen, hardware-free and already *lowered*:
+
+* tensors are in storage order (images are N H W C), `Tensor.onnx_axes` says how storage order
+  came from the ONNX value, so that a tool can compare the two;
+* every tensor-core layer addresses its operands through a `View` (offset and element strides), so
+  reshapes, transposes, splits and concatenations that a strided access can express have vanished;
+* int8 tensors are symmetric: value = scale * integer (zero point 0); a graph for a float32 array has no
+  scales, and its activations, weights and biases are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import networkx as nx
+import numpy as np
+
+from converter.ir.dims import Dims
+
+DType = Literal["int8", "int32", "float32"]
+ElementType = Literal["int8", "float32"]
+"""What the array computes with: weights, activations and booleans are stored as this type."""
+TensorCoreOp = Literal["conv", "depthwise", "conv_transpose", "gemm", "bmm"]
+Activation = Literal["none", "relu"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value of the graph in storage order.
+
+    `scale` is a float32 value held in a Python float (exactly representable); None for float32.
+    `data` is the constant content in storage order, None for activations.  Weights of tensor-core
+    layers are stored [G, R, S, C, K] (that is HWIO per group), biases [G, K] int32 with scale
+    input.scale * weight.scale.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    scale: float | None = None
+    data: np.ndarray | None = field(default=None, compare=False, repr=False)
+    onnx_name: str | None = None
+    onnx_axes: tuple[int, ...] | None = None
+    """storage = transpose(onnx value, onnx_axes); None means the same order."""
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self.size * {"int8": 1, "int32": 4, "float32": 4}[self.dtype]
+
+
+@dataclass(frozen=True)
+class View:
+    """Strided access to a tensor: element address = offset + sum(index * stride), in elements.
+
+    The index order depends on the operand: input (G, N, H, W, C), weight (G, R, S, C, K),
+    output (G, N, P, Q, K).  A stride of 0 broadcasts.
+    """
+
+    tensor: str
+    offset: int
+    strides: tuple[int, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class TensorCoreLayer:
+    """A convolution or matrix product: runs on the systolic array and has a mapping.
+
+    out = sat8(round_half_even(float32(acc) * scale)) after `activation`, with
+    acc = sum(input * weight) + bias in int32 (gemmini: config_st acc_scale and activation); in a
+    float32 graph acc and out are float32, nothing is rounded to integers and scale is 1.
+    `scale` = float32((input.scale * weight.scale) / output.scale), every step in float32.
+    pads are (top, left, bottom, right); padding reads zero.
+    """
+
+    name: str
+    op: TensorCoreOp
+    dims: Dims
+    input: View
+    weight: View
+    output: View
+    input_size: tuple[int, int]
+    """Height and width of the unpadded input image (a GEMM: its P and 1)."""
+    bias: str | None = None
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    activation: Activation = "none"
+    scale: float = 1.0
+    onnx_nodes: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the tensors read, constants included."""
+        names = (self.input.tensor, self.weight.tensor)
+        return (*names, self.bias) if self.bias is not None else names
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the tensors written."""
+        return (self.output.tensor,)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulate operations."""
+        return self.dims.product
+
+
+@dataclass(frozen=True)
+class HostLayer:
+    """Anything without an N K C P Q R S form: plain C on the core, or Gemmini data moves (add).
+
+    `attributes` holds only ints, floats, strings and tuples of these; each op's keys are
+    documented where the op is lowered.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    onnx_nodes: tuple[str, ...] = ()
+
+
+Layer = TensorCoreLayer | HostLayer
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A DAG of layers over tensors; `layers` is in a topological order.
+
+    Raises:
+        ValueError: a layer names an unknown tensor, a tensor has two producers, or the order is
+            not topological.
+    """
+
+    name: str
+    tensors: Mapping[str, Tensor]
+    layers: tuple[Layer, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    sha256: str = ""
+    """Of the model file the graph came from."""
+
+    def __post_init__(self) -> None:
+        known = {n for n, t in self.tensors.items() if t.data is not None} | set(self.inputs)
+        names: set[str] = set()
+        for layer in self.layers:
+            if layer.name in names:
+                raise ValueError(f"two layers are called {layer.name}")
+            names.add(layer.name)
+            for tensor in layer.inputs:
+                if tensor not in known:
+                    raise ValueError(f"layer {layer.name} reads {tensor} before it is written")
+            for tensor in layer.outputs:
+                if tensor not in self.tensors:
+                    raise ValueError(f"layer {layer.name} writes unknown tensor {tensor}")
+            known.update(layer.outputs)
+        for tensor in self.outputs:
+            if tensor not in known:
+                raise ValueError(f"graph output {tensor} is never written")
+
+    @cached_property
+    def dag(self) -> nx.DiGraph[str]:
+        """Layer names as nodes; an edge carries the name of the `tensor` that flows along it."""
+        dag: nx.DiGraph[str] = nx.DiGraph()
+        writers: dict[str, list[str]] = {}
+        for layer in self.layers:
+            dag.add_node(layer.name)
+            for tensor in layer.inputs:
+                for writer in writers.get(tensor, []):
+                    dag.add_edge(writer, layer.name, tensor=tensor)
+            for tensor in layer.outputs:
+                writers.setdefault(tensor, []).append(layer.name)
+        return dag
+
+    @cached_property
+    def element_type(self) -> ElementType:
+        """What the array computes with: int8 unless a computed value is float32."""
+        values = (*self.inputs, *(name for layer in self.layers for name in layer.outputs))
+        return "float32" if any(self.tensors[name].dtype == "float32" for name in values) else "int8"
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Layer]:
+        """Layers by their unique names."""
+        return {layer.name: layer for layer in self.layers}
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """Place of every layer in graph order, by name."""
+        return {layer.name: i for i, layer in enumerate(self.layers)}
+
+    @cached_property
+    def tensor_core_layers(self) -> tuple[TensorCoreLayer, ...]:
+        """The layers that have a mapping, in graph order."""
+        return tuple(layer for layer in self.layers if isinstance(layer, TensorCoreLayer))
+
+    def consumers(self, tensor: str) -> tuple[Layer, ...]:
+        """Layers that read `tensor`, in graph order."""
+        return self._readers.get(tensor, ())
+
+    def producers(self, tensor: str) -> tuple[Layer, ...]:
+        """Layers that write `tensor`: several when a concatenation became destination offsets."""
+        return self._writers.get(tensor, ())
+
+    @cached_property
+    def _readers(self) -> Mapping[str, tuple[Layer, ...]]:
+        return _index((tensor, layer) for layer in self.layers for tensor in dict.fromkeys(layer.inputs))
+
+    @cached_property
+    def _writers(self) -> Mapping[str, tuple[Layer, ...]]:
+        return _index((tensor, layer) for layer in self.layers for tensor in dict.fromkeys(layer.outputs))
+
+
+def _index(pairs: Iterable[tuple[str, Layer]]) -> dict[str, tuple[Layer, ...]]:
+    found: dict[str, list[Layer]] = {}
+    for tensor, layer in pairs:
+        found.setdefault(tensor, []).append(layer)
+    return {tensor: tuple(layers) for tensor, layers in found.items()}

@@ -1,0 +1,172 @@
+"""Classes of operators that planning and quantisation treat alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from converter.ir.program import FLOATS, INTEGERS, Node, Program
+
+UNARY = frozenset(
+    [
+        "Abs",
+        "Acos",
+        "Acosh",
+        "Asin",
+        "Asinh",
+        "Atan",
+        "Atanh",
+        "BitwiseNot",
+        "Cast",
+        "CastLike",
+        "Ceil",
+        "Celu",
+        "Clip",
+        "Cos",
+        "Cosh",
+        "Dropout",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "Identity",
+        "IsInf",
+        "IsNaN",
+        "LeakyRelu",
+        "Log",
+        "Mish",
+        "Neg",
+        "Not",
+        "QuickGelu",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Shrink",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Sinh",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Swish",
+        "Tan",
+        "Tanh",
+        "ThresholdedRelu",
+    ]
+)
+"""Operators whose output element depends on the same element of each input only."""
+BINARY = frozenset(
+    [
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Pow",
+        "Max",
+        "Min",
+        "Mean",
+        "Sum",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "And",
+        "Or",
+        "Xor",
+        "PRelu",
+        "Where",
+        "Mod",
+    ]
+)
+WEIGHTED = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+"""Products: their first two inputs are int8 operands, the third a bias."""
+KEEPS_SCALE = frozenset(
+    [
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Identity",
+        "MaxPool",
+        "GlobalMaxPool",
+        "Reshape",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "ReduceMax",
+        "ReduceMin",
+    ]
+)
+"""Operators that only pick or move elements: the output has the input's scale."""
+_LINEAR = frozenset(("Mul", "Div", "Identity", "Dropout", "Cast"))
+
+
+def reduction_axes(program: Program, node: Node) -> tuple[int, ...] | None:
+    """Axes of a Reduce operator, sorted and non-negative; None when computed at run time."""
+    rank = len(program.shapes[node.inputs[0]])
+    axes = node.attributes.get("axes")
+    if node.input(1):
+        array = program.constant(node.input(1))
+        if array is None:
+            return None
+        axes = tuple(int(a) for a in array.reshape(-1))
+    if not axes:
+        return () if node.attributes.get("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted(a % rank for a in axes))
+
+
+def keeps_scale(node: Node) -> bool:
+    """Whether the output of a node has its first input's scale."""
+    if node.op in ("Resize", "Upsample"):
+        return bool(node.attributes.get("mode", "nearest") == "nearest")
+    if node.op == "Pad":
+        return bool(node.attributes.get("mode", "constant") != "constant")
+    return node.op in KEEPS_SCALE
+
+
+def is_elementwise(node: Node) -> bool:
+    """Whether a node computes each element from the same element of its inputs."""
+    return node.domain in ("", "com.microsoft") and node.op in UNARY | BINARY
+
+
+def is_tabulated(program: Program, node: Node) -> bool:
+    """Whether an element-wise node can be part of a table of one value: numbers in and out, no randomness."""
+    if node.op == "Dropout":
+        training = program.constant(node.input(2))
+        return not node.input(2) or (training is not None and not training.any())
+    kinds = (*FLOATS, *INTEGERS, onnx.TensorProto.BOOL)
+    return is_elementwise(node) and all(program.types.get(v) in kinds for v in node.outputs if v)
+
+
+def linear_factor(program: Program, nodes: Sequence[Node]) -> float | None:
+    """c when a chain of element-wise nodes computes x -> c x with c > 0, else None.
+
+    Such a chain needs no work at all: the int8 numbers stay, their scale is multiplied by c.
+    """
+    factor = np.float32(1.0)
+    for node in nodes:
+        if node.op not in _LINEAR or len(list(program.activations(node))) != 1:
+            return None
+        if node.op == "Cast" and not (program.is_float(node.inputs[0]) and program.is_float(node.outputs[0])):
+            return None
+        if node.op in ("Mul", "Div"):
+            constant = next(program.constants[v] for v in node.inputs if v in program.constants)
+            if node.op == "Div" and node.inputs[0] in program.constants:
+                return None
+            value = np.float32(constant.reshape(-1)[0])
+            factor = factor * value if node.op == "Mul" else factor / value
+    return float(factor) if np.isfinite(factor) and factor > 0 else None

@@ -1,0 +1,163 @@
+"""Program: an ONNX graph as plain frozen data, the form that planning and lowering read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from converter.ir.stored import Constants, StoredWeights
+
+FLOATS = (
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+    onnx.TensorProto.DOUBLE,
+)
+
+NARROW_INTEGERS = (
+    onnx.TensorProto.INT8,
+    onnx.TensorProto.UINT8,
+    onnx.TensorProto.INT16,
+    onnx.TensorProto.UINT16,
+)
+INTEGERS = (
+    *NARROW_INTEGERS,
+    onnx.TensorProto.INT32,
+    onnx.TensorProto.UINT32,
+    onnx.TensorProto.INT64,
+    onnx.TensorProto.UINT64,
+)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator application.  An absent optional input or output is an empty string."""
+
+    name: str
+    op: str
+    domain: str
+    version: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+    def input(self, index: int) -> str:
+        """Name of an input, empty when absent."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Nodes in topological order, with constants, shapes and element types by value name."""
+
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, np.ndarray]
+    shapes: Mapping[str, tuple[int, ...]]
+    types: Mapping[str, int]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def stored(self) -> frozenset[str]:
+        """Names of the constants that are on disk."""
+        return frozenset(self.constants.stored if isinstance(self.constants, Constants) else ())
+
+    @cached_property
+    def producer(self) -> Mapping[str, Node]:
+        """The node that computes a value."""
+        return {value: node for node in self.nodes for value in node.outputs if value}
+
+    @cached_property
+    def _consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.inputs):
+                found.setdefault(value, []).append(node)
+        return {value: tuple(nodes) for value, nodes in found.items()}
+
+    def consumers(self, value: str) -> tuple[Node, ...]:
+        """The nodes that read a value."""
+        return self._consumers.get(value, ())
+
+    def sole_consumer(self, value: str) -> Node | None:
+        """The one node that reads a value which is not a graph output, else None."""
+        nodes = self.consumers(value)
+        return nodes[0] if len(nodes) == 1 and value not in self.outputs else None
+
+    def is_float(self, value: str) -> bool:
+        """Whether a value holds floating-point numbers."""
+        return self.types.get(value) in FLOATS
+
+    def is_integer(self, value: str) -> bool:
+        """Whether a value holds integers of 8 bits or more."""
+        return self.types.get(value) in INTEGERS
+
+    def numpy_type(self, value: str) -> np.dtype[Any]:
+        """Element type of a value."""
+        return onnx.helper.tensor_dtype_to_np_dtype(self.types[value])
+
+    def constant(self, value: str) -> np.ndarray | None:
+        """Content of a constant, None for a computed or absent value."""
+        return self.constants.get(value) if value else None
+
+    def activations(self, node: Node) -> Iterator[str]:
+        """The inputs of a node that are computed, in order."""
+        return (value for value in node.inputs if value and value not in self.constants)
+
+
+def program_of(model: onnx.ModelProto, weights: StoredWeights | None = None) -> Program:
+    """Read a normalised model (subgraphs already folded away or left as attributes).
+
+    `weights` are inputs of the graph that are constants, stored on disk.
+    """
+    weights = weights or StoredWeights()
+    graph = model.graph
+    opsets = {o.domain or "": o.version for o in model.opset_import}
+    opsets.setdefault("", opsets.get("ai.onnx", 0))
+    constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    shapes = {name: tuple(array.shape) for name, array in constants.items()}
+    types = {t.name: t.data_type for t in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor_type = value.type.tensor_type
+        types[value.name] = tensor_type.elem_type
+        if tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in tensor_type.shape.dim):
+            shapes[value.name] = tuple(d.dim_value for d in tensor_type.shape.dim)
+    nodes = []
+    for i, node in enumerate(graph.node):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        nodes.append(
+            Node(
+                name=node.name or f"{node.op_type}_{i}",
+                op=node.op_type,
+                domain=domain,
+                version=opsets.get(domain, 1),
+                inputs=tuple(node.input),
+                outputs=tuple(node.output),
+                attributes={a.name: _attribute(a) for a in node.attribute},
+            )
+        )
+    return Program(
+        nodes=tuple(nodes),
+        constants=Constants(constants, weights) if weights else constants,
+        shapes=shapes,
+        types=types,
+        inputs=tuple(v.name for v in graph.input if v.name not in constants and v.name not in weights),
+        outputs=tuple(v.name for v in graph.output),
+    )
+
+
+def _attribute(attribute: onnx.AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    if isinstance(value, (str, int, float, onnx.GraphProto)):
+        return value
+    return tuple(v.decode() if isinstance(v, bytes) else v for v in value)

@@ -1,0 +1,272 @@
+"""equalise-channels: channels of unlike weights made alike, before weights get one scale per tensor.
+
+Where a product is followed by functions with f(s x) = s f(x) and then by another product, a channel may
+be divided by s > 0 in the first and multiplied by s in the second: the model computes the same.  With
+s = sqrt(r1 / r2), r the largest weight of the channel in either, both have the range sqrt(r1 r2)
+(Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction", 2019, eq. 11).
+Rounded to powers of two the float model stays equal to the bit.  It matters for separable convolutions,
+whose folded batch normalisations leave channels that differ by a factor of a hundred.
+
+Clip(x, 0, 6) is no such function: a channel multiplied by s is clipped at 6 s, each at its own bound, which
+no array does.  But int8 saturates at the largest value that calibration saw.  So channels are only
+multiplied there, and by so little that no calibrated value passes 6: then saturation comes first at every
+bound, and stands for all of them as it stood for the one.  Values whose scale the file prescribes are
+treated alike: their channels are multiplied as far as their range has room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from converter.ir.operators import reduction_axes
+from converter.ir.program import Node, Program
+from converter.plan.plan import clip_bounds
+from converter.quantise.calibrate import channel_maxima
+from converter.quantise.scales import INT8_MAX, saturates_at
+from converter.read.inputs import Samples
+
+_PRODUCTS = ("Conv", "Gemm")
+_HOMOGENEOUS = frozenset(
+    ("Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Identity")
+)
+"""f(s x) = s f(x) for every s > 0, channel by channel."""
+_RESHAPES = ("Flatten", "Reshape", "Squeeze")
+_WORTH_BITS = 1.0
+_MOST_SWEEPS = 20
+_MOST_BITS = 20
+"""By which a channel that calibration never saw may rise."""
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two products, and the channels between them."""
+
+    first: Node
+    second: Node
+    channels: int
+    clip: Node | None
+    """Clip(0, max) right behind `first`."""
+    values: tuple[str, ...]
+    """What lies between them, in order."""
+
+
+@dataclass(frozen=True)
+class Equalised:
+    """What became of a model."""
+
+    note: str = ""
+    """Empty where nothing changed."""
+    caps: frozenset[str] = frozenset()
+    """Min nodes behind a ReLU with one bound per channel: int8 saturates before the least of them."""
+
+
+@dataclass
+class _Raised:
+    """By how much channels of a limited range are multiplied, and by how much they may be."""
+
+    most: np.ndarray
+    factor: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.factor = np.ones_like(self.most)
+
+
+def equalise(
+    file: str, model: onnx.ModelProto, program: Program, samples: Samples, scales: Mapping[str, float]
+) -> Equalised:
+    """Scale channels of a normalised model in place, where that saves a layer a bit.
+
+    `samples` are what the model will be calibrated on; without any, channels of a limited range stay.
+    `scales` are those that the file prescribes: weights that have one stay, ranges of values are limits.
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
+    pairs = [pair for node in program.nodes if (pair := _pair(program, node)) is not None]
+    pairs = [pair for pair in pairs if _is_free(program, pair, scales)]
+    limits = {pair.first.name: _limits(program, pair, scales) for pair in pairs}
+    pairs = [pair for pair in pairs if samples or not limits[pair.first.name]]
+    products = {node.name: node for pair in pairs for node in (pair.first, pair.second)}
+    before = {name: _lost_bits(node, program.constants) for name, node in products.items()}
+    if max(before.values(), default=0.0) < _WORTH_BITS:
+        return Equalised()
+    limits = {pair.first.name: limits[pair.first.name] for pair in pairs}
+    limited = {value for limit in limits.values() for value in limit}
+    largest = channel_maxima(file, model, samples, limited) if limited else {}
+    raised = {name: _Raised(_room(limit, largest)) for name, limit in limits.items() if limit}
+    weights = {
+        name: np.array(program.constants[name], order="C")
+        for pair in pairs
+        for name in (*pair.first.inputs[1:3], pair.second.inputs[1])
+        if name
+    }
+    for _ in range(_MOST_SWEEPS):
+        changed = [_scale(pair, weights, raised.get(pair.first.name)) for pair in pairs]
+        if not any(changed):
+            break
+    saved = max(bits - _lost_bits(products[name], weights) for name, bits in before.items())
+    if saved < _WORTH_BITS:
+        return Equalised()
+    for tensor in model.graph.initializer:
+        if tensor.name in weights:
+            tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
+    caps = [
+        _cap(model, program, pair.clip, raised[pair.first.name])
+        for pair in pairs
+        if pair.clip is not None and np.any(raised[pair.first.name].factor > 1)
+    ]
+    return Equalised(
+        f"equalise-channels: between {len(pairs)} pairs of layers channels are scaled by powers of two; that "
+        f"leaves the float model as it is; the layer that gains most has {saved:.1f} bits more per weight",
+        frozenset(caps),
+    )
+
+
+def _is_free(program: Program, pair: _Pair, scales: Mapping[str, float]) -> bool:
+    """Whether no prescribed scale holds the weights, or lets values pass the bound of the Clip."""
+    between = [scales[value] for value in pair.values if value in scales]
+    fits = pair.clip is None or all(saturates_at(_bound(program, pair.clip), scale) for scale in between)
+    return fits and not {pair.first.inputs[1], pair.second.inputs[1]} & scales.keys()
+
+
+def _limits(program: Program, pair: _Pair, scales: Mapping[str, float]) -> dict[str, float]:
+    """Values between two products that have a largest magnitude: clipped, or of a prescribed scale."""
+    limits = {value: INT8_MAX * scales[value] for value in pair.values if value in scales}
+    if pair.clip is not None:
+        result, bound = pair.clip.outputs[0], _bound(program, pair.clip)
+        limits[result] = min(bound, limits.get(result, bound))
+    return limits
+
+
+def _bound(program: Program, clip: Node) -> float:
+    """The upper bound of a Clip that `_is_ceiling`."""
+    bound = clip_bounds(program, clip)[1]
+    assert bound is not None
+    return bound
+
+
+def _room(limits: Mapping[str, float], largest: Mapping[str, np.ndarray]) -> np.ndarray:
+    """By how much channels may rise before a calibrated magnitude passes a limit: powers of two."""
+    ratios = [limit / np.maximum(largest[v], limit * 2.0**-_MOST_BITS) for v, limit in limits.items()]
+    return np.asarray(np.maximum(np.exp2(np.floor(np.log2(np.min(ratios, axis=0)))), 1))
+
+
+def _cap(model: onnx.ModelProto, program: Program, clip: Node, raised: _Raised) -> str:
+    """Clip(0, max) as a ReLU and one bound per channel; the name of the Min."""
+    (source, result), shape = (clip.inputs[0], clip.outputs[0]), program.shapes[clip.outputs[0]]
+    bounds = (_bound(program, clip) * raised.factor).astype(np.float32).reshape(-1, *(1 for _ in shape[2:]))
+    rectified, name = f"{result}.relu", f"{clip.name}.bounds"
+    graph = model.graph
+    at = next(i for i, node in enumerate(graph.node) if result in node.output)
+    graph.node[at].CopyFrom(helper.make_node("Relu", [source], [rectified], name=clip.name))
+    graph.node.insert(at + 1, helper.make_node("Min", [rectified, name], [result], name=name))
+    graph.initializer.append(numpy_helper.from_array(bounds, name))
+    read = {value for node in graph.node for value in node.input}
+    for tensor in [t for t in graph.initializer if t.name in clip.inputs and t.name not in read]:
+        graph.initializer.remove(tensor)
+    graph.value_info.append(helper.make_tensor_value_info(rectified, onnx.TensorProto.FLOAT, shape))
+    return name
+
+
+def _pair(program: Program, first: Node) -> _Pair | None:
+    """The product that alone reads what `first` computes, through homogeneous functions of each channel."""
+    if first.op not in _PRODUCTS or not _is_owned(program, first, bias=True):
+        return None
+    value = first.outputs[0]
+    values = [value]
+    channels = program.shapes[value][1]
+    clip = program.sole_consumer(value)
+    if clip is not None and clip.op == "Clip" and _is_ceiling(program, clip):
+        value = clip.outputs[0]
+        values.append(value)
+    else:
+        clip = None
+    while True:
+        reader = program.sole_consumer(value)
+        if reader is None or reader.domain or reader.inputs[0] != value:
+            return None
+        if reader.op in _PRODUCTS:
+            fits = _is_owned(program, reader, bias=False) and program.shapes[value][1] == channels
+            return _Pair(first, reader, channels, clip, tuple(values)) if fits else None
+        if not _is_homogeneous(program, reader) or len([v for v in reader.outputs if v]) > 1:
+            return None
+        value = reader.outputs[0]
+        values.append(value)
+
+
+def _is_ceiling(program: Program, clip: Node) -> bool:
+    low, high = clip_bounds(program, clip)
+    return low == 0 and high is not None and 0 < high < np.inf
+
+
+def _is_homogeneous(program: Program, node: Node) -> bool:
+    shape, result = (program.shapes[value] for value in (node.inputs[0], node.outputs[0]))
+    if node.op in _RESHAPES:
+        return shape[:2] == result[:2] and all(size == 1 for size in (*shape[2:], *result[2:]))
+    if node.op in ("ReduceMean", "ReduceMax"):
+        return min(reduction_axes(program, node) or (0,)) > 1
+    return node.op in _HOMOGENEOUS or (node.op == "PRelu" and node.inputs[1] in program.constants)
+
+
+def _is_owned(program: Program, node: Node, *, bias: bool) -> bool:
+    """Whether a product's weights (and bias) are float32 constants in memory that nobody else reads."""
+    if node.op == "Gemm" and node.attributes.get("transA", 0):
+        return False
+    names = [node.inputs[1], *([node.input(2)] if bias and node.input(2) else [])]
+    arrays = [program.constant(name) for name in names if name not in program.stored]
+    return (
+        len(arrays) == len(names)
+        and all(array is not None and array.dtype == np.float32 for array in arrays)
+        and all(len(program.consumers(name)) == 1 and name not in program.outputs for name in names)
+        and (len(names) < 2 or program.shapes[names[1]] == (program.shapes[node.outputs[0]][1],))
+    )
+
+
+def _outputs_first(node: Node, weight: np.ndarray) -> np.ndarray:
+    """The weights as [output channels, all others]: a view."""
+    transposed = node.op == "Gemm" and not node.attributes.get("transB", 0)
+    return weight.T if transposed else weight.reshape(len(weight), -1)
+
+
+def _by_input(node: Node, weight: np.ndarray, channels: int) -> np.ndarray:
+    """The weights as [groups, outputs of a group, inputs of a group, taps]: a view."""
+    if node.op == "Gemm":
+        rows = weight if node.attributes.get("transB", 0) else weight.T
+        return rows[None, :, :, None]
+    groups = int(node.attributes.get("group", 1))
+    return weight.reshape(groups, -1, channels // groups, int(np.prod(weight.shape[2:])))
+
+
+def _ranges(weight: np.ndarray, axes: int | tuple[int, ...]) -> np.ndarray:
+    """The largest magnitude over some axes, without a copy of all magnitudes."""
+    return np.asarray(np.maximum(weight.max(axes), -weight.min(axes)))
+
+
+def _lost_bits(node: Node, weights: Mapping[str, np.ndarray]) -> float:
+    """By how much one scale is too coarse for a channel, on average over output channels."""
+    ranges = _ranges(_outputs_first(node, weights[node.inputs[1]]), 1)
+    ranges = ranges[ranges > 0]
+    return float(np.mean(np.log2(ranges.max() / ranges))) if ranges.size else 0.0
+
+
+def _scale(pair: _Pair, weights: dict[str, np.ndarray], raised: _Raised | None) -> bool:
+    """Equalise one pair in place; whether that changed anything."""
+    first = _outputs_first(pair.first, weights[pair.first.inputs[1]])
+    second = _by_input(pair.second, weights[pair.second.inputs[1]], pair.channels)
+    one, other = _ranges(first, 1), _ranges(second, (1, 3)).reshape(-1)
+    used = (one > 0) & (other > 0)
+    factor = np.ones(pair.channels, np.float32)
+    factor[used] = np.exp2(np.rint(np.log2(one[used] / other[used]) / 2))
+    if raised is not None:
+        factor = (raised.factor / np.clip(raised.factor / factor, 1, raised.most)).astype(np.float32)
+        raised.factor /= factor
+    first /= factor[:, None]
+    second *= factor.reshape(len(second), 1, -1, 1)
+    if pair.first.input(2):
+        weights[pair.first.inputs[2]] /= factor
+    return bool(np.any(factor != 1))

@@ -1,0 +1,124 @@
+"""Write a quantisation back as a QDQ model that ONNX Runtime runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from converter.ir.program import Program
+from converter.ir.weight_file import WeightFile, initializer
+from converter.plan.plan import Step
+from converter.quantise.weights import Quantisation, Quantised
+
+
+def quantised_model(
+    model: onnx.ModelProto,
+    program: Program,
+    steps: Sequence[Step],
+    quantisation: Quantisation,
+    file: WeightFile | None = None,
+) -> onnx.ModelProto:
+    """`model` with a QuantizeLinear / DequantizeLinear pair on every stored value.
+
+    Weights become int8, biases int32 initializers behind a DequantizeLinear, so the file holds
+    the very integers that are lowered.  Graph input and output names stay.  Large constants go to
+    `file`, if there is one; the model then belongs beside it.
+    """
+    out = onnx.ModelProto()
+    out.CopyFrom(model)
+    graph = out.graph
+    pairs = _Pairs(graph, file)
+    replaced: dict[tuple[str, str], str] = {}
+    for step in steps:
+        bias = quantisation.biases.get(step.name)
+        if bias is None:
+            continue
+        node = step.nodes[1] if step.bias else step.head
+        name = step.bias or step.head.input(2)
+        shape = program.constants[name].shape
+        data = bias.data.reshape(shape)
+        beta = step.head.attributes.get("beta", 1.0) if node.op == "Gemm" else 1.0
+        scale = float(np.float32(bias.scale) / np.float32(beta)) if beta else bias.scale
+        replaced[(node.name, name)] = pairs.constant(f"{step.name}.bias", Quantised(data, scale))
+    for name, weight in quantisation.weights.items():
+        replaced[("", name)] = pairs.constant(name, weight)
+    stored = quantisation.scales
+    for index, node in enumerate(graph.node):
+        node_name = node.name or f"{node.op_type}_{index}"
+        for i, value in enumerate(node.input):
+            value_is_weight = ("", value) in replaced and _reads_quantised(steps, node_name, value)
+            if (node_name, value) in replaced:
+                node.input[i] = replaced[(node_name, value)]
+            elif value_is_weight:
+                node.input[i] = replaced[("", value)]
+            elif value in stored and value in program.inputs:
+                node.input[i] = pairs.activation(value, value, f"{value}.dq", stored[value])
+        for i, value in enumerate(node.output):
+            if value in stored:
+                node.output[i] = f"{value}.float"
+                pairs.activation(f"{value}.float", value, value, stored[value])
+    graph.node.extend(pairs.nodes)
+    graph.initializer.extend(pairs.initializers)
+    used = {value for node in graph.node for value in node.input} | set(program.outputs)
+    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    inputs = [value for value in graph.input if value.name in program.inputs]  # not weights on disk
+    del graph.input[:]
+    graph.input.extend(inputs)
+    return _sorted(out)
+
+
+def _reads_quantised(steps: Sequence[Step], node: str, value: str) -> bool:
+    """Whether `node` heads a step (only heads read int8 constants)."""
+    return any(step.head.name == node and step.kind == "node" and value in step.head.inputs for step in steps)
+
+
+class _Pairs:
+    """Nodes and initializers of Q/DQ pairs, each made once."""
+
+    def __init__(self, graph: onnx.GraphProto, file: WeightFile | None) -> None:
+        self._file = file
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[onnx.TensorProto] = []
+        self._done: set[str] = set()
+
+    def _initializer(self, name: str, array: np.ndarray) -> str:
+        self.initializers.append(initializer(name, np.asarray(array, order="C"), self._file))
+        return name
+
+    def constant(self, name: str, content: Quantised) -> str:
+        out = f"{name}.dq"
+        if out not in self._done:
+            self._done.add(out)
+            data = self._initializer(f"{name}.q", content.data)
+            scale = self._initializer(f"{name}.scale", np.asarray(content.scale, np.float32))
+            zero = self._initializer(f"{name}.zero", np.zeros((), content.data.dtype))
+            self.nodes.append(helper.make_node("DequantizeLinear", [data, scale, zero], [out], name=out))
+        return out
+
+    def activation(self, source: str, label: str, out: str, scale_value: float) -> str:
+        if out not in self._done:
+            self._done.add(out)
+            scale = self._initializer(f"{label}.scale", np.asarray(scale_value, np.float32))
+            zero = self._initializer(f"{label}.zero", np.zeros((), np.int8))
+            q = f"{label}.q"
+            self.nodes.append(
+                helper.make_node("QuantizeLinear", [source, scale, zero], [q], name=f"{label}.Q")
+            )
+            self.nodes.append(
+                helper.make_node("DequantizeLinear", [q, scale, zero], [out], name=f"{label}.DQ")
+            )
+        return out
+
+
+def _sorted(model: onnx.ModelProto) -> onnx.ModelProto:
+    import onnx_ir
+    from onnx_ir.passes.common import TopologicalSortPass
+
+    ir_model = onnx_ir.from_proto(model)
+    TopologicalSortPass()(ir_model)
+    return onnx_ir.to_proto(ir_model)

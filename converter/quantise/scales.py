@@ -1,0 +1,227 @@
+"""One scale per stored value: calibrated ranges, and values that must share a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from converter.ir.operators import keeps_scale, linear_factor
+from converter.ir.program import Node, Program
+from converter.plan.plan import Step, clip_bounds
+
+INT8_MAX = 127
+_TOLERATED_RATIO = 2.0
+_SLACK = 1 + 0.5 / INT8_MAX  # half a step rounds to the bound itself
+
+
+def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
+    """Float activations that a layer writes or the graph takes in."""
+    values = [v for v in program.inputs if program.is_float(v)]
+    for step in steps:
+        outputs = (step.output,) if len(step.nodes) > 1 else step.nodes[-1].outputs
+        values.extend(v for v in outputs if v and program.is_float(v))
+    return tuple(dict.fromkeys(values))
+
+
+def inherited(program: Program, steps: Sequence[Step], known: Mapping[str, float]) -> dict[str, float]:
+    """`known`, and what follows from it.
+
+    A fused layer takes the scale that was prescribed before its ReLU.  A value that only one
+    operator reads, which moves its elements, has the scale of the moved value: tools quantise
+    behind the Transpose that follows a convolution.  What only a Clip reads may saturate where it clips.
+    """
+    out = dict(known)
+    for step in reversed(steps):
+        alone = program.sole_consumer(step.source) is not None and step.source not in program.inputs
+        if step.kind == "lookup" and step.nodes[0].op == "Clip" and alone and step.output in known:
+            low, high = clip_bounds(program, step.nodes[0])
+            if low is not None and high is not None and np.isfinite(low) and np.isfinite(high):
+                out.setdefault(step.source, symmetric_scale(low, high))
+        if step.kind != "node":
+            continue
+        if step.output not in out:
+            before = [node.outputs[0] for node in step.nodes[:-1] if node.outputs[0] in known]
+            if before:
+                out[step.output] = known[before[-1]]
+        if keeps_scale(step.head) and step.output in out and step.source not in out and alone:
+            out[step.source] = out[step.output]
+    return out
+
+
+def unfit_clips(steps: Sequence[Step], known: Mapping[str, float]) -> frozenset[str]:
+    """Clip nodes whose upper bound a prescribed scale would let pass: they need a table of their own."""
+    return frozenset(
+        step.nodes[-1].name
+        for step in steps
+        if step.ceiling is not None
+        and step.output in known
+        and not saturates_at(step.ceiling, known[step.output])
+    )
+
+
+def saturates_at(ceiling: float, scale: float) -> bool:
+    """Whether int8 of this scale saturates no later than at the upper bound of a Clip."""
+    return scale <= ceiling / INT8_MAX * _SLACK
+
+
+def unknown_scales(program: Program, steps: Sequence[Step], known: Mapping[str, float]) -> tuple[str, ...]:
+    """Stored values whose scale neither `known` nor another value prescribes: to be calibrated."""
+    derived = set(known)
+    for step in steps:
+        follows = step.kind == "node" and keeps_scale(step.head)
+        if follows or (step.kind == "lookup" and linear_factor(program, step.nodes) is not None):
+            derived.update(step.head.outputs)
+    return tuple(value for value in stored_values(program, steps) if value not in derived)
+
+
+def symmetric_scale(low: float, high: float) -> float:
+    """Scale that maps the larger bound to 127 (float32; 1 for an all-zero range)."""
+    with np.errstate(over="ignore"):
+        bound = np.float32(max(abs(low), abs(high)))
+    scale = bound / np.float32(INT8_MAX)
+    if not np.isfinite(scale) or scale < np.finfo(np.float32).tiny:
+        return 1.0
+    return float(scale)
+
+
+def assign_scales(
+    program: Program,
+    steps: Sequence[Step],
+    ranges: Mapping[str, tuple[float, float]],
+    known: Mapping[str, float],
+) -> dict[str, float]:
+    """Scales of all stored values.
+
+    Values that only move elements share one scale.  The two operands of a residual add do too
+    (the larger of both): then their sum is exact in int32 and only the result is rounded, as in
+    ONNX Runtime, while Gemmini would round each operand first.  An operand that others read as
+    well, perhaps another slice of it, keeps its own scale if sharing would make it more than 2
+    times coarser.
+    Operands of a concatenation share its scale under the same condition, so that they can be
+    written in place.  Scales that an imported model prescribes (`known`) never change; rows of a
+    constant table and multiples of a value have scales that follow from others, and share none.
+    """
+    fixed = dict(known)
+    scales: dict[str, float] = {}
+    for value in stored_values(program, steps):
+        low, high = ranges.get(value, (0.0, 0.0))
+        calibrated = symmetric_scale(low, high) if low or high else 0.0  # zeros fit any scale
+        scales[value] = float(np.float32(known.get(value, calibrated)))
+    for step in steps:
+        if (derived := _derived_scale(program, step, scales, known)) is not None:
+            scales[step.output] = fixed[step.output] = derived
+    ceilings = {step.output: step.ceiling / INT8_MAX * _SLACK for step in steps if step.ceiling is not None}
+    groups = _Groups(scales, fixed, ceilings)
+    for step in steps:
+        if step.kind == "node" and keeps_scale(step.head):
+            for output in step.head.outputs:
+                if output in scales and step.source in scales:
+                    groups.follow(output, step.source)
+    for step in steps:
+        operands = list(program.activations(step.head))
+        if step.kind == "node" and step.head.op == "Add" and not step.mask and len(operands) == 2:
+            a, b = operands
+            if a in scales and b in scales and not {a, b} & fixed.keys():
+                coarse, fine = (a, b) if groups.scale(a) >= groups.scale(b) else (b, a)
+                ratio = groups.scale(coarse) / (groups.scale(fine) or np.inf)  # zeros fit any scale
+                cheap = ratio <= _TOLERATED_RATIO
+                if cheap or _reads_alone(program, step.head, groups.members(fine)):
+                    groups.join(a, b)
+        if step.kind == "node" and step.head.op == "Concat" and step.output not in fixed:
+            for value in operands:
+                if value not in scales or value in fixed:
+                    continue
+                ratio = groups.scale(value) / (groups.scale(step.output) or 1.0)
+                tolerable = 1 / _TOLERATED_RATIO <= ratio <= _TOLERATED_RATIO
+                if tolerable or (ratio < 1 and _reads_alone(program, step.head, groups.members(value))):
+                    groups.join(step.output, value)
+    for value in scales:
+        scales[value] = groups.scale(value) or 1.0
+    for step in steps:
+        if (derived := _derived_scale(program, step, scales, known)) is not None:
+            scales[step.output] = derived
+        elif step.kind == "node" and keeps_scale(step.head) and step.source in scales:
+            for output in step.head.outputs:
+                if output in scales:
+                    scales[output] = scales[step.source]
+    return scales
+
+
+def _reads_alone(program: Program, reader: Node, values: Collection[str]) -> bool:
+    """Whether `reader` alone reads values of one scale, moved or as they are."""
+    readers = [node for value in values for node in program.consumers(value)]
+    return not set(values) & set(program.outputs) and all(
+        node == reader or set(node.outputs) <= set(values) for node in readers
+    )
+
+
+def _derived_scale(
+    program: Program, step: Step, scales: Mapping[str, float], known: Mapping[str, float]
+) -> float | None:
+    """Scale of a multiple of a value, or of rows of a constant table; None for anything else."""
+    if step.output not in scales:
+        return None
+    if step.kind == "lookup" and step.source in scales:
+        factor = linear_factor(program, step.nodes)
+        return None if factor is None else float(np.float32(scales[step.source]) * np.float32(factor))
+    if step.head.op == "Gather" and (name := step.head.inputs[0]) in program.constants:
+        table = program.constants[name]
+        return known.get(name) or symmetric_scale(float(table.min()), float(table.max()))
+    return None
+
+
+class _Groups:
+    """Disjoint sets of values with one scale each."""
+
+    def __init__(
+        self, scales: Mapping[str, float], known: Mapping[str, float], ceilings: Mapping[str, float]
+    ) -> None:
+        self._ceiling = dict(ceilings)
+        """By root: the largest scale at which saturation still stands for a Clip."""
+        self._parent = {value: value for value in scales}
+        self._scale = dict(scales)
+        self._fixed = set(known)
+
+    def _root(self, value: str) -> str:
+        while self._parent[value] != value:
+            value = self._parent[value]
+        return value
+
+    def scale(self, value: str) -> float:
+        """Scale of the set that holds a value."""
+        return self._scale[self._root(value)]
+
+    def members(self, value: str) -> frozenset[str]:
+        """All values of the set that holds a value."""
+        root = self._root(value)
+        return frozenset(other for other in self._parent if self._root(other) == root)
+
+    def follow(self, value: str, leader: str) -> None:
+        """`value` takes the scale of `leader`, and of whatever that is joined with later."""
+        root = self._root(value)
+        if root != self._root(leader):
+            self._parent[root] = self._root(leader)
+            self._bound(self._root(leader), root)
+
+    def join(self, a: str, b: str) -> None:
+        """One scale for both, the larger, unless a Clip forbids it."""
+        first, second = self._root(a), self._root(b)
+        scale = max(self._scale[first], self._scale[second])
+        if (
+            first == second
+            or {first, second} & self._fixed
+            or scale > min(self._limit(first), self._limit(second))
+        ):
+            return
+        self._scale[first] = scale
+        self._parent[second] = first
+        self._bound(first, second)
+
+    def _limit(self, root: str) -> float:
+        return self._ceiling.get(root, float("inf"))
+
+    def _bound(self, root: str, other: str) -> None:
+        """The ceilings of a set that became part of another hold for all of it."""
+        if other in self._ceiling:
+            self._ceiling[root] = min(self._limit(root), self._ceiling[other])

@@ -1,0 +1,165 @@
+"""int8 quantisation for an array without zero points: symmetric, one scale per tensor.
+
+A float32 array takes the same route with nothing to round (`as_float`).
+
+Ranges come from ONNX Runtime's calibrator; which values get a scale comes from the plan (only
+stored values: what lives inside a fused layer keeps full precision).  `quantised_model` writes
+the decision back as a standard QDQ model, so that ONNX Runtime can run exactly what is lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from converter.errors import ModelError
+from converter.ir.graph import ElementType
+from converter.ir.operators import BINARY, WEIGHTED
+from converter.ir.program import Node, Program
+from converter.plan.plan import Step
+from converter.quantise.scales import INT8_MAX, assign_scales, symmetric_scale
+
+_BLOCK = 2**20
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Integers and the float32 value of one step (float32 numbers: 1)."""
+
+    data: np.ndarray = field(repr=False, compare=False)
+    scale: float
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """Scales of the stored values, and the constants as integers.
+
+    `weights` are keyed by constant name, `biases` by the name of the step they belong to.  With
+    `element` float32 there are no scales, and the constants are float32 (scale 1).
+    """
+
+    scales: Mapping[str, float]
+    weights: Mapping[str, Quantised]
+    biases: Mapping[str, Quantised]
+    element: ElementType = "int8"
+
+
+def to_int8(array: np.ndarray, scale: float, lowest: int = -INT8_MAX) -> np.ndarray:
+    """Round half to even, clipped to [`lowest`, 127]."""
+    out = np.empty(array.shape, np.int8)
+    if array.ndim == 0:
+        return np.asarray(np.clip(np.rint(float(array) / scale), lowest, INT8_MAX), np.int8)
+    rows = max(1, _BLOCK * len(array) // max(array.size, 1))  # (a large weight may be mapped from its file)
+    for start in range(0, len(array), rows):
+        steps = np.rint(array[start : start + rows].astype(np.float64) / scale)
+        out[start : start + rows] = np.clip(steps, lowest, INT8_MAX)
+    return out
+
+
+def quantise(
+    program: Program,
+    steps: Sequence[Step],
+    ranges: Mapping[str, tuple[float, float]],
+    known: Mapping[str, float] | None = None,
+    siblings: Sequence[Sequence[Step]] = (),
+    *,
+    look: bool = False,
+) -> Quantisation:
+    """Scales for every stored value and integers for every constant that layers read.
+
+    Args:
+        program: the float program.
+        steps: its plan.
+        ranges: calibrated range per stored value.
+        known: scales that an imported quantised model prescribes, by value or constant name.
+        siblings: products that are to have one ratio of weight to output scale, by coarser weights.
+        look: leave weights on disk unread (they become zero): for looking at layers only.
+
+    Raises:
+        ModelError: a constant holds NaN.
+    """
+    known = known or {}
+    scales = assign_scales(program, steps, ranges, known)
+    weights: dict[str, Quantised] = {}
+    biases: dict[str, Quantised] = {}
+    unread = program.stored if look else frozenset()
+    weight_scales = {
+        name: known.get(name) or (1.0 if name in unread else _weight_scale(name, program.constants[name]))
+        for step in steps
+        for name in _quantised_constants(program, step)
+    }
+    for group in siblings:
+        ratio = max(weight_scales[s.head.inputs[1]] / scales[s.output] for s in group)
+        for step in group:
+            weight_scales[step.head.inputs[1]] = float(np.float32(ratio * scales[step.output]))
+    for step in steps:
+        for name in _quantised_constants(program, step):
+            array, scale = program.constants[name], weight_scales[name]
+            lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
+            integers = np.zeros(array.shape, np.int8) if name in unread else to_int8(array, scale, lowest)
+            weights[name] = Quantised(integers, float(np.float32(scale)))
+        bias = _bias(program, step)
+        if bias is not None:
+            accumulator = np.float32(scales[step.source]) * _product_scale(weights, step.head)
+            limit = 2**31 - 1
+            steps_of_bias = np.rint(bias.astype(np.float64) / float(accumulator))
+            integers = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
+            biases[step.name] = Quantised(integers, float(accumulator))
+    return Quantisation(scales, weights, biases)
+
+
+def _weight_scale(name: str, array: np.ndarray) -> float:
+    lowest, highest = float(array.min()), float(array.max())
+    if np.isnan(lowest):
+        raise ModelError(f"constant {name} holds NaN: export the model with trained weights")
+    return symmetric_scale(lowest, highest)
+
+
+def as_float(program: Program, steps: Sequence[Step]) -> Quantisation:
+    """What `quantise` gives, for a float32 array: no scales, and every constant in float32."""
+    weights = {
+        name: Quantised(program.constants[name].astype(np.float32, copy=False), 1.0)
+        for step in steps
+        for name in _quantised_constants(program, step)
+    }
+    biases = {step.name: _bias(program, step) for step in steps}
+    return Quantisation(
+        {},
+        weights,
+        {name: Quantised(bias.astype(np.float32), 1.0) for name, bias in biases.items() if bias is not None},
+        "float32",
+    )
+
+
+def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:
+    """Constants that the layer reads as elements of the array: weights, and operands of binary ops."""
+    if step.kind != "node" or step.mask:
+        return ()
+    node = step.head
+    if node.op in WEIGHTED:
+        names: tuple[str, ...] = node.inputs[:2]
+    elif node.op in BINARY or node.op in ("Concat", "Gather"):
+        names = node.inputs
+    else:
+        names = ()
+    return tuple(v for v in names if v in program.constants and program.is_float(v))
+
+
+def _product_scale(weights: Mapping[str, Quantised], node: Node) -> np.float32:
+    """Scale of the constant operand, a Gemm's alpha included."""
+    scale = np.float32(next(weights[v].scale for v in node.inputs[:2] if v in weights))
+    return scale * np.float32(node.attributes.get("alpha", 1.0)) if node.op == "Gemm" else scale
+
+
+def _bias(program: Program, step: Step) -> np.ndarray | None:
+    """Bias of a product as a vector over output channels (or one number), in float."""
+    if step.kind != "node" or step.head.op not in WEIGHTED:
+        return None
+    name = step.bias or (step.head.input(2) if step.head.op != "MatMul" else "")
+    array = program.constant(name)
+    if array is None:
+        return None
+    beta = step.head.attributes.get("beta", 1.0) if step.head.op == "Gemm" and not step.bias else 1.0
+    return np.asarray(array, dtype=np.float64).reshape(-1) * beta

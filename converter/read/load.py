@@ -1,0 +1,173 @@
+"""Read an ONNX file into memory and pin its shapes: everything that can be wrong with the file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.inliner
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
+
+from converter.errors import ModelError
+from converter.ir.stored import StoredWeights, store_weights
+
+_SCOPES = "pkg.torch.onnx.name_scopes"  # written by torch.onnx: module paths, outermost first
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+_IR_VERSION_TAG = 0x08  # first byte of every serialised ModelProto: field 1 (ir_version), varint
+
+
+def load_model(path: Path, dims: Mapping[str, int]) -> tuple[onnx.ModelProto, StoredWeights]:
+    """The model with its external data inlined and every input dimension a number.
+
+    Large weights of a large model stay where they are: these are inputs of the graph, and come second.
+
+    Args:
+        path: the .onnx file.
+        dims: sizes of symbolic dimensions, by dim_param, or by `input.axis` where it has no name; values
+            of integer inputs with one element (a sampling rate that an If asks for), by input.
+
+    Raises:
+        ModelError: unreadable, truncated or non-ONNX file, missing external data, or a symbolic
+            dimension that `dims` does not bind.
+    """
+    model = _parse(path)
+    _name_by_module(model)
+    _check_external_data(path, model)
+    weights = store_weights(path, model)
+    _load_external_data(path, model)
+    _pin_dimensions(path, model, dims)
+    return (onnx.inliner.inline_local_functions(model) if model.functions else model), weights
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read the model: {error.strerror}; check the path") from error
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError as error:
+        if content[:1] == bytes([_IR_VERSION_TAG]):
+            raise ModelError(
+                f"{path}: the ONNX file is truncated or damaged after {len(content)} bytes; "
+                "copy or export it again"
+            ) from error
+        raise ModelError(f"{path}: not an ONNX file; export the model to ONNX first") from error
+    if not model.ir_version or not model.HasField("graph"):
+        raise ModelError(f"{path}: not an ONNX model (no graph in it); export the model to ONNX first")
+    if not model.graph.output:
+        raise ModelError(f"{path}: the graph has no outputs; export the model again with its outputs")
+    return model
+
+
+def _name_by_module(model: onnx.ModelProto) -> None:
+    """Name nodes after the PyTorch module they came from (`layer1.0.conv1.Conv`), where the file says so."""
+    taken = {node.name for node in model.graph.node}
+    for node in model.graph.node:
+        scopes = next((p.value for p in node.metadata_props if p.key == _SCOPES), "")
+        try:
+            path = [scope for scope in ast.literal_eval(scopes)[:-1] if scope] if scopes else []
+        except (ValueError, SyntaxError):
+            path = []
+        if not path:
+            continue
+        wanted = f"{path[-1]}.{node.op_type}"
+        name, number = wanted, 1
+        while name in taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        taken.add(name)
+        node.name = name
+
+
+def _check_external_data(path: Path, model: onnx.ModelProto) -> None:
+    for tensor in model.graph.initializer:
+        if not uses_external_data(tensor):
+            continue
+        info = ExternalDataInfo(tensor)
+        file = path.parent / info.location
+        if not file.is_file():
+            raise ModelError(
+                f"{path}: initializer {tensor.name}: external data file {info.location} is missing; "
+                f"put it beside the model in {path.parent}"
+            )
+        needed = int(info.offset or 0) + int(info.length or 0)
+        if file.stat().st_size < needed:
+            raise ModelError(
+                f"{path}: initializer {tensor.name}: external data file {info.location} has "
+                f"{file.stat().st_size} bytes, needs {needed}; copy it again"
+            )
+
+
+def _load_external_data(path: Path, model: onnx.ModelProto) -> None:
+    try:
+        load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"{path}: cannot read external data: {' '.join(str(error).split())}") from error
+
+
+def _bind_inputs(model: onnx.ModelProto, dims: Mapping[str, int]) -> set[str]:
+    """Integer inputs of one element that `dims` names become constants; their names."""
+    bound = set()
+    for value in list(model.graph.input):
+        tensor_type = value.type.tensor_type
+        sizes = [dim.dim_value for dim in tensor_type.shape.dim]
+        if value.name not in dims or tensor_type.elem_type not in _INTEGERS or any(n != 1 for n in sizes):
+            continue
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
+        number = np.full(sizes, dims[value.name], dtype)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(number, value.name))
+        model.graph.input.remove(value)
+        bound.add(value.name)
+    return bound
+
+
+def _pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
+    used = _bind_inputs(model, dims)
+    constants = {tensor.name for tensor in model.graph.initializer}
+    unbound: dict[str, str] = {}
+    """What to bind, and where it was first seen."""
+    values = [value for value in model.graph.input if value.name not in constants]
+    dimensions = [dim for value in values for dim in value.type.tensor_type.shape.dim]
+    named = sorted({dim.dim_param for dim in dimensions if dim.dim_param})
+    for value in values:
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(
+                f"{path}: input {value.name} is no tensor but a sequence, map or optional value; "
+                "do this step outside of the model"
+            )
+        if not value.type.tensor_type.HasField("shape"):
+            raise ModelError(
+                f"{path}: input {value.name} has no shape at all; export the model with static shapes"
+            )
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            positional = f"{value.name}.{axis}"
+            if positional in dims:
+                used.add(positional)
+                dim.dim_value = dims[positional]
+            elif dim.HasField("dim_param") and dim.dim_param in dims:
+                from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed  # (imports torch)
+
+                used.add(dim.dim_param)
+                make_dim_param_fixed(model.graph, dim.dim_param, dims[dim.dim_param])
+            elif dim.HasField("dim_param") and dim.dim_param:
+                unbound.setdefault(
+                    dim.dim_param,
+                    f"input {value.name} has symbolic dimension {dim.dim_param!r} (axis {axis})",
+                )
+            elif not dim.HasField("dim_value") or dim.dim_value < 1:
+                given = f"size {dim.dim_value}" if dim.HasField("dim_value") else "no size"
+                unbound[positional] = f"input {value.name} has {given} for axis {axis}"
+    if unbound:
+        example = " ".join(f"--dim {name}=1" for name in unbound)
+        what = "it" if len(unbound) == 1 else "all"
+        raise ModelError(f"{path}: {', '.join(unbound.values())}; bind {what}, for example {example}")
+    unknown = sorted(set(dims) - used)
+    if unknown:
+        there = f"there are {', '.join(named)}" if named else "all dimensions are fixed: leave it out"
+        raise ModelError(f"{path}: --dim {unknown[0]}: no input has a dimension of this name; {there}")

@@ -1,0 +1,88 @@
+"""Normalise an ONNX model with ready libraries: fold constants and batch norms, infer shapes.
+
+onnx-ir sorts and cleans the graph, ONNX Runtime's BASIC level folds it, onnx infers the shapes.
+The result has only standard operators, constants where constants can be computed, and a static
+shape for every value.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import onnx
+import onnx_ir
+import onnxruntime
+from onnx_ir.passes.common import (
+    RemoveInitializersFromInputsPass,
+    RemoveUnusedNodesPass,
+    RemoveUnusedOpsetsPass,
+    TopologicalSortPass,
+)
+
+from converter.errors import ModelError, one_line
+from converter.read.ceil_mode import drop_windows_behind
+from converter.read.fold import fold_constants
+from converter.read.opsets import settle_opset
+
+_DISABLED = ["MatMulAddFusion", "TransposeOptimizer"]
+"""MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions); transposes stay where
+they are: most cost nothing here, and moved ones would compute values that the file has no scale for."""
+_NEWEST_IR = 10  # what came later is metadata and element types that are not lowered
+
+
+def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
+    """The folded, shape-inferred model.
+
+    Raises:
+        ModelError: ONNX Runtime or shape inference rejects the model.
+    """
+    model = settle_opset(file, _sorted(file, model))
+    drop_windows_behind(model)
+    model = _folded(file, model)
+    fold_constants(model)  # what ONNX Runtime leaves: a Cast of newer opsets
+    try:
+        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except Exception as error:
+        raise ModelError(f"{file}: shape inference failed: {one_line(error)}") from error
+    return onnx_ir.to_proto(RemoveUnusedOpsetsPass()(onnx_ir.from_proto(model)).model)
+
+
+def _sorted(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        ir_model = onnx_ir.from_proto(model)
+        RemoveInitializersFromInputsPass()(ir_model)
+        TopologicalSortPass()(ir_model)
+        RemoveUnusedNodesPass()(ir_model)  # (of an auxiliary head, say, whose output was cut off)
+        ir_model.ir_version = min(max(ir_model.ir_version, 4), _NEWEST_IR)
+        return onnx_ir.to_proto(ir_model)
+    except Exception as error:
+        raise ModelError(f"{file}: the graph is not well formed: {one_line(error)}") from error
+
+
+def _folded(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
+    with tempfile.TemporaryDirectory() as folder:
+        folded = Path(folder) / "folded.onnx"
+        options = session_options()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(folded)
+        try:
+            # from bytes: a model read from a file keeps dangling external-data names when saved
+            onnxruntime.InferenceSession(
+                model.SerializeToString(),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=_DISABLED,
+            )
+        except Exception as error:
+            raise ModelError(f"{file}: ONNX Runtime cannot load the model: {one_line(error)}") from error
+        return onnx.load(folded)
+
+
+def session_options() -> onnxruntime.SessionOptions:
+    """Quiet and repeatable: errors only, one thread, sequential."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    return options
