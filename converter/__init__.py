@@ -1,7 +1,12 @@
 """The front end: an ONNX model becomes a Graph of N K C P Q R S layers.
 
-`converter.convert` and what belongs to it load onnx and onnxruntime, so they are imported on
-first use; the graph types are light.
+`pipeline.convert` is the entry.  Rooms, each needing only those before it: `ir` (representations),
+`read` (file to float model), `rewrites` and `plan` (what becomes one layer), `decompose` (operators in
+terms of others), `quantise` (integers), `lower` (operators to layers), `check` (what the C must
+compute).
+
+`convert` and what belongs to it load onnx and onnxruntime, so they are imported on first use; the graph
+types are light.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from emulator.params import params_header
 
 HERE = Path(__file__).parent
 SOURCES = HERE / "csrc"
-INCLUDE = HERE / "include"
+INCLUDE = HERE / "headers"
 """Root of include/gemmini.h and rocc-software/src/xcustom.h; gemmini_params.h comes from a target."""
 
 _LIBRARY_FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-shared", "-fvisibility=hidden")

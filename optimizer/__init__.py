@@ -1,4 +1,9 @@
-"""Finds the mapping of every layer and the fusion of the graph, and says how good they are."""
+"""Finds the mapping of every layer and the fusion of the graph, and says how good they are.
+
+`search.optimize` is the entry.  Rooms, each needing only those before it: `layer` (map-spaces and
+fronts), `group` (ways to fuse), `cut` (where groups begin and end), `gradient` (descent, torch),
+`baselines`, `finish` (what is changed afterwards).
+"""
 
 from optimizer.cut.result import HistoryPoint, SearchResult
 from optimizer.cut.settings import Settings

@@ -1,0 +1,7 @@
+"""The representations: an ONNX program as plain data, and the Graph that all later stages see.
+
+`program.py` is the ONNX graph as frozen records, `graph.py` the layers over tensors with their
+`dims.py` (N K C P Q R S), `builder.py` grows one, `strided.py` describes values as access patterns,
+`operators.py` names classes of operators, `stored.py` and `weight_file.py` keep large weights on disk.
+Needs no other room.
+"""

@@ -1,0 +1,8 @@
+"""Layers that run together: which region of each member a group tile needs, and where every tensor lives.
+
+`fusion.py` plans a group, `legality.py` checks one mapping, `scratchpad.py`, `tile_buffer.py` and
+`local_tensors.py` hand out on-chip memory (`allocation.py` places the buffers), `resident_tensors.py`
+keeps whole tensors between groups, `weight_prefetch.py` loads the next group's first weights early,
+`pooling.py` and `row_operators.py` are members that are no products, `host.py` what the core moves.
+Needs `count` and `latency`.
+"""

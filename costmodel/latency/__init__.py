@@ -1,0 +1,5 @@
+"""How long what was counted takes: the roofline, and the model `rtl` fitted to measured cycles.
+
+`roofline.py` is the slowest of array and memories; `rtl.py` prices the work that `rtl_work.py` counts,
+with the coefficients of rtl_coefficients.json.  Needs `count`.
+"""

@@ -33,9 +33,9 @@ A residual add is a node, too (`Node.is_add`): it has no mapping of its own, onl
 both its operands are fusable edges, and what it needs of them is what its own readers need of it.
 
 `group_latency`: "sum" runs groups one after the other; "prefetch" loads the first weights of the next
-group under compute (costmodel.schedule.group_overlap.prefetch_weights; needs `sequence`, the nodes in the order in
+group under compute (schedule.group_overlap.prefetch_weights; needs `sequence`, the nodes in the order in
 which they run, -1 for anything else); "overlap" is the busiest resource of the whole network
-(costmodel.schedule.group_overlap.resource_latency, a bound that any prefetching stays above).
+(schedule.group_overlap.resource_latency, a bound that any prefetching stays above).
 `sliding_window` (profile dosa, as in costmodel.count.nest.layer_traffic) ignores Timeloop's jump-back
 correction, which needs two split loops of one image axis.
 """

@@ -1,4 +1,4 @@
-"""Weights of the next group load under compute: costmodel.schedule.group_overlap.prefetch_weights on tensors."""
+"""Weights of the next group load under compute: schedule.group_overlap.prefetch_weights on tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of every node a fusion group computes, tile by tile: costmodel.group.fusion.plan_group on tensors.
+"""Which part of every node a fusion group computes, tile by tile: group.fusion.plan_group on tensors.
 
 A group walks the tiles of its last node.  What every other member computes follows from its readers:
 their boxes (halo included), the hull of several, clipped to the image.  Intervals are whole numbers

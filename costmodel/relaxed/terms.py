@@ -1,6 +1,6 @@
 """One evaluation of the relaxed model: trip counts, fetches and what they make the layers do.
 
-Follows costmodel/count/nest.py with tensors [B, L] for integers; costmodel/relaxed/model.py makes costs of them.
+Follows costmodel/count/nest.py with tensors [B, L] for integers; model.py makes costs of them.
 """
 
 from __future__ import annotations

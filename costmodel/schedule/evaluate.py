@@ -22,7 +22,8 @@ from costmodel.group.fusion import Member, boundary, plan_group, stored_as
 from costmodel.group.host import host_moves
 from costmodel.group.placement import placement_of
 from costmodel.group.weight_prefetch import NONE_EARLY, EarlyLoads, early_loads
-from costmodel.latency.roofline import roofline, rtl
+from costmodel.latency import rtl
+from costmodel.latency.roofline import roofline
 from costmodel.latency.rtl_work import layer_work
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import LayerShape, Region, shape_of, whole

@@ -1,0 +1,6 @@
+"""What the tool knows about one Gemmini and the memory behind it.
+
+`target.py` is the Target itself, read from a preset (presets/), a YAML file or, by `params_header.py`,
+from the `gemmini_params.h` of real hardware.  `epa.py` fits energy per access to a user's table,
+`validation.py` words what is wrong with a file.  Needs no other room.
+"""

@@ -1,7 +1,7 @@
 /* Public interface of the functional Gemmini model.
  *
  * One machine per process.  A program reaches it through fadiff_rocc() and fadiff_fence() (see
- * include/rocc-software/src/xcustom.h); everything else is for whoever runs the program.
+ * headers/rocc-software/src/xcustom.h); everything else is for whoever runs the program.
  */
 #ifndef FADIFF_EMULATOR_H
 #define FADIFF_EMULATOR_H

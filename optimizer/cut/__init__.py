@@ -1,0 +1,7 @@
+"""The network: where groups begin and end.
+
+`settings.py` is what the user asked for, `problem.py` one search with its clock and solvers,
+`partition.py` the exact dynamic program over cuts, `exact.py` the search that certifies, `decode.py`
+free choices made schedules, `polish.py` local moves where no proof is in reach, `result.py` what comes
+back.  Needs `group`.
+"""

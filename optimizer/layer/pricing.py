@@ -2,7 +2,7 @@
 
 What a mapping makes a layer do (costmodel.count.traffic.Quantities) has closed forms over columns when
 its loop orders are canonical: about ten times faster than the general walk over loops.  Bytes and
-prices are costmodel's own; tests/optimizer holds the result equal to `costmodel.schedule.evaluate.layer_cost`.
+prices are costmodel's own; tests/optimizer holds the result equal to `evaluate.layer_cost`.
 """
 
 from __future__ import annotations

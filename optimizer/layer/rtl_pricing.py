@@ -1,7 +1,7 @@
 """Latency model `rtl` of many canonical mappings at once: costmodel.latency.rtl_work in columns.
 
-The formula is costmodel.latency.rtl's own; only the counts of a mapping have closed forms here.  A loop of one
-trip changes nothing, so all mappings of one DRAM order share its loops.
+The formula is costmodel.latency.rtl's own; only the counts of a mapping have closed forms here.  A loop of
+one trip changes nothing, so all mappings of one DRAM order share its loops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from converter.ir.dims import DIMS, REDUCTION, Dim
 from costmodel.count.nest import Nest
 from costmodel.count.traffic import Quantities
-from costmodel.latency.roofline import rtl
+from costmodel.latency import rtl
 from costmodel.latency.rtl_work import (
     NOTHING,
     is_matmul,

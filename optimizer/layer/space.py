@@ -194,7 +194,7 @@ class LayerSpace:
         return tuple(min(size, step * count) for count in windows)
 
     def _pool_step(self, dim: Dim) -> int:
-        """What tiles along `dim` must be multiples of; 0: no tile may cut a region (costmodel.group.pooling)."""
+        """What tiles along `dim` must be multiples of; 0: no tile may cut a region (group.pooling)."""
         pooled = self.placement.pooled
         if pooled is None or dim not in ("P", "Q"):
             return 1
