@@ -1,6 +1,10 @@
 /* PRELOAD, COMPUTE_PRELOADED and COMPUTE_ACCUMULATED in both dataflows. */
+#include "compute.h"
+
 #include "array.h"
+#include "fail.h"
 #include "local.h"
+#include "machine.h"
 #include "numerics.h"
 #include "timing.h"
 

@@ -1,4 +1,7 @@
 /* CONFIG_EX, CONFIG_LD and CONFIG_ST. */
+#include "config.h"
+
+#include "fail.h"
 #include "machine.h"
 #include "timing.h"
 

@@ -1,4 +1,6 @@
 /* The eight performance counters (COUNTER instruction), fed from the cycle estimate and the counts. */
+#include "counters.h"
+
 #include "machine.h"
 #include "timing.h"
 

@@ -2,10 +2,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "compute.h"
+#include "config.h"
+#include "counters.h"
 #include "dram.h"
+#include "fail.h"
+#include "loop_conv.h"
+#include "loop_matmul.h"
+#include "machine.h"
+#include "move.h"
 #include "timing.h"
 
-void execute(uint32_t funct, uint64_t rs1, uint64_t rs2) {
+static void execute(uint32_t funct, uint64_t rs1, uint64_t rs2) {
   machine.funct = funct;
   machine.rs1 = rs1;
   machine.rs2 = rs2;
@@ -48,12 +56,12 @@ void execute(uint32_t funct, uint64_t rs1, uint64_t rs2) {
       break;
     case LOOP_WS:
       timing_loop(funct);
-      loop_matmul(rs1, rs2);
+      loop_matmul(rs1, rs2, execute);
       timing_loop_end();
       break;
     case LOOP_CONV_WS:
       timing_loop(funct);
-      loop_conv(rs1, rs2);
+      loop_conv(rs1, rs2, execute);
       timing_loop_end();
       break;
     case FLUSH: /* TLB only */

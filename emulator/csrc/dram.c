@@ -1,21 +1,12 @@
 #include "dram.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "fail.h"
+#include "machine.h"
+#include "regions.h"
+
 #define LINE 64 /* bytes per tracked line and per DMA request */
-
-typedef struct {
-  int layer;
-  uint64_t start, end;
-  int role, memory;
-  char name[96];
-  fadiff_traffic traffic;
-} Region;
-
-static Region *regions;
-static int region_count, region_capacity;
-static int layer_first, layer_last; /* regions of the current layer: [first, last) */
 
 /* Lines with bytes stored since the last fence: an open-addressing hash set. */
 typedef struct {
@@ -25,63 +16,7 @@ static StoredLine *stored;
 static uint32_t stored_capacity, stored_count;
 static uint32_t *stored_slots; /* slots in use, to clear them without walking the table */
 
-void fadiff_clear_regions(void) {
-  region_count = layer_first = layer_last = 0;
-  machine.layer = -1;
-  machine.layer_name[0] = 0;
-}
-
-int fadiff_add_region(int layer, const char *name, const void *start, size_t bytes, int role, int memory) {
-  if (region_count == region_capacity) {
-    const int capacity = region_capacity ? 2 * region_capacity : 64;
-    Region *grown = realloc(regions, (size_t)capacity * sizeof *grown);
-    if (!grown) return -1;
-    regions = grown;
-    region_capacity = capacity;
-  }
-  Region *region = &regions[region_count];
-  *region = (Region){.layer = layer, .start = (uintptr_t)start, .end = (uintptr_t)start + bytes, .role = role,
-                     .memory = memory};
-  snprintf(region->name, sizeof region->name, "%s", name);
-  return region_count++;
-}
-
-fadiff_traffic fadiff_region_traffic(int region) {
-  return region >= 0 && region < region_count ? regions[region].traffic : (fadiff_traffic){0};
-}
-
-void fadiff_enter_layer(int layer, const char *name) {
-  machine.layer = layer;
-  snprintf(machine.layer_name, sizeof machine.layer_name, "%s", name);
-  machine.layer_visit++;
-  machine.spad.used = machine.acc.used = 0;
-  /* A layer's regions were added one after the other. */
-  for (layer_first = 0; layer_first < region_count && regions[layer_first].layer != layer;) layer_first++;
-  for (layer_last = layer_first; layer_last < region_count && regions[layer_last].layer == layer;) layer_last++;
-}
-
 static bool is_output(int role) { return role == FADIFF_O || role == FADIFF_PSUM; }
-
-/* The region of the layer that a row belongs to: loads prefer inputs, stores outputs. */
-static Region *find(uint64_t address, uint32_t bytes, bool store) {
-  Region *best = NULL;
-  for (int i = layer_first; i < layer_last; i++) {
-    Region *region = &regions[i];
-    if (address < region->start || address + bytes > region->end) continue;
-    const bool better = !best || (store ? region->role > best->role : region->role < best->role);
-    if (better) best = region;
-  }
-  return best;
-}
-
-const char *dram_describe(uint64_t address, char *buffer, size_t size) {
-  const Region *region = find(address, 1, false);
-  if (region)
-    snprintf(buffer, size, "%s+%llu", region->name, (unsigned long long)(address - region->start));
-  else
-    snprintf(buffer, size, "0x%llx", (unsigned long long)address);
-  return buffer;
-}
 
 static uint64_t line_bytes(uint64_t line, uint64_t address, uint64_t end) {
   const uint64_t low = address > line ? address - line : 0;
@@ -126,11 +61,6 @@ void dram_fence(void) {
   stored_count = 0;
 }
 
-void dram_reset(void) {
-  dram_fence();
-  for (int i = 0; i < region_count; i++) regions[i].traffic = (fadiff_traffic){0};
-}
-
 int fadiff_require_fence(const char *reader) {
   if (machine.failed) return -1;
   if (!stored_count) return 0;
@@ -156,7 +86,7 @@ static void count(Region *region, uint32_t bytes, bool store, uint64_t address, 
 }
 
 static Region *checked_region(uint64_t address, uint32_t bytes, bool store) {
-  Region *region = find(address, bytes, store);
+  Region *region = region_of(address, bytes, store);
   if (!region && machine.config.check_regions)
     fail("%s %u bytes at 0x%llx, outside every DRAM region of the layer", store ? "stores" : "loads", bytes,
          (unsigned long long)address);
@@ -172,7 +102,7 @@ const void *dram_load(uint64_t address, uint32_t bytes, Transfer *transfer) {
       char where[128];
       if (slot_of(line)->bytes & line_bytes(line, address, address + bytes))
         fail("loads %s that an earlier mvout wrote, without a fence between: DRAM order is not tracked",
-             dram_describe(address, where, sizeof where));
+             region_describe(address, where, sizeof where));
     }
   }
   count(region, bytes, false, address, transfer);

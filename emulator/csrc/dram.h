@@ -1,8 +1,8 @@
-/* DRAM as Gemmini's DMA sees it: regions per layer, bytes per region, stores not yet fenced. */
+/* DRAM as Gemmini's DMA sees it: bytes per region of the layer, stores not yet fenced. */
 #ifndef FADIFF_DRAM_H
 #define FADIFF_DRAM_H
 
-#include "machine.h"
+#include <stdint.h>
 
 /* What one instruction moved; feeds the cycle estimate. */
 typedef struct {
@@ -15,9 +15,5 @@ void *dram_store(uint64_t address, uint32_t bytes, Transfer *transfer);
 
 /* Stores up to here are visible to later loads and to the core. */
 void dram_fence(void);
-void dram_reset(void);
-
-/* "weights+64" when the address is in a region of the current layer, else hexadecimal. */
-const char *dram_describe(uint64_t address, char *buffer, size_t size);
 
 #endif

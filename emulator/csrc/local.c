@@ -1,5 +1,8 @@
 #include "local.h"
 
+#include "fail.h"
+#include "machine.h"
+
 static uint64_t column_mask(uint32_t first, uint32_t cols) {
   const uint32_t low = first >> machine.mask_shift;
   const uint32_t high = (first + cols - 1) >> machine.mask_shift;

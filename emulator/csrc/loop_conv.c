@@ -3,9 +3,14 @@
  * Local layout (rows): input (channel block, image, row, column) from the start of a half, padding
  * stored physically; weights (output block, kernel row, column, input channel) up to the end of a
  * half; output (output block, image, row, column) in one half of the accumulator. */
+#include "loop_conv.h"
+
+#include "fail.h"
 #include "local.h"
+#include "machine.h"
 
 typedef struct {
+  Execute *execute; /* where the instructions go */
   /* whole layer, in elements */
   uint32_t batch_size, in_row_dim, in_col_dim, in_channels, out_channels, out_row_dim, out_col_dim;
   uint32_t pool_out_row_dim, pool_out_col_dim, stride, kernel_dim, kernel_dilation, pool_size, pool_stride;
@@ -22,7 +27,9 @@ typedef struct {
 } Conv;
 
 /* Padding and positions in a dilated image count every second pixel. */
-static int32_t undilated(const Conv *conv, uint32_t x) { return (int32_t)((x + conv->input_dilated) >> conv->input_dilated); }
+static int32_t undilated(const Conv *conv, uint32_t x) {
+  return (int32_t)((x + conv->input_dilated) >> conv->input_dilated);
+}
 
 static uint32_t stored(const Conv *conv, int32_t x) { return (uint32_t)(x >> conv->downsample); }
 
@@ -61,16 +68,18 @@ static void check(const Conv *conv) {
   if (transformed && !config->has_transformed_conv)
     fail("LOOP_CONV_WS: this Gemmini has no transposed, rotated or dilated-input convolutions");
   if (!conv->batches || !conv->orows || !conv->ocols || !conv->pochs || !conv->krows || !conv->kcols || !conv->kchs)
-    fail("LOOP_CONV_WS over an empty tile: batches %u, %ux%u pixels, %u output channels, kernel %ux%ux%u", conv->batches,
-         conv->orows, conv->ocols, conv->pochs, conv->krows, conv->kcols, conv->kchs);
-  if (conv->input_dilated && conv->stride != 1) fail("LOOP_CONV_WS: a dilated input needs stride 1, not %u", conv->stride);
+    fail("LOOP_CONV_WS over an empty tile: batches %u, %ux%u pixels, %u output channels, kernel %ux%ux%u",
+         conv->batches, conv->orows, conv->ocols, conv->pochs, conv->krows, conv->kcols, conv->kchs);
+  if (conv->input_dilated && conv->stride != 1)
+    fail("LOOP_CONV_WS: a dilated input needs stride 1, not %u", conv->stride);
   if (conv->pixels > 1 && !config->has_row_packing)
     fail("LOOP_CONV_WS: max_pixels_per_row %u needs HAS_FIRST_LAYER_OPTIMIZATIONS", conv->pixels);
   if (conv->activation > 1) fail("LOOP_CONV_WS activation %u is not modelled: only none and ReLU", conv->activation);
   if (!conv->no_pool && conv->output) {
     if (conv->pool_size > 3 || conv->pool_stride > 3 || conv->pupad > 3 || conv->plpad > 3)
       fail("LOOP_CONV_WS: pool size, stride and padding are at most 3");
-    if (conv->pool_out_col_dim > 255 || conv->porows > 255 || conv->pocols > 255 || conv->orows > 255 || conv->ocols > 255)
+    if (conv->pool_out_col_dim > 255 || conv->porows > 255 || conv->pocols > 255 || conv->orows > 255 ||
+        conv->ocols > 255)
       fail("LOOP_CONV_WS: a pooled tile and the pooled row are at most 255 pixels long");
   }
 }
@@ -111,27 +120,28 @@ static void place(Conv *conv, uint32_t a_id, uint32_t b_id) {
   if (conv->output) machine.loop_conv_c_half ^= 1;
 }
 
-static void config_load(uint32_t state, uint64_t stride, uint32_t block_stride, uint32_t pixels) {
+static void config_load(const Conv *conv, uint32_t state, uint64_t stride, uint32_t block_stride, uint32_t pixels) {
   const uint64_t one = 0x3F800000; /* 1.0f */
   if (block_stride > 0xFFFF) fail("LOOP_CONV_WS: block stride %u does not fit 16 bits", block_stride);
-  execute(CONFIG, one << 32 | (uint64_t)block_stride << 16 | pixels << 8 | state << 3 | CONFIG_LD, stride);
+  conv->execute(CONFIG, one << 32 | (uint64_t)block_stride << 16 | pixels << 8 | state << 3 | CONFIG_LD, stride);
 }
 
 static void load_bias(const Conv *conv) {
   const uint32_t dim = machine.config.dim, image = conv->orows * conv->ocols;
   const uint32_t most = minimum(conv->pochs, machine.config.max_block_len_acc * dim);
-  config_load(2, 0, conv->batches * image, 1);
+  config_load(conv, 2, 0, conv->batches * image, 1);
   for (uint32_t b = 0; b < conv->batches; b++)
     for (uint32_t orow = 0; orow < conv->orows; orow++)
       for (uint32_t ocol = 0; ocol < conv->ocols; ocol += dim)
         for (uint32_t och = 0; och < conv->pochs; och += most) {
           const uint32_t row = conv->D_row + och / dim * conv->batches * image + b * image + orow * conv->ocols + ocol;
-          execute(MVIN3, conv->no_bias ? 0 : conv->bias + och * 4,
+          conv->execute(MVIN3, conv->no_bias ? 0 : conv->bias + och * 4,
                   encode(ACC_BIT | row, minimum(most, conv->pochs - och), minimum(dim, conv->ocols - ocol)));
         }
 }
 
-static void load_input_segment(const Conv *conv, uint32_t b, int32_t irow, int32_t icol, uint32_t pixels, uint32_t most) {
+static void load_input_segment(const Conv *conv, uint32_t b, int32_t irow, int32_t icol, uint32_t pixels,
+                               uint32_t most) {
   const uint32_t dim = machine.config.dim, item = element_bytes(), image = image_rows(conv);
   const uint32_t line = stored(conv, irow + undilated(conv, conv->upad)) * stored(conv, conv->icols);
   const uint32_t local = line + stored(conv, icol + undilated(conv, conv->lpad));
@@ -147,7 +157,7 @@ static void load_input_segment(const Conv *conv, uint32_t b, int32_t irow, int32
       row = conv->A_row + b / dim * conv->kchs * image + ich * image + local;
       cols = minimum(most, conv->batches - b);
     }
-    execute(MVIN, padding ? 0 : conv->input + (uint64_t)(element * item),
+    conv->execute(MVIN, padding ? 0 : conv->input + (uint64_t)(element * item),
             encode(row, cols, stored(conv, (int32_t)pixels)));
   }
 }
@@ -157,7 +167,7 @@ static void load_input(const Conv *conv) {
   const uint32_t packed = conv->trans_input_3120 ? conv->batches : conv->kchs;
   const uint32_t most = minimum(packed, machine.config.max_block_len * dim);
   const uint64_t stride = (uint64_t)(conv->trans_input_3120 ? conv->batch_size : conv->in_stride) * item;
-  config_load(0, stride << conv->downsample,
+  config_load(conv, 0, stride << conv->downsample,
               (conv->trans_input_3120 ? conv->kchs : conv->batches) * image_rows(conv), conv->pixels);
   const int32_t above = undilated(conv, conv->upad), below = undilated(conv, conv->dpad);
   const int32_t left = undilated(conv, conv->lpad), right = undilated(conv, conv->rpad);
@@ -188,7 +198,7 @@ static void load_weights(const Conv *conv) {
     stride = (uint64_t)conv->kernel_dim * conv->kernel_dim * conv->out_channels;
   else if (swapped)
     stride = conv->in_channels;
-  config_load(1, stride * item, kernel * (swapped ? conv->pochs : conv->kchs), 1);
+  config_load(conv, 1, stride * item, kernel * (swapped ? conv->pochs : conv->kchs), 1);
   for (uint32_t och = 0; och < conv->pochs; och += swapped ? dim : most)
     for (uint32_t krow = 0; krow < conv->krows; krow++)
       for (uint32_t kcol = 0; kcol < conv->kcols; kcol++)
@@ -207,7 +217,7 @@ static void load_weights(const Conv *conv) {
             element = tap;
           else if (conv->trans_weight_1203)
             element = ((uint64_t)kch * conv->kernel_dim * conv->kernel_dim + tap) * conv->out_channels + och;
-          execute(MVIN2, conv->weights + element * item, encode(conv->B_row + row, cols, rows));
+          conv->execute(MVIN2, conv->weights + element * item, encode(conv->B_row + row, cols, rows));
         }
 }
 
@@ -242,9 +252,12 @@ static void multiply_weights(const Conv *conv, uint32_t och, uint32_t krow, uint
           a = conv->A_row + b / dim * conv->kchs * image + kch * image + local;
           rows = minimum(dim, conv->batches - b);
         }
-        const uint32_t c = conv->C_row + och / dim * conv->batches * out_image + b * out_image + orow * conv->ocols + ocol;
-        execute(PRELOAD, encode(fresh ? weights : GARBAGE, cols, depth), encode(ACC_BIT | ACCUMULATE_BIT | c, cols, rows));
-        execute(fresh ? COMPUTE_PRELOADED : COMPUTE_ACCUMULATED, encode(a, depth, rows), encode(GARBAGE, cols, rows));
+        const uint32_t c =
+            conv->C_row + och / dim * conv->batches * out_image + b * out_image + orow * conv->ocols + ocol;
+        conv->execute(PRELOAD, encode(fresh ? weights : GARBAGE, cols, depth),
+                      encode(ACC_BIT | ACCUMULATE_BIT | c, cols, rows));
+        conv->execute(fresh ? COMPUTE_PRELOADED : COMPUTE_ACCUMULATED, encode(a, depth, rows),
+                      encode(GARBAGE, cols, rows));
         ocol += conv->trans_input_3120 ? 1 : segment;
         fresh = false;
       }
@@ -255,7 +268,7 @@ static void multiply(const Conv *conv) {
   const uint32_t dim = machine.config.dim;
   if (conv->trans_input_3120) {
     const uint64_t a_stride = (uint64_t)(conv->irows * conv->icols), c_stride = conv->orows * conv->ocols;
-    execute(CONFIG, a_stride << 16 | 1 << 7 | CONFIG_EX, c_stride << 48);
+    conv->execute(CONFIG, a_stride << 16 | 1 << 7 | CONFIG_EX, c_stride << 48);
   }
   for (uint32_t och = 0; och < conv->pochs; och += dim)
     for (uint32_t krow = 0; krow < conv->krows; krow++)
@@ -274,15 +287,16 @@ static void store_output(const Conv *conv) {
           uint64_t element = pixel * conv->out_stride + och;
           if (conv->trans_output_1203)
             element = (((uint64_t)orow * conv->out_col_dim + ocol) * conv->batch_size + b) * conv->out_channels + och;
-          execute(MVOUT, conv->output + element * item,
-                  encode(ACC_BIT | ACCUMULATE_BIT | row, minimum(dim, conv->pochs - och), minimum(dim, conv->ocols - ocol)));
+          conv->execute(MVOUT, conv->output + element * item,
+                        encode(ACC_BIT | ACCUMULATE_BIT | row, minimum(dim, conv->pochs - och),
+                               minimum(dim, conv->ocols - ocol)));
         }
 }
 
 static void store_pooled(const Conv *conv) {
   const uint32_t dim = machine.config.dim, item = element_bytes(), image = conv->orows * conv->ocols;
   const uint64_t keep_scale = 0xFFFFFFFFull << 32, stride = (uint64_t)conv->out_stride * item;
-  execute(CONFIG,
+  conv->execute(CONFIG,
           (uint64_t)conv->ocols << 56 | (uint64_t)conv->orows << 48 | (uint64_t)conv->pocols << 40 |
               (uint64_t)conv->porows << 32 | (uint64_t)conv->pool_out_col_dim << 24 | conv->plpad << 10 |
               conv->pupad << 8 | conv->pool_size << 6 | conv->pool_stride << 4 | conv->activation << 2 | CONFIG_ST,
@@ -291,14 +305,15 @@ static void store_pooled(const Conv *conv) {
     for (uint32_t och = 0; och < conv->pochs; och += dim) {
       const uint64_t pixel = (uint64_t)b * conv->pool_out_row_dim * conv->pool_out_col_dim;
       const uint32_t row = conv->C_row + och / dim * conv->batches * image + b * image;
-      execute(MVOUT, conv->output + (pixel * conv->out_stride + och) * item,
+      conv->execute(MVOUT, conv->output + (pixel * conv->out_stride + och) * item,
               encode(ACC_BIT | ACCUMULATE_BIT | row, minimum(dim, conv->pochs - och), 0));
     }
-  execute(CONFIG, conv->activation << 2 | CONFIG_ST, keep_scale | stride);
+  conv->execute(CONFIG, conv->activation << 2 | CONFIG_ST, keep_scale | stride);
 }
 
-void loop_conv(uint64_t rs1, uint64_t rs2) {
+void loop_conv(uint64_t rs1, uint64_t rs2, Execute *execute) {
   Conv conv = parse(rs1, rs2);
+  conv.execute = execute;
   check(&conv);
   place(&conv, field(rs1, 18, 2), field(rs1, 16, 2));
   if (conv.bias) load_bias(&conv);

@@ -4,9 +4,14 @@
  * Scratchpad: A blocks from the start of a half, B blocks up to the end of a half; accumulator: C
  * blocks in one half.  Without a spad id the half alternates with every call.  The skip, spad_only and
  * inc_acc_addr flags and LOOP_WS_CONFIG_SPAD_AB exist in newer hardware only. */
+#include "loop_matmul.h"
+
+#include "fail.h"
 #include "local.h"
+#include "machine.h"
 
 typedef struct {
+  Execute *execute; /* where the instructions go */
   uint32_t I, J, K, pad_I, pad_J, pad_K;
   uint64_t A, B, D, C;
   uint64_t A_stride, B_stride, D_stride, C_stride;
@@ -33,14 +38,15 @@ static void check_block_stride(uint32_t state, uint32_t blocks) {
 }
 
 /* Moves a matrix of `rows` x `cols` blocks in, as many blocks of a row at a time as one mvin takes. */
-static void load_matrix(uint32_t funct, uint32_t state, uint64_t dram, uint64_t stride, uint32_t address, uint32_t rows,
-                        uint32_t cols, uint32_t pad_rows, uint32_t pad_cols, uint32_t item, uint32_t most) {
+static void load_matrix(const Tile *tile, uint32_t funct, uint32_t state, uint64_t dram, uint64_t stride,
+                        uint32_t address, uint32_t rows, uint32_t cols, uint32_t pad_rows, uint32_t pad_cols,
+                        uint32_t item, uint32_t most) {
   const uint32_t dim = machine.config.dim;
   check_block_stride(state, minimum(cols, most));
   for (uint32_t c = 0; c < cols; c += most)
     for (uint32_t r = 0; r < rows; r++) {
       const uint32_t blocks = minimum(most, cols - c);
-      execute(funct, dram + (r * stride + c) * dim * item,
+      tile->execute(funct, dram + (r * stride + c) * dim * item,
               encode(address + (r * cols + c) * dim, extent(c, blocks, cols, pad_cols), extent(r, 1, rows, pad_rows)));
     }
 }
@@ -55,18 +61,18 @@ static void store_matrix(const Tile *tile) {
       const uint64_t source =
           encode(address + rows, extent(j, blocks, tile->J, tile->pad_J), extent(i, 1, tile->I, tile->pad_I));
       if (tile->spad_only)
-        execute(STORE_SPAD, 1ull << 32 | (tile->C_spad + rows), source);
+        tile->execute(STORE_SPAD, 1ull << 32 | (tile->C_spad + rows), source);
       else
-        execute(MVOUT, tile->C + (i * tile->C_stride + j) * dim * item, source);
+        tile->execute(MVOUT, tile->C + (i * tile->C_stride + j) * dim * item, source);
     }
 }
 
 static void add_matrices(const Tile *tile) {
   const uint32_t item = element_bytes(), most = machine.config.max_block_len;
   const uint32_t address = ACC_BIT | tile->C_row;
-  load_matrix(MVIN, 0, tile->A, tile->A_stride, address, tile->I, tile->J, tile->pad_I, tile->pad_J, item, most);
-  load_matrix(MVIN2, 1, tile->B, tile->B_stride, address | ACCUMULATE_BIT, tile->I, tile->J, tile->pad_I, tile->pad_J,
-              item, most);
+  load_matrix(tile, MVIN, 0, tile->A, tile->A_stride, address, tile->I, tile->J, tile->pad_I, tile->pad_J, item, most);
+  load_matrix(tile, MVIN2, 1, tile->B, tile->B_stride, address | ACCUMULATE_BIT, tile->I, tile->J, tile->pad_I,
+              tile->pad_J, item, most);
   if (tile->C) store_matrix(tile);
 }
 
@@ -81,8 +87,9 @@ static void multiply_blocks(const Tile *tile) {
         const uint32_t c = ACC_BIT | (accumulate ? ACCUMULATE_BIT : 0) | (tile->product_row + (i * J + j) * dim);
         const uint32_t rows = extent(i, 1, I, tile->pad_I), cols = extent(j, 1, J, tile->pad_J);
         const uint32_t depth = extent(k, 1, K, tile->pad_K);
-        execute(PRELOAD, encode(i == 0 ? b : GARBAGE, cols, depth), encode(c, cols, rows));
-        execute(i == 0 ? COMPUTE_PRELOADED : COMPUTE_ACCUMULATED, encode(a, depth, rows), encode(GARBAGE, dim, dim));
+        tile->execute(PRELOAD, encode(i == 0 ? b : GARBAGE, cols, depth), encode(c, cols, rows));
+        tile->execute(i == 0 ? COMPUTE_PRELOADED : COMPUTE_ACCUMULATED, encode(a, depth, rows),
+                      encode(GARBAGE, dim, dim));
       }
 }
 
@@ -110,7 +117,8 @@ static void place(Tile *tile, uint32_t a_id, uint32_t b_id) {
   const bool given = machine.loop_ws_spad[call].given;
   loads_over(machine.loop_ws_loads[call]);
   if (!tile->addition && !given && a_rows + b_rows > spad_half)
-    fail("LOOP_WS: A and B take %llu rows, half the scratchpad is %u", (unsigned long long)(a_rows + b_rows), spad_half);
+    fail("LOOP_WS: A and B take %llu rows, half the scratchpad is %u", (unsigned long long)(a_rows + b_rows),
+         spad_half);
   if (c_rows > acc_half)
     fail("LOOP_WS: C takes %llu rows, half the accumulator is %u", (unsigned long long)c_rows, acc_half);
   if (a_id > 2 || b_id > 2) fail("LOOP_WS: spad ids are 0 (alternate), 1 or 2");
@@ -130,24 +138,29 @@ static void place(Tile *tile, uint32_t a_id, uint32_t b_id) {
 static void multiply_matrices(const Tile *tile) {
   const uint32_t item = element_bytes(), most = machine.config.max_block_len;
   if (tile->D && !tile->skip_D)
-    load_matrix(MVIN3, 2, tile->D, tile->D_stride, ACC_BIT | tile->D_row, tile->I, tile->J, tile->pad_I, tile->pad_J,
-                tile->low_D ? item : 4, tile->low_D ? most : machine.config.max_block_len_acc);
+    load_matrix(tile, MVIN3, 2, tile->D, tile->D_stride, ACC_BIT | tile->D_row, tile->I, tile->J, tile->pad_I,
+                tile->pad_J, tile->low_D ? item : 4, tile->low_D ? most : machine.config.max_block_len_acc);
   const bool load_A = tile->A && !tile->skip_A, load_B = tile->B && !tile->skip_B;
   if (load_A && tile->A_transpose)
-    load_matrix(MVIN, 0, tile->A, tile->A_stride, tile->A_row, tile->K, tile->I, tile->pad_K, tile->pad_I, item, most);
+    load_matrix(tile, MVIN, 0, tile->A, tile->A_stride, tile->A_row, tile->K, tile->I, tile->pad_K, tile->pad_I, item,
+                most);
   else if (load_A)
-    load_matrix(MVIN, 0, tile->A, tile->A_stride, tile->A_row, tile->I, tile->K, tile->pad_I, tile->pad_K, item, most);
+    load_matrix(tile, MVIN, 0, tile->A, tile->A_stride, tile->A_row, tile->I, tile->K, tile->pad_I, tile->pad_K, item,
+                most);
   if (load_B && tile->B_transpose)
-    load_matrix(MVIN2, 1, tile->B, tile->B_stride, tile->B_row, tile->J, tile->K, tile->pad_J, tile->pad_K, item, most);
+    load_matrix(tile, MVIN2, 1, tile->B, tile->B_stride, tile->B_row, tile->J, tile->K, tile->pad_J, tile->pad_K, item,
+                most);
   else if (load_B)
-    load_matrix(MVIN2, 1, tile->B, tile->B_stride, tile->B_row, tile->K, tile->J, tile->pad_K, tile->pad_J, item, most);
+    load_matrix(tile, MVIN2, 1, tile->B, tile->B_stride, tile->B_row, tile->K, tile->J, tile->pad_K, tile->pad_J, item,
+                most);
   if (!tile->skip_products) multiply_blocks(tile);
   if ((tile->C || tile->spad_only) && !tile->skip_C) store_matrix(tile);
 }
 
-void loop_matmul(uint64_t rs1, uint64_t rs2) {
+void loop_matmul(uint64_t rs1, uint64_t rs2, Execute *execute) {
   const uint64_t *config = machine.loop_ws;
   Tile tile = {
+      .execute = execute,
       .pad_I = field(config[0], 0, 16), .pad_J = field(config[0], 16, 16), .pad_K = field(config[0], 32, 16),
       .I = field(config[1], 0, 16), .J = field(config[1], 16, 16), .K = field(config[1], 32, 16),
       .A = config[2], .B = config[3], .D = config[4], .C = config[5],
@@ -161,7 +174,8 @@ void loop_matmul(uint64_t rs1, uint64_t rs2) {
   const uint32_t activation = field(rs1, 8, 3);
   if (activation > 1) fail("LOOP_WS activation %u is not modelled: only none and ReLU", activation);
   if (tile.spad_only && tile.addition) fail("LOOP_WS: an addition cannot stay in the scratchpad");
-  if (!tile.I || !tile.J || (!tile.K && !tile.addition)) fail("LOOP_WS over no blocks: I=%u J=%u K=%u", tile.I, tile.J, tile.K);
+  if (!tile.I || !tile.J || (!tile.K && !tile.addition))
+    fail("LOOP_WS over no blocks: I=%u J=%u K=%u", tile.I, tile.J, tile.K);
   place(&tile, field(rs1, 18, 2), field(rs1, 16, 2));
   if (tile.addition)
     add_matrices(&tile);

@@ -3,30 +3,15 @@
 #define FADIFF_MACHINE_H
 
 #include <setjmp.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "fadiff_emulator.h"
+#include "instruction.h"
 
 #define MAX_DIM 256
 #define LOAD_STATES 3
 #define MAX_QUEUE 64
 #define NUM_FUNCTS 128
-
-enum {
-  CONFIG = 0, MVIN2 = 1, MVIN = 2, MVOUT = 3, COMPUTE_PRELOADED = 4, COMPUTE_ACCUMULATED = 5, PRELOAD = 6,
-  FLUSH = 7, LOOP_WS = 8, LOOP_WS_BOUNDS = 9, LOOP_WS_ADDRS_AB = 10, LOOP_WS_ADDRS_DC = 11,
-  LOOP_WS_STRIDES_AB = 12, LOOP_WS_STRIDES_DC = 13, MVIN3 = 14, LOOP_CONV_WS = 15, LOOP_CONV_WS_1 = 16,
-  LOOP_CONV_WS_6 = 21, CLKGATE_EN = 22, STORE_SPAD = 23, LOOP_WS_SPAD_AB = 24, LOOP_WS_SPAD_C = 25, COUNTER = 126,
-  CORE_ACCESS = 127 /* no instruction: the core is about to read memory */
-};
-enum { CONFIG_EX = 0, CONFIG_LD = 1, CONFIG_ST = 2, CONFIG_NORM = 3 };
-enum { OUTPUT_STATIONARY = 0, WEIGHT_STATIONARY = 1 };
-
-#define GARBAGE 0xFFFFFFFFu
-#define ACC_BIT (1u << 31)
-#define ACCUMULATE_BIT (1u << 30)
-#define FULL_WIDTH_BIT (1u << 29)
 
 /* What the strict checks and the cycle estimate know about one local-memory row. */
 typedef struct {
@@ -48,12 +33,6 @@ typedef struct {
   uint32_t count;
   uint32_t used, peak; /* distinct rows touched in this layer, most in any layer */
 } Memory;
-
-/* rs1 or rs2 of a move or compute: local address, columns, rows. */
-typedef struct {
-  bool garbage, accumulator, accumulate, full_width;
-  uint32_t norm, row, cols, rows;
-} Operand;
 
 typedef struct {
   uint64_t stride;
@@ -127,55 +106,6 @@ typedef struct {
 } Machine;
 
 extern Machine machine;
-
-/* machine.c */
-_Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* dispatch.c: one instruction, from the program or unrolled by a loop. */
-void execute(uint32_t funct, uint64_t rs1, uint64_t rs2);
-
-/* config.c */
-void configure(uint64_t rs1, uint64_t rs2);
-
-/* move.c */
-void move_in(uint64_t rs1, uint64_t rs2, int state);
-void move_out(uint64_t rs1, uint64_t rs2);
-void store_to_spad(uint64_t rs1, uint64_t rs2);
-
-/* compute.c */
-void preload(uint64_t rs1, uint64_t rs2);
-void compute(uint64_t rs1, uint64_t rs2, bool flip);
-
-/* loop_matmul.c, loop_conv.c */
-void loop_matmul(uint64_t rs1, uint64_t rs2);
-void loop_matmul_place(uint64_t rs1, uint64_t rs2);
-void loop_conv(uint64_t rs1, uint64_t rs2);
-
-/* counters.c */
-uint64_t counter_instruction(uint64_t rs1);
-void counters_reset(void);
-
-/* Bits [low, low + width) of an instruction register. */
-static inline uint32_t field(uint64_t bits, uint32_t low, uint32_t width) {
-  return (uint32_t)(bits >> low & ((1ull << width) - 1));
-}
-
-static inline Operand decode(uint64_t bits) {
-  return (Operand){
-      .garbage = (uint32_t)bits == GARBAGE,
-      .accumulator = field(bits, 31, 1),
-      .accumulate = field(bits, 30, 1),
-      .full_width = field(bits, 29, 1),
-      .norm = field(bits, 26, 3),
-      .row = field(bits, 0, 26),
-      .cols = field(bits, 32, 16),
-      .rows = field(bits, 48, 16),
-  };
-}
-
-static inline uint64_t encode(uint32_t address, uint32_t cols, uint32_t rows) {
-  return (uint64_t)rows << 48 | (uint64_t)cols << 32 | address;
-}
 
 static inline uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 

@@ -1,8 +1,12 @@
 /* MVIN, MVOUT and STORE_SPAD: rows between DRAM and local memory, scaled on the way. */
+#include "move.h"
+
 #include <float.h>
 
 #include "dram.h"
+#include "fail.h"
 #include "local.h"
+#include "machine.h"
 #include "numerics.h"
 #include "timing.h"
 

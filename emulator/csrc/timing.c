@@ -22,6 +22,8 @@
 
 #include <math.h>
 
+#include "machine.h"
+
 /* Between the core and the reservation station: five queues of two, one in rocket-chip's RoccCommandRouter
  * and four in Gemmini's Controller.scala (raw_cmd_q, those of LoopConv and LoopMatmul, unrolled_cmd). */
 #define COMMAND_QUEUE 10

@@ -2,7 +2,7 @@
 #ifndef FADIFF_TIMING_H
 #define FADIFF_TIMING_H
 
-#include "machine.h"
+#include <stdint.h>
 
 enum { LOAD_QUEUE, EXECUTE_QUEUE, STORE_QUEUE, NUM_QUEUES };
 
