@@ -21,6 +21,7 @@ from fadiff.commands.compare import compare
 from fadiff.commands.compile import compile_command
 from fadiff.commands.evaluate import evaluate
 from fadiff.commands.inspect import inspect
+from fadiff.commands.measure import measure
 from fadiff.commands.report import report
 from fadiff.commands.sweep import sweep
 from fadiff.commands.targets import targets
@@ -70,7 +71,18 @@ def cli() -> None:
     """
 
 
-for _command in (compile_command, verify, inspect, compare, evaluate, targets, sweep, report, timeloop):
+for _command in (
+    compile_command,
+    verify,
+    measure,
+    inspect,
+    compare,
+    evaluate,
+    targets,
+    sweep,
+    report,
+    timeloop,
+):
     cli.add_command(_command)
 
 

@@ -37,6 +37,7 @@ def is_bad_input(error: BaseException) -> bool:
     from converter.errors import ModelError
     from costmodel.group.fusion import ScheduleError
     from costmodel.mapping.mapping import MappingError
+    from costmodel.schedule.measurement import MeasurementError
     from costmodel.schedule.serialize import ScheduleFileError
     from costmodel.target.target import TargetError
     from emitters.gemmini.errors import EmitError
@@ -51,6 +52,7 @@ def is_bad_input(error: BaseException) -> bool:
             EmulatorError,
             InputError,
             MappingError,
+            MeasurementError,
             MemoryError,
             ModelError,
             OSError,

@@ -12,6 +12,7 @@ from fadiff.errors import InputError
 
 if TYPE_CHECKING:
     from costmodel.schedule.document import ScheduleDocument
+    from costmodel.schedule.measurement import Measurement
 
 SCHEDULE = "schedule.json"
 
@@ -53,6 +54,11 @@ class OutputFolder:
         return self.verification_data / "result.json"
 
     @property
+    def measurement(self) -> Path:
+        """What the last `fadiff measure` found on hardware."""
+        return self.path / "measured.json"
+
+    @property
     def report(self) -> Path:
         """The report for people."""
         return self.path / "report.html"
@@ -68,6 +74,18 @@ class OutputFolder:
             raise InputError(f"{self.path}: no {SCHEDULE} in it: give the --out folder of fadiff compile")
         return read_document(self.schedule)
 
+    def measured(self) -> Measurement | None:
+        """The last measurement, None where there is none; InputError where the file is none of ours."""
+        from pydantic import ValidationError
+
+        from costmodel.schedule.measurement import Measurement
+
+        content = _json(self.measurement)
+        try:
+            return None if content is None else Measurement.model_validate(content)
+        except ValidationError as error:
+            raise InputError(f"{self.measurement}: no measurement: run fadiff measure again") from error
+
     def refresh_report(self) -> Path:
         """Write report.html from what the folder has now."""
         from emitters.report import write_report
@@ -77,6 +95,7 @@ class OutputFolder:
             self.report,
             _json(self.verification),
             _json(self.firmware / "memory_map.json"),
+            self.measured(),
         )
         return self.report
 

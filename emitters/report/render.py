@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from costmodel.latency.rtl import validation_error
 from costmodel.schedule.document import ScheduleDocument
+from costmodel.schedule.measurement import Measurement
 from emitters.report import view
 from emitters.report.charts import roofline, search_curve
 from emitters.report.diagrams import arena_map, fusion_graph
@@ -20,6 +21,7 @@ def render(
     document: ScheduleDocument,
     verification: Mapping[str, Any] | None = None,
     memory_map: Mapping[str, Any] | None = None,
+    measured: Measurement | None = None,
 ) -> str:
     """The report as HTML.
 
@@ -27,6 +29,7 @@ def render(
         document: schedule.json.
         verification: What `fadiff verify --json` printed for this folder, if it ran.
         memory_map: firmware/memory_map.json, if C was emitted.
+        measured: What `fadiff measure` found on hardware, if it ran.
     """
     environment = Environment(
         loader=PackageLoader("emitters.report"),
@@ -39,6 +42,8 @@ def render(
         document=document,
         verification=verification,
         memory_map=memory_map,
+        measured=measured,
+        measured_rows=view.measured_rows(measured) if measured else (),
         tiles=figures_of(document, verification),
         counts=counts_text(verification) if verification and verification["measured"] else "",
         share=view.array_share(document),
@@ -64,6 +69,7 @@ def write_report(
     path: Path,
     verification: Mapping[str, Any] | None = None,
     memory_map: Mapping[str, Any] | None = None,
+    measured: Measurement | None = None,
 ) -> None:
     """Write the report to `path`; see `render`."""
-    path.write_text(render(document, verification, memory_map), encoding="utf-8")
+    path.write_text(render(document, verification, memory_map, measured), encoding="utf-8")

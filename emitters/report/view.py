@@ -9,6 +9,7 @@ from converter.ir.graph import HostLayer
 from costmodel.group.pooling import obstacle_to_pooling
 from costmodel.mapping.mapping import Level
 from costmodel.schedule.document import LayerRecord, MappingRecord, ScheduleDocument
+from costmodel.schedule.measurement import Measurement
 from costmodel.schedule.serialize import graph_from_document
 from emitters.report.charts import bound_class, dram_bytes, layer_macs
 from emitters.report.text import count, edp, limit, percent, picojoules, si
@@ -235,6 +236,39 @@ def reading_rows(document: ScheduleDocument) -> list[ReadingRow]:
             row.latency_error,
         )
         for row in document.readings.rows
+    ]
+
+
+@dataclass(frozen=True)
+class MeasuredRow:
+    """One layer on hardware, beside its prediction; widths in percent of the longest bar."""
+
+    index: int
+    name: str
+    calls: str
+    measured: str
+    predicted: str
+    ratio: str
+    measured_width: float
+    predicted_width: float
+
+
+def measured_rows(measurement: Measurement) -> list[MeasuredRow]:
+    """The layers that took time or should have."""
+    longest = max((max(layer.measured, layer.predicted) for layer in measurement.layers), default=0) or 1
+    return [
+        MeasuredRow(
+            index=index,
+            name=layer.name,
+            calls=count(layer.calls),
+            measured=count(layer.measured),
+            predicted=count(layer.predicted),
+            ratio=f"{layer.predicted / layer.measured:.2f}" if layer.measured and layer.predicted else "",
+            measured_width=100 * layer.measured / longest,
+            predicted_width=100 * layer.predicted / longest,
+        )
+        for index, layer in enumerate(measurement.layers)
+        if layer.measured or layer.predicted
     ]
 
 

@@ -134,6 +134,18 @@ def evaluate(
         _print(console, decision, cost, cycles, model)
         if found:
             _print_readings(console, decision, found)
+        _print_measured(console, schedule)
+
+
+def _print_measured(console: Console, schedule: Path | None) -> None:
+    """What `fadiff measure` found, where the schedule still lies in its folder."""
+    from fadiff.commands.measure import print_measurement
+    from fadiff.folder import OutputFolder
+
+    measured = None if schedule is None else OutputFolder(schedule.parent).measured()
+    if measured is not None:
+        console.result(f"measured by {measured.source}:")
+        print_measurement(console, measured)
 
 
 def _network_cycles(schedule: Schedule, cost: NetworkCost, group_latency: GroupLatency) -> int:

@@ -1,0 +1,131 @@
+"""`fadiff measure`: the firmware prints a profile, the command reads it, report and evaluate show it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fadiff.cli import main
+from fadiff.folder import OutputFolder
+from tests.fadiff.models import small_network
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("measure")
+    model = small_network(folder / "small.onnx")
+    out = folder / "out"
+    options = ["--target", "gemmini-small", "--method", "exact", "-q", "--out", str(out)]
+    assert main(["compile", str(model), *options]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def log(compiled: Path) -> str:
+    """The console of the real main.c, on the functional model's estimated cycles."""
+    firmware = compiled / "firmware"
+    subprocess.run(
+        ["make", "-C", firmware, "host", "WARNINGS=-Wall -Wextra -Werror -DFADIFF_PROFILE"],
+        check=True,
+        capture_output=True,
+        env=host_environment(),
+    )
+    (program,) = firmware.glob("*.host")
+    ran = subprocess.run([program], check=True, capture_output=True, text=True)
+    program.unlink()
+    return ran.stdout
+
+
+def host_environment() -> dict[str, str]:
+    return {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def layer_lines(log: str) -> list[tuple[int, int, int]]:
+    found = re.findall(r"fadiff-layer (\d+) (\d+) (\d+)", log)
+    return [(int(index), int(calls), int(cycles)) for index, calls, cycles in found]
+
+
+def test_the_firmware_prints_every_layer_and_still_checks_its_outputs(compiled, log):
+    names = [layer.name for layer in OutputFolder(compiled).document.layers]
+    rows = layer_lines(log)
+    assert [index for index, _, _ in rows] == list(range(len(names)))
+    assert all(calls >= 1 for _, calls, _ in rows)
+    whole = int(re.search(r"fadiff-run layers (\d+)", log)[1])
+    assert 0 < sum(cycles for _, _, cycles in rows) <= whole
+    assert "all outputs agree" in log
+
+
+def test_measured_beside_predicted(fadiff, compiled, log, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(compiled, out)
+    kept = tmp_path / "console.txt"
+    kept.write_bytes(b"\xffboot\r\n" + log.replace("\n", "\r\n").encode())
+    ended = fadiff("measure", out, "--log", kept, "--json")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    document = OutputFolder(out).document
+    assert found["warm"] == int(re.search(r"fadiff-run warm (\d+)", log)[1])
+    assert found["error"] == pytest.approx(document.totals.latency_cycles / found["warm"] - 1)
+    for row, layer, (_, _, cycles) in zip(found["layers"], document.layers, layer_lines(log), strict=True):
+        assert (row["name"], row["measured"]) == (layer.name, cycles)
+        assert row["predicted"] == layer.cost.latency_cycles
+    assert "Measured on hardware" in (out / "report.html").read_text()
+    shown = fadiff("evaluate", out / "schedule.json").out
+    assert f"{found['warm']:,} cycles" in shown
+
+
+def test_a_command_is_run_on_the_program(fadiff, compiled, log, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(compiled, out)
+    elf, console = tmp_path / "a program.elf", tmp_path / "console.txt"
+    elf.write_bytes(b"")
+    console.write_text(log)
+    command = f"sh -c 'test -f \"$1\" && cat {console}; exit 3' - {{elf}}"
+    ended = fadiff("measure", out, "--run", command, "--elf", elf, "--unit", "instructions")
+    assert ended.code == 0, ended.err
+    assert "instructions are what the core retired" in ended.out
+    assert OutputFolder(out).measured().unit == "instructions"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda log: "nothing", "no line 'fadiff-profile'"),
+        (lambda log: log.replace("fadiff-profile end", ""), "breaks off before 'fadiff-profile end'"),
+        (lambda log: re.sub(r"fadiff-layer 2 .*\n", "", log), "lines are missing"),
+        (lambda log: re.sub(r"(fadiff-profile 1 \w+ ).*", r"\g<1>" + 64 * "0", log), "of another model"),
+    ],
+)
+def test_logs_that_are_no_measurement(fadiff, compiled, log, tmp_path, change, message):
+    kept = tmp_path / "console.txt"
+    kept.write_text(change(log))
+    ended = fadiff("measure", compiled, "--log", kept)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err and str(kept) in ended.err
+    assert not OutputFolder(compiled).measurement.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "--run"),
+        (("--run", "true {elf}"), "--gemmini-root"),
+        (("--run", "true", "--elf", __file__), "no {elf}"),
+        (("--run", "/no/simulator {elf}", "--elf", __file__), "/no/simulator: no such program"),
+        (
+            ("--run", "sh -c 'sleep 9' {elf}", "--elf", __file__, "--timeout", "0.1"),
+            "give a longer --timeout",
+        ),
+    ],
+)
+def test_what_cannot_run(fadiff, compiled, arguments, message):
+    ended = fadiff("measure", compiled, *arguments)
+    assert ended.code == 2
+    assert message in ended.err
