@@ -25,8 +25,8 @@ from onnx import numpy_helper
 from benchmarks.command import command
 from converter import Conversion, ModelError, UnsupportedError, convert
 from converter.check.agreement import agreement
-from converter.check.boundary import from_storage, store_inputs
 from converter.check.reference import run_reference
+from converter.check.storage import from_storage, store_inputs
 from converter.ir.graph import ElementType
 from converter.read.normalise import session_options
 

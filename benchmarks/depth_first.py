@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from costmodel.count.nest import Nest
+from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Placement
 from costmodel.mapping.intervals import cut, input_box, uncovered
 from costmodel.mapping.mapping import Mapping
@@ -224,7 +224,7 @@ def depth_first_cost(plan: DepthFirstPlan, mappings: Sequence[Mapping]) -> Depth
         energy += cost.energy_pj
         in_dram += sum(move.bytes for move in cost.moves if move.memory == "dram")
         in_scratchpad += sum(move.bytes for move in cost.moves if move.memory == "scratchpad")
-        nest = Nest(stage.shape, mapping, stage.region)
+        nest = LoopNest(stage.shape, mapping, stage.region)
         resident = stage.placement.weights_are_resident
         q = nest.quantities(target, "dosa", resident=resident)
         busy = q.compute_cycles + q.weight_loads * target.element_bytes / scratchpad

@@ -23,7 +23,7 @@ from optimizer.cut.problem import Problem
 from optimizer.gradient.descent import Effort, descend
 from optimizer.gradient.joint import gradient
 from optimizer.group.hull import GroupHull, merge
-from optimizer.group.residency import Variant
+from optimizer.group.residency import PlacedGroup
 from optimizer.layer.space import Rules
 
 
@@ -81,7 +81,7 @@ def measure(graph: Graph, target: Target, profile: str, seeds: int) -> Losses:
         found = descend(problem, Effort()).best
         seconds = time.process_time() - before
         assert found is not None  # fusion model sound
-        runs.append(losses_of(problem, found.choice, least, seconds))
+        runs.append(losses_of(problem, found.argmin, least, seconds))
     return Losses(*(statistics.median(values) for values in zip(*runs, strict=True)))
 
 
@@ -90,24 +90,24 @@ def losses_of(problem: Problem, partition: Partition, least: float, seconds: flo
     cost = problem.cost(problem.schedule(partition))
     hulls = dict(problem.alone)
     groups = {problem.candidates[c.group.layers]: c for c in partition if len(c.group.layers) > 1}
-    for first, choice in groups.items():
-        members = [cost.by_name[name] for name in choice.group.layers]
+    for first, way in groups.items():
+        members = [cost.by_name[name] for name in way.group.layers]
         energy, latency = sum(m.energy_pj for m in members), sum(m.latency_cycles for m in members)
-        same = choice.renamed(first)
-        hulls[Variant(first)] = GroupHull(np.array([energy]), np.array([float(latency)]), (same,))
+        same = way.renamed(first)
+        hulls[PlacedGroup(first)] = GroupHull(np.array([energy]), np.array([float(latency)]), (same,))
     steps = [cost.edp_uj_cycles, edp_of(problem, hulls)]
     for whole in (False, True):
-        for first, choice in groups.items():
-            tile = choice.group.tile
+        for first, way in groups.items():
+            tile = way.group.tile
             assert tile is not None
             better = problem.price_group(first, None if whole else [tile])
-            hulls[Variant(first)] = merge([hulls[Variant(first)], better])
+            hulls[PlacedGroup(first)] = merge([hulls[PlacedGroup(first)], better])
         steps.append(edp_of(problem, hulls))
     decoded, mapped, at_tile, at_best = steps
     return Losses(decoded / mapped, mapped / at_tile, at_tile / at_best, at_best / least, seconds)
 
 
-def edp_of(problem: Problem, hulls: dict[Variant, GroupHull]) -> float:
+def edp_of(problem: Problem, hulls: dict[PlacedGroup, GroupHull]) -> float:
     """EDP in uJ x cycles of the best cuts into groups that have a hull."""
     best = problem.off_chip.optimum(hulls, "edp")
     return best.energy * best.latency * 1e-6

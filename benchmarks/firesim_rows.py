@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.dosa_format import DosaFormatError, DosaPoint, read_point, read_rows
 from converter.ir.dims import DIMS, Dim
-from costmodel.count.nest import Nest
+from costmodel.count.nest import LoopNest
 from costmodel.latency.rtl import Number, Reuse, Work
 from costmodel.latency.rtl_work import is_matmul, layer_work
 from costmodel.mapping.mapping import STREAM_ORDER, Mapping
@@ -119,7 +119,7 @@ def read_measurements(
             array = array_side(point, side)
             shape, mapping = as_executed(point.shape, point.mapping, array)
             works.append(
-                layer_work(Nest(shape, mapping, whole(shape.dims)), _target(array), "dosa", reload=True)
+                layer_work(LoopNest(shape, mapping, whole(shape.dims)), _target(array), "dosa", reload=True)
             )
             measured.append(cycles)
             analytical.append(_analytical(row))

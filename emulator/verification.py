@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from converter.check.boundary import from_storage
+from converter.check.storage import from_storage
 from converter.ir.graph import Tensor
 from costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
 from costmodel.schedule.serialize import graph_from_document, read_document

@@ -58,7 +58,7 @@ def compare_with_file(conversion: Conversion, vectors: TestVectors) -> str:
 
 def _restored(conversion: Conversion, name: str, stored: Arrays, shape: tuple[int, ...]) -> np.ndarray:
     """An output of the integers as ONNX values [vectors, ...]."""
-    from converter.check.boundary import from_storage
+    from converter.check.storage import from_storage
 
     tensor = conversion.graph.tensors[name]
     return np.stack([from_storage(tensor, one, shape[1:]) for one in stored[name]])

@@ -61,7 +61,7 @@ def stored_inputs(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
 
 def store(tensor: Tensor, vectors: np.ndarray) -> np.ndarray:
     """ONNX values [vectors, ...] as the device stores them: transposed and quantised."""
-    from converter.check.boundary import to_storage
+    from converter.check.storage import to_storage
 
     return np.stack([to_storage(tensor, vector) for vector in vectors])
 

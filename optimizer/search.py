@@ -81,7 +81,7 @@ def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, Boun
     proven: BoundKind = "proven" if problem.fusion else "unfused"
     if method == "layerwise" or (method == "exact" and not problem.fusion):
         alone, bound = layerwise(problem)
-        return problem.schedule(alone.choice), bound, "unfused"
+        return problem.schedule(alone.argmin), bound, "unfused"
     if method == "exact":
         partition, bound, complete = exact(problem)
         return problem.schedule(partition), bound, proven if complete else "relaxed"

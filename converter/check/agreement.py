@@ -17,8 +17,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from converter.check.boundary import from_storage
 from converter.check.reference import reference_session
+from converter.check.storage import from_storage
 from converter.ir.graph import Graph
 from converter.ir.weight_file import WeightFile
 from converter.pipeline import Conversion

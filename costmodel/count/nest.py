@@ -21,7 +21,7 @@ IRRELEVANT = {operand: tuple(i for i in range(8) if not IS_RELEVANT[operand][i])
 _values = attrgetter(*DIMS)
 
 
-class Nest:
+class LoopNest:
     """The loop nest of one layer over its regions."""
 
     def __init__(self, shape: LayerShape, mapping: Mapping, region: Region) -> None:
@@ -154,7 +154,7 @@ def layer_traffic(
     `sliding_window` keeps the overlap of consecutive input tiles as Timeloop does; Gemmini reloads
     whole tiles.  It holds for divisor mappings of a layer that runs alone; others ignore it.
     """
-    q = Nest(shape, mapping, region).quantities(target, profile, resident=placement.weights_are_resident)
+    q = LoopNest(shape, mapping, region).quantities(target, profile, resident=placement.weights_are_resident)
     if sliding_window and region == whole(shape.dims) and mapping.is_divisor(shape.dims):
         q = q._replace(input_fills=sliding_input_words(shape, mapping))
     moves = count_moves(q, fusion_of(placement), target, profile, paper=placement.is_paper)

@@ -313,7 +313,7 @@ def pooled(graph: Graph, members: Mapping[str, Member], name: str) -> Pooled | N
     return Pooled(pixels * (size // math.prod(member.size)), size, pool.kernel**2, pool.steps)
 
 
-def boundary(graph: Graph, group: FusionGroup) -> dict[str, Member]:
+def paper_plan(graph: Graph, group: FusionGroup) -> dict[str, Member]:
     """Members of a group in the paper's model: whole layers, with the same inside and outside."""
     members = {}
     for name in group.layers:

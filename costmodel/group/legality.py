@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from converter.ir.dims import DIMS
 from converter.ir.graph import TensorCoreLayer
-from costmodel.count.nest import Nest
+from costmodel.count.nest import LoopNest
 from costmodel.count.row_layout import (
     input_rows,
     output_rows,
@@ -58,7 +58,7 @@ def occupancy(
             outputs,
             e * d.G * d.K * d.C * d.R * d.S,
         )
-    nest = Nest(shape, mapping, whole(shape.dims) if region is None else region)
+    nest = LoopNest(shape, mapping, whole(shape.dims) if region is None else region)
     weights_twice, inputs_twice = nest.fetch("W", 1)[1], nest.fetch("I", 1)[1]
     outputs_twice = nest.fetch("O", 2)[1]
     tile, rows = tuple(mapping.tile_l2), tuple(mapping.rows)
@@ -101,7 +101,7 @@ def check_mapping(
     _check_array(layer.name, shape, mapping, target, profile)
     if profile == "hw":
         _check_blocks(layer.name, shape, mapping, resident=resident)
-        nest = Nest(shape, mapping, region)
+        nest = LoopNest(shape, mapping, region)
         if not target.has_full_width_read and nest.fetch("O", 2)[0] > 1:
             raise ScheduleError(
                 f"{layer.name}: it stores partial sums, but target {target.name} has no has_full_width_read"
@@ -152,7 +152,7 @@ def _check_packed_inputs(
 
 
 def _check_held_output(
-    layer: TensorCoreLayer, mapping: Mapping, nest: Nest, target: Target, path: FusionPath
+    layer: TensorCoreLayer, mapping: Mapping, nest: LoopNest, target: Target, path: FusionPath
 ) -> None:
     """Rows as `costmodel.group.local_tensors` lays them out, and final values only."""
     columns, wanted = mapping.cols.product, min(channels_out(layer), target.side)

@@ -30,7 +30,7 @@ class Held:
     """Of `side` channels each."""
     below: int
     """Rows between the end of the box and the end of the memory (in the scratchpad: resident weights)."""
-    alive: tuple[int, int]
+    lifetime: tuple[int, int]
     """First and last member, by place in the group, that needs it; all, where rows are retained."""
 
     @property
@@ -110,17 +110,17 @@ def held_tensors(
         n, h, w = (max(extents(axis)) for axis in plan[name].held_grid)
         blocks = ceil_div(channels_out(producer), side)
         start = resident_rows if path == "spad" else 0
-        alive = (0, len(names) - 1) if group.halo == "retain" else (first, last)
+        lifetime = (0, len(names) - 1) if group.halo == "retain" else (first, last)
         taken = sorted(
             (other.below, other.below + other.rows)
             for other in held.values()
-            if other.path == path and other.alive[1] >= alive[0]
+            if other.path == path and other.lifetime[1] >= lifetime[0]
         )
         for low, high in taken:
             if start + blocks * n * h * w <= low:
                 break
             start = max(start, high)
-        held[name] = Held(path, (n, h, w), blocks, start, alive)
+        held[name] = Held(path, (n, h, w), blocks, start, lifetime)
     return held
 
 
@@ -130,7 +130,7 @@ def reserved_rows(held: Mapping[str, Held], at: int, path: FusionPath) -> int:
     Held tensors that are alive then, with what lies below them; 0 if there are none.
     """
     return max(
-        (h.below + h.rows for h in held.values() if h.path == path and h.alive[0] <= at <= h.alive[1]),
+        (h.below + h.rows for h in held.values() if h.path == path and h.lifetime[0] <= at <= h.lifetime[1]),
         default=0,
     )
 

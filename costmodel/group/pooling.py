@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from converter.ir.dims import Dim
 from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
-from costmodel.count.nest import Nest
+from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Pooled
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import LayerShape, Region, extents
@@ -153,7 +153,7 @@ def obstacle_in_tiles(
         most = MOST_PIXELS if d == "P" else most_columns(target, pooled.taps)
         if l1 > most:
             return f"accumulator tile {d}={l1} exceeds {most}"
-    times = Nest(shape, mapping, region).fetch("O", 2)[0]
+    times = LoopNest(shape, mapping, region).fetch("O", 2)[0]
     return f"it leaves the accumulator unfinished ({times} visits)" if times > 1 else ""
 
 

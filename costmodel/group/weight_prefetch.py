@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from converter.ir.dims import DIMS, Dims
 from converter.ir.graph import TensorCoreLayer
-from costmodel.count.nest import Nest
+from costmodel.count.nest import LoopNest
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.placement import placement_of
 from costmodel.group.scratchpad import member_spaces
@@ -185,7 +185,7 @@ def first_loads(schedule: Decision, name: str, latency: LatencyModel) -> EarlyLo
     if latency == "roofline":
         return EarlyLoads(nbytes)
     region = plan_group(schedule.graph, group)[name].computed
-    nest = Nest(shape_of(layer), schedule.mappings[name], region)
+    nest = LoopNest(shape_of(layer), schedule.mappings[name], region)
     return EarlyLoads(nbytes, _load_cycles(nest, tile, nbytes, schedule.target))
 
 
@@ -194,7 +194,7 @@ def load_requests(schedule: Decision, name: str) -> float:
     layer, group = schedule.graph.by_name[name], schedule.group_of[name]
     assert isinstance(layer, TensorCoreLayer)
     plan = plan_group(schedule.graph, group)
-    nest = Nest(shape_of(layer), schedule.mappings[name], plan[name].computed)
+    nest = LoopNest(shape_of(layer), schedule.mappings[name], plan[name].computed)
     placement = placement_of(schedule.graph, group, plan, layer)
     return float(layer_work(nest, schedule.target, schedule.profile, placement).requests)
 
@@ -205,7 +205,7 @@ def first_tile(schedule: Decision, layer: TensorCoreLayer) -> Dims:
     return layer.dims if resident else schedule.mappings[layer.name].tile_l2
 
 
-def _load_cycles(nest: Nest, tile: Dims, nbytes: int, target: Target) -> float:
+def _load_cycles(nest: LoopNest, tile: Dims, nbytes: int, target: Target) -> float:
     """Cycles that the load engine is busy with the first `tile` of a layer's weights, `nbytes` long."""
     along, *_ = segments(nest.shape)
     elements = nbytes // target.element_bytes

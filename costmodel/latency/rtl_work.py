@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from converter.ir.dims import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, Q, R, S
-from costmodel.count.nest import Nest
+from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import ALONE, Placement
 from costmodel.latency.rtl import (
     LINE_BYTES,
@@ -67,7 +67,7 @@ def walks(d: int, contiguous: tuple[int, int, int]) -> tuple[Walk, Walk, Walk]:
 
 
 def layer_work(
-    nest: Nest,
+    nest: LoopNest,
     target: Target,
     profile: Profile = "hw",
     placement: Placement = ALONE,
@@ -120,7 +120,7 @@ def layer_work(
     )
 
 
-def _pieces(nest: Nest, d: int, size: int, *, inner: bool = False) -> int:
+def _pieces(nest: LoopNest, d: int, size: int, *, inner: bool = False) -> int:
     """Pieces of at most `size` indices into which the scratchpad (inner: accumulator) tiles of d fall."""
     tiles = (nest.l2[d], nest.l1[d]) if inner else (nest.l2[d],)
     return sum(ceil_div(extent, size) * times for extent, times in tile_extents(nest.extents[d][0], tiles))
@@ -131,7 +131,7 @@ def streams_height(shape: LayerShape) -> bool:
     return shape.dims.Q == shape.dims.S == 1
 
 
-def _array_cycles(nest: Nest, side: int) -> float:
+def _array_cycles(nest: LoopNest, side: int) -> float:
     """Strips of the rows of every accumulator tile, for every array block of weights."""
     streamed, other = (P, Q) if streams_height(nest.shape) else (Q, P)
     strips = 0.0
@@ -143,7 +143,7 @@ def _array_cycles(nest: Nest, side: int) -> float:
     return strips * blocks * nest.counts[other].total * nest.counts[N].total
 
 
-def _cache_use(nest: Nest, pixels: float, element: int, *, reload: bool) -> CacheUse:
+def _cache_use(nest: LoopNest, pixels: float, element: int, *, reload: bool) -> CacheUse:
     """`pixels` are those of one pass over all input tiles and groups."""
     counts, bounds = nest.counts, list(nest.shape.dims)
     tile = [min(size, max(extent)) for size, extent in zip(nest.l2, nest.extents, strict=True)]

@@ -53,7 +53,7 @@ from costmodel.count.energy import picojoules_per_byte
 from costmodel.count.traffic import Fusion, Memory, Quantities, count_moves, path_of
 from costmodel.group.host import add_moves
 from costmodel.latency.roofline import bandwidths
-from costmodel.relaxed.network import IS, ORDERS, OS, WS, Edge, NestOrder, Node, RelaxedNetwork, add_shape
+from costmodel.relaxed.network import IS, ORDERS, OS, WS, Edge, NestOrder, NetworkConstants, Node, add_shape
 from costmodel.relaxed.penalties import occupancy, penalties, scratchpad_use
 from costmodel.relaxed.rtl import rtl_cycles
 from costmodel.relaxed.terms import RelaxedPoint, Terms
@@ -87,7 +87,7 @@ class RelaxedCost:
     """Bytes per memory, [B, L]."""
 
 
-class RelaxedModel(RelaxedNetwork):
+class RelaxedModel(NetworkConstants):
     """A network on a target, ready to evaluate batches of points."""
 
     def __call__(self, point: RelaxedPoint, softness: float | None = None) -> RelaxedCost:

@@ -81,7 +81,7 @@ class Edge(NamedTuple):
     consumer: int
 
 
-class RelaxedNetwork:
+class NetworkConstants:
     """The nodes, edges and loop orders of a network on a target."""
 
     def __init__(

@@ -15,7 +15,7 @@ from torch import Tensor
 from converter.ir.dims import C, G, K, N, P, Q, R, S
 from costmodel.count.traffic import Quantities
 from costmodel.relaxed.fetch_gradient import fetches
-from costmodel.relaxed.network import RelaxedNetwork
+from costmodel.relaxed.network import NetworkConstants
 from costmodel.relaxed.regions import cut_regions, pieces_of
 from costmodel.relaxed.straight_through import ROUNDING, ceil, exact, floor
 
@@ -42,7 +42,7 @@ class RelaxedPoint:
 class Terms:
     """Intermediate tensors of one evaluation."""
 
-    def __init__(self, model: RelaxedNetwork, point: RelaxedPoint) -> None:
+    def __init__(self, model: NetworkConstants, point: RelaxedPoint) -> None:
         self.model, self.point = model, point
         # Unbound once: every separate selection would cost a full-size gradient.
         self.l2, self.l1, self.l0 = (t.unbind(-1) for t in (point.l2, point.l1, point.l0))

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.energy import energy_breakdown
-from costmodel.count.nest import Nest, layer_traffic
+from costmodel.count.nest import LoopNest, layer_traffic
 from costmodel.count.traffic import ALONE, Move, Placement
-from costmodel.group.fusion import Member, boundary, plan_group, stored_as
+from costmodel.group.fusion import Member, paper_plan, plan_group, stored_as
 from costmodel.group.host import host_moves
 from costmodel.group.placement import placement_of
 from costmodel.group.weight_prefetch import NONE_EARLY, EarlyLoads, early_loads
@@ -188,7 +188,7 @@ def group_cost(
         ScheduleError: the group has no executable plan (see costmodel.group.fusion.plan_group).
     """
     resident = frozenset[str]() if paper else group.resident_tensors
-    plan = boundary(graph, group) if paper else plan_group(graph, group)
+    plan = paper_plan(graph, group) if paper else plan_group(graph, group)
     costs = []
     for name in group.layers:
         layer, member = graph.by_name[name], plan[name]
@@ -254,7 +254,7 @@ def layer_cost(
         )
         breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
         if latency == "rtl":
-            work = layer_work(Nest(shape, mapping, computed), target, profile, placement)
+            work = layer_work(LoopNest(shape, mapping, computed), target, profile, placement)
             cycles, bound = rtl.latency(work, early.rtl_cycles)
         else:
             moves = (*traffic.moves, Move("L3", "W", "read", early.nbytes, "dram"))

@@ -7,7 +7,7 @@ one mapping are in costmodel.group.legality.
 from __future__ import annotations
 
 from converter.ir.graph import HostLayer, TensorCoreLayer
-from costmodel.count.nest import Nest
+from costmodel.count.nest import LoopNest
 from costmodel.group.fusion import Member, ScheduleError, plan_group, pooled
 from costmodel.group.legality import check_mapping, occupancy
 from costmodel.group.pooling import obstacle_in_tiles
@@ -123,7 +123,7 @@ def _check_final(schedule: Decision, layer: TensorCoreLayer, group: FusionGroup,
     """An on-chip copy is final-value only: its producer must not spill partial sums."""
     resident = layer.output.tensor in group.resident_tensors
     if member.writes_inside or resident:
-        nest = Nest(shape_of(layer), schedule.mappings[layer.name], member.computed)
+        nest = LoopNest(shape_of(layer), schedule.mappings[layer.name], member.computed)
         times = nest.fetch("O", 2)[0]
         if times > 1:
             raise ScheduleError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from converter.ir.dims import DIMS, Dim
-from emitters.timeloop.nest import KEPT, LOOPS, Factor, Loops, Nest
+from emitters.timeloop.nest import KEPT, LOOPS, Factor, Loops, TimeloopNest
 from emitters.timeloop.problem import letters_of
 from emitters.timeloop.problem_import import OPERANDS
 from emitters.timeloop.units import Unit
@@ -32,7 +32,7 @@ def kept_at(unit: Unit) -> dict[str, tuple[str, ...]]:
     return {level: tuple(name for name in OPERANDS if name in keep[level]) for level in order}
 
 
-def mapping(unit: Unit, nest: Nest) -> Yaml:
+def mapping(unit: Unit, nest: TimeloopNest) -> Yaml:
     """Root key `mapping`: a bypass directive per level, then the loops, innermost level first."""
     letters = letters_of(unit.dims)
     bypass: list[Yaml] = [
@@ -54,7 +54,7 @@ def mapping(unit: Unit, nest: Nest) -> Yaml:
     return {"mapping": bypass + loops}
 
 
-def _directive(group: Loops, nest: Nest, letters: str) -> Yaml:
+def _directive(group: Loops, nest: TimeloopNest, letters: str) -> Yaml:
     directive: Yaml = {
         "target": group.level,
         "type": group.kind,

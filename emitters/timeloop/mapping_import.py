@@ -18,7 +18,7 @@ from costmodel.group.legality import occupancy
 from costmodel.mapping.mapping import Mapping, MappingError, Order
 from costmodel.mapping.shape import shape_of
 from costmodel.target.target import Target
-from emitters.timeloop.nest import KEPT, LOOPS, STORAGE, Factor, Loops, Nest, StorageLevel, mapping_of
+from emitters.timeloop.nest import KEPT, LOOPS, STORAGE, Factor, Loops, StorageLevel, TimeloopNest, mapping_of
 from emitters.timeloop.problem_import import OPERANDS, TimeloopProblem
 from emitters.timeloop.yaml_lines import Entry, read_root
 
@@ -252,7 +252,9 @@ def _mapping(root: Entry, directives: dict[Loops, _Directive], bounds: Dims) -> 
                     directive.entry.fail(f"{d} is unrolled below {loops.level}; {_ARRAY}")
                 factors[place][d] = factor
         orders[loops] = directive.order
-    nest = Nest(factors, {**orders, **{loops: inner_to_outer for loops in LOOPS if loops.kind == "spatial"}})
+    nest = TimeloopNest(
+        factors, {**orders, **{loops: inner_to_outer for loops in LOOPS if loops.kind == "spatial"}}
+    )
     try:
         return mapping_of(nest, bounds)
     except MappingError as error:

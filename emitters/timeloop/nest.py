@@ -73,7 +73,7 @@ class Factor(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Nest:
+class TimeloopNest:
     """Factors of every dimension and the loop order (inner to outer) of every group of loops."""
 
     factors: MappingABC[Loops, MappingABC[Dim, Factor]]
@@ -85,7 +85,7 @@ class Nest:
         return all(f.full == f.last for group in self.factors.values() for f in group.values())
 
 
-def nest_of(mapping: Mapping, bounds: Dims) -> Nest:
+def nest_of(mapping: Mapping, bounds: Dims) -> TimeloopNest:
     """The Timeloop nest of a mapping over a problem of these bounds.
 
     It describes the same tiles, except that array blocks which nothing around them repeats are made equal
@@ -102,13 +102,13 @@ def nest_of(mapping: Mapping, bounds: Dims) -> Nest:
         _L2: mapping.order_l2,
         _L3: mapping.order_l3,
     }
-    return Nest(
+    return TimeloopNest(
         factors={loops: {d: per_dim[d][i] for d in DIMS} for i, loops in enumerate(LOOPS)},
         orders={loops: tuple(reversed(outermost_first.get(loops, DIMS))) for loops in LOOPS},
     )
 
 
-def mapping_of(nest: Nest, bounds: Dims) -> Mapping:
+def mapping_of(nest: TimeloopNest, bounds: Dims) -> Mapping:
     """The mapping that a Timeloop nest describes; the inverse of `nest_of` but for its equal blocks.
 
     Raises:

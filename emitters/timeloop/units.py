@@ -15,13 +15,13 @@ from typing import Literal
 
 from converter.ir.dims import DIMS, Dims
 from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import boundary, plan_group, stored_as
+from costmodel.group.fusion import paper_plan, plan_group, stored_as
 from costmodel.group.local_tensors import input_path
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import extents
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import FusionPath
-from emitters.timeloop.nest import Nest, NoTimeloopForm, mapping_of, nest_of
+from emitters.timeloop.nest import NoTimeloopForm, TimeloopNest, mapping_of, nest_of
 
 FusedLevel = Literal["Scratchpad", "TileBuffer"]
 """What keeps a fused intermediate instead of DRAM."""
@@ -43,7 +43,7 @@ class Unit:
     dims: Dims
     mapping: Mapping
     runs: int
-    nest: Nest | None
+    nest: TimeloopNest | None
     inputs_in: FusedLevel | None = None
     outputs_in: FusedLevel | None = None
     outputs_also_in_dram: bool = False
@@ -103,7 +103,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
     regions: Counter[Dims] = Counter({layer.dims: 1})
     written = layer.output.tensor
     if len(group.layers) > 1:
-        plan = (boundary if schedule.fusion_model == "paper" else plan_group)(schedule.graph, group)
+        plan = (paper_plan if schedule.fusion_model == "paper" else plan_group)(schedule.graph, group)
         member, stored = plan[layer.name], stored_as(plan, layer.name)
         sizes = product(*(extents(axis) for axis in member.computed))
         regions = Counter(layer.dims.replace({"N": n, "P": p, "Q": q}) for n, p, q in sizes)
@@ -135,7 +135,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
         notes.append(f"Weights stay on chip since an earlier layer, {where}; here they are counted at DRAM")
     for dims, runs in sorted(regions.items(), key=lambda item: (-item[0].product, tuple(item[0]))):
         written_as = clipped = _clipped(mapping, dims)
-        nest: Nest | None = None
+        nest: TimeloopNest | None = None
         more: list[str] = []
         try:
             nest = nest_of(clipped, dims)

@@ -25,11 +25,11 @@ from costmodel.relaxed.model import Node
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.cut.partition import Partition, deadlock
 from optimizer.cut.problem import Problem
-from optimizer.group.hull import Choice, GroupHull, merge
+from optimizer.group.hull import GroupHull, Way, merge
 from optimizer.group.network import RelaxedNetwork, relaxed_network
-from optimizer.group.options import Option
-from optimizer.group.residency import Variant
+from optimizer.group.residency import PlacedGroup
 from optimizer.group.tiles import group_runs
+from optimizer.group.ways import OpenWay
 from optimizer.layer.enumerate import Points
 from optimizer.layer.fronts import Floats, Front
 from optimizer.layer.hull import Solution, lower_hull
@@ -39,13 +39,13 @@ from optimizer.layer.space import Ints, LayerSpace
 
 VARIABLES: tuple[str, ...] = ("N", "K", "C", "P", "Q", "R", "S", "n", "k", "p", "q")
 """Scratchpad-tile extents (capitals) and accumulator-tile extents; C R S of the latter follow the former."""
-Priced = tuple[float, float, Choice]
+Priced = tuple[float, float, Way]
 """Energy, latency and how to run a group."""
 _Groups = list[tuple[tuple[str, ...], Priced]]
 """Layers that run as one, and how."""
 Row = tuple[int, ...]
 """Extents and order of one node at one point."""
-_Way = tuple[Option, list[Row]]
+_PointWay = tuple[OpenWay, list[Row]]
 """How to run a group, and what a point says about every tensor-core member."""
 
 
@@ -166,25 +166,25 @@ class Decoder:
         """The best schedule made of groups and unfused layers of any points: only the sums of energy and
         latency couple them, so points are as good as their best parts together."""
         problem = self.problem
-        found: dict[Variant, dict[int, GroupHull]] = {}
+        found: dict[PlacedGroup, dict[int, GroupHull]] = {}
         energy, latency, points = self.alone(batch)
         for name, node in self.encoding.network.node_of.items():
             first, legal = problem.layers[name,], points[node]
-            if legal is not None and node not in found.setdefault(Variant(first), {}):
+            if legal is not None and node not in found.setdefault(PlacedGroup(first), {}):
                 fits = np.flatnonzero(np.isfinite(energy[:, node]))
                 keep = fits[lower_hull(energy[fits, node], latency[fits, node])]
                 mappings = tuple(legal.mapping(int(b)) for b in keep)
                 front = Front(energy[keep, node], latency[keep, node], mappings)
                 group = FusionGroup(first)
-                choices = tuple(Choice(group, ((first[0], front),), (at,)) for at in range(len(front)))
-                found[Variant(first)][node] = GroupHull(front.energy, front.latency, choices)
+                ways = tuple(Way(group, ((first[0], front),), (at,)) for at in range(len(front)))
+                found[PlacedGroup(first)][node] = GroupHull(front.energy, front.latency, ways)
         for groups in self._price_groups(batch, range(len(batch))):
-            for layers, (e, lat, choice) in groups:
-                same = found.setdefault(Variant(problem.candidates[layers]), {})
-                same[id(choice)] = GroupHull(np.array([e]), np.array([lat]), (choice,))
+            for layers, (e, lat, way) in groups:
+                same = found.setdefault(PlacedGroup(problem.candidates[layers]), {})
+                same[id(way)] = GroupHull(np.array([e]), np.array([lat]), (way,))
         # A layer that fits at none of the points is mapped as well as it can be.
-        merged = {variant: merge(same.values()) for variant, same in found.items() if same}
-        hulls = problem.alone | {variant: hull for variant, hull in merged.items() if len(hull)}
+        merged = {placed: merge(same.values()) for placed, same in found.items() if same}
+        hulls = problem.alone | {placed: hull for placed, hull in merged.items() if len(hull)}
         return problem.off_chip.optimum(hulls, problem.objective)
 
     def partition(self, batch: Batch, b: int) -> Partition:
@@ -193,17 +193,17 @@ class Decoder:
         energy, latency, points = self.alone(one)
         (groups,) = self._price_groups(one, [0])
         parts = [found[2].renamed(layers) for layers, found in self._without_deadlock(groups)]
-        fused = {name for choice in parts for name in choice.group.layers}
+        fused = {name for way in parts for name in way.group.layers}
         for layer in self.problem.graph.layers:
             if layer.name in fused:
                 continue
             i = self.encoding.network.node_of.get(layer.name)
             found = None if i is None else points[i]
             if i is None or found is None:
-                parts.append(self.problem.groups.alone(layer.name).choices[0])
+                parts.append(self.problem.groups.alone(layer.name).ways[0])
                 continue
             front = Front(energy[0, i : i + 1], latency[0, i : i + 1], (found.mapping(0),))
-            parts.append(Choice(FusionGroup((layer.name,)), ((layer.name, front),), (0,)))
+            parts.append(Way(FusionGroup((layer.name,)), ((layer.name, front),), (0,)))
         return tuple(parts)
 
     def _without_deadlock(self, groups: _Groups) -> _Groups:
@@ -238,11 +238,11 @@ class Decoder:
             [(layers, self._key(layers, batch, b), b) for layers in self._joined(batch.fused[b])]
             for b in points
         ]
-        ways: dict[object, list[_Way]] = {}
+        ways: dict[object, list[_PointWay]] = {}
         for layers, key, b in chain.from_iterable(asked):
             if key not in self._groups and key not in ways:
-                options = self._options(layers, batch, b)
-                ways[key] = [(option, self._rows(option, batch, b)) for option in options]
+                open_ways = self._open_ways(layers, batch, b)
+                ways[key] = [(open_way, self._rows(open_way, batch, b)) for open_way in open_ways]
         self._price_members(chain.from_iterable(ways.values()))
         self._groups.update((key, self._cheapest(found)) for key, found in ways.items())
         return [
@@ -250,51 +250,53 @@ class Decoder:
             for groups in asked
         ]
 
-    def _price_members(self, ways: Iterable[_Way]) -> None:
+    def _price_members(self, ways: Iterable[_PointWay]) -> None:
         """Remember what members cost, those with one map-space priced together."""
         rows: dict[LayerSpace, dict[Row, None]] = {}
-        for option, wanted in ways:
-            for (_, space), row in zip(option.spaces, wanted, strict=True):
+        for open_way, wanted in ways:
+            for (_, space), row in zip(open_way.spaces, wanted, strict=True):
                 if row not in self._members[space]:
                     rows.setdefault(space, {})[row] = None
         for space, fresh in rows.items():
             self._members[space].update(zip(fresh, _price_rows(space, list(fresh)), strict=True))
 
-    def _options(self, layers: tuple[str, ...], batch: Batch, b: int) -> list[Option]:
+    def _open_ways(self, layers: tuple[str, ...], batch: Batch, b: int) -> list[OpenWay]:
         """Ways to run a group at a point's group tile."""
         last = self._nodes(layers)[-1]
         most = self.encoding.network.nodes[last].shape.dims
         wanted = batch.group_tile(b, last)
         tile = GroupTile(min(wanted.N, most.N), min(wanted.P, most.P), min(wanted.Q, most.Q))
-        options = []
+        open_ways = []
         for group in group_runs(self.problem.graph, layers, self.problem.rules.tiling, [tile]):
             try:
                 plan = self.problem.groups.spaces.plan(group)
             except ScheduleError:
                 continue
-            if option := self.problem.groups.most_resident(group, plan):
-                options.append(option)
-        return options
+            if open_way := self.problem.groups.most_resident(group, plan):
+                open_ways.append(open_way)
+        return open_ways
 
-    def _rows(self, option: Option, batch: Batch, b: int) -> list[Row]:
-        nodes = [self.encoding.network.node_of[name] for name, _ in option.spaces]
+    def _rows(self, open_way: OpenWay, batch: Batch, b: int) -> list[Row]:
+        nodes = [self.encoding.network.node_of[name] for name, _ in open_way.spaces]
         return [(*batch.extents[b, node].tolist(), int(batch.order[b, node])) for node in nodes]
 
-    def _cheapest(self, ways: list[_Way]) -> Priced | None:
+    def _cheapest(self, ways: list[_PointWay]) -> Priced | None:
         """The way of lowest EDP; None if none can be executed."""
-        best: tuple[float, float, Option, list[_Member]] | None = None
-        for option, rows in ways:
-            members = [self._members[space][row] for (_, space), row in zip(option.spaces, rows, strict=True)]
-            energy = option.host[0] + sum(member.energy for member in members)
-            latency = option.host[1] + sum(member.latency for member in members)
+        best: tuple[float, float, OpenWay, list[_Member]] | None = None
+        for open_way, rows in ways:
+            members = [
+                self._members[space][row] for (_, space), row in zip(open_way.spaces, rows, strict=True)
+            ]
+            energy = open_way.host[0] + sum(member.energy for member in members)
+            latency = open_way.host[1] + sum(member.latency for member in members)
             if np.isfinite(energy) and (best is None or energy * latency < best[0] * best[1]):
-                best = energy, latency, option, members
+                best = energy, latency, open_way, members
         if best is None:
             return None
-        energy, latency, option, members = best
-        names = (name for name, _ in option.spaces)
+        energy, latency, open_way, members = best
+        names = (name for name, _ in open_way.spaces)
         fronts = tuple((name, member.front) for name, member in zip(names, members, strict=True))
-        return energy, latency, Choice(option.group, fronts, (0,) * len(members))
+        return energy, latency, Way(open_way.group, fronts, (0,) * len(members))
 
 
 class _Member(NamedTuple):

@@ -1,9 +1,9 @@
 """Exact search: every canonical mapping, every candidate group, hull dynamic programming.
 
 Optimal among canonical mappings (see `enumerate`), groups of up to `Problem.most_members` layers, the
-group tiles of `options.all_tiles` and the tensors that `Partitioner` lets stay on chip between groups.
-Groups are priced lazily: an unpriced variant stands in with a floor no option of it can beat, the cuts
-are decided on these optimistic costs, and only variants that get chosen are priced.  When all chosen
+group tiles of `tiles.all_tiles` and the tensors that `Partitioner` lets stay on chip between groups.
+Groups are priced lazily: an unpriced group stands in with a floor no way to run it can beat, the cuts
+are decided on these optimistic costs, and only groups that get chosen are priced.  When all chosen
 ones are priced the partition is optimal; until then its optimistic cost is a lower bound (anytime
 certificate).
 """
@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.group.fusion import ScheduleError, boundary
+from costmodel.group.fusion import ScheduleError, paper_plan
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.cut.partition import Partition, Partitioner
 from optimizer.cut.problem import Problem, value
-from optimizer.group.hull import EMPTY, Choice, GroupHull, merge
+from optimizer.group.hull import EMPTY, GroupHull, Way, merge
 from optimizer.group.least_regions import least_regions
-from optimizer.group.residency import Boundary, Layers, Variant
+from optimizer.group.residency import Layers, PlacedGroup, Surroundings
 from optimizer.group.tiles import last_output
 from optimizer.layer.hull import Solution
 
-Hulls = dict[Variant, GroupHull]
+Hulls = dict[PlacedGroup, GroupHull]
 
 
 class Certified(NamedTuple):
@@ -46,7 +46,7 @@ def layerwise(problem: Problem) -> tuple[Solution[Partition], float]:
 def exact(problem: Problem, most_fronts: int | None = None) -> Certified:
     """Every layer, every candidate group and every set of tensors on chip in between.
 
-    After `most_fronts` enumerated fronts no further variant is priced: the bound is then that of the floors
+    After `most_fronts` enumerated fronts no further group is priced: the bound is then that of the floors
     left.
     """
     layerwise(problem)
@@ -63,22 +63,22 @@ def keep_tensors(problem: Problem, partition: Partition) -> Hulls:
     if not problem.cuts.tensors:
         return hulls
     first = {**problem.layers, **problem.candidates}
-    choices: dict[Layers, list[Choice]] = {}
-    for choice in partition:
-        same = first[choice.group.layers]
-        choices.setdefault(same, []).append(choice.renamed(same))
-    groups = {choice.group.layers: first[choice.group.layers] for choice in partition}
+    ways: dict[Layers, list[Way]] = {}
+    for way in partition:
+        same = first[way.group.layers]
+        ways.setdefault(same, []).append(way.renamed(same))
+    groups = {way.group.layers: first[way.group.layers] for way in partition}
     if problem.rules.hw:
-        for variant in Partitioner(problem.graph, groups, problem.rules).variants:
-            found = problem.groups.at_mappings(choices[variant.layers], variant.boundary)
-            hulls[variant] = merge((hulls.get(variant, EMPTY), found))
+        for placed in Partitioner(problem.graph, groups, problem.rules).placed_groups:
+            found = problem.groups.at_mappings(ways[placed.layers], placed.surroundings)
+            hulls[placed] = merge((hulls.get(placed, EMPTY), found))
         return hulls
 
-    def price(variant: Variant, known: GroupHull) -> GroupHull:
-        if len(variant.layers) == 1:
-            return problem.price(variant, known)
-        tiles = dict.fromkeys(c.group.tile for c in choices[variant.layers] if c.group.tile)
-        return problem.price_group(variant.layers, tiles, known, variant.boundary)
+    def price(placed: PlacedGroup, known: GroupHull) -> GroupHull:
+        if len(placed.layers) == 1:
+            return problem.price(placed, known)
+        tiles = dict.fromkeys(c.group.tile for c in ways[placed.layers] if c.group.tile)
+        return problem.price_group(placed.layers, tiles, known, placed.surroundings)
 
     certificate = Certificate(
         problem, Partitioner(problem.graph, {**problem.layers, **groups}, problem.rules), price
@@ -88,38 +88,38 @@ def keep_tensors(problem: Problem, partition: Partition) -> Hulls:
 
 
 class Certificate:
-    """Prices the variants that get chosen until all that are chosen are priced.
+    """Prices the groups that get chosen until all that are chosen are priced.
 
-    Other searches may offer choices meanwhile: where these are good, less has to be enumerated.
+    Other searches may offer ways meanwhile: where these are good, less has to be enumerated.
     """
 
     def __init__(
         self,
         problem: Problem,
         cuts: Partitioner | None = None,
-        price: Callable[[Variant, GroupHull], GroupHull] | None = None,
+        price: Callable[[PlacedGroup, GroupHull], GroupHull] | None = None,
     ) -> None:
         self.problem = problem
         self.cuts = cuts or problem.cuts
         self.sure: Hulls = dict(problem.alone)
-        """Choices that can be executed, of all variants that have some."""
+        """Ways that can be executed, of all groups that have some."""
         self._priced = dict(problem.alone)
         self._price = price or problem.price
         self._floors = Floors(problem)
 
     def offer(self, hulls: Hulls) -> None:
-        """Choices found elsewhere."""
-        for variant, hull in hulls.items():
-            self.sure[variant] = merge((self.sure.get(variant, EMPTY), hull))
+        """Ways found elsewhere."""
+        for placed, hull in hulls.items():
+            self.sure[placed] = merge((self.sure.get(placed, EMPTY), hull))
 
     def optimistic(self) -> Hulls:
         """Hulls of what is priced, floors of the rest (kept: the first time takes longest)."""
         priced = self._priced
-        return {v: priced[v] if v in priced else self._floors.of(v) for v in self.cuts.variants}
+        return {v: priced[v] if v in priced else self._floors.of(v) for v in self.cuts.placed_groups}
 
     @property
     def best(self) -> Solution[Partition]:
-        """The best partition into choices that can be executed."""
+        """The best partition into ways that can be executed."""
         return self.cuts.optimum(self.sure, self.problem.objective)
 
     def run(self, most_fronts: int | None = None) -> Certified:
@@ -127,7 +127,7 @@ class Certificate:
         enumerated from now on, stop it."""
         found = self._run(most_fronts)
         placed = self.problem.placed(found.partition)
-        has_places = {choice.group for choice in placed} == {choice.group for choice in found.partition}
+        has_places = {way.group for way in placed} == {way.group for way in found.partition}
         return Certified(placed, found.lower_bound, found.complete and has_places)
 
     def _run(self, most_fronts: int | None) -> Certified:
@@ -140,19 +140,19 @@ class Certificate:
         while True:
             hulls = self.optimistic()
             result = self.cuts.best(hulls, objective)
-            wanted = {self.cuts.variant(step) for step, _ in result.best.choice} - self._priced.keys()
+            wanted = {self.cuts.placed(step) for step, _ in result.best.argmin} - self._priced.keys()
             if not wanted:
                 problem.record(value("edp", result.best.energy, result.best.latency))
-                return Certified(self.cuts.partition(hulls, result.best.choice), result.lower_bound, True)
+                return Certified(self.cuts.partition(hulls, result.best.argmin), result.lower_bound, True)
             has_more = False
-            for variant in sorted(wanted, key=_order):
+            for placed in sorted(wanted, key=_order):
                 if stop():
                     break
-                if len(variant.layers) > 1:
-                    problem.say(f"pricing fusion group {problem.steps}: {' + '.join(variant.layers)}")
-                known = sure.get(variant, EMPTY)
-                fresh = self._price(variant, known)
-                sure[variant] = self._priced[variant] = merge((known, fresh))
+                if len(placed.layers) > 1:
+                    problem.say(f"pricing fusion group {problem.steps}: {' + '.join(placed.layers)}")
+                known = sure.get(placed, EMPTY)
+                fresh = self._price(placed, known)
+                sure[placed] = self._priced[placed] = merge((known, fresh))
                 has_more |= len(fresh) > 0
                 problem.steps += 1
             is_over = stop()
@@ -160,31 +160,31 @@ class Certificate:
                 best = self.cuts.best(sure, objective).best
                 problem.record(value("edp", best.energy, best.latency))
                 if is_over:
-                    return Certified(self.cuts.partition(sure, best.choice), result.lower_bound, False)
+                    return Certified(self.cuts.partition(sure, best.argmin), result.lower_bound, False)
 
 
-def _order(variant: Variant) -> tuple[Layers, list[str], list[str], int]:
-    read, kept, reserved = variant.boundary
-    return variant.layers, sorted(read), sorted(kept), reserved
+def _order(placed: PlacedGroup) -> tuple[Layers, list[str], list[str], int]:
+    read, written, reserved = placed.surroundings
+    return placed.layers, sorted(read), sorted(written), reserved
 
 
 class Floors:
-    """Costs that no option of a variant can beat: no halo computed twice, weights loaded once, a
+    """Costs that no way to run a group can beat: no halo computed twice, weights loaded once, a
     scratchpad that holds everything."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self._found: Hulls = {}
 
-    def of(self, variant: Variant) -> GroupHull:
+    def of(self, placed: PlacedGroup) -> GroupHull:
         """One point; nothing for layers that cannot run as a group."""
-        key = Variant(variant.layers, variant.boundary._replace(reserved=0))
+        key = PlacedGroup(placed.layers, placed.surroundings._replace(reserved=0))
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = self._solve(*key)
         return found
 
-    def _solve(self, layers: Layers, at: Boundary) -> GroupHull:
+    def _solve(self, layers: Layers, at: Surroundings) -> GroupHull:
         problem = self.problem
         if len(layers) == 1:
             return problem.groups.floor_alone(layers[0], at)
@@ -194,12 +194,12 @@ class Floors:
         group = FusionGroup(layers, GroupTile(*size), resident_tensors=at.tensors)
         is_paper = problem.fusion_model == "paper"
         try:
-            plan = boundary(problem.graph, group) if is_paper else problem.groups.spaces.plan(group)
+            plan = paper_plan(problem.graph, group) if is_paper else problem.groups.spaces.plan(group)
         except ScheduleError:
             return EMPTY
         least = plan if is_paper else least_regions(problem.graph, plan)
         energy, latency = problem.groups.spaces.group_floor(group, least, is_paper=is_paper)
-        return GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
+        return GroupHull(np.array([energy]), np.array([latency]), (Way(group, (), ()),))
 
 
 def relaxed_bound(problem: Problem) -> float:
@@ -209,6 +209,6 @@ def relaxed_bound(problem: Problem) -> float:
     prefer may be missing among those enumerated.
     """
     floors = Floors(problem)
-    known: Mapping[Variant, GroupHull] = problem.alone if problem.rules.latency == "roofline" else {}
-    hulls = {v: known[v] if v in known else floors.of(v) for v in problem.cuts.variants}
+    known: Mapping[PlacedGroup, GroupHull] = problem.alone if problem.rules.latency == "roofline" else {}
+    hulls = {v: known[v] if v in known else floors.of(v) for v in problem.cuts.placed_groups}
     return problem.cuts.best(hulls, problem.objective).lower_bound

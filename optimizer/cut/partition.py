@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from converter.ir.graph import Graph, HostLayer
 from costmodel.group.resident_tensors import row_readers
 from costmodel.schedule.schedule import FusionGroup
-from optimizer.group.hull import Choice, GroupHull
-from optimizer.group.residency import Boundary, Layers, Variant, capacity, residents, streamed
+from optimizer.group.hull import GroupHull, Way
+from optimizer.group.residency import Layers, PlacedGroup, Surroundings, capacity, residents, streamed
 from optimizer.layer.hull import HullResult, Solution, minimise_edp
 from optimizer.layer.space import Rules
 
 Objective = Literal["edp", "energy", "latency"]
-Partition = tuple[Choice, ...]
+Partition = tuple[Way, ...]
 Cuts = tuple[tuple[int, int], ...]
 """Steps of a Partitioner, each with a vertex of its hull."""
-MOST_ALIVE = 4
+MOST_RESIDENT = 4
 """Tensors on chip at once."""
 MOST_STEPS = 50_000
 """Steps between states; with more of them, fewer tensors may be on chip at once."""
@@ -56,8 +56,8 @@ class _Step(NamedTuple):
     """Running one group in one state."""
 
     candidate: int
-    variant: int
-    alive: int
+    placed: int
+    resident: int
     """Tensors on chip meanwhile."""
 
 
@@ -89,13 +89,13 @@ class Partitioner:
         self._name = list(self.tensors)
         self._readers = [self._mask(c.name for c in graph.consumers(t)) for t in self.tensors]
         self._candidates = [self._candidate(layers, first) for layers, first in groups.items()]
-        self._index: dict[Variant, int] = {}
-        most = MOST_ALIVE if self.tensors else 0
+        self._index: dict[PlacedGroup, int] = {}
+        most = MOST_RESIDENT if self.tensors else 0
         while not self._build(most):
             most -= 1
-        self.most_alive = most
+        self.most_resident = most
         """Tensors on chip at once in this graph."""
-        self.variants = tuple(self._index)
+        self.placed_groups = tuple(self._index)
 
     def _mask(self, names: Iterable[str]) -> int:
         mask = 0
@@ -127,7 +127,7 @@ class Partitioner:
     def _reading(self, bit: int) -> int:
         return self._readers[bit.bit_length() - 1]
 
-    def _build(self, most_alive: int) -> bool:
+    def _build(self, most_resident: int) -> bool:
         """States, and steps between them; False if there are too many."""
         starting: list[list[int]] = [[] for _ in self.graph.layers]
         for index, candidate in enumerate(self._candidates):
@@ -143,7 +143,7 @@ class Partitioner:
         levels: list[tuple[int, int]] = []
         for i, level in enumerate(into):
             low = len(begins)
-            for (gaps, alive), entering in level.items():
+            for (gaps, resident), entering in level.items():
                 state = len(begins)
                 begins.append(len(steps))
                 sources += (source for source, _ in entering)
@@ -153,24 +153,26 @@ class Partitioner:
                 for index in starting[i]:
                     candidate = self._candidates[index]
                     rest = candidate.members >> i
-                    if rest & gaps or (alive and not candidate.is_run):
+                    if rest & gaps or (resident and not candidate.is_run):
                         continue
                     done = gaps | rest
-                    for kept in self._keeps(candidate, gaps, alive, most_alive):
+                    for written in self._keeps(candidate, gaps, resident, most_resident):
                         after, left = i, done
                         while left & 1:
                             after, left = after + 1, left >> 1
-                        step = self._step(index, alive, kept)
-                        waiting = self._waiting(alive | kept, (1 << after) - 1) if alive | kept else 0
+                        step = self._step(index, resident, written)
+                        waiting = (
+                            self._waiting(resident | written, (1 << after) - 1) if resident | written else 0
+                        )
                         into[after].setdefault((left, waiting), []).append((state, step))
-                    if len(self._steps) > MOST_STEPS and most_alive:
+                    if len(self._steps) > MOST_STEPS and most_resident:
                         return False
             if len(begins) > low:
                 levels.append((low, len(begins)))
         self._sources, self._entering = np.array(sources, dtype=np.int64), np.array(steps, dtype=np.int64)
         self._begins = np.array([*begins, len(steps)], dtype=np.int64)
         self._levels = [self._level(low, high) for low, high in levels[1:]]
-        self._variant_of = np.array([step.variant for step in self._steps], dtype=np.int64)
+        self._placed_of = np.array([step.placed for step in self._steps], dtype=np.int64)
         return True
 
     def _level(self, low: int, high: int) -> _Level:
@@ -179,17 +181,17 @@ class Partitioner:
             slice(low, high), entering, self._sources[entering], self._begins[low:high] - entering.start
         )
 
-    def _keeps(self, candidate: _Candidate, gaps: int, alive: int, most_alive: int) -> Iterator[int]:
+    def _keeps(self, candidate: _Candidate, gaps: int, resident: int, most_resident: int) -> Iterator[int]:
         """Sets of tensors that a group may leave on chip beside those that are there."""
         yield 0
         if gaps or not candidate.is_run or not self.rules:
             return
         for size in range(1, len(candidate.writes) + 1):
             for bits in combinations(candidate.writes, size):
-                kept = sum(bits)
-                together = alive | kept
-                if together.bit_count() <= most_alive and self._nbytes(together) <= capacity(self.rules):
-                    yield kept
+                written = sum(bits)
+                together = resident | written
+                if together.bit_count() <= most_resident and self._nbytes(together) <= capacity(self.rules):
+                    yield written
 
     def _names(self, bits: int) -> list[str]:
         return [self._name[bit.bit_length() - 1] for bit in _bits(bits)]
@@ -197,28 +199,30 @@ class Partitioner:
     def _nbytes(self, bits: int) -> int:
         return sum(self.tensors[name] for name in self._names(bits))
 
-    def _waiting(self, alive: int, done: int) -> int:
+    def _waiting(self, resident: int, done: int) -> int:
         """Of the tensors on chip those that a layer not done reads."""
-        return sum(bit for bit in _bits(alive) if self._reading(bit) & ~done)
+        return sum(bit for bit in _bits(resident) if self._reading(bit) & ~done)
 
-    def _step(self, index: int, alive: int, kept: int) -> int:
+    def _step(self, index: int, resident: int, written: int) -> int:
         candidate = self._candidates[index]
-        variant = self._variant(candidate, alive, kept) if alive | kept else Variant(candidate.first)
-        self._steps.append(_Step(index, self._index.setdefault(variant, len(self._index)), alive | kept))
+        placed = (
+            self._placed(candidate, resident, written) if resident | written else PlacedGroup(candidate.first)
+        )
+        self._steps.append(_Step(index, self._index.setdefault(placed, len(self._index)), resident | written))
         return len(self._steps) - 1
 
-    def _variant(self, candidate: _Candidate, alive: int, kept: int) -> Variant:
+    def _placed(self, candidate: _Candidate, resident: int, written: int) -> PlacedGroup:
         assert self.rules is not None
-        read = alive & candidate.reads
+        read = resident & candidate.reads
         alone = len(candidate.layers) == 1
         on_host = alone and isinstance(self.graph.by_name[candidate.layers[0]], HostLayer)
         if on_host and not self.rules.hw:  # costs nothing wherever its tensors are
-            return Variant(candidate.first)
-        reserved = 0 if alone and self.rules.hw else self._nbytes(alive | kept)
-        names = [frozenset(candidate.same[name] for name in self._names(bits)) for bits in (read, kept)]
-        return Variant(candidate.first, Boundary(names[0], names[1], reserved))
+            return PlacedGroup(candidate.first)
+        reserved = 0 if alone and self.rules.hw else self._nbytes(resident | written)
+        names = [frozenset(candidate.same[name] for name in self._names(bits)) for bits in (read, written)]
+        return PlacedGroup(candidate.first, Surroundings(names[0], names[1], reserved))
 
-    def best(self, hulls: Mapping[Variant, GroupHull], objective: Objective) -> HullResult[Cuts]:
+    def best(self, hulls: Mapping[PlacedGroup, GroupHull], objective: Objective) -> HullResult[Cuts]:
         """The best partition and a bound that holds for every partition into groups that have a hull."""
         solve = self.solver(hulls)
         if objective == "edp":
@@ -228,15 +232,15 @@ class Partitioner:
             solution, solution.energy if objective == "energy" else solution.latency, 1, (solution,)
         )
 
-    def optimum(self, hulls: Mapping[Variant, GroupHull], objective: Objective) -> Solution[Partition]:
+    def optimum(self, hulls: Mapping[PlacedGroup, GroupHull], objective: Objective) -> Solution[Partition]:
         """The best partition into groups that have a hull."""
         found = self.best(hulls, objective).best
-        return Solution(found.energy, found.latency, self.partition(hulls, found.choice))
+        return Solution(found.energy, found.latency, self.partition(hulls, found.argmin))
 
-    def solver(self, hulls: Mapping[Variant, GroupHull]) -> Callable[[float, float], Solution[Cuts]]:
-        """solve(a, b): exact minimum of a * energy + b * latency; variants without a hull are not taken."""
+    def solver(self, hulls: Mapping[PlacedGroup, GroupHull]) -> Callable[[float, float], Solution[Cuts]]:
+        """solve(a, b): exact minimum of a * energy + b * latency; groups without a hull are not taken."""
         nothing = np.array([np.inf])
-        found = [hulls.get(variant) for variant in self.variants]
+        found = [hulls.get(placed) for placed in self.placed_groups]
         energy = [hull.energy if hull is not None and len(hull) else nothing for hull in found]
         latency = [hull.latency if hull is not None and len(hull) else nothing for hull in found]
         begins = np.cumsum([0, *(len(e) for e in energy)])[:-1]
@@ -244,19 +248,19 @@ class Partitioner:
 
         def solve(a: float, b: float) -> Solution[Cuts]:
             weighted = a * energies + b * latencies
-            weights = np.minimum.reduceat(weighted, begins)[self._variant_of]
+            weights = np.minimum.reduceat(weighted, begins)[self._placed_of]
             while True:
                 chosen = self._shortest(weights)
                 cuts = []
                 total_energy = total_latency = 0.0
                 vertices: dict[int, int] = {}
                 for step in chosen:
-                    variant = self._steps[step].variant
-                    if variant not in vertices:
-                        vertices[variant] = int(np.argmin(a * energy[variant] + b * latency[variant]))
-                    vertex = vertices[variant]
-                    total_energy += float(energy[variant][vertex])
-                    total_latency += float(latency[variant][vertex])
+                    placed = self._steps[step].placed
+                    if placed not in vertices:
+                        vertices[placed] = int(np.argmin(a * energy[placed] + b * latency[placed]))
+                    vertex = vertices[placed]
+                    total_energy += float(energy[placed][vertex])
+                    total_latency += float(latency[placed][vertex])
                     cuts.append((step, vertex))
                 cycle = deadlock(self.graph, [self.layers(step) for step in chosen])
                 if cycle is None:
@@ -285,18 +289,18 @@ class Partitioner:
         """The group that a step runs."""
         return self._candidates[self._steps[step].candidate].layers
 
-    def variant(self, step: int) -> Variant:
+    def placed(self, step: int) -> PlacedGroup:
         """What decides the cost of a step."""
-        return self.variants[self._steps[step].variant]
+        return self.placed_groups[self._steps[step].placed]
 
-    def partition(self, hulls: Mapping[Variant, GroupHull], cuts: Cuts) -> Partition:
-        """The choices behind `cuts`, each with the tensors on chip meanwhile."""
-        choices = []
+    def partition(self, hulls: Mapping[PlacedGroup, GroupHull], cuts: Cuts) -> Partition:
+        """The ways behind `cuts`, each with the tensors on chip meanwhile."""
+        ways = []
         for index, vertex in cuts:
             step = self._steps[index]
-            choice = hulls[self.variants[step.variant]].choices[vertex]
-            choices.append(choice.renamed(self.layers(index), frozenset(self._names(step.alive))))
-        return tuple(choices)
+            way = hulls[self.placed_groups[step.placed]].ways[vertex]
+            ways.append(way.renamed(self.layers(index), frozenset(self._names(step.resident))))
+        return tuple(ways)
 
 
 def _bits(mask: int) -> Iterator[int]:
@@ -329,7 +333,7 @@ def deadlock(graph: Graph, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]
 
 def ordered(graph: Graph, partition: Partition) -> Partition:
     """Groups in an order that runs producers before consumers, close to graph order."""
-    group_of = {name: i for i, choice in enumerate(partition) for name in choice.group.layers}
+    group_of = {name: i for i, way in enumerate(partition) for name in way.group.layers}
     quotient: nx.DiGraph[int] = nx.DiGraph()
     quotient.add_nodes_from(range(len(partition)))
     for producer, consumer in graph.dag.edges:

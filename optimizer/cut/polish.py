@@ -2,7 +2,7 @@
 
 Each move touches one group (merge with a neighbour, cut in two, next tiles up or down); only that
 group is priced again, at the best mappings of its members, and the cuts of the whole graph are
-decided again by dynamic programming.  Every layer alone is always among the choices, so the result
+decided again by dynamic programming.  Every layer alone is always among the ways, so the result
 is never worse than layer-wise.
 """
 
@@ -15,7 +15,7 @@ from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem, value
 from optimizer.group.hull import EMPTY, GroupHull, merge
 from optimizer.group.network import is_node, sources
-from optimizer.group.residency import OFF_CHIP, Variant
+from optimizer.group.residency import OFF_CHIP, PlacedGroup
 from optimizer.group.tiles import last_output
 from optimizer.layer import candidates
 from optimizer.layer.hull import Solution
@@ -60,20 +60,20 @@ class Polish:
         self.hulls[first] = merge((self.hulls.get(first, EMPTY), found))
         return True
 
-    def offer(self, hulls: Mapping[Variant, GroupHull]) -> None:
-        """Choices found elsewhere, of groups with nothing on chip before and after."""
-        for (layers, boundary), hull in hulls.items():
-            if len(layers) > 1 and boundary == OFF_CHIP and len(hull):
+    def offer(self, hulls: Mapping[PlacedGroup, GroupHull]) -> None:
+        """Ways found elsewhere, of groups with nothing on chip before and after."""
+        for (layers, surroundings), hull in hulls.items():
+            if len(layers) > 1 and surroundings == OFF_CHIP and len(hull):
                 self.hulls[layers] = merge((self.hulls.get(layers, EMPTY), hull))
 
     @property
-    def variants(self) -> dict[Variant, GroupHull]:
+    def placed_groups(self) -> dict[PlacedGroup, GroupHull]:
         """What is priced."""
-        return {Variant(first): hull for first, hull in self.hulls.items()}
+        return {PlacedGroup(first): hull for first, hull in self.hulls.items()}
 
     def best(self) -> Solution[Partition]:
         """Cut the graph again."""
-        hulls = {**self.problem.alone, **self.variants}
+        hulls = {**self.problem.alone, **self.placed_groups}
         return self.problem.off_chip.optimum(hulls, self.problem.objective)
 
     def run(self, rounds: int = 12) -> Solution[Partition]:
@@ -86,7 +86,7 @@ class Polish:
                 break
             problem.record(value("edp", best.energy, best.latency))
             new = False
-            for layers, tiles in self._moves(best.choice):
+            for layers, tiles in self._moves(best.argmin):
                 if problem.out_of_time():
                     break
                 new |= self.propose(layers, tiles)
@@ -112,10 +112,10 @@ class Polish:
         """Distinct neighbours of a partition: (group, tiles to try)."""
         graph = self.problem.graph
         position = {layer.name: i for i, layer in enumerate(graph.layers)}
-        group_of = {name: choice.group.layers for choice in partition for name in choice.group.layers}
+        group_of = {name: way.group.layers for way in partition for name in way.group.layers}
         moves: dict[Layers, list[GroupTile]] = {}
-        for choice in partition:
-            layers, tile = choice.group.layers, choice.group.tile
+        for way in partition:
+            layers, tile = way.group.layers, way.group.tile
             if tile is None:
                 continue
             first = self.candidates.get(layers, layers)

@@ -18,11 +18,19 @@ from optimizer.cut.result import HistoryPoint
 from optimizer.cut.settings import RelaxationForm, Settings
 from optimizer.group.candidates import candidate_groups, signature
 from optimizer.group.hull import EMPTY, GroupHull
-from optimizer.group.options import GroupSolver
 from optimizer.group.paper import MOST_MEMBERS as PAPER_MEMBERS
 from optimizer.group.paper import paper_hull
-from optimizer.group.residency import OFF_CHIP, Boundary, Layers, Variant, at_member, boundary_of, with_places
+from optimizer.group.residency import (
+    OFF_CHIP,
+    Layers,
+    PlacedGroup,
+    Surroundings,
+    at_member,
+    surroundings_of,
+    with_places,
+)
 from optimizer.group.tiles import group_runs, last_output
+from optimizer.group.ways import GroupSolver
 from optimizer.layer.fronts import Floats, FrontCache, minkowski
 from optimizer.layer.hull import Solution, lower_hull
 from optimizer.layer.space import Rules
@@ -99,13 +107,15 @@ class Problem:
         return found
 
     @cached_property
-    def alone(self) -> dict[Variant, GroupHull]:
+    def alone(self) -> dict[PlacedGroup, GroupHull]:
         """Every distinct layer unfused, nothing on chip before and after.
 
         Raises:
             ScheduleError: a layer of which not even the smallest tile fits.
         """
-        return {Variant(first): self.groups.alone(first[0]) for first in dict.fromkeys(self.layers.values())}
+        return {
+            PlacedGroup(first): self.groups.alone(first[0]) for first in dict.fromkeys(self.layers.values())
+        }
 
     @cached_property
     def off_chip(self) -> Partitioner:
@@ -123,7 +133,7 @@ class Problem:
     def layerwise(self) -> tuple[Solution[Partition], float]:
         """Every layer alone at the mapping that is best for the network, and the bound for that."""
         result = self.off_chip.best(self.alone, self.objective)
-        partition = self.off_chip.partition(self.alone, result.best.choice)
+        partition = self.off_chip.partition(self.alone, result.best.argmin)
         return Solution(result.best.energy, result.best.latency, partition), result.lower_bound
 
     @property
@@ -163,60 +173,60 @@ class Problem:
                 found[layers] = first.setdefault(signature(self.graph, layers), layers)
         return found
 
-    def unfused(self, layers: Layers, boundary: Boundary = OFF_CHIP) -> tuple[Floats, Floats]:
+    def unfused(self, layers: Layers, surroundings: Surroundings = OFF_CHIP) -> tuple[Floats, Floats]:
         """Hull of a group's members run one by one; empty if one of them has no room."""
-        hulls = [self.groups.alone(name, at_member(self.graph, name, boundary)) for name in layers]
+        hulls = [self.groups.alone(name, at_member(self.graph, name, surroundings)) for name in layers]
         if not all(map(len, hulls)):
             return EMPTY.costs
         energy, latency, _ = minkowski([hull.costs for hull in hulls])
         return energy, latency
 
-    def price(self, variant: Variant, known: GroupHull = EMPTY) -> GroupHull:
+    def price(self, placed: PlacedGroup, known: GroupHull = EMPTY) -> GroupHull:
         """Hull of a layer alone, or of what a group of layers has to offer beside that and `known`."""
-        layers, boundary = variant
+        layers, surroundings = placed
         if len(layers) == 1:
-            return self.groups.alone(layers[0], boundary)
-        return self.price_group(layers, None, known, boundary)
+            return self.groups.alone(layers[0], surroundings)
+        return self.price_group(layers, None, known, surroundings)
 
     def price_group(
         self,
         layers: Layers,
         tiles: Iterable[GroupTile] | None = None,
         known: GroupHull = EMPTY,
-        boundary: Boundary = OFF_CHIP,
+        surroundings: Surroundings = OFF_CHIP,
     ) -> GroupHull:
         """Hull of a group over `tiles` (default: all), without what running its layers alone, or an
-        option of the group `known` already, beats."""
+        way to run the group `known` already, beats."""
         if self.fusion_model == "paper":
             return paper_hull(self.graph, layers, self.rules, self.fronts)
         runs = group_runs(self.graph, layers, self.rules.tiling, tiles)
-        alone = self.unfused(layers, boundary)
+        alone = self.unfused(layers, surroundings)
         energy, latency = (np.concatenate(p) for p in zip(alone, known.costs, strict=True))
         keep = lower_hull(energy, latency)
-        return self.groups.solve(layers, runs, (energy[keep], latency[keep]), boundary)
+        return self.groups.solve(layers, runs, (energy[keep], latency[keep]), surroundings)
 
     def same_group(self, group: FusionGroup) -> GroupHull:
         """Hull of a scheduled group at its group tile, with the same tensors on chip."""
-        boundary = boundary_of(self.graph, group, self.rules)
+        surroundings = surroundings_of(self.graph, group, self.rules)
         if group.tile is None:
-            hull = self.price(Variant(group.layers, boundary))
+            hull = self.price(PlacedGroup(group.layers, surroundings))
         else:
-            hull = self.price_group(group.layers, [group.tile], boundary=boundary)
+            hull = self.price_group(group.layers, [group.tile], surroundings=surroundings)
         return hull.renamed(group.layers, group.resident_tensors)
 
     def placed(self, partition: Partition) -> Partition:
         """The partition in running order, without tensors on chip that have no place in the tile buffer."""
         partition = ordered(self.graph, partition)
-        groups = tuple(choice.group for choice in partition)
+        groups = tuple(way.group for way in partition)
         if self.rules.hw and self.fusion_model == "sound":
             groups = with_places(self.graph, groups, self.rules.target)
-        return tuple(replace(choice, group=group) for choice, group in zip(partition, groups, strict=True))
+        return tuple(replace(way, group=group) for way, group in zip(partition, groups, strict=True))
 
     def schedule(self, partition: Partition) -> Schedule:
         """The legal schedule that a partition describes."""
         partition = self.placed(partition)
-        mappings = {name: m for choice in partition for name, m in choice.mappings().items()}
-        groups = tuple(choice.group for choice in partition)
+        mappings = {name: m for way in partition for name, m in way.mappings().items()}
+        groups = tuple(way.group for way in partition)
         return Schedule(
             self.graph, self.rules.target, mappings, groups, self.rules.profile, self.fusion_model
         )

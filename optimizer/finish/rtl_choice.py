@@ -20,8 +20,8 @@ from costmodel.schedule.schedule import FusionGroup, Schedule
 from optimizer.cut.partition import Objective
 from optimizer.cut.problem import Problem, value
 from optimizer.cut.result import SearchResult
+from optimizer.finish.replacements import Costs, Replacement, choose, with_replacements
 from optimizer.finish.traffic_limit import dram_bytes
-from optimizer.finish.ways import Costs, Way, choose, with_ways
 
 SLACK = 0.001
 """Share of the objective that may be lost."""
@@ -39,29 +39,32 @@ def fastest_of_equals(
     """
     schedule, settings = result.schedule, replace(result.settings, latency="rtl", time_budget=None)
     problem = Problem.of(settings, schedule.graph, schedule.target)
-    units = [list(_ways(group, schedule, problem)) for group in schedule.groups]
+    units = [list(_replacements(group, schedule, problem)) for group in schedule.groups]
     try:
-        changed = with_ways(schedule, _choose(units, settings.objective, slack, most_bytes))
+        changed = with_replacements(schedule, _choose(units, settings.objective, slack, most_bytes))
     except ScheduleError:  # tensors that stay from group to group leave too little room
         return result
     chosen = replace(result, schedule=changed, cost=evaluate(changed))
-    # Priced again: where places in the tile buffer fragment, `with_ways` takes tensors off the chip.
+    # Priced again: where places in the tile buffer fragment, `with_replacements` takes tensors off the chip.
     in_limit = most_bytes is None or dram_bytes(chosen.cost) <= most_bytes
     return chosen if in_limit and chosen.value <= result.value * (1 + slack) else result
 
 
-def _ways(group: FusionGroup, schedule: Schedule, problem: Problem) -> Iterator[Way]:
-    yield Way.as_is(schedule, group)
-    for choice in problem.same_group(group).choices:
-        yield Way.of(schedule, [choice.group], choice.mappings())
+def _replacements(group: FusionGroup, schedule: Schedule, problem: Problem) -> Iterator[Replacement]:
+    yield Replacement.as_is(schedule, group)
+    for way in problem.same_group(group).ways:
+        yield Replacement.of(schedule, [way.group], way.mappings())
 
 
 def _choose(
-    units: Sequence[Sequence[Way]], objective: Objective, slack: float, most_bytes: int | None
-) -> list[Way]:
+    units: Sequence[Sequence[Replacement]], objective: Objective, slack: float, most_bytes: int | None
+) -> list[Replacement]:
     """One way per group; greedy, by the objective under rtl gained per objective lost."""
-    unchanged = [ways[0] for ways in units]
-    energy, latency = sum(way.energy for way in unchanged), sum(way.roofline for way in unchanged)
+    unchanged = [replacements[0] for replacements in units]
+    energy, latency = (
+        sum(replacement.energy for replacement in unchanged),
+        sum(replacement.roofline for replacement in unchanged),
+    )
     limit = value(objective, energy, latency) * (1 + slack)
 
     def score(now: Costs, then: Costs) -> NDArray[np.float64]:

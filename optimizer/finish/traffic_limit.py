@@ -23,7 +23,7 @@ from optimizer.cut.partition import Objective
 from optimizer.cut.problem import Problem, value
 from optimizer.cut.result import SearchResult
 from optimizer.cut.settings import Settings
-from optimizer.finish.ways import Costs, Way, choose, layer_bytes, with_ways
+from optimizer.finish.replacements import Costs, Replacement, choose, layer_bytes, with_replacements
 
 DRAM_PRICES = (4.0, 16.0, 64.0)
 """Energies of a DRAM byte, as multiples of the target's, in the searches for mappings that move few."""
@@ -53,12 +53,12 @@ def within(result: SearchResult, limit: int) -> SearchResult:
         return result
     schedule, settings = result.schedule, result.settings
     frugal = [_frugal(schedule, settings, price) for price in DRAM_PRICES]
-    units = [list(_ways(group, schedule, frugal)) for group in schedule.groups]
+    units = [list(_replacements(group, schedule, frugal)) for group in schedule.groups]
     aim = limit
     while True:
-        changed = with_ways(schedule, _choose(units, aim, settings.objective))
+        changed = with_replacements(schedule, _choose(units, aim, settings.objective))
         limited = replace(result, schedule=changed, cost=evaluate(changed, settings.latency))
-        # Where places in the tile buffer fragment, `with_ways` takes tensors off the chip.
+        # Where places in the tile buffer fragment, `with_replacements` takes tensors off the chip.
         excess = dram_bytes(limited.cost) - limit
         if excess <= 0:
             return limited
@@ -74,16 +74,18 @@ def _frugal(schedule: Schedule, settings: Settings, price: float) -> Problem:
     return replace(problem, rules=replace(problem.rules, all_lanes=True))
 
 
-def _ways(group: FusionGroup, schedule: Schedule, frugal: Sequence[Problem]) -> Iterator[Way]:
+def _replacements(group: FusionGroup, schedule: Schedule, frugal: Sequence[Problem]) -> Iterator[Replacement]:
     """The group as it is, then what may move fewer bytes."""
-    yield Way.as_is(schedule, group)
+    yield Replacement.as_is(schedule, group)
     split = [FusionGroup((name,), resident_tensors=group.resident_tensors) for name in group.layers]
     for problem in frugal:
-        for choice in problem.same_group(group).choices:
-            yield Way.of(schedule, [choice.group], choice.mappings())
+        for way in problem.same_group(group).ways:
+            yield Replacement.of(schedule, [way.group], way.mappings())
         hulls = [problem.same_group(alone) for alone in split]
-        fewest = [hull.choices[int(np.argmin(hull.energy))].mappings() for hull in hulls]
-        yield Way.of(schedule, split, {name: mapping for part in fewest for name, mapping in part.items()})
+        fewest = [hull.ways[int(np.argmin(hull.energy))].mappings() for hull in hulls]
+        yield Replacement.of(
+            schedule, split, {name: mapping for part in fewest for name, mapping in part.items()}
+        )
     layers = [schedule.graph.by_name[name] for name in group.layers]
     row_packing = frugal[0].rules.row_packing
     automatic = {
@@ -91,10 +93,10 @@ def _ways(group: FusionGroup, schedule: Schedule, frugal: Sequence[Problem]) -> 
         for layer in layers
         if isinstance(layer, TensorCoreLayer)
     }
-    yield Way.of(schedule, split, automatic)
+    yield Replacement.of(schedule, split, automatic)
 
 
-def _choose(units: Sequence[Sequence[Way]], limit: int, objective: Objective) -> list[Way]:
+def _choose(units: Sequence[Sequence[Replacement]], limit: int, objective: Objective) -> list[Replacement]:
     """One way per group; greedy, by the objective lost per byte saved, until the limit holds.
 
     Weighed by `rtl` latency: what moves fewest bytes leaves most of the array idle, and roofline latency
@@ -113,7 +115,7 @@ def _choose(units: Sequence[Sequence[Way]], limit: int, objective: Objective) ->
         return np.where(better, after - before, np.inf)
 
     chosen = choose(units, score)
-    fewest = sum(way.bytes for way in chosen)
+    fewest = sum(replacement.bytes for replacement in chosen)
     if fewest > limit:
         raise ScheduleError(
             f"no schedule found that moves at most {limit:,} bytes; the fewest are {fewest:,}: "

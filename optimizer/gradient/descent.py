@@ -30,8 +30,9 @@ from optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, joined_gro
 from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem, value
 from optimizer.gradient.adam import Adam
-from optimizer.gradient.relaxation import Choices, Known, Relaxation, Variables
+from optimizer.gradient.relaxation import Known, Relaxation, Sample, Variables
 from optimizer.group.network import RelaxedNetwork, relaxed_network
+from optimizer.group.residency import Layers
 from optimizer.layer.hull import Solution
 from optimizer.layer.orders import L3_ORDERS, STATIONARY
 from optimizer.layer.space import LayerSpace
@@ -58,14 +59,6 @@ class Effort:
 
     restarts: int = 32
     steps: int = 120
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A fusion group that descent arrived at, with its group tile."""
-
-    layers: tuple[str, ...]
-    tile: GroupTile
 
 
 @dataclass
@@ -146,25 +139,25 @@ class Loss:
     def end(self, variables: Variables) -> Descent:
         """What the variables stand for now."""
         with torch.no_grad():
-            choices = self.relaxation.sample(variables, 0.1, None)
-            point = self.relaxation.point(choices)
-            loss, _, feasible = self(choices, 10.0)
+            sample = self.relaxation.sample(variables, 0.1, None)
+            point = self.relaxation.point(sample)
+            loss, _, feasible = self(sample, 10.0)
         return Descent(
             self.network,
             _integers(point.l2, point.l1),
-            choices.tiles.round().long(),
-            choices.order.argmax(dim=-1),
-            choices.sigma > 0.5,
+            sample.tiles.round().long(),
+            sample.order.argmax(dim=-1),
+            sample.sigma > 0.5,
             loss,
             feasible,
             self.known,
         )
 
     def __call__(
-        self, choices: Choices, weight: float, beta: float | None = None
+        self, sample: Sample, weight: float, beta: float | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(loss, EDP in uJ x cycles, whether no penalty is left), each [B]."""
-        cost = self.model(self.relaxation.point(choices), beta)
+        cost = self.model(self.relaxation.point(sample), beta)
         penalty = sum((cost.penalties[name] for name in self.rules), torch.zeros(()))
         energy, latency = cost.total_energy_pj, cost.total_latency_cycles
         edp = (energy * 1e-6 * latency).detach()
@@ -180,7 +173,7 @@ class Loss:
 
 def best_alone(problem: Problem, network: RelaxedNetwork) -> Known:
     """The mapping of every node that is best for the network if nothing is fused."""
-    return point_of(network, problem.layerwise[0].choice)
+    return point_of(network, problem.layerwise[0].argmin)
 
 
 def point_of(network: RelaxedNetwork, partition: Partition) -> Known:
@@ -189,17 +182,17 @@ def point_of(network: RelaxedNetwork, partition: Partition) -> Known:
     extents = [[1] * (len(VARIABLES) + 2) for _ in network.nodes]
     order = [0] * len(network.nodes)
     fused = [False] * len(network.edges)
-    group_of = {name: choice.group for choice in partition for name in choice.group.layers}
-    for choice in partition:
-        for name, mapping in choice.mappings().items():
+    group_of = {name: way.group for way in partition for name in way.group.layers}
+    for way in partition:
+        for name, mapping in way.mappings().items():
             node = network.node_of[name]
             levels = ((mapping.tile_l1 if v.islower() else mapping.tile_l2, v.upper()) for v in VARIABLES)
             extents[node][: len(VARIABLES)] = [level[d] for level, d in levels]  # type: ignore[index]
             extents[node][-2:] = mapping.tile_l2.P, mapping.tile_l2.Q
             order[node] = orders.index(mapping.order_l3)
-        last = choice.group.layers[-1]
-        if choice.group.tile is not None and last in network.node_of:
-            extents[network.node_of[last]][-2:] = choice.group.tile.P, choice.group.tile.Q
+        last = way.group.layers[-1]
+        if way.group.tile is not None and last in network.node_of:
+            extents[network.node_of[last]][-2:] = way.group.tile.P, way.group.tile.Q
     for (producer, consumer), edge in network.edge_of.items():
         fused[edge] = group_of[producer] == group_of[consumer]
     return Known(
@@ -242,7 +235,7 @@ def _descend(problem: Problem, effort: Effort, generator: torch.Generator) -> De
             if decoder is not None:
                 found = decoder.best(loss_of.end(variables).batch())
                 problem.record(value("edp", found.energy, found.latency))
-                loss_of.restart(variables, point_of(loss_of.network, found.choice), generator)
+                loss_of.restart(variables, point_of(loss_of.network, found.argmin), generator)
                 optimizer = _adam(variables)
         tau, beta, weight = schedule_at(f)
         optimizer.rates[-1] = 0.0 if f < HELD else RATE / 2
@@ -298,17 +291,17 @@ def _integers(l2: Tensor, l1: Tensor) -> Tensor:
     return torch.stack(columns, dim=-1).round().long().clamp(min=1)
 
 
-def proposals(problem: Problem, descent: Descent) -> list[Proposal]:
+def groups_found(problem: Problem, descent: Descent) -> list[tuple[Layers, GroupTile]]:
     """Groups of the best schedule, then those that restarts agreed on, most frequent (then best restart)
     first."""
     network = descent.network
-    count: Counter[Proposal] = Counter()
-    for choice in descent.best.choice if descent.best is not None else ():
-        if choice.group.tile is not None:
-            count[Proposal(choice.group.layers, choice.group.tile)] += len(descent.loss)
+    count: Counter[tuple[Layers, GroupTile]] = Counter()
+    for way in descent.best.argmin if descent.best is not None else ():
+        if way.group.tile is not None:
+            count[way.group.layers, way.group.tile] += len(descent.loss)
     for r in torch.argsort(descent.loss).tolist():
         for layers in joined_groups(problem, network, descent.fused[r].tolist()):
             last = network.node_of[layers[-1]]
             images = int(descent.extents[r, last, VARIABLES.index("N")])
-            count[Proposal(layers, GroupTile(images, *descent.tiles[r, last].tolist()))] += 1
-    return [proposal for proposal, _ in count.most_common()]
+            count[layers, GroupTile(images, *descent.tiles[r, last].tolist())] += 1
+    return [group for group, _ in count.most_common()]

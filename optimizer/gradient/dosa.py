@@ -36,7 +36,7 @@ from optimizer.cut.problem import Problem, value
 from optimizer.gradient.adam import Adam
 from optimizer.gradient.cosa import TILED, Start, cosa_start, hardware_of, random_hardware
 from optimizer.gradient.dosa_loss import FACTORS, LOOPS, DosaLoss
-from optimizer.group.hull import Choice
+from optimizer.group.hull import Way
 from optimizer.group.network import relaxed_network
 from optimizer.layer.candidates import divisors
 from optimizer.layer.fronts import Front
@@ -74,7 +74,7 @@ class _Rounded(NamedTuple):
 def dosa(problem: Problem) -> Partition:
     """The best rounded network of all starts."""
     if not problem.graph.tensor_core_layers:
-        return tuple(problem.groups.alone(layer.name).choices[0] for layer in problem.graph.layers)
+        return tuple(problem.groups.alone(layer.name).ways[0] for layer in problem.graph.layers)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -231,12 +231,12 @@ class _Dosa:
         parts = []
         for layer in self.problem.graph.layers:
             if not isinstance(layer, TensorCoreLayer):
-                parts.append(self.problem.groups.alone(layer.name).choices[0])
+                parts.append(self.problem.groups.alone(layer.name).ways[0])
                 continue
             i = self.network.node_of[layer.name]
             mapping = self._mappings(i, best.factors[:, i]).mapping(int(best.order[0, i]))
             front = Front(best.energy[:, i], best.latency[:, i], (mapping,))
-            parts.append(Choice(FusionGroup((layer.name,)), ((layer.name, front),), (0,)))
+            parts.append(Way(FusionGroup((layer.name,)), ((layer.name, front),), (0,)))
         return tuple(parts)
 
 

@@ -6,7 +6,7 @@ from optimizer.cut.exact import Certificate, Certified, Hulls, exact, keep_tenso
 from optimizer.cut.polish import Polish
 from optimizer.cut.problem import Problem, value
 
-MOST_PROPOSALS = 80
+MOST_TRIED = 80
 CERTIFIED_FRONTS = 2000
 """Fronts of single layers that the certificate may enumerate (about ten milliseconds each in profile hw)."""
 
@@ -33,7 +33,7 @@ def gradient(problem: Problem) -> Certified:
             polish.run()
         certificate.offer(_priced(problem, polish))
         found = (
-            certificate.run(CERTIFIED_FRONTS) if proves else Certified(certificate.best.choice, 0.0, False)
+            certificate.run(CERTIFIED_FRONTS) if proves else Certified(certificate.best.argmin, 0.0, False)
         )
         if proves and not hurries and not found.complete:
             polish.offer(certificate.sure)
@@ -49,20 +49,20 @@ def gradient(problem: Problem) -> Certified:
 def _priced(problem: Problem, polish: Polish) -> Hulls:
     """What polish priced, and the best schedule made of it with tensors kept on chip."""
     if not problem.cuts.tensors:
-        return polish.variants
-    return {**keep_tensors(problem, polish.best().choice), **polish.variants}
+        return polish.placed_groups
+    return {**keep_tensors(problem, polish.best().argmin), **polish.placed_groups}
 
 
 def _propose(problem: Problem, polish: Polish, again: int) -> None:
     """Price the groups that one descent arrives at."""
-    from optimizer.gradient.descent import Effort, descend, proposals
+    from optimizer.gradient.descent import Effort, descend, groups_found
 
     descent = descend(problem, Effort(), again)
     if descent.best is not None:
         decoded = value("edp", descent.best.energy, descent.best.latency)
         problem.say(f"decoded {len(descent.fused)} restarts: best EDP {decoded:.4g} uJ x cycles")
         problem.record(decoded, float(descent.feasible.float().mean()))
-    for proposal in proposals(problem, descent)[:MOST_PROPOSALS]:
+    for layers, tile in groups_found(problem, descent)[:MOST_TRIED]:
         if problem.out_of_time(0.75):
             break
-        polish.propose(proposal.layers, [proposal.tile])
+        polish.propose(layers, [tile])

@@ -41,7 +41,7 @@ CHAIN = 5
 """Fused edges over which a group tile is handed back within one step."""
 
 
-class Choices(NamedTuple):
+class Sample(NamedTuple):
     """One batch of samples: extents [B, L, V] and of group tiles [B, L, 2], order weights [B, L, 3],
     sigma [B, E]."""
 
@@ -126,7 +126,7 @@ class Relaxation:
         """Logits [L, 3] of the orders of a point."""
         return ORDER_START * torch.nn.functional.one_hot(known.order, len(ORDERS)).float()
 
-    def sample(self, v: Variables, tau: float, generator: torch.Generator | None) -> Choices:
+    def sample(self, v: Variables, tau: float, generator: torch.Generator | None) -> Sample:
         """One straight-through sample; without a generator the arg-max."""
         extents = self._extents(v.x, tau, generator)
         soft, hard = _straight_through(v.order, tau, generator)
@@ -135,7 +135,7 @@ class Relaxation:
         soft, hard = _straight_through(pair, tau, generator)
         sigma = (hard + (soft - soft.detach()))[..., 0]
         own, tiles = extents[..., : len(VARIABLES)], extents[..., len(VARIABLES) :]
-        return Choices(own, tiles, order, sigma)
+        return Sample(own, tiles, order, sigma)
 
     def _extents(self, x: Tensor, tau: float, generator: torch.Generator | None) -> Tensor:
         """Candidates drawn for log extents `x` [B, L, V], with the gradient of the softmax over them.
@@ -160,13 +160,13 @@ class Relaxation:
                 slopes[:, at] = (soft * (candidates - mean) * rise).sum(-1) / tau
         return torch.exp(logs + slopes * (free - free.detach())).view_as(x)
 
-    def point(self, choices: Choices) -> RelaxedPoint:
+    def point(self, sample: Sample) -> RelaxedPoint:
         """Tiles of all levels; spatial factors use as many lanes as the tile fills."""
-        e = dict(zip(VARIABLES, choices.extents.unbind(-1), strict=True))
+        e = dict(zip(VARIABLES, sample.extents.unbind(-1), strict=True))
         group = None
         if self.edges and self.one_grid:
-            tiles = dict(zip("PQ", choices.tiles.unbind(-1), strict=True))
-            member, tied = self._on_one_grid({"N": e["N"], **tiles}, choices.sigma)
+            tiles = dict(zip("PQ", sample.tiles.unbind(-1), strict=True))
+            member, tied = self._on_one_grid({"N": e["N"], **tiles}, sample.sigma)
             e["N"] = tied["N"]
             for d in "PQ":
                 own = e[d].log()
@@ -185,7 +185,7 @@ class Relaxation:
         rows = _stack({"C": row_c, "S": row_s}, one)
         cols = _stack({"K": col_k, "G": torch.where(self.depthwise, g, one)}, one)
         return RelaxedPoint(
-            _stack(l2, one), _stack(l1, one), rows * cols, rows, cols, choices.order, choices.sigma, group
+            _stack(l2, one), _stack(l1, one), rows * cols, rows, cols, sample.order, sample.sigma, group
         )
 
     def _on_one_grid(self, tiles: dict[str, Tensor], sigma: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""The cheapest ways to run one fusion group: choices on the lower-left hull of energy and latency."""
+"""The cheapest ways to run one fusion group, those on the lower-left hull of energy and latency."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Choice:
+class Way:
     """One way to run one group: the group as scheduled and its members' mappings."""
 
     group: FusionGroup
@@ -31,8 +31,8 @@ class Choice:
             for (name, front), vertex in zip(self.fronts, self.vertices, strict=True)
         }
 
-    def renamed(self, layers: tuple[str, ...], resident_tensors: frozenset[str] = frozenset()) -> Choice:
-        """The same choice for an identical group of other layers, with `resident_tensors` on chip."""
+    def renamed(self, layers: tuple[str, ...], resident_tensors: frozenset[str] = frozenset()) -> Way:
+        """The same way for an identical group of other layers, with `resident_tensors` on chip."""
         names = dict(zip(self.group.layers, layers, strict=True))
         group = replace(
             self.group,
@@ -42,24 +42,24 @@ class Choice:
             in_accumulator=frozenset(names[n] for n in self.group.in_accumulator),
             resident_tensors=resident_tensors,
         )
-        return Choice(group, tuple((names[n], f) for n, f in self.fronts), self.vertices)
+        return Way(group, tuple((names[n], f) for n, f in self.fronts), self.vertices)
 
 
 @dataclass(frozen=True)
 class GroupHull:
-    """Lower hull over all options of one group; `choices` are its vertices."""
+    """Lower hull over all ways to run one group; `ways` are its vertices."""
 
     energy: Floats
     latency: Floats
-    choices: tuple[Choice, ...]
+    ways: tuple[Way, ...]
 
     def __len__(self) -> int:
-        return len(self.choices)
+        return len(self.ways)
 
     def renamed(self, layers: tuple[str, ...], resident_tensors: frozenset[str] = frozenset()) -> GroupHull:
-        """`Choice.renamed` of every choice."""
-        choices = tuple(choice.renamed(layers, resident_tensors) for choice in self.choices)
-        return replace(self, choices=choices)
+        """`Way.renamed` of every way."""
+        ways = tuple(way.renamed(layers, resident_tensors) for way in self.ways)
+        return replace(self, ways=ways)
 
     @property
     def costs(self) -> tuple[Floats, Floats]:
@@ -77,9 +77,9 @@ def merge(hulls: Iterable[GroupHull]) -> GroupHull:
         return EMPTY
     energy = np.concatenate([h.energy for h in parts])
     latency = np.concatenate([h.latency for h in parts])
-    choices = [c for h in parts for c in h.choices]
+    ways = [c for h in parts for c in h.ways]
     keep = lower_hull(energy, latency)
-    return GroupHull(energy[keep], latency[keep], tuple(choices[i] for i in keep))
+    return GroupHull(energy[keep], latency[keep], tuple(ways[i] for i in keep))
 
 
 def above(hull: tuple[Floats, Floats], energy: Floats | float, latency: Floats | float) -> Bools:

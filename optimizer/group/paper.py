@@ -13,10 +13,10 @@ import numpy as np
 
 from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.count.traffic import Placement
-from costmodel.group.fusion import boundary
+from costmodel.group.fusion import paper_plan
 from costmodel.mapping.shape import shape_of, whole
 from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer.group.hull import EMPTY, Choice, GroupHull, merge
+from optimizer.group.hull import EMPTY, GroupHull, Way, merge
 from optimizer.group.tiles import last_output
 from optimizer.layer.fronts import FrontCache, minkowski
 from optimizer.layer.space import LayerSpace, Rules
@@ -32,7 +32,7 @@ def paper_hull(graph: Graph, layers: tuple[str, ...], rules: Rules, cache: Front
     if len(members) != len(layers) or not 2 <= len(layers) <= MOST_MEMBERS or size is None:
         return EMPTY
     group = FusionGroup(layers, GroupTile(*size))
-    plan = boundary(graph, group)
+    plan = paper_plan(graph, group)
     hulls = []
     for split in _splits(SHARES, len(layers)):
         fronts = []
@@ -54,8 +54,8 @@ def paper_hull(graph: Graph, layers: tuple[str, ...], rules: Rules, cache: Front
         if all(len(front) for front in fronts):
             energy, latency, vertices = minkowski([(f.energy, f.latency) for f in fronts])
             named = tuple(zip(layers, fronts, strict=True))
-            choices = tuple(Choice(group, named, tuple(int(v) for v in row)) for row in vertices)
-            hulls.append(GroupHull(np.asarray(energy), np.asarray(latency), choices))
+            ways = tuple(Way(group, named, tuple(int(v) for v in row)) for row in vertices)
+            hulls.append(GroupHull(np.asarray(energy), np.asarray(latency), ways))
     return merge(hulls)
 
 

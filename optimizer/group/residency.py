@@ -1,8 +1,8 @@
 """Tensors that stay on chip across group boundaries, as the search sees them.
 
-What a group costs depends on its surroundings only through its `Boundary`: which of its inputs are on
+What a group costs depends on its surroundings only through its `Surroundings`: which of its inputs are on
 chip, which of its outputs stay, and the bytes that all tensors on chip take from it.  Groups that are
-identical, at boundaries that are, have one hull of choices: a `Variant` is solved once.
+identical, in surroundings that are, have one hull of ways: a `PlacedGroup` is solved once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from optimizer.layer.space import Rules
 Layers = tuple[str, ...]
 
 
-class Boundary(NamedTuple):
+class Surroundings(NamedTuple):
     """Tensors on chip while a group runs."""
 
     read: frozenset[str] = frozenset()
     """That another group wrote and this one reads."""
-    kept: frozenset[str] = frozenset()
+    written: frozenset[str] = frozenset()
     """That this group writes and that stay."""
     reserved: int = 0
     """Bytes of all of them, those included that merely wait."""
@@ -35,18 +35,18 @@ class Boundary(NamedTuple):
     @property
     def tensors(self) -> frozenset[str]:
         """Those that the group touches."""
-        return self.read | self.kept
+        return self.read | self.written
 
 
-OFF_CHIP = Boundary()
+OFF_CHIP = Surroundings()
 """Nothing stays from group to group."""
 
 
-class Variant(NamedTuple):
-    """A group at a boundary, by the names of the first identical group."""
+class PlacedGroup(NamedTuple):
+    """A group in its surroundings, by the names of the first identical group."""
 
     layers: Layers
-    boundary: Boundary = OFF_CHIP
+    surroundings: Surroundings = OFF_CHIP
 
 
 def residents(graph: Graph, rules: Rules) -> dict[str, int]:
@@ -97,17 +97,17 @@ def streamed(graph: Graph, layers: Sequence[str]) -> tuple[str, ...]:
     return tuple(tensors)
 
 
-def boundary_of(graph: Graph, group: FusionGroup, rules: Rules) -> Boundary:
-    """The boundary of a scheduled group."""
+def surroundings_of(graph: Graph, group: FusionGroup, rules: Rules) -> Surroundings:
+    """The surroundings of a scheduled group."""
     tensors = group.resident_tensors
     written = {tensor for name in group.layers for tensor in graph.by_name[name].outputs}
     read = frozenset(streamed(graph, group.layers)) - written
     reserved = sum(graph.tensors[name].size for name in tensors) * rules.target.element_bytes
-    return Boundary(tensors & read, tensors & written, reserved)
+    return Surroundings(tensors & read, tensors & written, reserved)
 
 
-def at_member(graph: Graph, name: str, boundary: Boundary) -> Boundary:
-    """What `boundary` of a group means for a member that runs on its own."""
+def at_member(graph: Graph, name: str, surroundings: Surroundings) -> Surroundings:
+    """What `surroundings` of a group means for a member that runs on its own."""
     layer = graph.by_name[name]
-    read = boundary.tensors.intersection(operands(layer))
-    return Boundary(read, boundary.kept.intersection(layer.outputs), boundary.reserved)
+    read = surroundings.tensors.intersection(operands(layer))
+    return Surroundings(read, surroundings.written.intersection(layer.outputs), surroundings.reserved)

@@ -66,7 +66,7 @@ class GroupSpaces:
         """Whether the first layer of a group is counted as if its first weights were there."""
         return self.rules.prefetch and self.graph.tensors[layer.weight.tensor].data is not None
 
-    def variants(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[FusionGroup]:
+    def routed_groups(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[FusionGroup]:
         """All fused tensors through the tile buffer; then those that can on the target's path, all or one."""
         yield run
         path = self.rules.target.fusion_path
@@ -119,8 +119,8 @@ class GroupSpaces:
     def tile_floors(
         self, planner: GroupPlanner, runs: Iterable[FusionGroup]
     ) -> tuple[list[FusionGroup], Floats, Floats]:
-        """Group tiles that can be walked, with energy and latency [T] that no option of them is below, judged
-        by what they make members compute: most tiles need no plan."""
+        """Group tiles that can be walked, with energy and latency [T] that no way to run them is below
+        (judged by what they make members compute: most tiles need no plan)."""
         able, along = [], []
         for run in runs:
             assert run.tile is not None
@@ -150,12 +150,12 @@ class GroupSpaces:
         self, group: FusionGroup, plan: dict[str, Member], *, is_paper: bool = False
     ) -> Iterator[tuple[str, set[LayerSpace]]]:
         """Spaces of every member with resident weights, one for each path that fused tensors may take."""
-        variants = [group] if is_paper else list(self.variants(group, plan))
+        routed_groups = [group] if is_paper else list(self.routed_groups(group, plan))
         for name in group.layers:
             layer = self.graph.by_name[name]
             if not isinstance(layer, TensorCoreLayer):
                 continue
-            spaces = {self.space(layer, plan, variant, True) for variant in variants}
+            spaces = {self.space(layer, plan, routed, True) for routed in routed_groups}
             if is_paper:
                 spaces = {
                     replace(s, placement=s.placement._replace(weights_are_resident=False, is_paper=True))

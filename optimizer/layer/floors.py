@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from costmodel.count.energy import energy_breakdown
-from costmodel.count.nest import Nest
+from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Move, Quantities, count_moves, fusion_of
 from costmodel.latency.roofline import roofline
 from costmodel.mapping.mapping import Mapping, ceil_div
@@ -61,7 +61,7 @@ def ideal_costs(space: LayerSpace, pixels: Ints, runs: Ints) -> tuple[Floats, Fl
     return energy, latency
 
 
-def _least_work(space: LayerSpace) -> tuple[Mapping, Nest, Quantities]:
+def _least_work(space: LayerSpace) -> tuple[Mapping, LoopNest, Quantities]:
     """What one tile of everything does, inputs and bias fetched once."""
     # Accumulator tiles that a max pool can take are no larger: without one they are no more expensive.
     plain = space.placement._replace(weights_are_resident=False, pooled=None)
@@ -78,7 +78,7 @@ def _least_work(space: LayerSpace) -> tuple[Mapping, Nest, Quantities]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _one_tile(space: LayerSpace) -> tuple[Mapping, Nest]:
+def _one_tile(space: LayerSpace) -> tuple[Mapping, LoopNest]:
     """A scratchpad tile of everything, by accumulator tiles of one column block."""
     b = space.bounds
     inner = best_inner(space, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
@@ -87,7 +87,7 @@ def _one_tile(space: LayerSpace) -> tuple[Mapping, Nest]:
     tile = {"N": b.N, "K": b.K, "C": b.C, "P": b.P, "Q": b.Q, "R": b.R, "S": b.S}
     tile.update(n=n, k=space.block(b.K), p=p, q=q)
     mapping = canonical_mapping(space, tile, L3_ORDERS[STATIONARY[0]])
-    return mapping, Nest(space.shape, mapping, space.region)
+    return mapping, LoopNest(space.shape, mapping, space.region)
 
 
 def _cost(space: LayerSpace, mapping: Mapping, work: Quantities) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-Choice = TypeVar("Choice")
+Argmin = TypeVar("Argmin")
 
 
 def pareto_front(energy: NDArray[np.float64], latency: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -45,26 +45,26 @@ def lower_hull(energy: NDArray[np.float64], latency: NDArray[np.float64]) -> NDA
 
 
 @dataclass(frozen=True)
-class Solution(Generic[Choice]):
+class Solution(Generic[Argmin]):
     """One optimum of the weighted sum: its totals and whatever realises them."""
 
     energy: float
     latency: float
-    choice: Choice
+    argmin: Argmin
 
 
 @dataclass(frozen=True)
-class HullResult(Generic[Choice]):
-    """The best vertex found, and a lower bound on EDP that holds for every choice."""
+class HullResult(Generic[Argmin]):
+    """The best vertex found, and a lower bound on EDP that holds for every argument."""
 
-    best: Solution[Choice]
+    best: Solution[Argmin]
     lower_bound: float
     solves: int
-    vertices: tuple[Solution[Choice], ...] = ()
+    vertices: tuple[Solution[Argmin], ...] = ()
     """Every optimum met on the way: the lower bound rests on these."""
 
 
-def minimise_edp(solve: Callable[[float, float], Solution[Choice]], limit: int = 200) -> HullResult[Choice]:
+def minimise_edp(solve: Callable[[float, float], Solution[Argmin]], limit: int = 200) -> HullResult[Argmin]:
     """Minimise (sum E)(sum L) by recursive slope queries.
 
     Args:
@@ -109,7 +109,7 @@ def minimise_edp(solve: Callable[[float, float], Solution[Choice]], limit: int =
 
 
 def _meet(
-    corner: tuple[float, float], end: Solution[Choice], a: float, b: float, on: Solution[Choice]
+    corner: tuple[float, float], end: Solution[Argmin], a: float, b: float, on: Solution[Argmin]
 ) -> tuple[float, float]:
     """Where the known half-plane through `end` and `corner` meets a E + b L = value at `on`."""
     dx, dy = corner[0] - end.energy, corner[1] - end.latency

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.ir.dims import DIMS, REDUCTION, Dim
-from costmodel.count.nest import Nest
+from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Quantities
 from costmodel.latency import rtl
 from costmodel.latency.rtl_work import (
@@ -49,7 +49,7 @@ def rtl_latency(points: Points, q: Quantities, input_pixels: Ints) -> Floats:
     return latency
 
 
-def rtl_floor(space: LayerSpace, ideal: Nest) -> float:
+def rtl_floor(space: LayerSpace, ideal: LoopNest) -> float:
     """Cycles that no mapping of `space` goes below, from a nest that fetches everything once (an infinite
     scratchpad).
 

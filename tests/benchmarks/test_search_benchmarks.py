@@ -93,7 +93,7 @@ def test_losses_of_descent_multiply_to_its_distance_from_the_final_schedule():
     """A descent of no step at all: its first restarts fuse nothing or what happens to be drawn."""
     graph, rules = separable(blocks=1), Rules(load_target("gemmini-large"), "dosa")
     problem = Problem(graph, rules, residency=False)
-    partition = descend(problem, Effort(restarts=4, steps=0)).best.choice
+    partition = descend(problem, Effort(restarts=4, steps=0)).best.argmin
     least = problem.cost(problem.schedule(gradient(problem).partition)).edp_uj_cycles
     losses = descent.losses_of(problem, partition, least, 0.0)
     ratio = problem.cost(problem.schedule(partition)).edp_uj_cycles / least

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader
 
 from converter import Conversion, convert
-from converter.check.boundary import from_storage, store_inputs
 from converter.check.reference import run_reference
+from converter.check.storage import from_storage, store_inputs
 
 OPSET = 17
 

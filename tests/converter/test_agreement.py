@@ -11,8 +11,8 @@ from onnx import helper
 
 from converter import Conversion, Graph, TensorCoreLayer, convert
 from converter.check.agreement import Agreement, agreement
-from converter.check.boundary import store_inputs
 from converter.check.reference import run_reference
+from converter.check.storage import store_inputs
 from tests.converter.oracle import model_of, weights
 
 SHAPE = (1, 8, 16, 16)

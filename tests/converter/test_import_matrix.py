@@ -12,8 +12,8 @@ from onnx import helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from converter import convert, integer_reference
-from converter.check.boundary import from_storage, to_storage
 from converter.check.reference import reference_session
+from converter.check.storage import from_storage, to_storage
 from converter.pipeline import Conversion
 from tests.converter.oracle import Calibration, model_of, session, sqnr_db, weights
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from converter import Conversion, convert, integer_reference
-from converter.check.boundary import from_storage, to_storage
 from converter.check.reference import reference_session
+from converter.check.storage import from_storage, to_storage
 from samples.catalog import SAMPLES
 from samples.export import export
 from tests.converter.oracle import session, sqnr_db

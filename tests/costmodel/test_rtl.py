@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.ir.dims import Dims
-from costmodel.count.nest import Nest
+from costmodel.count.nest import LoopNest
 from costmodel.latency.rtl import (
     Loop,
     Reuse,
@@ -168,7 +168,7 @@ def test_work_of_a_hand_counted_convolution():
     tile = shape.dims.replace({"K": 16})
     block = Dims(K=16, C=16)
     mapping = Mapping(tile, tile, block, Dims(C=16), Dims(K=16), STREAM_ORDER)
-    work = layer_work(Nest(shape, mapping, whole(shape.dims)), DEFAULT)
+    work = layer_work(LoopNest(shape, mapping, whole(shape.dims)), DEFAULT)
     assert work.tiles == 2
     assert work.array_cycles == 2 * 2 * 9 * 8 * 8  # K blocks, C blocks, taps, rows, one strip of 8 = side / 2
     assert work.requests == 2 * 9 * 32 + 10 * 10
@@ -180,7 +180,7 @@ def test_work_of_a_hand_counted_convolution():
 
 def test_short_strips_cost_half_an_array():
     narrow, wide = (
-        layer_work(Nest(shape, _untiled(shape), whole(shape.dims)), DEFAULT).array_cycles
+        layer_work(LoopNest(shape, _untiled(shape), whole(shape.dims)), DEFAULT).array_cycles
         for shape in (conv(Q=1), conv(Q=8))
     )
     assert narrow == wide
@@ -190,7 +190,7 @@ def test_rows_of_a_matrix_product_stream_together():
     """64 x 32 by 32 x 32: four strips of 16 rows for each of four weight blocks."""
     axis = Window(1, 1, 1, 0, 64)
     shape = LayerShape(Dims(K=32, C=32, P=64), axis, axis._replace(size=1), False, False)
-    work = layer_work(Nest(shape, _untiled(shape), whole(shape.dims)), DEFAULT)
+    work = layer_work(LoopNest(shape, _untiled(shape), whole(shape.dims)), DEFAULT)
     assert work.array_cycles == 4 * 4 * 16
     assert work.is_matmul == 1
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.ir.dims import DIMS, Dims
-from costmodel.count.nest import Nest, layer_traffic
+from costmodel.count.nest import LoopNest, layer_traffic
 from costmodel.count.sliding_window import sliding_input_words
 from costmodel.count.timeloop_counts import Count, LevelLoops, Loop, Workload, count, words_entering
 from costmodel.mapping.mapping import Mapping
@@ -111,6 +111,6 @@ def test_sliding_window_keeps_the_halo():
     shape = LayerShape(Dims(C=4, K=2, P=8, Q=8, R=3, S=3), window, window, False, False)
     tile = Dims(C=4, K=2, P=2, Q=8, R=3, S=3)
     mapping = Mapping(tile, tile, Dims())
-    whole_tiles = Nest(shape, mapping, whole(shape.dims)).quantities(SMALL, "dosa", resident=False)
+    whole_tiles = LoopNest(shape, mapping, whole(shape.dims)).quantities(SMALL, "dosa", resident=False)
     assert whole_tiles.input_fills == 4 * 4 * 4 * 10
     assert sliding_input_words(shape, mapping) == 4 * 10 * 10

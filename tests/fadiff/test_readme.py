@@ -12,7 +12,7 @@ import click
 import numpy as np
 import pytest
 
-from converter.check.boundary import to_storage
+from converter.check.storage import to_storage
 from converter.ir.graph import Tensor
 from fadiff.cli import cli, main
 from tests.fadiff.models import small_network

@@ -115,4 +115,4 @@ def test_a_layer_that_fits_at_no_point_keeps_what_fits_it():
     )
     decoder = Decoder(problem, encoding)
     assert not np.isfinite(decoder.alone(batch)[0]).all()
-    problem.schedule(decoder.best(batch).choice)
+    problem.schedule(decoder.best(batch).argmin)

@@ -14,7 +14,7 @@ from optimizer import optimize
 from optimizer.cut.decode import VARIABLES, Decoder, Encoding
 from optimizer.cut.exact import exact
 from optimizer.cut.problem import Problem
-from optimizer.gradient.descent import FEWEST_RESTARTS, Effort, descend, proposals, schedule_at
+from optimizer.gradient.descent import FEWEST_RESTARTS, Effort, descend, groups_found, schedule_at
 from optimizer.gradient.joint import gradient
 from optimizer.gradient.relaxation import KNOWN_AGAIN, Relaxation
 from optimizer.group.network import relaxed_network
@@ -46,13 +46,13 @@ def test_samples_are_candidates_with_gradients():
         _, relaxation = relaxation_of(separable(), form)
         generator = torch.Generator().manual_seed(0)
         variables = relaxation.start(5, generator)
-        choices = relaxation.sample(variables, 1.0, generator)
+        sample = relaxation.sample(variables, 1.0, generator)
         for i, lists in enumerate(relaxation.lists):
-            extents = torch.cat([choices.extents, choices.tiles], dim=-1)
+            extents = torch.cat([sample.extents, sample.tiles], dim=-1)
             for j, (name, options) in enumerate(zip((*VARIABLES, "P", "Q"), lists, strict=True)):
                 found = extents[:, i, j].detach().round().long().tolist()
                 assert set(found) <= set(options), (name, form)
-        choices.extents.log().sum().backward()
+        sample.extents.log().sum().backward()
         assert torch.isfinite(variables.x.grad).all()
 
 
@@ -65,8 +65,8 @@ def test_fused_pairs_walk_one_grid():
     variables = relaxation.start(4, torch.Generator().manual_seed(1))
     with torch.no_grad():
         variables.sigma.fill_(9.0)
-        choices = relaxation.sample(variables, 0.1, None)
-        point = relaxation.point(choices)
+        sample = relaxation.sample(variables, 0.1, None)
+        point = relaxation.point(sample)
     first, second = network.node_of["first"], network.node_of["second"]
     for axis in (0, 1):
         need = (point.group[:, second, axis] + 2).clamp(max=16)
@@ -143,18 +143,18 @@ def test_restarts_together_are_never_worse_than_layerwise_or_one_of_them():
         together
         <= optimize(problem.graph, LARGE, profile="dosa", method="layerwise").cost.edp_uj_cycles * 1e6
     )
-    exactly = problem.cost(problem.schedule(found.best.choice))
+    exactly = problem.cost(problem.schedule(found.best.argmin))
     assert exactly.edp_uj_cycles * 1e6 == pytest.approx(together)
 
 
-def test_proposals_are_connected_groups():
+def test_groups_found_are_connected():
     problem = Problem(separable(blocks=3), Rules(LARGE, "dosa"), most_members=3)
-    found = proposals(problem, descend(problem, Effort(restarts=8, steps=30)))
+    found = groups_found(problem, descend(problem, Effort(restarts=8, steps=30)))
     assert found
     pairs = set(network_of(problem.graph).edge_of)
-    for proposal in found:
-        assert 2 <= len(proposal.layers) <= 3
-        assert all(pair in pairs for pair in zip(proposal.layers, proposal.layers[1:], strict=False))
+    for layers, _ in found:
+        assert 2 <= len(layers) <= 3
+        assert all(pair in pairs for pair in itertools.pairwise(layers))
 
 
 def test_descent_trains_the_edges_of_an_add():
@@ -163,7 +163,7 @@ def test_descent_trains_the_edges_of_an_add():
     graph = bottleneck(32, 8, 8)
     rules = Rules(load_target("gemmini-small"))
     problem = Problem(graph, rules)
-    schedule = problem.schedule(descend(problem, Effort(restarts=16, steps=120)).best.choice)
+    schedule = problem.schedule(descend(problem, Effort(restarts=16, steps=120)).best.argmin)
     assert [group.layers for group in schedule.groups] == [("a", "b", "sum", "c")]
     without = Problem(graph, rules, fuses_adds=False, residency=False)
     partition, _, proven = exact(without)
@@ -177,7 +177,7 @@ def test_joint_search_beats_mapping_first_in_a_residual_block():
     graph = bottleneck(16, 16, 8)
     small = load_target("gemmini-small")
     problem = Problem(graph, Rules(small))
-    descent = problem.schedule(descend(problem, Effort()).best.choice)
+    descent = problem.schedule(descend(problem, Effort()).best.argmin)
     joint = optimize(graph, small, residency=False)
     for schedule in (descent, joint.schedule):
         assert [group.layers for group in schedule.groups] == [("a", "b", "sum", "c")]

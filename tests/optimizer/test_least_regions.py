@@ -9,7 +9,7 @@ from costmodel.target.target import load_target
 from optimizer.cut.exact import Floors
 from optimizer.cut.problem import Problem
 from optimizer.group.hull import EMPTY
-from optimizer.group.residency import Variant
+from optimizer.group.residency import PlacedGroup
 from optimizer.group.tiles import group_runs
 from optimizer.layer.space import Rules
 from tests.optimizer.graphs import Net, random_dags
@@ -38,9 +38,9 @@ def test_no_group_is_below_its_floor(profile, graph):
     floors = Floors(problem)
     priced = 0
     for layers in problem.candidates:
-        hull = problem.price(Variant(layers))
+        hull = problem.price(PlacedGroup(layers))
         if len(hull):
-            floor = floors.of(Variant(layers))
+            floor = floors.of(PlacedGroup(layers))
             assert floor.energy[0] <= hull.energy.min() * (1 + 1e-9), layers
             assert floor.latency[0] <= hull.latency.min() * (1 + 1e-9), layers
             priced += 1

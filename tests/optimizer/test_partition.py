@@ -6,8 +6,8 @@ import pytest
 from costmodel.schedule.schedule import FusionGroup
 from optimizer.cut.partition import Partitioner, ordered
 from optimizer.group.candidates import candidate_groups, signature
-from optimizer.group.hull import Choice, GroupHull
-from optimizer.group.residency import Variant
+from optimizer.group.hull import GroupHull, Way
+from optimizer.group.residency import PlacedGroup
 from tests.optimizer.brute_force import executable, partitions
 from tests.optimizer.graphs import residual, separable
 
@@ -18,8 +18,8 @@ def random_hulls(graph, groups, rng):
         size = int(rng.integers(1, 4))
         energy = np.sort(rng.integers(1, 100, size) * len(layers)).astype(float)
         latency = np.sort(rng.integers(1, 100, size) * len(layers))[::-1].astype(float)
-        choices = tuple(Choice(FusionGroup(layers), (), ()) for _ in range(size))
-        hulls[layers] = GroupHull(energy, latency, choices)
+        ways = tuple(Way(FusionGroup(layers), (), ()) for _ in range(size))
+        hulls[layers] = GroupHull(energy, latency, ways)
     return hulls
 
 
@@ -30,8 +30,8 @@ def test_weighted_sum_equals_brute_force(make, seed):
     groups = list(candidate_groups(graph, 4))
     hulls = random_hulls(graph, groups, rng)
     cuts = Partitioner(graph, {layers: layers for layers in hulls})
-    by_variant = {Variant(layers): hull for layers, hull in hulls.items()}
-    solve = cuts.solver(by_variant)
+    by_placed_group = {PlacedGroup(layers): hull for layers, hull in hulls.items()}
+    solve = cuts.solver(by_placed_group)
     names = [layer.name for layer in graph.layers]
     for a, b in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 5.0)):
         best = min(
@@ -41,8 +41,8 @@ def test_weighted_sum_equals_brute_force(make, seed):
         )
         found = solve(a, b)
         assert a * found.energy + b * found.latency == pytest.approx(best)
-        partition = ordered(graph, cuts.partition(by_variant, found.choice))
-        layers = [name for choice in partition for name in choice.group.layers]
+        partition = ordered(graph, cuts.partition(by_placed_group, found.argmin))
+        layers = [name for way in partition for name in way.group.layers]
         assert sorted(layers) == sorted(names)
 
 

@@ -18,12 +18,12 @@ from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target.target import Target, load_target
 from optimizer import optimize
 from optimizer.cut.exact import Floors, exact, keep_tensors
-from optimizer.cut.partition import MOST_ALIVE, Partitioner, ordered
+from optimizer.cut.partition import MOST_RESIDENT, Partitioner, ordered
 from optimizer.cut.problem import Problem
 from optimizer.gradient.descent import Effort
 from optimizer.group.candidates import candidate_groups
-from optimizer.group.hull import Choice, GroupHull
-from optimizer.group.residency import OFF_CHIP, Variant, boundary_of, with_places
+from optimizer.group.hull import GroupHull, Way
+from optimizer.group.residency import OFF_CHIP, PlacedGroup, surroundings_of, with_places
 from optimizer.group.tiles import all_tiles, last_output
 from optimizer.layer.enumerate import canonical_mapping, enumerate_space
 from optimizer.layer.orders import L3_ORDERS
@@ -144,8 +144,8 @@ class Everything:
         for cuts in partitions(names, alone + candidates):
             if not executable(self.graph, cuts):
                 continue
-            choices = tuple(Choice(FusionGroup(layers), (), ()) for layers in cuts)
-            order = [choice.group for choice in ordered(self.graph, choices)]
+            ways = tuple(Way(FusionGroup(layers), (), ()) for layers in cuts)
+            order = [way.group for way in ordered(self.graph, ways)]
             for staying in subsets(able):
                 groups = with_resident_tensors(self.graph, order, staying)
                 fronts = [self.front(groups, at) for at in range(len(groups))]
@@ -169,8 +169,8 @@ def test_exact_is_the_best_of_all_schedules(profile, make, most):
     assert bound * 1e-6 == pytest.approx(edp, rel=1e-12)
 
 
-def boundaries(graph, groups, rules):
-    return [boundary_of(graph, group, rules) for group in groups]
+def all_surroundings(graph, groups, rules):
+    return [surroundings_of(graph, group, rules) for group in groups]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -185,37 +185,37 @@ def test_cuts_equal_brute_force(make, profile, seed):
     names = [layer.name for layer in graph.layers]
     groups = [(name,) for name in names] + list(candidate_groups(graph, 3, adds=profile == "hw"))
     cuts = Partitioner(graph, {layers: layers for layers in groups}, rules)
-    assert cuts.most_alive == MOST_ALIVE
+    assert cuts.most_resident == MOST_RESIDENT
     hulls = {}
-    for variant in cuts.variants:
-        at = rng.integers(1, 100, 2) * len(variant.layers) / (1 + len(variant.boundary.tensors))
-        hulls[variant] = GroupHull(at[:1], at[1:], (Choice(FusionGroup(variant.layers), (), ()),))
+    for placed in cuts.placed_groups:
+        at = rng.integers(1, 100, 2) * len(placed.layers) / (1 + len(placed.surroundings.tensors))
+        hulls[placed] = GroupHull(at[:1], at[1:], (Way(FusionGroup(placed.layers), (), ()),))
     best, most = float("inf"), 0
     able = [t for t in graph.tensors if not obstacle_to_staying(graph, t, profile)]
     for partition in partitions(names, groups):
         if not executable(graph, partition):
             continue
-        choices = tuple(Choice(FusionGroup(layers), (), ()) for layers in partition)
-        order = [choice.group for choice in ordered(graph, choices)]
+        ways = tuple(Way(FusionGroup(layers), (), ()) for layers in partition)
+        order = [way.group for way in ordered(graph, ways)]
         for staying in subsets(able):
             run = with_resident_tensors(graph, order, staying)
             if resident_tensors(run) != set(staying) or not allowed(graph, run, room):
                 continue
             total = 0.0
-            for group, boundary in zip(run, boundaries(graph, run, rules), strict=True):
+            for group, surroundings in zip(run, all_surroundings(graph, run, rules), strict=True):
                 alone, layer = len(group.layers) == 1, graph.by_name[group.layers[0]]
                 if alone and rules.hw:
-                    boundary = boundary._replace(reserved=0)
+                    surroundings = surroundings._replace(reserved=0)
                 if alone and not rules.hw and not isinstance(layer, TensorCoreLayer):
-                    boundary = OFF_CHIP
-                total += float(hulls[Variant(group.layers, boundary)].energy[0])
+                    surroundings = OFF_CHIP
+                total += float(hulls[PlacedGroup(group.layers, surroundings)].energy[0])
             best, most = min(best, total), max(most, len(staying))
     assert most >= 2
     solve = cuts.solver(hulls)
     assert solve(1.0, 0.0).energy == pytest.approx(best)
-    partition = ordered(graph, cuts.partition(hulls, solve(1.0, 0.0).choice))
-    tensors = resident_tensors([choice.group for choice in partition])
-    again = with_resident_tensors(graph, [choice.group for choice in partition], tensors)
+    partition = ordered(graph, cuts.partition(hulls, solve(1.0, 0.0).argmin))
+    tensors = resident_tensors([way.group for way in partition])
+    again = with_resident_tensors(graph, [way.group for way in partition], tensors)
     assert [g.resident_tensors for g in again] == [c.group.resident_tensors for c in partition]
 
 
@@ -227,7 +227,9 @@ def allowed(graph, groups, room):
         run = at == list(range(done, done + len(at)))
         done += len(at)
         total = sum(graph.tensors[t].nbytes for t in group.resident_tensors)
-        if group.resident_tensors and (not run or total > room or len(group.resident_tensors) > MOST_ALIVE):
+        if group.resident_tensors and (
+            not run or total > room or len(group.resident_tensors) > MOST_RESIDENT
+        ):
             return False
     return True
 
@@ -333,7 +335,7 @@ def test_identical_variants_are_solved_once():
     """The same layers with the same of their tensors on chip, whatever they are called."""
     problem = Problem(separable(blocks=4), Rules(load_target("gemmini-large"), "dosa"))
     exact(problem)
-    firsts = {variant.layers for variant in problem.cuts.variants}
+    firsts = {placed.layers for placed in problem.cuts.placed_groups}
     assert ("dw0",) in firsts and ("dw0", "pw0") in firsts
     assert ("dw2",) not in firsts and ("dw2", "pw2") not in firsts
 
@@ -341,12 +343,12 @@ def test_identical_variants_are_solved_once():
 def test_fewer_tensors_at_once_where_states_would_be_too_many(monkeypatch):
     target = load_target("gemmini-large")
     edp = []
-    for steps, most in ((50_000, MOST_ALIVE), (25, 1), (1, 0)):
+    for steps, most in ((50_000, MOST_RESIDENT), (25, 1), (1, 0)):
         monkeypatch.setattr("optimizer.cut.partition.MOST_STEPS", steps)
         problem = Problem(residual(size=16, channels=16), Rules(target, "dosa"), most_members=1)
         found = exact(problem)
         groups = problem.schedule(found.partition).groups
-        assert max(len(group.resident_tensors) for group in groups) <= problem.cuts.most_alive == most
+        assert max(len(group.resident_tensors) for group in groups) <= problem.cuts.most_resident == most
         edp.append(found.lower_bound)
     assert edp[0] <= edp[1] < edp[2]
 
@@ -358,10 +360,10 @@ def test_the_quick_pass_keeps_tensors_and_says_what_they_cost(profile):
     problem = Problem(graph, Rules(load_target("gemmini-large"), profile))
     sure = dict(problem.alone)
     candidates = [layers for layers in problem.candidates if len(layers) == 2]
-    sure |= {Variant(layers): problem.price_group(layers) for layers in candidates}
+    sure |= {PlacedGroup(layers): problem.price_group(layers) for layers in candidates}
     plain = problem.off_chip.optimum(sure, "edp")
-    kept = problem.cuts.optimum(keep_tensors(problem, plain.choice), "edp")
-    schedule = problem.schedule(kept.choice)
+    kept = problem.cuts.optimum(keep_tensors(problem, plain.argmin), "edp")
+    schedule = problem.schedule(kept.argmin)
     assert resident_tensors(schedule.groups)
     cost = problem.cost(schedule)
     assert (kept.energy, kept.latency) == pytest.approx((cost.energy_pj, cost.latency_cycles))
@@ -375,6 +377,6 @@ def test_floors_know_that_windows_may_skip_pixels(profile):
     net = Net(19, 8)
     graph = net.build(net.conv("b", net.conv("a", net.x, 8, 3), 8, 1, 3))
     problem = Problem(graph, Rules(load_target("gemmini-large"), profile))
-    fused = Variant(("a", "b"))
+    fused = PlacedGroup(("a", "b"))
     floor, hull = Floors(problem).of(fused), problem.price(fused)
     assert floor.energy[0] <= hull.energy.min() and floor.latency[0] <= hull.latency.min()

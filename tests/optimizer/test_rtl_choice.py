@@ -62,5 +62,5 @@ def test_what_fits_together_badly_is_left_alone(
         net.build(net.conv("fc", net.x, 4096)), load_target("gemmini-default"), method="gemmini-auto"
     ).schedule
     assert evaluate(poor).edp_uj_cycles > (1 + SLACK) * product.value
-    monkeypatch.setattr("optimizer.finish.rtl_choice.with_ways", lambda *_: poor)
+    monkeypatch.setattr("optimizer.finish.rtl_choice.with_replacements", lambda *_: poor)
     assert fastest_of_equals(product) is product

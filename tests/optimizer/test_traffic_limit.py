@@ -11,8 +11,8 @@ from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import load_target
 from optimizer import SearchResult, optimize
+from optimizer.finish.replacements import Replacement, with_replacements
 from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
-from optimizer.finish.ways import Way, with_ways
 from tests.optimizer.graphs import Net
 
 
@@ -65,11 +65,11 @@ def test_the_limit_holds_where_tensors_lose_their_place(
     """The first choice is undone, as fragmented places in the tile buffer may: the next one saves more."""
     calls = []
 
-    def undone_once(schedule: Schedule, ways: Iterable[Way]) -> Schedule:
+    def undone_once(schedule: Schedule, replacements: Iterable[Replacement]) -> Schedule:
         calls.append(schedule)
-        return schedule if len(calls) == 1 else with_ways(schedule, ways)
+        return schedule if len(calls) == 1 else with_replacements(schedule, replacements)
 
-    monkeypatch.setattr("optimizer.finish.traffic_limit.with_ways", undone_once)
+    monkeypatch.setattr("optimizer.finish.traffic_limit.with_replacements", undone_once)
     limit = int(0.99 * dram_bytes(found.cost))
     assert dram_bytes(within(found, limit).cost) <= limit
     assert len(calls) > 1

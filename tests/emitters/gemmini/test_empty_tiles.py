@@ -28,7 +28,7 @@ def test_weights_stay_from_the_first_tile_that_computes(axis, resident):
     tile = GroupTile(1, 1, q) if axis == "P" else GroupTile(1, p, 1)
     group = FusionGroup(("l0", "l1"), tile, resident_weights=frozenset(resident))
     problem = Problem(graph, Rules(target))
-    mappings = problem.price_group(group.layers, [tile]).choices[0].mappings()
+    mappings = problem.price_group(group.layers, [tile]).ways[0].mappings()
     check(Case(Schedule(graph, target, mappings, (group,))))
 
 

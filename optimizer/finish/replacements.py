@@ -17,8 +17,8 @@ from optimizer.group.residency import with_places
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to run the layers of a group: energy in pJ, cycles of both latency models, DRAM bytes."""
+class Replacement:
+    """Another way to run the layers of a group: energy in pJ, cycles of both latency models, DRAM bytes."""
 
     groups: tuple[FusionGroup, ...]
     mappings: Mapping[str, LayerMapping]
@@ -30,7 +30,7 @@ class Way:
     @classmethod
     def of(
         cls, schedule: Schedule, groups: Sequence[FusionGroup], mappings: Mapping[str, LayerMapping]
-    ) -> Way:
+    ) -> Replacement:
         """Priced in place of the group of `schedule` that has these layers."""
 
         def costs(latency: LatencyModel) -> list[LayerCost]:
@@ -48,14 +48,14 @@ class Way:
         )
 
     @classmethod
-    def as_is(cls, schedule: Schedule, group: FusionGroup) -> Way:
+    def as_is(cls, schedule: Schedule, group: FusionGroup) -> Replacement:
         """A group as the schedule has it."""
         mappings = {name: schedule.mappings[name] for name in group.layers if name in schedule.mappings}
         return cls.of(schedule, [group], mappings)
 
 
 class Costs(NamedTuple):
-    """What a network costs, or (arrays) would cost after each of several changes; as in `Way`."""
+    """What a network costs, or (arrays) would cost after each of several changes; as in `Replacement`."""
 
     energy: Any
     roofline: Any
@@ -63,7 +63,9 @@ class Costs(NamedTuple):
     bytes: Any
 
 
-def choose(units: Sequence[Sequence[Way]], score: Callable[[Costs, Costs], NDArray[np.float64]]) -> list[Way]:
+def choose(
+    units: Sequence[Sequence[Replacement]], score: Callable[[Costs, Costs], NDArray[np.float64]]
+) -> list[Replacement]:
     """One way per group: the first of each, then changed one at a time.
 
     Args:
@@ -71,8 +73,13 @@ def choose(units: Sequence[Sequence[Way]], score: Callable[[Costs, Costs], NDArr
         score: Of every change, from the costs of the network now and after it.  The change that scores least
             is made (the first of equals), one that scores inf never; it ends when all do.
     """
-    ways = [way for unit in units for way in unit]
-    costs = np.array([(way.energy, way.roofline, way.rtl, way.bytes) for way in ways])
+    replacements = [replacement for unit in units for replacement in unit]
+    costs = np.array(
+        [
+            (replacement.energy, replacement.roofline, replacement.rtl, replacement.bytes)
+            for replacement in replacements
+        ]
+    )
     sizes = [len(unit) for unit in units]
     unit_of = np.repeat(np.arange(len(units)), sizes)
     chosen = np.cumsum([0, *sizes[:-1]])
@@ -82,23 +89,25 @@ def choose(units: Sequence[Sequence[Way]], score: Callable[[Costs, Costs], NDArr
         scores = score(Costs(*total), Costs(*(total - now[unit_of] + costs).T))
         best = int(np.argmin(scores))
         if np.isinf(scores[best]):
-            return [ways[i] for i in chosen]
+            return [replacements[i] for i in chosen]
         chosen[unit_of[best]] = best
 
 
-def with_ways(schedule: Schedule, ways: Iterable[Way]) -> Schedule:
+def with_replacements(schedule: Schedule, replacements: Iterable[Replacement]) -> Schedule:
     """The schedule that runs its groups in these ways (profile hw), the same tensors on chip between them.
 
     Raises:
         ScheduleError: they do not fit together.
     """
-    ways, graph = list(ways), schedule.graph
-    groups = tuple(group for way in ways for group in way.groups)
+    replacements, graph = list(replacements), schedule.graph
+    groups = tuple(group for replacement in replacements for group in replacement.groups)
     groups = with_resident_tensors(graph, groups, resident_tensors(schedule.groups))
     return replace(
         schedule,
         groups=with_places(graph, groups, schedule.target),
-        mappings={name: mapping for way in ways for name, mapping in way.mappings.items()},
+        mappings={
+            name: mapping for replacement in replacements for name, mapping in replacement.mappings.items()
+        },
     )
 
 

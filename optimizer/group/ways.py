@@ -1,8 +1,8 @@
 """Ways to execute one fusion group: group tile, halo, resident weights; priced to a hull.
 
-An option's members are ordinary layers on the regions that the group tile makes them compute
+An open way's members are ordinary layers on the regions that the group tile makes them compute
 (costmodel.group.fusion.plan_group), so each member's best mappings come from the same enumeration.
-Options are tried in the order of a floor (infinite scratchpad) and skipped when the floor is
+Open ways are tried in the order of a floor (infinite scratchpad) and skipped when the floor is
 already above what is known, so only promising ones are enumerated.
 """
 
@@ -24,8 +24,8 @@ from costmodel.group.tile_buffer import box_bytes
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.evaluate import group_cost
 from costmodel.schedule.schedule import FusionGroup
-from optimizer.group.hull import EMPTY, Choice, GroupHull, above, merge
-from optimizer.group.residency import OFF_CHIP, Boundary
+from optimizer.group.hull import EMPTY, GroupHull, Way, above, merge
+from optimizer.group.residency import OFF_CHIP, Surroundings
 from optimizer.group.spaces import GroupSpaces
 from optimizer.layer.fronts import Floats, FrontCache, minkowski
 from optimizer.layer.hull import lower_hull
@@ -46,7 +46,7 @@ class _Member:
 
 
 @dataclass(frozen=True)
-class Option:
+class OpenWay:
     """One way to run a group: spaces and energy and latency of its tensor-core members and of the others."""
 
     group: FusionGroup
@@ -64,68 +64,68 @@ class GroupSolver:
     ) -> None:
         self.graph, self.rules, self.cache, self._stop = graph, rules, cache, stop
         self.spaces = GroupSpaces(graph, rules)
-        self._alone: dict[tuple[str, Boundary], GroupHull] = {}
+        self._alone: dict[tuple[str, Surroundings], GroupHull] = {}
 
-    def alone(self, name: str, boundary: Boundary = OFF_CHIP) -> GroupHull:
+    def alone(self, name: str, surroundings: Surroundings = OFF_CHIP) -> GroupHull:
         """A layer that is not fused.
 
         Raises:
             ScheduleError: not even the smallest tile fits, though nothing else is on chip.
         """
-        found = self._alone.get((name, boundary))
+        found = self._alone.get((name, surroundings))
         if found is None:
-            found = self._alone[name, boundary] = self._solve_alone(name, boundary)
+            found = self._alone[name, surroundings] = self._solve_alone(name, surroundings)
         return found
 
-    def _solve_alone(self, name: str, boundary: Boundary) -> GroupHull:
+    def _solve_alone(self, name: str, surroundings: Surroundings) -> GroupHull:
         layer = self.graph.by_name[name]
-        group = FusionGroup((name,), resident_tensors=boundary.tensors)
+        group = FusionGroup((name,), resident_tensors=surroundings.tensors)
         if not isinstance(layer, TensorCoreLayer):
             cost = group_cost(self.graph, group, {}, self.rules.target, self.rules.profile)[0]
-            choice = Choice(group, (), ())
-            return GroupHull(np.array([cost.energy_pj]), np.array([float(cost.latency_cycles)]), (choice,))
+            way = Way(group, (), ())
+            return GroupHull(np.array([cost.energy_pj]), np.array([float(cost.latency_cycles)]), (way,))
         space = self.spaces.space(layer, plan_group(self.graph, group), group, False)
         if not self.rules.hw:
-            space = replace(space, reserved=boundary.reserved)
+            space = replace(space, reserved=surroundings.reserved)
         front = self.cache.front(space)
-        if not len(front) and boundary == OFF_CHIP:
+        if not len(front) and surroundings == OFF_CHIP:
             raise ScheduleError(
                 f"{name}: no mapping fits target {self.rules.target.name}: even the smallest tile needs more "
                 "scratchpad or accumulator than there is"
             )
-        choices = tuple(Choice(group, ((name, front),), (i,)) for i in range(len(front)))
-        return GroupHull(front.energy, front.latency, choices)
+        ways = tuple(Way(group, ((name, front),), (i,)) for i in range(len(front)))
+        return GroupHull(front.energy, front.latency, ways)
 
-    def floor_alone(self, name: str, boundary: Boundary = OFF_CHIP) -> GroupHull:
+    def floor_alone(self, name: str, surroundings: Surroundings = OFF_CHIP) -> GroupHull:
         """Cost of an unfused layer with a scratchpad that holds everything."""
         layer = self.graph.by_name[name]
         if not isinstance(layer, TensorCoreLayer):
-            return self.alone(name, boundary)
-        group = FusionGroup((name,), resident_tensors=boundary.tensors)
+            return self.alone(name, surroundings)
+        group = FusionGroup((name,), resident_tensors=surroundings.tensors)
         energy, latency = self.spaces.floor(
             self.spaces.space(layer, plan_group(self.graph, group), group, False)
         )
-        return GroupHull(np.array([energy]), np.array([latency]), (Choice(group, (), ()),))
+        return GroupHull(np.array([energy]), np.array([latency]), (Way(group, (), ()),))
 
-    def at_mappings(self, choices: Iterable[Choice], boundary: Boundary) -> GroupHull:
-        """Hull of given choices of one group with other tensors on chip (profile hw: mappings stay legal)."""
+    def at_mappings(self, ways: Iterable[Way], surroundings: Surroundings) -> GroupHull:
+        """Hull of given ways of one group with other tensors on chip (profile hw: mappings stay legal)."""
         found = []
         target = self.rules.target
-        writers = {layer.name for tensor in boundary.kept for layer in self.graph.producers(tensor)}
-        for choice in choices:
-            group = replace(choice.group, resident_tensors=boundary.tensors)
+        writers = {layer.name for tensor in surroundings.written for layer in self.graph.producers(tensor)}
+        for way in ways:
+            group = replace(way.group, resident_tensors=surroundings.tensors)
             if writers & (group.in_scratchpad | group.in_accumulator):
                 continue
             try:
                 plan = plan_group(self.graph, group)
             except ScheduleError:
                 continue
-            if self._buffered_bytes(group, plan) > target.tile_buffer_bytes - boundary.reserved:
+            if self._buffered_bytes(group, plan) > target.tile_buffer_bytes - surroundings.reserved:
                 continue
-            run = (choice.mappings(), target, self.rules.profile, self.rules.latency)
+            run = (way.mappings(), target, self.rules.profile, self.rules.latency)
             costs = group_cost(self.graph, group, *run)
             energy, latency = sum(c.energy_pj for c in costs), sum(c.latency_cycles for c in costs)
-            same = replace(choice, group=group)
+            same = replace(way, group=group)
             found.append(GroupHull(np.array([energy]), np.array([float(latency)]), (same,)))
         return merge(found)
 
@@ -134,24 +134,24 @@ class GroupSolver:
         layers: tuple[str, ...],
         runs: Iterable[FusionGroup],
         known: tuple[Floats, Floats],
-        boundary: Boundary = OFF_CHIP,
+        surroundings: Surroundings = OFF_CHIP,
     ) -> GroupHull:
         """Hull of what beats `known` (the hull of the members unfused) somewhere.
 
         `runs` are group tiles with halo policies; every set of resident weights is tried with each, until
-        it is time to stop.  Best first: tiles by their floors, options of those reached by their own.
+        it is time to stop.  Best first: tiles by their floors, ways of those reached by their own.
         """
         try:
-            planner = self.spaces.planner(layers, boundary.tensors)
+            planner = self.spaces.planner(layers, surroundings.tensors)
         except ScheduleError:
             return EMPTY
-        runs = (replace(run, resident_tensors=boundary.tensors) for run in runs)
+        runs = (replace(run, resident_tensors=surroundings.tensors) for run in runs)
         tiles, energy, latency = self.spaces.tile_floors(planner, runs)
-        # EDP of the floor and order of arrival, the floor, and a tile or an option of one.
-        queue: list[tuple[float, int, tuple[float, float], FusionGroup | Option]] = []
+        # EDP of the floor and order of arrival, the floor, and a tile or a way to run it.
+        queue: list[tuple[float, int, tuple[float, float], FusionGroup | OpenWay]] = []
         arrival = count()
 
-        def wait(floor: tuple[float, float], what: FusionGroup | Option) -> None:
+        def wait(floor: tuple[float, float], what: FusionGroup | OpenWay) -> None:
             heappush(queue, (floor[0] * floor[1], next(arrival), floor, what))
 
         for i in np.flatnonzero(~above(known, energy, latency)).tolist():
@@ -163,8 +163,8 @@ class GroupSolver:
             if above(bound, *floor):
                 continue
             if isinstance(what, FusionGroup):
-                for option in self._options(what, self.spaces.plan(what), boundary.reserved, bound):
-                    wait(self._floor_of(option), option)
+                for open_way in self._open_ways(what, self.spaces.plan(what), surroundings.reserved, bound):
+                    wait(self._floor_of(open_way), open_way)
                 continue
             hull = self._price(what)
             if not len(hull):
@@ -175,27 +175,27 @@ class GroupSolver:
             bound = (e[keep], lat[keep])
         return best
 
-    def most_resident(self, run: FusionGroup, plan: dict[str, Member]) -> Option | None:
+    def most_resident(self, run: FusionGroup, plan: dict[str, Member]) -> OpenWay | None:
         """As many weights resident as leave room; None if the fused tensors have none."""
         live = self._room(run, plan, 0)
         if live is None:
             return None
         return next(self._residents(run, plan, self._members(run, plan), live, 0), None)
 
-    def _options(
+    def _open_ways(
         self, run: FusionGroup, plan: dict[str, Member], reserved: int, known: tuple[Floats, Floats]
-    ) -> Iterator[Option]:
+    ) -> Iterator[OpenWay]:
         """Paths of the fused tensors with sets of resident weights that leave room; none of a path on which
         all weights at once would not beat `known`."""
-        for variant in self.spaces.variants(run, plan):
-            live = self._room(variant, plan, reserved)
+        for routed in self.spaces.routed_groups(run, plan):
+            live = self._room(routed, plan, reserved)
             if live is None:
                 continue
-            members = self._members(variant, plan)
-            energy, latency = self.spaces.host_cost(variant, plan)
+            members = self._members(routed, plan)
+            energy, latency = self.spaces.host_cost(routed, plan)
             least = [self.spaces.floor(m.resident) for m in members]
             if not above(known, energy + sum(c[0] for c in least), latency + sum(c[1] for c in least)):
-                yield from self._residents(variant, plan, members, live, reserved)
+                yield from self._residents(routed, plan, members, live, reserved)
 
     def _room(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> dict[str, int] | None:
         """Scratchpad bytes (profile hw: none) of fused tensors while each member runs; None if they, or those
@@ -231,7 +231,7 @@ class GroupSolver:
         members: list[_Member],
         live: dict[str, int],
         reserved: int,
-    ) -> Iterator[Option]:
+    ) -> Iterator[OpenWay]:
         """Sets of resident weights that leave room, most weights first."""
         target, limit = self.rules.target, self._limit(reserved)
         host = self.spaces.host_cost(run, plan)
@@ -253,23 +253,23 @@ class GroupSolver:
                 (m.name, replace(space, reserved=spad + whole, reserved_accumulator=acc))
                 for m, space, (spad, acc) in zip(members, ideal, taken, strict=True)
             )
-            yield Option(replace(run, resident_weights=frozenset(names)), spaces, ideal, host)
+            yield OpenWay(replace(run, resident_weights=frozenset(names)), spaces, ideal, host)
 
     def _may_stay(self, member: _Member) -> bool:
         """Weights, constant or computed before the group, that streaming would load more than once."""
         return self.rules.keep_weights and member.streamed.runs() > 1
 
-    def _price(self, option: Option) -> GroupHull:
-        """Hull of one option: every member's front, summed."""
+    def _price(self, open_way: OpenWay) -> GroupHull:
+        """Hull of one open way: every member's front, summed."""
         fronts = []
-        for name, space in option.spaces:
+        for name, space in open_way.spaces:
             front = self.cache.front(space)
             if not len(front):
                 return EMPTY
             fronts.append((name, front))
         energy, latency, vertices = minkowski([(f.energy, f.latency) for _, f in fronts])
-        choices = tuple(Choice(option.group, tuple(fronts), tuple(int(v) for v in row)) for row in vertices)
-        return GroupHull(energy + option.host[0], latency + option.host[1], choices)
+        ways = tuple(Way(open_way.group, tuple(fronts), tuple(int(v) for v in row)) for row in vertices)
+        return GroupHull(energy + open_way.host[0], latency + open_way.host[1], ways)
 
     def resident_size(self, layer: TensorCoreLayer) -> int:
         """Scratchpad rows (dosa: bytes) of the whole weight tensor."""
@@ -288,9 +288,9 @@ class GroupSolver:
             if member.writes_inside and not member.in_place and run.path(member.name) == "tile-buffer"
         )
 
-    def _floor_of(self, option: Option) -> tuple[float, float]:
-        """Energy and latency that no mappings of an option's members are below."""
-        costs = [option.host, *(self.spaces.floor(space) for space in option.ideal)]
+    def _floor_of(self, open_way: OpenWay) -> tuple[float, float]:
+        """Energy and latency that no mappings of an open way's members are below."""
+        costs = [open_way.host, *(self.spaces.floor(space) for space in open_way.ideal)]
         return sum(c[0] for c in costs), sum(c[1] for c in costs)
 
 

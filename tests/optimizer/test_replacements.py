@@ -5,17 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.finish.ways import Costs, Way, choose
+from optimizer.finish.replacements import Costs, Replacement, choose
 
 
-def way(energy: float, nbytes: int) -> Way:
-    return Way((), {}, energy, roofline=1.0, rtl=1.0, bytes=nbytes)
+def replacement(energy: float, nbytes: int) -> Replacement:
+    return Replacement((), {}, energy, roofline=1.0, rtl=1.0, bytes=nbytes)
 
 
-UNITS = [[way(1, 100), way(2, 60), way(9, 10)], [way(1, 100), way(4, 20)]]
+UNITS = [
+    [replacement(1, 100), replacement(2, 60), replacement(9, 10)],
+    [replacement(1, 100), replacement(4, 20)],
+]
 
 
-def down_to(limit: int) -> list[Way]:
+def down_to(limit: int) -> list[Replacement]:
     """Least energy per byte saved, until the bytes are within the limit."""
 
     def score(now: Costs, then: Costs) -> NDArray[np.float64]:
@@ -40,7 +43,7 @@ def test_a_group_may_change_again() -> None:
 
 
 def test_of_equal_scores_the_first() -> None:
-    units = [[way(1, 10)] * 2, [way(1, 10), way(0, 10), way(0, 10)]]
+    units = [[replacement(1, 10)] * 2, [replacement(1, 10), replacement(0, 10), replacement(0, 10)]]
 
     def score(now: Costs, then: Costs) -> NDArray[np.float64]:
         return np.where(then.energy < now.energy, then.energy - now.energy, np.inf)

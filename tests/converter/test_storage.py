@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.check.boundary import from_storage, to_storage
+from converter.check.storage import from_storage, to_storage
 from converter.ir.graph import Tensor
 
 
