@@ -1,4 +1,4 @@
-"""Mapping: how one tensor-core layer is tiled, ordered and unrolled on the array.
+"""Mapping: how one tensor-core layer is tiled, ordered, unrolled on the array and issued.
 
 The loop nest, outermost first (every `for` walks the tiles of the level below, last one ragged):
 
@@ -23,6 +23,15 @@ from converter.ir.dims import DIMS, Dim, Dims
 
 Level = Literal["L3", "L2", "L1", "L0"]
 Order = tuple[Dim, ...]
+Issue = Literal["instructions", "loop", "call"]
+"""Who issues the moves and products of a tile: the core, one by one; a loop unit of Gemmini's, called once
+per scratchpad tile (LOOP_WS, LOOP_CONV_WS); gemmini.h, called once for the whole layer.
+`costmodel.group.issue` says which mappings can."""
+ISSUED: dict[Issue, str] = {
+    "instructions": "single instructions",
+    "loop": "one hardware loop per scratchpad tile",
+    "call": "one call of gemmini.h",
+}
 
 STREAM_ORDER: Order = ("G", "K", "C", "R", "S", "N", "P", "Q")
 """DOSA's L1 order (outer to inner): weights change in the outer loops, pixels stream innermost."""
@@ -66,6 +75,7 @@ class Mapping:
     order_l2: Order = STREAM_ORDER
     order_l1: Order = STREAM_ORDER
     order_l0: Order = STREAM_ORDER
+    issue: Issue = "instructions"
 
     def __post_init__(self) -> None:
         for name in ("order_l3", "order_l2", "order_l1", "order_l0"):

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from converter.ir.dims import Dim
 from converter.ir.graph import TensorCoreOp
-from costmodel.mapping.mapping import Level
+from costmodel.mapping.mapping import Issue, Level
 from costmodel.schedule.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
 from costmodel.target.target import FusionPath, Target
 
@@ -81,6 +81,11 @@ class MappingRecord(_Record):
     order: dict[Level, str] = Field(description="loop order, outermost first, all eight dimensions")
     tile: dict[Literal["L2", "L1", "L0"], Extents] = Field(
         description="extents of one tile; the last may be smaller"
+    )
+    issue: Issue = Field(
+        "instructions",
+        description="instructions: the core issues every move and product; loop: one hardware loop per "
+        "scratchpad tile; call: gemmini.h runs the layer in one call",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from converter.ir.graph import HostLayer, TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.fusion import Member, ScheduleError, plan_group, pooled
+from costmodel.group.issue import check_issues
 from costmodel.group.legality import check_mapping, occupancy
 from costmodel.group.pooling import obstacle_in_tiles
 from costmodel.group.resident_tensors import check_resident_tensors
@@ -45,6 +46,7 @@ def check_schedule(schedule: Decision) -> None:
     if schedule.profile == "hw":
         plan_tile_buffer(graph, schedule.groups, plans, schedule.target)
     planned_prefetches(schedule)
+    check_issues(schedule, plans)
 
 
 def _check_partition(schedule: Decision) -> None:

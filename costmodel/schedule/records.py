@@ -162,6 +162,7 @@ def mapping_record(mapping: Mapping, bounds: Dims) -> MappingRecord:
             "L1": _extents(mapping.tile_l1),
             "L0": _extents(mapping.tile_l0),
         },
+        issue=mapping.issue,
     )
 
 

@@ -187,6 +187,7 @@ def _mapping(layer: str, record: MappingRecord) -> Mapping:
             order_l2=orders["L2"],
             order_l1=orders["L1"],
             order_l0=orders["L0"],
+            issue=record.issue,
         )
     except (MappingError, ValueError) as error:
         raise ScheduleFileError(f"layer {layer}: mapping: {error}") from error

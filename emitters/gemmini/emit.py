@@ -100,7 +100,7 @@ def firmware_files(
         "used": printer.used,
         "used_host": printer.used_host,
         "is_float": schedule.target.element_type == "float32",
-        "used_gemmini": bool(printer.used or plan.library),
+        "used_gemmini": bool(printer.used),
         "functions": functions,
         "needs_row_packing": any(layer.form.repeats > 1 for layer in plan.layers.values()),
         "needs_full_width": bool(memory.psums),

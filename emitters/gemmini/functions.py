@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from converter.ir.graph import HostLayer, TensorCoreLayer
 from costmodel.group.fusion import stored_as
+from costmodel.group.loop_products import row_pitches
 from costmodel.group.pooling import pool_of
-from costmodel.mapping.mapping import Level
+from costmodel.mapping.mapping import ISSUED, Level
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.early_loads import EarlyPrinter
@@ -14,11 +15,12 @@ from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal, print_formulas
 from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.host import description, host_call, print_tables
-from emitters.gemmini.library_calls import print_library_call
-from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer
+from emitters.gemmini.library_calls import print_library_call, print_tiled_matmul
+from emitters.gemmini.loop_products import ProductLoops
+from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer, weight_source
 from emitters.gemmini.outputs import Destinations
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
-from emitters.gemmini.positions import Region
+from emitters.gemmini.positions import Positions, Region
 from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.tensor_core import LayerPrinter
 
@@ -58,10 +60,13 @@ class FunctionPrinter:
     # Tensor-core layers
 
     def _tensor_core(self, layer: TensorCoreLayer, plan: LayerPlan, group: GroupPlan) -> None:
-        if layer.name in self.plan.library:
-            self._library_call(layer)
+        issue = plan.form.mapping.issue
+        if layer.name in self.plan.library or issue == "call":
+            tiled = [f"{layer.name}: {layer.op} {layer.dims}, tiled by gemmini.h"]
+            described = self._describe(layer, self.cost.by_name[layer.name]) if issue == "call" else tiled
+            self._library_call(layer, described)
             return
-        c, form, local = self.c, plan.form, plan.local
+        c, local = self.c, plan.local
         stored = stored_as(group.members, layer.name)
         after = self.graph.by_name[stored.name]
         destinations = Destinations(
@@ -88,34 +93,51 @@ class FunctionPrinter:
         with c.function(f"static void layer_{self.plan.names[layer.name]}({', '.join(parameters)})"):
             if group.fused:
                 self._region_constants(plan)
-            OperandPrinter(
-                c,
-                self.graph,
-                self.plan.memory,
-                plan,
-                self.plan.schedule.target.element_bytes,
-                input_box,
-                box_of(self.graph, group, stored.name) if destinations.boxed else None,
-                destinations,
-            ).print()
-            self._configure_array(layer, plan)
-            e, loads = self.plan.schedule.target.element_bytes, self.plan.early.get(layer.name)
-            early = None if loads is None else EarlyPrinter(c, loads, self.plan.memory, e, region.first)
-            printer = LayerPrinter(
-                c,
-                form,
-                plan.nest,
-                local,
-                region,
-                resident=plan.resident,
-                prefetched=plan.prefetched,
-                early=early,
-                boxed_input=input_box is not None,
-                destinations=destinations,
-            )
-            self.used |= printer.primitives
-            printer.print()
+            output_box = box_of(self.graph, group, stored.name) if destinations.boxed else None
+            if plan.unit is None:
+                self._instructions(plan, region, input_box, output_box, destinations)
+            else:
+                self._loops(plan, region, input_box, output_box)
             c.call("wait_for_gemmini")
+
+    def _loops(self, plan: LayerPlan, region: Region, input_box: Box | None, output_box: Box | None) -> None:
+        """Scratchpad tiles run by a loop unit of Gemmini's."""
+        layer, memory, e = plan.form.layer, self.plan.memory, self.plan.schedule.target.element_bytes
+        at = Positions(plan.form, plan.nest, region)
+        weights = weight_source(layer, memory, e)
+        bias = "" if layer.bias is None else f"WEIGHTS(acc_t, {memory.tensors[layer.bias].offset})"
+        assert plan.unit == "product", f"{layer.name}: {plan.unit}"
+        self.used.add("product_tile")
+        ProductLoops(self.c, at, row_pitches(plan.setting), weights, bias, input_box, output_box).print()
+
+    def _instructions(
+        self,
+        plan: LayerPlan,
+        region: Region,
+        input_box: Box | None,
+        output_box: Box | None,
+        destinations: Destinations,
+    ) -> None:
+        """Moves and products that the core issues one by one."""
+        c, memory, e = self.c, self.plan.memory, self.plan.schedule.target.element_bytes
+        layer = plan.form.layer
+        OperandPrinter(c, self.graph, memory, plan, e, input_box, output_box, destinations).print()
+        self._configure_array(layer, plan)
+        loads = self.plan.early.get(layer.name)
+        printer = LayerPrinter(
+            c,
+            plan.form,
+            plan.nest,
+            plan.local,
+            region,
+            resident=plan.resident,
+            prefetched=plan.prefetched,
+            early=None if loads is None else EarlyPrinter(c, loads, memory, e, region.first),
+            boxed_input=input_box is not None,
+            destinations=destinations,
+        )
+        self.used |= printer.primitives
+        printer.print()
 
     def _configure_array(self, layer: TensorCoreLayer, plan: LayerPlan) -> None:
         """Weight stationary; operands in the accumulator are activated and scaled as the array reads them."""
@@ -131,19 +153,24 @@ class FunctionPrinter:
         read = ("WEIGHT_STATIONARY", activation, 0, scale, 1, stride, "false", transpose, "false")
         self.c.call("gemmini_extended3_config_ex", *read)
 
-    def _library_call(self, layer: TensorCoreLayer) -> None:
+    def _library_call(self, layer: TensorCoreLayer, described: list[str]) -> None:
         memory = self.plan.memory
+        self.used.add("library_call")
         place = memory.weight_place(layer)
         constant = place.symbol == "weights"
         parameters = ["const elem_t *input", "elem_t *result"]
         if not constant:
             parameters.insert(1, "const elem_t *stationary")
         self.c.line()
-        self.c.comment(f"{layer.name}: {layer.op} {layer.dims}, tiled by gemmini.h")
+        self.c.comment(*described)
         with self.c.function(f"static void layer_{self.plan.names[layer.name]}({', '.join(parameters)})"):
             weights = f"WEIGHTS(elem_t, {place.offset})" if constant else "stationary"
             bias = "NULL" if layer.bias is None else f"WEIGHTS(acc_t, {memory.tensors[layer.bias].offset})"
-            print_library_call(self.c, layer, weights, bias)
+            if layer.name in self.plan.library:
+                print_library_call(self.c, layer, weights, bias)
+            else:
+                tile, side = self.plan.schedule.mappings[layer.name].tile_l2, self.plan.schedule.target.side
+                print_tiled_matmul(self.c, layer, tile, side, weights, bias)
             self.c.call("wait_for_gemmini")
 
     def _input_box(self, layer: TensorCoreLayer, group: GroupPlan) -> Box | None:
@@ -164,7 +191,7 @@ class FunctionPrinter:
         lines = [
             f"{layer.name}: {layer.op} {layer.dims}",
             f"tiles: scratchpad {m.tile_l2}; accumulator {m.tile_l1}; array rows {m.rows}, columns {m.cols}",
-            "loop orders, outermost first: "
+            f"issued as {ISSUED[m.issue]}; loop orders, outermost first: "
             + " ".join(f"{level} {''.join(m.order(level))}" for level in _LEVELS),
         ]
         if layer.onnx_nodes:

@@ -1,12 +1,15 @@
-"""Layers as calls of gemmini.h's automatically tiled functions: what a user would write by hand.
+"""Layers as calls of gemmini.h's tiled functions.
 
-For comparison only (`--method gemmini-auto`): the library chooses tiles and order, so the schedule's
+Either with the tiles of the schedule, or automatically tiled, what a user would write by hand.  The latter is
+for comparison only (`--method gemmini-auto`): the library chooses tiles and order, so the schedule's
 predictions do not describe these calls.  Layers that the library cannot express stay loop nests.
 """
 
 from __future__ import annotations
 
+from converter.ir.dims import Dims
 from converter.ir.graph import TensorCoreLayer
+from costmodel.mapping.mapping import ceil_div
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.formula import float_literal
@@ -43,7 +46,16 @@ def _at(pointer: str, offset: int, group_stride: int, groups: int) -> str:
     return f"{text} + g * {group_stride}" if groups > 1 and group_stride else text
 
 
-def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:
+def print_tiled_matmul(
+    c: CPrinter, layer: TensorCoreLayer, tile: Dims, side: int, weights: str, bias: str
+) -> None:
+    """The call of a product with the schedule's scratchpad tile."""
+    _matmul(c, layer, weights, bias, tuple(ceil_div(tile[d], side) for d in ("P", "K", "C")))
+
+
+def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str, tile: tuple[int, ...] = ()) -> None:
+    """`tile`: rows, columns and depth in blocks of the array; without, gemmini.h chooses."""
+    function = "tiled_matmul" if tile else "tiled_matmul_auto"
     d, w = layer.dims, layer.weight.strides
     transposed = d.K > 1 and w[4] != 1
     bias = bias if bias == "NULL" else _at(bias, 0, d.K, d.G)
@@ -66,6 +78,7 @@ def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> Non
         float_literal(layer.scale),
         0,
         "true",
+        *tile,
         "false",
         "true" if transposed else "false",
         "false",
@@ -74,10 +87,10 @@ def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> Non
         "WS",
     )
     if d.G == 1:
-        c.call("tiled_matmul_auto", *arguments)
+        c.call(function, *arguments)
         return
     with c.loop("g", d.G):
-        c.call("tiled_matmul_auto", *arguments)
+        c.call(function, *arguments)
 
 
 def _conv(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:

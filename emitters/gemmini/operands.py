@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from converter.ir.graph import Graph, Tensor
+from converter.ir.graph import Graph, Tensor, TensorCoreLayer
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.form import Form
 from emitters.gemmini.formula import float_literal
@@ -158,13 +158,16 @@ def print_weights(c: CPrinter, form: Form, memory: Memory, element_bytes: int) -
     block = form.depth if form.transposed else form.columns
     if form.depthwise:
         r, s, ci = form.dims.S * block, block, form.dims.R * form.dims.S * block
+    c.line(f".data = {weight_source(layer, memory, element_bytes)},")
+    c.line(f".stride_r = {r}, .stride_s = {s}, .stride_c = {ci}, .block = {block},")
+
+
+def weight_source(layer: TensorCoreLayer, memory: Memory, element_bytes: int) -> str:
+    """C expression of the first weight: in the blob, or of the tensor that the layer's function is given."""
     place = memory.weight_place(layer)
     if place.symbol == "weights":
-        source = f"WEIGHTS(elem_t, {place.offset + layer.weight.offset * element_bytes})"
-    else:
-        source = f"stationary{_plus(layer.weight.offset)}"
-    c.line(f".data = {source},")
-    c.line(f".stride_r = {r}, .stride_s = {s}, .stride_c = {ci}, .block = {block},")
+        return f"WEIGHTS(elem_t, {place.offset + layer.weight.offset * element_bytes})"
+    return f"stationary{_plus(layer.weight.offset)}"
 
 
 def held_fields(c: CPrinter, held: HeldRows, corner: tuple[str, str, str]) -> None:

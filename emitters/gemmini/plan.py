@@ -10,7 +10,9 @@ from converter.ir.dims import Dim, Dims
 from converter.ir.graph import TensorCoreLayer
 from costmodel.count.row_layout import splits_block
 from costmodel.group.fusion import Member, plan_group
+from costmodel.group.issue import LoopUnit, loop_settings, loop_unit
 from costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows
+from costmodel.group.loop_setting import LoopSetting
 from costmodel.group.tile_buffer import plan_tile_buffer
 from costmodel.group.weight_prefetch import Prefetch, planned_prefetches, without_prefetches
 from costmodel.mapping.mapping import Mapping
@@ -48,6 +50,9 @@ class LayerPlan:
     """Whether it loads any itself."""
     varies: MappingABC[Dim, bool]
     """Whether the extent to compute along N, P, Q differs between group tiles."""
+    setting: LoopSetting
+    unit: LoopUnit | None
+    """The loop unit that runs its scratchpad tiles; None: the core issues what they need."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,10 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
     if library_calls:  # gemmini.h's functions load what they use
         schedule = without_prefetches(schedule)
     prefetches = planned_prefetches(schedule)
-    planned = [_plan_group(schedule, group, prefetches.get(group.layers[0])) for group in schedule.groups]
+    early = frozenset(name for p in prefetches.values() for name in (p.layer, p.during))
+    planned = [
+        _plan_group(schedule, group, prefetches.get(group.layers[0]), early) for group in schedule.groups
+    ]
     groups = tuple(plan for plan, _ in planned)
     layers = {name: layer for _, members in planned for name, layer in members.items()}
     members = [plan.members for plan in groups]
@@ -172,7 +180,7 @@ def _early_loads(
 
 
 def _plan_group(
-    schedule: Schedule, group: FusionGroup, prefetch: Prefetch | None
+    schedule: Schedule, group: FusionGroup, prefetch: Prefetch | None, early: frozenset[str]
 ) -> tuple[GroupPlan, dict[str, LayerPlan]]:
     graph, target = schedule.graph, schedule.target
     members = plan_group(graph, group)
@@ -193,6 +201,7 @@ def _plan_group(
     stay = target.scratchpad_rows - min(residents.values(), default=top)
     held = held_tensors(graph, group, members, target.side, stay)
     rows = {name: _held_rows(place, target, group.halo == "retain") for name, place in held.items()}
+    settings = {s.layer.name: s for s in loop_settings(schedule, group, members, early)}
     plans = {}
     for at, name in enumerate(group.layers):
         if name not in shaped:
@@ -211,8 +220,17 @@ def _plan_group(
         prefetched = prefetch is not None and name == prefetch.layer
         assert prefetch is None or not prefetched or local.weight[0] == prefetch.rows[0], f"{name}: weights"
         streams = name not in residents and (len(layers) > 1 or nest.fetch_position("W", "L2") > 0)
+        loops = form.mapping.issue != "instructions"
         plans[name] = LayerPlan(
-            form, nest, local, name in residents, prefetched, streams or not prefetched, varies
+            form,
+            nest,
+            local,
+            name in residents,
+            prefetched,
+            streams or not prefetched,
+            varies,
+            settings[name],
+            loop_unit(settings[name]) if loops else None,
         )
     return GroupPlan(group, members, rows), plans
 

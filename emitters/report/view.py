@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from converter.ir.graph import HostLayer
 from costmodel.group.pooling import obstacle_to_pooling
-from costmodel.mapping.mapping import Level
+from costmodel.mapping.mapping import ISSUED, Level
 from costmodel.schedule.document import LayerRecord, MappingRecord, ScheduleDocument
 from costmodel.schedule.measurement import Measurement
 from costmodel.schedule.serialize import graph_from_document
@@ -307,7 +307,8 @@ def loop_nest(layer: LayerRecord, mapping: MappingRecord) -> str:
         for where, extents in (("columns", mapping.spatial.cols), ("rows", mapping.spatial.rows))
         for d, n in extents.items()
     ]
-    lines.append(f"{'  ' * len(lines)}{layer.op}: {', '.join(unrolled) or 'one element'}")
+    what = f"{layer.op}: {', '.join(unrolled) or 'one element'}; issued as {ISSUED[mapping.issue]}"
+    lines.append(f"{'  ' * len(lines)}{what}")
     return "\n".join(lines)
 
 

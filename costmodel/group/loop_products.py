@@ -1,0 +1,134 @@
+"""What LOOP_WS, and gemmini.h's tiled_matmul, ask of a matrix product (or a convolution that is one).
+
+One call multiplies I x K blocks of A by K x J blocks of B, `side` x `side` elements each: A from the start of
+one half of the scratchpad, B up to the end of one, C in one half of the accumulator.  A NULL pointer leaves
+an operand where an earlier call put it.  The unit's order is K, J, I: weights meet all pixels at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from converter.ir.dims import RELEVANT, Dim
+from costmodel.count.nest import Nest
+from costmodel.group.loop_setting import LoopSetting, Strides
+from costmodel.mapping.mapping import Mapping, ceil_div
+from costmodel.mapping.shape import Region, extents, shape_of
+
+_PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
+
+
+def obstacle_to_product_loop(setting: LoopSetting) -> str:
+    """Why the loop unit of products cannot run the layer's scratchpad tiles; empty if it can."""
+    layer = setting.layer
+    if layer.op == "depthwise" or layer.dims.R * layer.dims.S > 1 or any(layer.pads):
+        return "it is no matrix product"
+    if setting.stored is not setting.member:
+        return "its stores pool"
+    return (
+        setting.obstacle
+        or _obstacle_in_tiles(setting)
+        or _obstacle_in_capacity(setting)
+        or ("" if None not in row_pitches(setting) else "the pixels of its tiles are no rows of one matrix")
+    )
+
+
+def obstacle_to_call(setting: LoopSetting) -> str:
+    """Why one call of tiled_matmul does not run the layer as its mapping says; empty if it does.
+
+    The function walks rows, columns and depth of the product, depth innermost, in tiles of whole blocks, and
+    loads both operands of every tile, but one that has at most two tiles only once.
+    """
+    obstacle = obstacle_to_product_loop(setting)
+    if obstacle:
+        return obstacle
+    layer, mapping, side = setting.layer, setting.mapping, setting.target.side
+    d, tile = layer.dims, mapping.tile_l2
+    if len(setting.group.layers) > 1:
+        return "it runs tile by tile with others"
+    if d.N * d.Q > 1:
+        return "its pixels are no rows of one matrix"
+    if tile.P % side and tile.P < d.P:
+        return f"its scratchpad tiles of {tile.P} rows are no multiple of {side}"
+    trips = mapping.trips("L3", d)
+    i, j, k = trips.P, trips.K, trips.C
+    walked = [x for x in mapping.order_l3 if trips[x] > 1 and x != "G"]
+    if walked != [x for x in ("P", "K", "C") if trips[x] > 1]:
+        return f"its DRAM loops are {''.join(walked)}, not P K C"
+    nest = Nest(shape_of(layer), mapping, setting.region)
+    loads = (1 if j == 1 or i * k <= 2 else j, 1 if i == 1 or j * k <= 2 else i)
+    wanted = (nest.fetch("I", 1)[0], nest.fetch("W", 1)[0])
+    if loads != wanted:
+        return f"it would load its operands {loads[0]} and {loads[1]} times, not {wanted[0]} and {wanted[1]}"
+    return ""
+
+
+def _obstacle_in_tiles(setting: LoopSetting) -> str:
+    layer, mapping, side = setting.layer, setting.mapping, setting.target.side
+    d = layer.dims
+    if mapping.tile_l1 != mapping.tile_l2:
+        return "its accumulator tile is not its scratchpad tile"
+    if (min(d.C, side), min(d.K, side)) != (mapping.rows.C, mapping.cols.K) or mapping.rows.S > 1:
+        return f"it does not fill array blocks of {side} x {side}"
+    for dim in ("C", "K"):
+        if mapping.tile_l2[dim] % side and mapping.tile_l2[dim] < d[dim]:
+            return f"its scratchpad tile of {mapping.tile_l2[dim]} {dim} is no multiple of {side}"
+    nest = Nest(shape_of(layer), mapping, setting.region)
+    if nest.fetch("O", 2)[0] > 1:
+        return "it stores partial sums"
+    if not streams_pixels(mapping):
+        return "its accumulator loops change weights inside those over pixels"
+    return ""
+
+
+def streams_pixels(mapping: Mapping) -> bool:
+    """Whether weights, once in the array, meet all pixels of an accumulator tile."""
+    trips = mapping.trips("L1", mapping.tile_l1)
+    inside = [d for d in mapping.order_l1 if trips[d] > 1]
+    pixels = [i for i, d in enumerate(inside) if d in _PIXELS]
+    weights = [i for i, d in enumerate(inside) if d in RELEVANT["W"]]
+    return not pixels or not weights or max(weights) < min(pixels)
+
+
+def _obstacle_in_capacity(setting: LoopSetting) -> str:
+    tile, target, side = setting.mapping.tile_l2, setting.target, setting.target.side
+    i, j, k = (ceil_div(n, side) for n in (tile.N * tile.P * tile.Q, tile.K, tile.C))
+    operands, sums = (i * k + k * j) * side, i * j * side
+    if operands > target.scratchpad_rows // 2:
+        return f"its operands take {operands} of {target.scratchpad_rows // 2} rows of half the scratchpad"
+    if sums > target.accumulator_rows // 2:
+        return f"its sums take {sums} of {target.accumulator_rows // 2} rows of half the accumulator"
+    return ""
+
+
+def row_pitches(setting: LoopSetting) -> tuple[int | None, int | None]:
+    """Elements from one row of the input tiles, and of the output tiles, to the next (see `pixel_pitch`)."""
+    sy, sx = setting.layer.stride
+    n, h, w = setting.input_strides
+    tile = [setting.mapping.tile_l2[d] for d in _PIXELS]
+    return (
+        pixel_pitch(tile, setting.region, (n, h * sy, w * sx)),
+        pixel_pitch(tile, setting.region, setting.output_strides),
+    )
+
+
+def pixel_pitch(tile: Sequence[int], region: Region, strides: Strides) -> int | None:
+    """Elements from each pixel of a tile to the next, in any tile; None where they differ.
+
+    Args:
+        tile: Extents along N, P and Q.
+        region: What the tiles cut up; the last along an axis may be smaller.
+        strides: Of N, P and Q.
+    """
+    pitch, whole, adjoins = strides[2], True, 0
+    merged = False
+    for extent, axis, stride in zip(reversed(tile), reversed(region), reversed(strides), strict=True):
+        if extent == 1:
+            continue
+        if merged and not (whole and stride == adjoins):
+            return None
+        if not merged:
+            pitch, merged = stride, True
+        whole = all(length % extent == 0 for length in extents(axis))
+        adjoins = stride * extent
+    return pitch

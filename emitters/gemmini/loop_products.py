@@ -1,0 +1,152 @@
+"""Prints matrix products that Gemmini's loop unit runs: DRAM loops around `product_tile`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from converter.ir.dims import REDUCTION, Dim
+from emitters.gemmini.constants import ACTIVATIONS
+from emitters.gemmini.expression import Expr, add, bare, mul
+from emitters.gemmini.form import PIXELS, Form
+from emitters.gemmini.formula import float_literal
+from emitters.gemmini.nest import Loop, Nest
+from emitters.gemmini.operands import Box
+from emitters.gemmini.outputs import not_first
+from emitters.gemmini.positions import Positions
+from emitters.gemmini.printer import CPrinter
+
+
+@dataclass(frozen=True)
+class ProductLoops:
+    """Prints the body of one layer's function.
+
+    `input_box` and `output_box` are set for operands in the tile buffer.
+    """
+
+    c: CPrinter
+    at: Positions
+    pitches: tuple[int | None, int | None]
+    """Elements from one row of the input and output tiles to the next."""
+    weights: str
+    """C expression of the first weight."""
+    bias: str
+    """Likewise; empty without one."""
+    input_box: Box | None = None
+    output_box: Box | None = None
+
+    @property
+    def form(self) -> Form:
+        """Of the layer."""
+        return self.at.form
+
+    @property
+    def nest(self) -> Nest:
+        """DRAM loops outside, what the unit does inside."""
+        return self.at.nest
+
+    def print(self) -> None:
+        """Configuration, loops, tiles."""
+        c, form = self.c, self.form
+        activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
+        with c.initialiser("const product_t product"):
+            c.line(f".a = {self.pitches[0]}, .b = {form.weight_strides[3]}, .c = {self.pitches[1]},")
+            transposed = "true" if form.transposed else "false"
+            c.line(f".b_transposed = {transposed}, .activation = {activation}, .scale = {scale},")
+        c.call("begin_product", "&product")
+        for operand, name in (("I", "a_half"), ("W", "b_half")):
+            if self._moves(operand):
+                c.line(f"int32_t {name} = 2;")
+        self._inside(0)
+
+    def _inside(self, depth: int) -> None:
+        """Everything in the body of the first `depth` loops."""
+        for operand, name in (("I", "a_half"), ("W", "b_half")):
+            if self._moves(operand) and depth == self.nest.fetch_position(operand, "L2"):
+                self.c.line(f"{name} = 3 - {name};")
+        if depth == len(self.nest.outer):
+            self._tile()
+            return
+        loop = self.nest.outer[depth]
+        with self.c.loop(loop.variable, loop.bound, loop.step):
+            if loop.extent_name is not None:
+                self.c.constant(loop.extent_name, loop.extent)
+            self._inside(depth + 1)
+
+    def _stays(self, operand: str) -> tuple[Loop, ...]:
+        """Loops that use a tile of an operand again."""
+        return self.nest.outer[self.nest.fetch_position(operand, "L2") :]
+
+    def _moves(self, operand: str) -> bool:
+        """Whether tiles of an operand that stay for a while follow one another."""
+        return bool(self._stays(operand)) and self.nest.fetch_position(operand, "L2") > 0
+
+    def _half(self, operand: str, name: str) -> Expr:
+        if not self._stays(operand):
+            return 0
+        return name if self._moves(operand) else 1
+
+    def _tile(self) -> None:
+        at, form = self.at, self.form
+        reductions = tuple(loop for loop in self.nest.outer if loop.dim in REDUCTION)
+        bias: Expr = "NULL"
+        if form.layer.bias is not None:
+            first = [f"{loop.variable} == 0" for loop in reductions]
+            bias = _where(first, f"{self.bias} + {bare(at.output_channel(form.dims.K))}")
+        last = [f"{loop.variable} + {loop.step} >= {bare(loop.bound)}" for loop in reductions]
+        accumulate = "true" if form.layer.bias is not None else not_first(reductions) or "false"
+        self.c.call(
+            "product_tile",
+            "&product",
+            _where([f"{loop.variable} == 0" for loop in self._stays("I")], self._input()),
+            _where([f"{loop.variable} == 0" for loop in self._stays("W")], self._weight()),
+            bias,
+            _where(last, self._output()),
+            mul(*(at.extent("L2", d) for d in PIXELS)),
+            at.extent("L2", "K"),
+            at.extent("L2", "C"),
+            accumulate,
+            self._half("I", "a_half"),
+            self._half("W", "b_half"),
+        )
+
+    def _input(self) -> str:
+        form, at = self.form, self.at
+        group, n, h, w = form.input_strides
+        y, x = at.input_pixel("L2")
+        first: list[Expr] = [form.input_offset]
+        base = "input"
+        if self.input_box is not None:
+            group = form.dims.C
+            n, h, w = self.input_box.strides
+            base = f"input - (region->in_n * {n} + region->in_y * {h} + region->in_x * {w})"
+            h, w = h * form.skip[0], w * form.skip[1]
+            first = []
+        first += [mul(at.start("L2", "N"), n), mul(y, h), mul(x, w)]
+        first += [at.start("L2", "C"), mul(at.start("L2", "G"), group)]
+        return _plus(base, add(*first))
+
+    def _weight(self) -> str:
+        form, at = self.form, self.at
+        along: tuple[Dim, Dim] = ("K", "C") if form.transposed else ("C", "K")
+        row, column = (at.start("L2", d) for d in along)
+        group = mul(at.start("L2", "G"), form.weight_strides[0])
+        return _plus(self.weights, add(group, mul(row, form.weight_strides[3]), column))
+
+    def _output(self) -> str:
+        form, at = self.form, self.at
+        group, *strides = form.output_strides
+        base, first = "result", [form.layer.output.offset]
+        if self.output_box is not None:
+            group, strides, first = form.dims.K, list(self.output_box.strides), []
+            n, p, q = strides
+            base = f"result - (region->out_n * {n} + region->out_p * {p} + region->out_q * {q})"
+        pixels = [mul(at.start("L2", d), stride) for d, stride in zip(PIXELS, strides, strict=True)]
+        return _plus(base, add(*first, *pixels, at.output_channel(group)))
+
+
+def _where(conditions: list[str], value: Expr) -> Expr:
+    return f"({' && '.join(conditions)} ? {bare(value)} : NULL)" if conditions else value
+
+
+def _plus(base: str, offset: Expr) -> str:
+    return base if offset == 0 else f"{base} + {bare(offset)}"
