@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from converter.ir.dims import RELEVANT, Dim
-from costmodel.count.nest import Nest
+from costmodel.count.nest import LoopNest
 from costmodel.group.loop_setting import LoopSetting, Strides
 from costmodel.mapping.mapping import Mapping, ceil_div
 from costmodel.mapping.shape import Region, extents, shape_of
@@ -55,7 +55,7 @@ def obstacle_to_call(setting: LoopSetting) -> str:
     walked = [x for x in mapping.order_l3 if trips[x] > 1 and x != "G"]
     if walked != [x for x in ("P", "K", "C") if trips[x] > 1]:
         return f"its DRAM loops are {''.join(walked)}, not P K C"
-    nest = Nest(shape_of(layer), mapping, setting.region)
+    nest = LoopNest(shape_of(layer), mapping, setting.region)
     loads = (1 if j == 1 or i * k <= 2 else j, 1 if i == 1 or j * k <= 2 else i)
     wanted = (nest.fetch("I", 1)[0], nest.fetch("W", 1)[0])
     if loads != wanted:
@@ -73,7 +73,7 @@ def _obstacle_in_tiles(setting: LoopSetting) -> str:
     for dim in ("C", "K"):
         if mapping.tile_l2[dim] % side and mapping.tile_l2[dim] < d[dim]:
             return f"its scratchpad tile of {mapping.tile_l2[dim]} {dim} is no multiple of {side}"
-    nest = Nest(shape_of(layer), mapping, setting.region)
+    nest = LoopNest(shape_of(layer), mapping, setting.region)
     if nest.fetch("O", 2)[0] > 1:
         return "it stores partial sums"
     if not streams_pixels(mapping):
