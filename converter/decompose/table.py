@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from converter.decompose import integers, norms, picking, products, recurrent, resampling, shapes
+from converter.decompose import integers, norms, picking, products, recurrent, resampling, shapes, softmax
 from converter.decompose.nodes import Nodes
 from converter.ir.program import Node, Program
 
@@ -44,6 +44,7 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
     Decomposition("Conv", products.convolution, applies=products.has_computed_bias),
     Decomposition("ConvTranspose", products.convolution, applies=products.has_computed_bias),
     Decomposition("CumSum", products.running_sum, (products.constant_axis,)),
+    Decomposition("Div", softmax.softmax, applies=softmax.over_their_sum),
     Decomposition("Einsum", products.einsum, (products.one_or_two_operands,)),
     Decomposition("EyeLike", shapes.eye),
     Decomposition("GRU", recurrent.unroll, _RECURRENT),
@@ -58,6 +59,7 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
     Decomposition("LpPool", norms.lp_pool, (norms.undilated,)),
     Decomposition("Mean", norms.mean, applies=norms.several_inputs),
     Decomposition("MeanVarianceNormalization", norms.mean_variance),
+    Decomposition("Mul", softmax.softmax, applies=softmax.over_their_sum),
     Decomposition("Neg", integers.negated, applies=integers.on_integers),
     Decomposition("OneHot", integers.one_hot, (integers.constant_depth,)),
     Decomposition("RNN", recurrent.unroll, _RECURRENT),
@@ -74,6 +76,7 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
     Decomposition("ScatterND", picking.scatter_nd, _SCATTER),
     Decomposition("Shape", shapes.shape_of),
     Decomposition("Size", shapes.shape_of),
+    Decomposition("Sub", softmax.log_softmax, applies=softmax.less_their_logarithm),
     Decomposition("Trilu", picking.triangle, (picking.constant_diagonal,)),
 )
 _BY_OP = {entry.op: entry for entry in DECOMPOSITIONS}

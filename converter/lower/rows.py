@@ -158,28 +158,33 @@ def lower_layer_norm(lowering: Lowering, step: Step) -> None:
 
 
 def lower_norm(lowering: Lowering, step: Step, norm: Norm) -> None:
-    """A normalisation over the last axis that the exporter spelled out."""
+    """A normalisation that the exporter spelled out."""
     value = lowering.value(norm.source)
-    rows = rows_of(lowering, value, (len(value.axes) - 1,))
-    gamma = _vector(lowering, norm.gamma, rows.length, 1.0)
-    beta = _vector(lowering, norm.beta, rows.length, 0.0)
-    _normalise(lowering, step, rows, (gamma, beta), norm.epsilon, centre=norm.centred, per_inner=False)
+    rows = _channel_rows(lowering, value) if norm.per_channel else rows_of(lowering, value, norm.axes)
+    count = rows.inner if norm.per_channel else rows.length
+    gamma, beta = (np.ascontiguousarray(np.broadcast_to(a, (count,))) for a in (norm.gamma, norm.beta))
+    _normalise(
+        lowering, step, rows, (gamma, beta), norm.epsilon, centre=norm.centred, per_inner=norm.per_channel
+    )
 
 
 def lower_instance_norm(lowering: Lowering, step: Step) -> None:
     """InstanceNormalization: every channel of every image over its pixels."""
     node = step.head
-    value = lowering.value(node.inputs[0])
+    rows = _channel_rows(lowering, lowering.value(node.inputs[0]))
+    gamma = _vector(lowering, node.input(1), rows.inner, 1.0)
+    beta = _vector(lowering, node.input(2), rows.inner, 0.0)
+    epsilon = float(node.attributes.get("epsilon", 1e-5))
+    _normalise(lowering, step, rows, (gamma, beta), epsilon, centre=True, per_inner=True)
+
+
+def _channel_rows(lowering: Lowering, value: Strided) -> Rows:
+    """A value N C ... stored channels last, with all its pixels as a row."""
     rank, channels = len(value.axes), value.shape[1]
     order = (0, *range(2, rank), 1)
     if value.axes != dense("", value.shape, None, order).axes or not lowering.is_whole(value):
         value = lowering.copy(value, order, "nhwc")
-    length = math.prod(value.shape[2:])
-    rows = Rows(value, value.shape[0], length, channels)
-    gamma = _vector(lowering, node.input(1), channels, 1.0)
-    beta = _vector(lowering, node.input(2), channels, 0.0)
-    epsilon = float(node.attributes.get("epsilon", 1e-5))
-    _normalise(lowering, step, rows, (gamma, beta), epsilon, centre=True, per_inner=True)
+    return Rows(value, value.shape[0], math.prod(value.shape[2:]), channels)
 
 
 def _normalise(

@@ -1,140 +1,162 @@
 """Layer and RMS normalisations that an exporter spelled out in primitive operators.
 
-centred:  d = x - mean(x);  y = d / sqrt(mean(d^2) + eps) * gamma + beta
-RMS:      y = x / sqrt(mean(x^2) + eps) * gamma
-The root may be followed by a Div, or by a Reciprocal (or 1 / root) and a Mul.
+centred:  y = (x - mean(x)) / sqrt(var(x) + eps) * gamma + beta
+RMS:      y = x / sqrt(mean(x^2) + eps) * gamma + beta
+They are known by what they compute (converter/plan/moments.py), not by how it is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from converter.ir.program import Node, Program
+from converter.plan.moments import M1_SQUARED, M2, ONE, Moments
+
+_SCALED_X = (1, 0, 0, 1)
+_SCALED_MEAN = (0, 1, 0, 1)
+_TINY = 1e-24  # keeps a row of zeros zero
+_FARTHEST = 16
+"""Nodes from the root back to the value that is normalised, at most."""
+_LONGEST = 64
+"""Nodes of a normalisation, at most."""
 
 
 @dataclass(frozen=True)
 class Norm:
-    """A matched normalisation over the last axis; `gamma` and `beta` are constant names or empty."""
+    """A normalisation of `source` along the rows that `axes` are.
+
+    `gamma` and `beta` have an element for each of the row, with `per_channel` for each index of axis 1 (the
+    rows are then all axes behind it), or one in all.
+    """
 
     nodes: tuple[Node, ...]
     source: str
     output: str
+    axes: tuple[int, ...]
     epsilon: float
     centred: bool
-    gamma: str
-    beta: str
+    gamma: np.ndarray = field(compare=False, repr=False)
+    beta: np.ndarray = field(compare=False, repr=False)
+    per_channel: bool
 
 
 def find_norms(program: Program) -> Iterator[Norm]:
     """All normalisations none of whose inner values is read from outside."""
+    position = {node.name: i for i, node in enumerate(program.nodes)}
+    taken: set[str] = set()
     for node in program.nodes:
-        if node.op == "ReduceMean" and _over_last_axis(program, node):
-            norm = _match(program, node)
-            if norm is not None and _is_closed(program, norm):
+        if node.op not in ("Sqrt", "Pow") or node.name in taken or not program.is_float(node.outputs[0]):
+            continue
+        for source in _sources(program, position, node):
+            norm = _match(program, position, source, node)
+            if norm is not None and not taken & {n.name for n in norm.nodes}:
+                taken.update(n.name for n in norm.nodes)
                 yield norm
+                break
 
 
-def _match(program: Program, mean: Node) -> Norm | None:
-    square = program.producer.get(mean.inputs[0])
-    deviation = _squared(program, square)
-    if square is None or deviation is None:
+def _sources(program: Program, position: Mapping[str, int], root: Node) -> list[str]:
+    """Values that may be what `root` normalises: its ancestors that have rows, the farthest first."""
+    found: dict[str, int] = {}
+    pending, seen = [root], {root.name}
+    reduces = False
+    while pending and len(seen) <= _FARTHEST:
+        node = pending.pop(0)
+        reduces = reduces or node.op in ("ReduceMean", "ReduceSum")
+        for value in program.activations(node):
+            producer = program.producer.get(value)
+            if program.shapes.get(value) and value not in found:
+                found[value] = -1 if producer is None else position[producer.name]
+            if producer is not None and producer.name not in seen:
+                seen.add(producer.name)
+                pending.append(producer)
+    return sorted(found, key=lambda value: found[value]) if reduces else []
+
+
+def _match(program: Program, position: Mapping[str, int], source: str, root: Node) -> Norm | None:
+    moments = Moments(program, source)
+    order: list[Node] = []
+    waiting = [(position[node.name], node) for node in program.consumers(source)]
+    heapq.heapify(waiting)
+    done: set[str] = set()
+    while waiting and len(order) < _LONGEST:
+        _, node = heapq.heappop(waiting)
+        if node.name not in done and moments.add(node):
+            order.append(node)
+            for reader in program.consumers(node.outputs[0]):
+                heapq.heappush(waiting, (position[reader.name], reader))
+        done.add(node.name)
+    if not any(node.name == root.name for node in order):
         return None
-    nodes = [square, mean]
-    source, centred = deviation, False
-    subtract = program.producer.get(deviation)
-    if subtract is not None and subtract.op == "Sub":
-        centre = program.producer.get(subtract.inputs[1])
-        if centre is not None and centre.op == "ReduceMean" and centre.inputs[0] == subtract.inputs[0]:
-            if not _over_last_axis(program, centre):
-                return None
-            source, centred = subtract.inputs[0], True
-            nodes += [centre, subtract]
-    add = _sole(program, mean, "Add")
-    epsilon = _scalar(program, add)
-    root = _sole(program, add, "Sqrt") if epsilon is not None else None
-    if add is None or root is None or epsilon is None:
-        return None
-    nodes += [add, root]
-    scaled = _sole(program, root, "Div")
-    if scaled is None or scaled.inputs[0] != deviation:
-        inverse = _sole(program, root, "Reciprocal") or scaled
-        if inverse is None or (inverse.op == "Div" and _scalar(program, inverse) != 1.0):
-            return None
-        nodes.append(inverse)
-        scaled = _sole(program, inverse, "Mul")
-        if scaled is None or deviation not in scaled.inputs:
-            return None
-    nodes.append(scaled)
-    last, gamma, beta = scaled, "", ""
-    multiply = _sole(program, last, "Mul")
-    if multiply is not None and _vector(program, multiply):
-        nodes.append(multiply)
-        last, gamma = multiply, _vector(program, multiply)
-        shift = _sole(program, last, "Add")
-        if centred and shift is not None and _vector(program, shift):
-            nodes.append(shift)
-            last, beta = shift, _vector(program, shift)
-    return Norm(tuple(nodes), source, last.outputs[0], epsilon, centred, gamma, beta)
-
-
-def _over_last_axis(program: Program, node: Node) -> bool:
-    axes = node.attributes.get("axes")
-    if node.input(1):
-        array = program.constant(node.input(1))
-        axes = None if array is None else tuple(array.reshape(-1).tolist())
-    rank = len(program.shapes.get(node.inputs[0], ()))
-    return (
-        axes is not None and tuple(axes) in ((-1,), (rank - 1,)) and bool(node.attributes.get("keepdims", 1))
-    )
-
-
-def _squared(program: Program, node: Node | None) -> str | None:
-    """v when a node computes v * v."""
-    if node is None:
-        return None
-    if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
-        return node.inputs[0]
-    exponent = program.constant(node.input(1)) if node.op == "Pow" else None
-    return (
-        node.inputs[0]
-        if exponent is not None and exponent.size == 1 and float(exponent.reshape(-1)[0]) == 2
-        else None
-    )
-
-
-def _sole(program: Program, node: Node | None, op: str) -> Node | None:
-    reader = program.sole_consumer(node.outputs[0]) if node is not None else None
-    return reader if reader is not None and reader.op == op else None
-
-
-def _scalar(program: Program, node: Node | None) -> float | None:
-    """The one-element constant operand of a node."""
-    for name in node.inputs if node is not None else ():
-        array = program.constant(name)
-        if array is not None and array.size == 1:
-            return float(np.asarray(array).reshape(-1)[0])
+    for node in reversed(order):
+        form = _form(program, moments, source, node.outputs[0])
+        if form is None:
+            continue
+        nodes = _inside(program, order, node)
+        if _is_closed(program, nodes, node.outputs[0]):
+            epsilon, centred, gamma, beta, per_channel = form
+            return Norm(
+                nodes, source, node.outputs[0], moments.axes, epsilon, centred, gamma, beta, per_channel
+            )
     return None
 
 
-def _vector(program: Program, node: Node) -> str:
-    """Name of a constant operand that varies along the last axis only, else empty."""
-    length = program.shapes[node.outputs[0]][-1]
-    for name in node.inputs:
-        array = program.constant(name)
-        if array is not None and array.size in (1, length) and (array.size == 1 or array.shape[-1] == length):
-            return name
-    return ""
+def _form(
+    program: Program, moments: Moments, source: str, value: str
+) -> tuple[float, bool, np.ndarray, np.ndarray, bool] | None:
+    """Epsilon, centred, gamma, beta and per_channel if a value is a normalisation of the source."""
+    terms, radicand = moments.terms(value), moments.radicand
+    if terms is None or radicand is None or not {_SCALED_X} <= terms.keys() <= {_SCALED_X, _SCALED_MEAN, ONE}:
+        return None
+    centred = M1_SQUARED in radicand
+    gain = terms[_SCALED_X]
+    if centred != (_SCALED_MEAN in terms) or (
+        centred and not np.allclose(terms[_SCALED_MEAN], -gain, rtol=1e-4)
+    ):
+        return None
+    a, shift = float(radicand[M2]), float(radicand.get(ONE, 0.0))
+    epsilon = max(shift, moments.guard**2, _TINY) / a
+    affine = (gain / np.sqrt(a), terms.get(ONE, np.zeros(())))
+    shape = program.shapes[source]
+    for axes, per_channel in ((moments.axes, False), ((1,), True)):
+        if per_channel and moments.axes != tuple(range(2, len(shape))):
+            continue
+        vectors = [_along(array, shape, axes) for array in affine]
+        if vectors[0] is not None and vectors[1] is not None:
+            return epsilon, centred, vectors[0], vectors[1], per_channel
+    return None
 
 
-def _is_closed(program: Program, norm: Norm) -> bool:
-    inside = {node.name for node in norm.nodes}
-    for node in norm.nodes:
-        for value in node.outputs:
-            if value == norm.output:
-                continue
-            if value in program.outputs or any(r.name not in inside for r in program.consumers(value)):
-                return False
-    return program.is_float(norm.source)
+def _along(array: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray | None:
+    """An array that varies along `axes` of `shape` only, as a vector over them (or of one element)."""
+    if array.size == 1:
+        return array.reshape(1).astype(np.float32)
+    padded = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
+    if any(size > 1 and axis not in axes for axis, size in enumerate(padded.shape)):
+        return None
+    rows = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
+    return np.broadcast_to(padded, rows).reshape(-1).astype(np.float32)
+
+
+def _inside(program: Program, order: list[Node], last: Node) -> tuple[Node, ...]:
+    """The nodes of `order` that `last` depends on, itself included."""
+    needed = {last.outputs[0]}
+    nodes: list[Node] = []
+    for node in reversed(order):
+        if needed & set(node.outputs):
+            nodes.append(node)
+            needed.update(program.activations(node))
+    return tuple(reversed(nodes))
+
+
+def _is_closed(program: Program, nodes: tuple[Node, ...], output: str) -> bool:
+    inside = {node.name for node in nodes}
+    inner = [value for node in nodes for value in node.outputs if value != output]
+    return not any(
+        value in program.outputs or any(reader.name not in inside for reader in program.consumers(value))
+        for value in inner
+    )

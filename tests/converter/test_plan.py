@@ -70,14 +70,19 @@ def test_spelled_out_norm_is_one_layer(centred: bool, reciprocal: bool, gamma: b
     assert checked.sqnr_db > 30
 
 
-def test_a_norm_whose_inside_is_read_stays_apart(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("read", "left"), [("r", []), ("d", ["binary", "layer_norm"])])
+def test_a_norm_whose_inside_is_read_stays_apart(read: str, left: list[str], tmp_path: Path) -> None:
+    """(The normalisation of the deviation d is one without a centre.)"""
     model = _norm(True, False, False)
-    model.graph.output.append(helper.make_tensor_value_info("d", onnx.TensorProto.FLOAT, ROWS))
+    shape = (*ROWS[:-1], 1) if read == "r" else ROWS
+    model.graph.output.append(helper.make_tensor_value_info(read, onnx.TensorProto.FLOAT, shape))
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
-    ops = [layer.op for layer in convert(path).graph.layers]
-    assert "layer_norm" not in ops
-    assert len(ops) > 3
+    graph = convert(path).graph
+    norms = [layer for layer in graph.layers if layer.op == "layer_norm"]
+    assert [layer.op for layer in graph.layers if layer.op in left] == left
+    assert all(layer.attributes["center"] == 0 for layer in norms)  # type: ignore[union-attr]
+    assert len(norms) == left.count("layer_norm")
 
 
 def test_attention_is_expanded(tmp_path: Path) -> None:
