@@ -25,6 +25,7 @@ from converter.quantise.equalise import Equalised, equalise
 from converter.quantise.imported import is_quantised
 from converter.quantise.qdq import quantised_model
 from converter.quantise.scales import inherited, unfit_clips, unknown_scales
+from converter.quantise.sentinels import without_sentinels
 from converter.quantise.siblings import Siblings, balanced, find_siblings, merge_siblings, worsened
 from converter.quantise.weights import Quantisation, as_float, quantise
 from converter.read.inputs import Samples, Spans
@@ -195,7 +196,8 @@ def convert(
             )
             samples = random_samples(program, seed, simplified.spans)
         progress(f"calibrating on {len(samples)} samples")
-        ranges = calibration_ranges(str(path), float_model, weights, samples, missing)
+        found = calibration_ranges(str(path), float_model, weights, samples, missing)
+        ranges = without_sentinels(program, steps, found)
     reading = _Reading(
         path=path,
         sha256=sha256,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx
 
-from converter.decompose.masks import blank, find_guards, find_masks, guard
+from converter.decompose.masks import blank, blank_out, find_blanks, find_guards, find_masks, guard
 from converter.decompose.nodes import Nodes
 from converter.decompose.table import DECOMPOSITIONS, find, reason
 from converter.ir.program import Program
@@ -26,28 +26,29 @@ def decompose(model: onnx.ModelProto, program: Program, samples: Samples) -> tup
     graph = model.graph
     masks = find_masks(model, program, samples)
     guards = find_guards(program, masks)
+    blanks = find_blanks(model, program, samples, masks)
     done: set[str] = set()
     kept: list[onnx.NodeProto] = []
     for proto, node in zip(graph.node, program.nodes, strict=True):
-        if node.name in masks or node.name in guards:
-            nodes = Nodes(node.name, node.version)
-            if node.name in masks:
-                blank(nodes, program, node, masks[node.name])
-            else:
-                guard(nodes, program, node, guards[node.name])
-            kept.extend(nodes.nodes)
-            graph.initializer.extend(nodes.constants)
-            done.add("Softmax with a mask")
-            continue
+        nodes = Nodes(node.name, node.version)
         entry = find(node)
-        if entry is None or not entry.applies(program, node) or reason(program, node) is not None:
+        if node.name in masks:
+            blank(nodes, program, node, masks[node.name])
+            done.add("Softmax with a mask")
+        elif node.name in guards:
+            guard(nodes, program, node, guards[node.name])
+            done.add("Softmax with a mask")
+        elif node.name in blanks:
+            blank_out(nodes, node, blanks[node.name])
+            done.add("Add of a mask")
+        elif entry is not None and entry.applies(program, node) and reason(program, node) is None:
+            entry.write(nodes, program, node)
+            done.add(node.op)
+        else:
             kept.append(proto)
             continue
-        nodes = Nodes(node.name, node.version)
-        entry.write(nodes, program, node)
         kept.extend(nodes.nodes)
         graph.initializer.extend(nodes.constants)
-        done.add(node.op)
     if done:
         del graph.node[:]
         graph.node.extend(kept)

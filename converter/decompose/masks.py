@@ -8,7 +8,7 @@ that is an input of floats is known by the calibration data: 0 or a huge negativ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -16,14 +16,18 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from converter.decompose.nodes import Nodes
+from converter.ir.operators import extremes_taken
 from converter.ir.program import Node, Program
 from converter.plan.plan import BLANK
 from converter.read.inputs import Samples
 from converter.read.normalise import session_options
 
+_MOVES = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _MOST_NODES = 100
 _TRIALS = 3
 _NEGATIVE = -1.0
+_FAINT = -64.0
+"""Added to a score, this and less leaves nothing of it in a softmax: exp(-64) is 1e-28."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,10 @@ class Mask:
     values: str
     fill: float
     keeps: bool = False
-    threshold: float = BLANK
-    """Blank is what lies below.  In int8 -inf may be as little as -128."""
+    threshold: float = BLANK / 2
+    """Blank is what lies below, and nothing lies between.  In int8 -inf may be as little as -128."""
+    moves: tuple[Node, ...] = ()
+    """What moves the sum of scores and mask before the softmax reads it."""
 
 
 def find_masks(model: onnx.ModelProto, program: Program, samples: Samples) -> Mapping[str, Mask]:
@@ -48,10 +54,11 @@ def find_masks(model: onnx.ModelProto, program: Program, samples: Samples) -> Ma
     found = {}
     for node in program.nodes:
         if node.op == "Softmax" and node.domain == "" and _is_along_last(program, node):
-            joined = program.producer.get(node.inputs[0])
-            mask = _mask(program, protos, samples, joined) if joined is not None else None
+            moves = _moves(program, node.inputs[0])
+            joined = program.producer.get(moves[0].inputs[0] if moves else node.inputs[0])
+            mask = _mask(program, protos, samples, joined, bool(moves)) if joined is not None else None
             if mask is not None:
-                found[node.name] = mask
+                found[node.name] = replace(mask, moves=moves)
     return found
 
 
@@ -62,8 +69,58 @@ def blank(nodes: Nodes, program: Program, node: Node, mask: Mask) -> None:
         condition = nodes.op("Xor", condition, nodes.constant(np.asarray(True)))
     else:
         condition = nodes.op("Less", condition, nodes.number(mask.threshold))
-    blanked = nodes.op("Where", condition, nodes.number(mask.fill), mask.scores)
+    scores = mask.scores
+    if mask.moves:
+        shape = nodes.ints(program.shapes[scores])
+        condition = nodes.op("Expand", condition, shape)
+    for move in mask.moves:
+        scores, condition = (
+            nodes.op(move.op, value, *move.inputs[1:], **move.attributes) for value in (scores, condition)
+        )
+    blanked = nodes.op("Where", condition, nodes.number(min(mask.fill, BLANK)), scores)
     nodes.give(nodes.op("Softmax", blanked, **node.attributes), node.outputs[0])
+
+
+def _moves(program: Program, value: str) -> tuple[Node, ...]:
+    """The nodes that only move the elements of a value before it is read, in order."""
+    found: list[Node] = []
+    node = program.producer.get(value)
+    while node is not None and node.op in _MOVES:
+        found.insert(0, node)
+        node = program.producer.get(node.inputs[0])
+    return tuple(found)
+
+
+def find_blanks(
+    model: onnx.ModelProto, program: Program, samples: Samples, masks: Mapping[str, Mask]
+) -> Mapping[str, Mask]:
+    """Other masks that are added to what only maxima are taken of, by the name of the Add."""
+    protos = {output: proto for proto in model.graph.node for output in proto.output}
+    found = {}
+    for node in program.nodes:
+        if node.op != "Add" or node.domain or not program.is_float(node.outputs[0]):
+            continue
+        readers = extremes_taken(program, node.outputs[0])
+        reader = program.sole_consumer(node.outputs[0])
+        if not readers or readers[0] in ("ArgMin", "ReduceMin") or (reader and reader.name in masks):
+            continue
+        for scores, values in (node.inputs, node.inputs[::-1]):
+            if program.shapes.get(scores) != program.shapes.get(node.outputs[0]):
+                continue
+            constant = program.constant(values)
+            faint = _FAINT if set(readers) <= {"Softmax", "LogSoftmax"} else BLANK
+            known = _as_mask([constant], False, faint) if constant is not None else None
+            known = known or _lowest(program, protos, samples, values)
+            if known is not None:
+                found[node.name] = Mask(scores, values, *known)
+                break
+    return found
+
+
+def blank_out(nodes: Nodes, node: Node, mask: Mask) -> None:
+    """The sum of scores and mask: the fill where it blanks, else the scores."""
+    condition = nodes.op("Less", mask.values, nodes.number(mask.threshold))
+    nodes.give(nodes.op("Where", condition, nodes.number(mask.fill), mask.scores), node.outputs[0])
 
 
 def find_guards(program: Program, masks: Mapping[str, Mask]) -> Mapping[str, Mask]:
@@ -110,20 +167,26 @@ def _is_along_last(program: Program, node: Node) -> bool:
 
 
 def _mask(
-    program: Program, protos: Mapping[str, onnx.NodeProto], samples: Samples, joined: Node
+    program: Program, protos: Mapping[str, onnx.NodeProto], samples: Samples, joined: Node, moved: bool
 ) -> Mask | None:
     shape = program.shapes.get(joined.outputs[0])
-    if program.sole_consumer(joined.outputs[0]) is None:
+    if not moved and program.sole_consumer(joined.outputs[0]) is None:
         return None
     if joined.op == "Add":
-        first, second = joined.inputs
-        for scores, values in ((first, second), (second, first)):
+        for scores, values in (joined.inputs, joined.inputs[::-1]):
             if program.shapes.get(scores) != shape:
                 continue
-            known = _lowest(program, protos, samples, values)
+            constant = program.constant(values)
+            if constant is None:
+                known = _lowest(program, protos, samples, values)
+            elif moved or constant.min() > BLANK:  # (planning itself finds the others)
+                known = _as_mask([constant], False, _FAINT)
+                known = known if np.all(np.any(constant == 0, axis=-1)) else None
+            else:
+                known = None
             if known is not None:
                 return Mask(scores, values, *known)
-    if joined.op == "Where" and joined.inputs[0] not in program.constants:
+    if joined.op == "Where" and joined.inputs[0] not in program.constants and not moved:
         # (planning itself finds the fill in the other place)
         condition, scores, fill = joined.inputs
         constant = program.constant(fill)
@@ -166,11 +229,13 @@ def _lowest(
     return _as_mask(results, floats)
 
 
-def _as_mask(results: Sequence[np.ndarray], floats: bool) -> tuple[float, bool, float] | None:
+def _as_mask(
+    results: Sequence[np.ndarray], floats: bool, blank: float = BLANK
+) -> tuple[float, bool, float] | None:
     values = np.concatenate([result.reshape(-1) for result in results])
-    if not np.all((values == 0) | (values <= BLANK)) or not np.any(values != 0):
+    if not np.all((values == 0) | (values <= blank)) or not np.any(values != 0):
         return None
-    return float(values.min()), False, _NEGATIVE if floats else BLANK
+    return float(values.min()), False, _NEGATIVE if floats else blank / 2
 
 
 def _trials(program: Program, inputs: list[str]) -> list[dict[str, np.ndarray]]:

@@ -161,7 +161,24 @@ def several_inputs(program: Program, node: Node) -> bool:
     return len(node.inputs) > 1
 
 
+def more_than_two_inputs(program: Program, node: Node) -> bool:
+    """Of more than two values."""
+    return len(node.inputs) > 2
+
+
+def total(nodes: Nodes, program: Program, node: Node) -> None:
+    """Sum of several values: one after the other, so that every partial sum has its own range."""
+    nodes.give(_sum(nodes, node), node.outputs[0])
+
+
 def mean(nodes: Nodes, program: Program, node: Node) -> None:
     """Mean of several values: their sum over their number."""
-    total = nodes.op("Sum", *node.inputs)
-    nodes.give(nodes.op("Mul", total, nodes.number(1 / len(node.inputs))), node.outputs[0])
+    share = nodes.number(1 / len(node.inputs))
+    nodes.give(nodes.op("Mul", _sum(nodes, node), share), node.outputs[0])
+
+
+def _sum(nodes: Nodes, node: Node) -> str:
+    partial, *others = node.inputs
+    for other in others:
+        partial = nodes.op("Add", partial, other)
+    return partial

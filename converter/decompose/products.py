@@ -11,22 +11,27 @@ from converter.decompose.nodes import Nodes
 from converter.ir.program import Node, Program
 
 
-def has_computed_operands(program: Program, node: Node) -> bool:
-    """With computed weights, a computed bias, or a bias that is no vector."""
+def has_no_plain_operands(program: Program, node: Node) -> bool:
+    """With computed weights, a computed bias, a bias that is no vector, or alpha that is not positive."""
     bias = program.constant(node.input(2))
     rows = program.shapes[node.outputs[0]][0]
     matrix = bias is not None and bias.ndim == 2 and bias.shape[0] == rows > 1
     column = bias is not None and bias.ndim == 2 and bias.shape[1] == 1 < program.shapes[node.outputs[0]][1]
     computed_bias = bool(node.input(2)) and bias is None
-    return node.inputs[1] not in program.constants or computed_bias or matrix or column
+    turned = float(node.attributes.get("alpha", 1.0)) <= 0
+    return node.inputs[1] not in program.constants or computed_bias or matrix or column or turned
 
 
 def gemm(nodes: Nodes, program: Program, node: Node) -> None:
-    """alpha A B + beta C, one operator after the other."""
+    """alpha A B + beta C, one operator after the other; alpha becomes part of constant weights."""
     a, b, c = node.inputs[0], node.inputs[1], node.input(2)
+    alpha = float(node.attributes.get("alpha", 1.0))
     a = nodes.transpose(a, (1, 0)) if node.attributes.get("transA", 0) else a
+    weight = program.constant(b)
+    if weight is not None:
+        b, alpha = nodes.constant(weight * weight.dtype.type(alpha)), 1.0
     b = nodes.transpose(b, (1, 0)) if node.attributes.get("transB", 0) else b
-    y = _times(nodes, nodes.op("MatMul", a, b), float(node.attributes.get("alpha", 1.0)))
+    y = _times(nodes, nodes.op("MatMul", a, b), alpha)
     if c:
         y = nodes.op("Add", y, _times(nodes, c, float(node.attributes.get("beta", 1.0))))
     nodes.give(y, node.outputs[0])

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from converter.decompose import integers, norms, picking, products, recurrent, resampling, shapes, softmax
+from converter.decompose import (
+    integers,
+    norms,
+    padding,
+    picking,
+    products,
+    recurrent,
+    resampling,
+    shapes,
+    softmax,
+)
 from converter.decompose.nodes import Nodes
 from converter.ir.program import Node, Program
 
@@ -50,13 +60,14 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
     Decomposition("GRU", recurrent.unroll, _RECURRENT),
     Decomposition("GatherElements", picking.gather_elements, (picking.constant_indices,)),
     Decomposition("GatherND", picking.gather_nd, (picking.constant_indices,)),
-    Decomposition("Gemm", products.gemm, applies=products.has_computed_operands),
+    Decomposition("Gemm", products.gemm, applies=products.has_no_plain_operands),
     Decomposition("GlobalLpPool", norms.lp_pool, (norms.two_axes,)),
     Decomposition("GroupNormalization", norms.group_normalization, (norms.constant_affine,)),
     Decomposition("LRN", norms.local_response, (norms.two_axes,)),
     Decomposition("LSTM", recurrent.unroll, _RECURRENT),
     Decomposition("LpNormalization", norms.lp_normalization, (norms.first_or_second_norm,)),
     Decomposition("LpPool", norms.lp_pool, (norms.undilated,)),
+    Decomposition("MaxPool", padding.max_pool, applies=padding.behind_lowest),
     Decomposition("Mean", norms.mean, applies=norms.several_inputs),
     Decomposition("MeanVarianceNormalization", norms.mean_variance),
     Decomposition("Mul", softmax.softmax, applies=softmax.over_their_sum),
@@ -77,6 +88,7 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
     Decomposition("Shape", shapes.shape_of),
     Decomposition("Size", shapes.shape_of),
     Decomposition("Sub", softmax.log_softmax, applies=softmax.less_their_logarithm),
+    Decomposition("Sum", norms.total, applies=norms.more_than_two_inputs),
     Decomposition("Trilu", picking.triangle, (picking.constant_diagonal,)),
 )
 _BY_OP = {entry.op: entry for entry in DECOMPOSITIONS}

@@ -112,6 +112,8 @@ KEEPS_SCALE = frozenset(
     ]
 )
 """Operators that only pick or move elements: the output has the input's scale."""
+_MAXIMA = frozenset(("ArgMax", "GlobalMaxPool", "MaxPool", "ReduceMax", "Softmax", "LogSoftmax"))
+_MINIMA = frozenset(("ArgMin", "ReduceMin"))
 _LINEAR = frozenset(("Mul", "Div", "Identity", "Dropout", "Cast"))
 
 
@@ -129,6 +131,22 @@ def reduction_axes(program: Program, node: Node) -> tuple[int, ...] | None:
     return tuple(sorted(a % rank for a in axes))
 
 
+def padding(program: Program, node: Node) -> tuple[list[int], list[int], float] | None:
+    """Elements that a Pad puts before and behind each axis, and their value; None where that is computed."""
+    rank = len(program.shapes[node.inputs[0]])
+    if node.version < 11:
+        pads = list(node.attributes.get("pads", ()))
+        return pads[:rank], pads[rank:], float(node.attributes.get("value", 0.0))
+    given, fill = program.constant(node.inputs[1]), program.constant(node.input(2))
+    axes = program.constant(node.input(3)) if node.input(3) else np.arange(rank)
+    if given is None or axes is None or (node.input(2) and fill is None):
+        return None
+    begin, end = [0] * rank, [0] * rank
+    for i, axis in enumerate(axes.tolist()):
+        begin[axis], end[axis] = int(given[i]), int(given[i + len(axes)])
+    return begin, end, 0.0 if fill is None or not fill.size else float(fill.reshape(-1)[0])
+
+
 def keeps_scale(node: Node) -> bool:
     """Whether the output of a node has its first input's scale."""
     if node.op in ("Resize", "Upsample"):
@@ -136,6 +154,27 @@ def keeps_scale(node: Node) -> bool:
     if node.op == "Pad":
         return bool(node.attributes.get("mode", "constant") != "constant")
     return node.op in KEEPS_SCALE
+
+
+def extremes_taken(program: Program, value: str) -> tuple[str, ...]:
+    """The operators that read a value, moved or not, if all of them only see its maxima, or all its minima.
+
+    (A softmax does not see what lies far enough below its maximum.)  Empty where others read it as well.
+    """
+    readers: set[str] = set()
+    pending = [value]
+    while pending:
+        moved = pending.pop()
+        if moved in program.outputs:
+            return ()
+        for node in program.consumers(moved):
+            if node.op in _MAXIMA | _MINIMA:
+                readers.add(node.op)
+            elif keeps_scale(node) and node.inputs[0] == moved:
+                pending.extend(v for v in node.outputs if v)
+            else:
+                return ()
+    return tuple(sorted(readers)) if readers <= _MAXIMA or readers <= _MINIMA else ()
 
 
 def is_elementwise(node: Node) -> bool:

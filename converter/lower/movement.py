@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from converter.ir.operators import padding
 from converter.ir.strided import Strided, dense
 from converter.lower.context import Lowering
 from converter.plan.plan import Step
@@ -164,18 +165,9 @@ def lower_pad(lowering: Lowering, step: Step) -> None:
     node, program = step.head, lowering.program
     value = lowering.value(node.inputs[0])
     rank = len(value.axes)
-    begin, end = [0] * rank, [0] * rank
-    if node.version < 11:
-        pads = list(node.attributes.get("pads", ()))
-        fill = float(node.attributes.get("value", 0.0))
-        axes: Sequence[int] = range(rank)
-    else:
-        pads = program.constants[node.inputs[1]].tolist()
-        constant = program.constant(node.input(2))
-        fill = 0.0 if constant is None or not constant.size else float(constant.reshape(-1)[0])
-        axes = program.constants[node.input(3)].tolist() if node.input(3) else range(rank)
-    for i, axis in enumerate(axes):
-        begin[axis], end[axis] = int(pads[i]), int(pads[i + len(axes)])
+    found = padding(program, node)
+    assert found is not None
+    begin, end, fill = found
     mode = node.attributes.get("mode", "constant")
     if mode != "constant":
         _pad_by_index(
@@ -208,7 +200,7 @@ def _element(lowering: Lowering, value: float, scale: float | None) -> float:
     if lowering.is_float:
         limits = np.finfo(np.float32)
         return float(np.clip(np.float32(value), limits.min, limits.max))
-    return int(np.clip(np.rint(value / (scale or 1.0)), -128, 127)) if np.isfinite(value) else -128
+    return int(np.clip(np.nan_to_num(np.rint(value / (scale or 1.0))), -128, 127))
 
 
 def _pad_by_index(

@@ -15,7 +15,8 @@ from converter.lower.context import Lowering
 from converter.plan.norms import Norm
 from converter.plan.plan import Step, blanked
 
-_EXPONENTIAL_ONE = 32767
+_EXPONENTIAL_ONE = 2**24
+"""exp(0) in tables: so fine that 100,000 small terms add up, and exact in float32."""
 _LOGARITHM_STEPS = 16
 _MOST_THRESHOLDS = 255 * _LOGARITHM_STEPS + 1  # beyond that every result saturates
 
@@ -55,7 +56,7 @@ def _softmax_axes(node: Node, rank: int) -> tuple[int, ...]:
 
 
 def _exponentials(lowering: Lowering, step: Step, scale: float) -> str:
-    """Table of exp(-n scale) for the differences n = 0 to 255 between two int8 numbers; 32767 is one."""
+    """Table of exp(-n scale) for the differences n = 0 to 255 between two int8 numbers; 2^24 is one."""
     steps = np.arange(256, dtype=np.float64) * scale
     table = np.rint(_EXPONENTIAL_ONE * np.exp(-steps)).astype(np.int32)
     return lowering.graph.tensor(f"{step.name}.exp", (256,), "int32", None, table)
@@ -75,9 +76,9 @@ def lower_log_softmax(lowering: Lowering, step: Step) -> None:
         unit = (out.scale or 1.0) / _LOGARITHM_STEPS
         count = min(math.ceil(math.log(rows.length) / unit) + 1, _MOST_THRESHOLDS)
         levels = np.exp((np.arange(count) + 0.5) * unit)
-        thresholds = np.ceil(_EXPONENTIAL_ONE * levels[levels <= rows.length + 1]).astype(np.int32)
+        thresholds = np.ceil(_EXPONENTIAL_ONE * levels[levels <= rows.length + 1]).astype(np.float32)
         name = f"{step.name}.thresholds"
-        inputs.append(lowering.graph.tensor(name, thresholds.shape, "int32", None, thresholds))
+        inputs.append(lowering.graph.tensor(name, thresholds.shape, "float32", None, thresholds))
     ratio = float(np.float32(value.scale or 1.0) / np.float32(out.scale or 1.0))
     attributes = {**rows.attributes, "ratio": ratio, "unit": 1 / _LOGARITHM_STEPS}
     lowering.graph.host(step.name, "log_softmax", tuple(inputs), (out.tensor,), attributes, step.onnx_nodes)

@@ -57,7 +57,7 @@ class Moments:
         self.axes: tuple[int, ...] = ()
         self.radicand: Terms | None = None
         self.guard = 0.0
-        self._values = {source: _Value({X: np.float64(1)}, self._shape, True)}
+        self._values = {source: _Value({X: np.asarray(1.0)}, self._shape, True)}
 
     def terms(self, value: str) -> Terms | None:
         """The polynomial of a value that has an element for each of the source."""
@@ -128,7 +128,7 @@ class Moments:
         if constant is None:
             return self._values.get(name)
         if constant.size == 1:
-            return _Value({ONE: np.float64(constant.reshape(-1)[0])}, (), True)
+            return _Value({ONE: np.asarray(constant.reshape(-1)[0], np.float64)}, (), True)
         rank = len(self._shape)
         padded = (1,) * (rank - constant.ndim) + constant.shape
         fits = len(padded) == rank and all(p in (1, s) for p, s in zip(padded, self._shape, strict=True))
@@ -186,14 +186,14 @@ class Moments:
             if x > _HIGHEST:
                 return None
             monomial = (0, m1 + (x == 1), m2 + (x == 2), q)
-            means[monomial] = means.get(monomial, np.float64(0)) + c * count
+            means[monomial] = means.get(monomial, np.asarray(0.0)) + c * count
         return means
 
     def _root(self, terms: Terms, monomial: Monomial) -> Terms | None:
         if self.radicand is not None or not _variance(terms):
             return None
         self.radicand = terms
-        return {monomial: np.float64(1)}
+        return {monomial: np.asarray(1.0)}
 
     def _power(self, terms: Terms, exponent: np.ndarray | None) -> Terms | None:
         if exponent is None or exponent.size != 1:
@@ -253,7 +253,7 @@ def _product(a: Terms, b: Terms) -> Terms | None:
             if x > _HIGHEST or abs(q) > 1:
                 return None
             monomial = (x, m1, m2, q)
-            out[monomial] = np.asarray(out.get(monomial, np.float64(0)) + c * d)
+            out[monomial] = np.asarray(out.get(monomial, np.asarray(0.0)) + c * d)
     return out
 
 

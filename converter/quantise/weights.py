@@ -22,6 +22,10 @@ from converter.plan.plan import Step
 from converter.quantise.scales import INT8_MAX, assign_scales, symmetric_scale
 
 _BLOCK = 2**20
+_BIAS_STEPS = 2.0**24
+_MOST_BIAS_STEPS = 2.0**30
+_HUGE = 1e30
+"""Larger constants, infinity too, saturate wherever they go: ratios of scales stay finite in float32."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ def quantise(
         for step in steps
         for name in _quantised_constants(program, step)
     }
+    _make_room_for_biases(program, steps, scales, weight_scales, known)
     for group in siblings:
         ratio = max(weight_scales[s.head.inputs[1]] / scales[s.output] for s in group)
         for step in group:
@@ -110,11 +115,36 @@ def quantise(
     return Quantisation(scales, weights, biases)
 
 
+def _make_room_for_biases(
+    program: Program,
+    steps: Sequence[Step],
+    scales: Mapping[str, float],
+    weight_scales: dict[str, float],
+    known: Mapping[str, float],
+) -> None:
+    """Coarser weights where a bias would overflow int32; finer ones where weights are all zero.
+
+    A bias has the scale of input times weights, and what a batch normalisation with a factor of zero leaves
+    of a convolution is its bias alone.
+    """
+    for step in steps:
+        bias = _bias(program, step)
+        name = next((v for v in step.head.inputs[:2] if v in weight_scales), "")
+        largest = 0.0 if bias is None else float(np.abs(bias).max(initial=0.0))
+        if not name or name in known or not np.isfinite(largest) or largest == 0:
+            continue
+        step_of_one = largest / (scales[step.source] * float(step.head.attributes.get("alpha", 1.0)))
+        if not program.constants[name].any():
+            weight_scales[name] = step_of_one / _BIAS_STEPS
+        else:
+            weight_scales[name] = max(weight_scales[name], step_of_one / _MOST_BIAS_STEPS)
+
+
 def _weight_scale(name: str, array: np.ndarray) -> float:
     lowest, highest = float(array.min()), float(array.max())
     if np.isnan(lowest):
         raise ModelError(f"constant {name} holds NaN: export the model with trained weights")
-    return symmetric_scale(lowest, highest)
+    return symmetric_scale(max(lowest, -_HUGE), min(highest, _HUGE))
 
 
 def as_float(program: Program, steps: Sequence[Step]) -> Quantisation:

@@ -35,9 +35,9 @@ def softmax(emit: Emit, layer: HostLayer) -> None:
         exponential = emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Sub", largest, value))
     if blank is not None:
         exponential = emit.op("Where", blank, emit.zero(), exponential)
-    total = emit.op("ReduceSum", exponential, emit.ints([1]), keepdims=1)
+    total = emit.op("ReduceSum", emit.wide(exponential), emit.ints([1]), keepdims=1)
     if blank is not None:  # a row that is masked throughout divides by what is not zero
-        tiny = np.float32(np.finfo(np.float32).tiny) if emit.is_float else np.int32(1)
+        tiny = np.float64(np.finfo(np.float32).tiny) if emit.is_float else np.int64(1)
         total = emit.op("Max", total, emit.constant(tiny))
     share = emit.op("Div", emit.cast(exponential, "float32"), emit.cast(total, "float32"))
     emit.write_dense(layer.outputs[0], emit.element(emit.scaled(share, attributes["scale"])))
@@ -49,14 +49,14 @@ def log_softmax(emit: Emit, layer: HostLayer) -> None:
     value = emit.word(value)
     below = emit.op("Sub", value, emit.op("ReduceMax", value, emit.ints([1]), keepdims=1))
     if emit.is_float:
-        total = emit.op("ReduceSum", emit.op("Exp", below), emit.ints([1]), keepdims=1)
-        emit.write_dense(layer.outputs[0], emit.op("Sub", below, emit.op("Log", total)))
+        total = emit.op("ReduceSum", emit.wide(emit.op("Exp", below)), emit.ints([1]), keepdims=1)
+        logarithm = emit.op("Log", emit.cast(total, "float32"))
+        emit.write_dense(layer.outputs[0], emit.op("Sub", below, logarithm))
         return
     exponential = emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Neg", below))
-    total = emit.op("ReduceSum", exponential, emit.ints([1]), keepdims=1)
-    reached = emit.op(
-        "GreaterOrEqual", emit.op("Unsqueeze", total, emit.ints([3])), emit.flat(layer.inputs[2])
-    )
+    total = emit.op("ReduceSum", emit.wide(exponential), emit.ints([1]), keepdims=1)
+    total = emit.op("Unsqueeze", emit.cast(total, "float32"), emit.ints([3]))
+    reached = emit.op("GreaterOrEqual", total, emit.flat(layer.inputs[2]))
     count = emit.op("ReduceSum", emit.cast(reached, "int32"), emit.ints([3]), keepdims=0)
     logarithm = emit.op("Mul", emit.cast(count, "float32"), emit.constant(np.float32(attributes["unit"])))
     difference = emit.op("Sub", emit.scaled(below, attributes["ratio"]), logarithm)
