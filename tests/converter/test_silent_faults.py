@@ -10,8 +10,8 @@ import pytest
 from onnx import NodeProto, TensorProto, helper
 
 from converter import convert
-from converter.check.boundary import from_storage, store_inputs
 from converter.check.reference import run_reference
+from converter.check.storage import from_storage, store_inputs
 from tests.converter.oracle import check, ints, model_of, session, sqnr_db, weights
 
 LOWEST = float(np.finfo(np.float32).min)

@@ -136,7 +136,9 @@ def rows() -> Graph:
     net.layer("softmax", (net.x, exponentials), SHAPE, scale=127.0, **ROW)
     net.layer("softmax", (net.x, exponentials), SHAPE, scale=127.0, **COLUMN)
     net.layer("softmax", (net.x, exponentials, mask), SHAPE, scale=127.0, mask_rows=W, **ROW)
-    thresholds = net.constant(np.ceil(32767 * np.exp((np.arange(60) + 0.5) / 30)).astype(np.int32))
+    long = net.constant(np.full(256, 2**30, np.int32))  # sums as of rows of 100,000
+    net.layer("softmax", (net.x, long), SHAPE, scale=127.0, **ROW)
+    thresholds = net.constant(np.ceil(32767 * np.exp((np.arange(60) + 0.5) / 30)).astype(np.float32))
     for view in (ROW, COLUMN):
         inputs = (net.x, exponentials, thresholds)
         net.layer("log_softmax", inputs, SHAPE, ratio=0.7, unit=0.0625, **view)
