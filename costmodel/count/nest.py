@@ -33,6 +33,7 @@ class LoopNest:
         bounds[N], bounds[P], bounds[Q] = max(n), max(p), max(q)
         l2, l1, l0 = _values(mapping.tile_l2), _values(mapping.tile_l1), _values(mapping.tile_l0)
         rows, cols = _values(mapping.rows), _values(mapping.cols)
+        self.by_lines = mapping.issue in ("loop_conv_ws", "tiled_conv")
         self.l2: tuple[int, ...] = l2
         self.l1: tuple[int, ...] = l1
         self.l0: tuple[int, ...] = l0
@@ -105,13 +106,15 @@ class LoopNest:
         )
 
     def _bias_fills(self, side: int) -> int:
-        """Stride-0 mvins: each initialises up to `side` rows of a column block and reads one row."""
+        """Stride-0 mvins: each initialises up to `side` rows of a column block and reads one row; those of
+        LOOP_CONV_WS lie in one line of the image."""
         n_tiles, p_tiles, q_tiles = (self._accumulator_tiles(d) for d in (N, P, Q))
         fills = 0
         for n, n_times in n_tiles:
             for p, p_times in p_tiles:
                 for q, q_times in q_tiles:
-                    fills += n_times * p_times * q_times * ceil_div(n * p * q, side)
+                    loads = n * p * ceil_div(q, side) if self.by_lines else ceil_div(n * p * q, side)
+                    fills += n_times * p_times * q_times * loads
         return fills
 
     def _accumulator_tiles(self, d: int) -> list[tuple[int, int]]:

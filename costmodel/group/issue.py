@@ -7,36 +7,29 @@ while the core prepares the next call, and keeps two calls under way in the two 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
 
 from costmodel.group.fusion import Member, ScheduleError
-from costmodel.group.loop_convolutions import obstacle_to_convolution_loop
-from costmodel.group.loop_products import obstacle_to_call, obstacle_to_product_loop
+from costmodel.group.loop_convolutions import obstacle_to_convolution_call, obstacle_to_convolution_loop
+from costmodel.group.loop_products import obstacle_to_product_call, obstacle_to_product_loop
 from costmodel.group.loop_setting import LoopSetting
 from costmodel.group.scratchpad import member_spaces
 from costmodel.group.weight_prefetch import planned_prefetches
 from costmodel.mapping.decision import Decision, FusionGroup
+from costmodel.mapping.mapping import Issue
 
-LoopUnit = Literal["product", "convolution"]
-
-
-def loop_unit(setting: LoopSetting) -> LoopUnit | None:
-    """The unit that can run the scratchpad tiles of a layer: of both, the one that overlaps more."""
-    if not obstacle_to_product_loop(setting):
-        return "product"
-    return None if obstacle_to_convolution_loop(setting) else "convolution"
+_OBSTACLES: dict[Issue, Callable[[LoopSetting], str]] = {
+    "instructions": lambda setting: "",
+    "loop_ws": obstacle_to_product_loop,
+    "loop_conv_ws": obstacle_to_convolution_loop,
+    "tiled_matmul": obstacle_to_product_call,
+    "tiled_conv": obstacle_to_convolution_call,
+}
 
 
 def obstacle_to_issue(setting: LoopSetting) -> str:
     """Why the layer cannot be issued as its mapping says; empty if it can."""
-    issue = setting.mapping.issue
-    if issue == "call":
-        return obstacle_to_call(setting)
-    if issue == "loop" and loop_unit(setting) is None:
-        is_product = setting.layer.dims.R * setting.layer.dims.S == 1
-        return obstacle_to_product_loop(setting) if is_product else obstacle_to_convolution_loop(setting)
-    return ""
+    return _OBSTACLES[setting.mapping.issue](setting)
 
 
 def loop_settings(
@@ -80,4 +73,4 @@ def check_issues(schedule: Decision, plans: list[dict[str, Member]]) -> None:
             reason = obstacle_to_issue(setting)
             if reason:
                 issue = setting.mapping.issue
-                raise ScheduleError(f"{setting.layer.name}: cannot be issued as a {issue}: {reason}")
+                raise ScheduleError(f"{setting.layer.name}: cannot be issued as {issue}: {reason}")

@@ -114,7 +114,7 @@ def check_mapping(
     if input_on_chip:
         used = used._replace(inputs=0)
     _check_scratchpad(layer.name, used, target, profile, resident=resident, reserved=reserved)
-    if profile == "hw" and mapping.rows.S > 1 and not input_on_chip:
+    if profile == "hw" and mapping.rows.S > 1 and mapping.issue == "instructions" and not input_on_chip:
         _check_packed_inputs(layer.name, used, mapping, target, resident=resident, reserved=reserved)
     outputs = 0 if output_path == "acc" else used.outputs
     if outputs + reserved_accumulator > target.accumulator_rows:

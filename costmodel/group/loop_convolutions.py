@@ -1,10 +1,203 @@
-"""What LOOP_CONV_WS asks of a convolution: nothing is issued so yet."""
+"""What LOOP_CONV_WS, and gemmini.h's tiled_conv, ask of a convolution.
+
+One call takes a box of input pixels, padding included, from the start of one half of the scratchpad, weights
+up to the end of one, outputs in one half of the accumulator.  A NULL pointer leaves an operand where an
+earlier call put it.  Products start when the loads are issued, stores when its products are; calls overlap,
+two at a time.  Depthwise layers are dense convolutions of one block of channels, with block-diagonal weights.
+"""
 
 from __future__ import annotations
 
+from converter.ir.dims import Dim
+from converter.ir.graph import TensorCoreLayer
+from costmodel.count.nest import LoopNest
+from costmodel.group.loop_products import streams_pixels
 from costmodel.group.loop_setting import LoopSetting
+from costmodel.mapping.mapping import ceil_div
+from costmodel.mapping.shape import shape_of
+from costmodel.mapping.tiling import Window
+
+_MOST = 0xFFFF
+"""Largest extent and stride: the instruction's fields have 16 bits."""
+_MOST_ROWS = 0xFF
+"""Largest stride, and rows of padding below a tile: 8 bits."""
 
 
 def obstacle_to_convolution_loop(setting: LoopSetting) -> str:
     """Why the loop unit of convolutions cannot run the layer's scratchpad tiles; empty if it can."""
-    return setting.obstacle or "convolutions are issued as single instructions"
+    layer = setting.layer
+    if layer.op not in ("conv", "depthwise"):
+        return f"a {layer.op} is no convolution"
+    if shape_of(layer).has_transposed_weights:
+        return "its weights are contiguous along input channels"
+    if setting.stored is not setting.member:
+        return "its stores pool"
+    return (
+        setting.obstacle
+        or _obstacle_in_windows(layer)
+        or _obstacle_in_pitches(setting)
+        or _obstacle_in_tiles(setting)
+        or _obstacle_in_capacity(setting)
+    )
+
+
+def obstacle_to_convolution_call(setting: LoopSetting) -> str:
+    """Why one call of tiled_conv does not run the layer as its mapping says; empty if it does.
+
+    The function walks images, rows, columns, output channels, taps and input channels, loads both operands of
+    every tile, but one that has at most two tiles only once, and stride - 1 rows and columns too many.
+    """
+    obstacle = obstacle_to_convolution_loop(setting)
+    if obstacle:
+        return obstacle
+    layer, mapping = setting.layer, setting.mapping
+    d, tile = layer.dims, mapping.tile_l2
+    if layer.op == "depthwise" or d.G > 1:
+        return "its channels are in groups"
+    if len(setting.group.layers) > 1:
+        return "it runs tile by tile with others"
+    if (
+        d.R != d.S
+        or len({*layer.stride, 1}) > 1
+        or len(set(layer.dilation)) > 1
+        or len(set(layer.pads[:2])) > 1
+    ):
+        return "its window is not square, or has a stride"
+    n, h, w = setting.input_strides
+    out_n, out_p, out_q = setting.output_strides
+    height, width = layer.input_size
+    if layer.pads[0] >= d.R or (h, out_p) != (width * w, d.Q * out_q):
+        return "its rows do not adjoin in memory, or it is padded by a whole window"
+    if d.N > 1 and (n, out_n) != (height * h, d.P * out_p):
+        return "its images do not adjoin in memory"
+    _, r, s, c, _ = layer.weight.strides
+    if d.R > 1 and (r, s) != (d.S * s, d.C * c):
+        return "its weights do not adjoin in memory"
+    target, packed = setting.target, 1
+    if target.has_row_packing and layer.dilation == (1, 1) and target.side >= tile.C:
+        packed = min(target.side // tile.C, tile.S)
+    if packed != mapping.rows.S:
+        return f"gemmini.h would pack {packed} pixels into a row"
+    trips = mapping.trips("L3", d)
+    walk: tuple[Dim, ...] = ("N", "P", "Q", "K", "R", "S", "C")
+    walked = [x for x in mapping.order_l3 if trips[x] > 1]
+    if walked != [x for x in walk if trips[x] > 1]:
+        return f"its DRAM loops are {''.join(walked)}, not {''.join(walk)}"
+    nest = LoopNest(shape_of(layer), mapping, setting.region)
+    pixels, reduction = trips.N * trips.P * trips.Q, trips.R * trips.S * trips.C
+    loads = (1 if pixels * reduction <= 2 else trips.K, 1 if reduction * trips.K <= 2 else pixels)
+    wanted = (nest.fetch("I", 1)[0], nest.fetch("W", 1)[0])
+    if loads != wanted:
+        return f"it would load its operands {loads[0]} and {loads[1]} times, not {wanted[0]} and {wanted[1]}"
+    return ""
+
+
+def loop_steps(layer: TensorCoreLayer) -> tuple[int, int]:
+    """The unit's one stride and one dilation: those of the axis where they matter."""
+    shape = shape_of(layer)
+    axes = _steps(shape.height), _steps(shape.width)
+    return max(stride for stride, _ in axes), max(dilation for _, dilation in axes)
+
+
+def skips(layer: TensorCoreLayer) -> tuple[int, int]:
+    """Image rows and columns from one touched pixel to the next: the stride where the kernel is 1."""
+    shape = shape_of(layer)
+    return _skip(shape.height), _skip(shape.width)
+
+
+def _skip(axis: Window) -> int:
+    return axis.stride if axis.kernel == 1 else 1
+
+
+def _steps(axis: Window) -> tuple[int, int]:
+    """Stride and dilation of what is loaded of an axis; of a kernel of 1 touched pixels lie side by side."""
+    return (axis.stride, axis.dilation) if axis.kernel > 1 else (1, 1)
+
+
+def _obstacle_in_windows(layer: TensorCoreLayer) -> str:
+    shape, d = shape_of(layer), layer.dims
+    stride, dilation = loop_steps(layer)
+    for axis, outputs in ((shape.height, d.P), (shape.width, d.Q)):
+        own_stride, own_dilation = _steps(axis)
+        if own_stride != stride and outputs > 1:
+            return "its strides differ along height and width"
+        if own_dilation != dilation and axis.kernel > 1:
+            return "its dilations differ along height and width"
+        if stride + dilation * axis.kernel > _MOST_ROWS:
+            return f"its window is larger than {_MOST_ROWS} pixels"
+    return ""
+
+
+def _obstacle_in_pitches(setting: LoopSetting) -> str:
+    """The unit counts pixels, rows and taps: every stride is a multiple of the next smaller one."""
+    layer, d = setting.layer, setting.layer.dims
+    skip_y, skip_x = skips(layer)
+    n, h, w = setting.input_strides
+    pixel, line = w * skip_x, h * skip_y
+    out_n, out_p, out_q = setting.output_strides
+    pitches = [
+        ("input", line, pixel, d.P * d.R),
+        ("input", n, line, d.N),
+        ("output", out_p, out_q, d.P),
+        ("output", out_n, out_p, d.N),
+    ]
+    widest = [pixel, out_q]
+    if layer.op != "depthwise":
+        _, r, s, c, _ = layer.weight.strides
+        pitches += [("weight", r, s, d.R if d.S > 1 else 1), ("weight", s if d.S > 1 else r, c, d.R * d.S)]
+        widest.append(c)
+    for operand, outer, inner, count in pitches:
+        if count > 1 and outer % inner:
+            return f"its {operand} does not lie in memory in equal steps"
+        widest.append(outer // inner if count > 1 else 1)
+    if max(*widest, *layer.input_size) > _MOST:
+        return f"its operands have strides beyond {_MOST}"
+    return ""
+
+
+def _obstacle_in_tiles(setting: LoopSetting) -> str:
+    layer, mapping, side = setting.layer, setting.mapping, setting.target.side
+    tile = mapping.tile_l2
+    if mapping.tile_l1 != tile:
+        return "its accumulator tile is not its scratchpad tile"
+    blocks: dict[Dim, int] = {"C": mapping.rows.C, "K": mapping.cols.K}
+    if layer.op == "depthwise":
+        blocks = {"G": mapping.cols.G}
+        if side < tile.G:
+            return f"its scratchpad tile has {tile.G} channels: the unit takes a block of {side} at a time"
+    for dim, block in blocks.items():
+        if block != min(tile[dim], side):
+            return f"it does not fill array blocks of {side} x {side}"
+    if LoopNest(shape_of(layer), mapping, setting.region).fetch("O", 2)[0] > 1:
+        return "it stores partial sums"
+    if not streams_pixels(mapping):
+        return "its accumulator loops change weights inside those over pixels"
+    return ""
+
+
+def _obstacle_in_capacity(setting: LoopSetting) -> str:
+    inputs, weights, outputs = tile_rows(setting)
+    half, accumulator = setting.target.scratchpad_rows // 2, setting.target.accumulator_rows // 2
+    if inputs + weights > half:
+        return f"its operands take {inputs + weights} of {half} rows of half the scratchpad"
+    if outputs > accumulator:
+        return f"its sums take {outputs} of {accumulator} rows of half the accumulator"
+    return ""
+
+
+def tile_rows(setting: LoopSetting) -> tuple[int, int, int]:
+    """Rows of the input, weight and output tiles as the unit lays them out.
+
+    It has stride - 1 more rows and columns of input than the windows touch.
+    """
+    layer, tile, side = setting.layer, setting.mapping.tile_l2, setting.target.side
+    stride, dilation = loop_steps(layer)
+    height = tile.P * stride + (tile.R - 1) * dilation
+    width = tile.Q * stride + (tile.S - 1) * dilation
+    channels, outputs = (tile.G, tile.G) if layer.op == "depthwise" else (tile.C, tile.K)
+    in_blocks, out_blocks = ceil_div(channels, side), ceil_div(outputs, side)
+    return (
+        in_blocks * tile.N * height * width,
+        out_blocks * tile.R * tile.S * channels,
+        out_blocks * tile.N * tile.P * tile.Q,
+    )

@@ -33,7 +33,7 @@ def obstacle_to_product_loop(setting: LoopSetting) -> str:
     )
 
 
-def obstacle_to_call(setting: LoopSetting) -> str:
+def obstacle_to_product_call(setting: LoopSetting) -> str:
     """Why one call of tiled_matmul does not run the layer as its mapping says; empty if it does.
 
     The function walks rows, columns and depth of the product, depth innermost, in tiles of whole blocks, and

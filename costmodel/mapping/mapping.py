@@ -23,15 +23,19 @@ from converter.ir.dims import DIMS, Dim, Dims
 
 Level = Literal["L3", "L2", "L1", "L0"]
 Order = tuple[Dim, ...]
-Issue = Literal["instructions", "loop", "call"]
+Issue = Literal["instructions", "loop_ws", "loop_conv_ws", "tiled_matmul", "tiled_conv"]
 """Who issues the moves and products of a tile: the core, one by one; a loop unit of Gemmini's, called once
-per scratchpad tile (LOOP_WS, LOOP_CONV_WS); gemmini.h, called once for the whole layer.
+per scratchpad tile (LOOP_WS, LOOP_CONV_WS); a function of gemmini.h, called once for the whole layer.
 `costmodel.group.issue` says which mappings can."""
 ISSUED: dict[Issue, str] = {
     "instructions": "single instructions",
-    "loop": "one hardware loop per scratchpad tile",
-    "call": "one call of gemmini.h",
+    "loop_ws": "one hardware loop LOOP_WS per scratchpad tile",
+    "loop_conv_ws": "one hardware loop LOOP_CONV_WS per scratchpad tile",
+    "tiled_matmul": "one call of tiled_matmul",
+    "tiled_conv": "one call of tiled_conv",
 }
+CALLS: tuple[Issue, ...] = ("tiled_matmul", "tiled_conv")
+"""Of gemmini.h."""
 
 STREAM_ORDER: Order = ("G", "K", "C", "R", "S", "N", "P", "Q")
 """DOSA's L1 order (outer to inner): weights change in the outer loops, pixels stream innermost."""

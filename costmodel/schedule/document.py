@@ -84,8 +84,8 @@ class MappingRecord(_Record):
     )
     issue: Issue = Field(
         "instructions",
-        description="instructions: the core issues every move and product; loop: one hardware loop per "
-        "scratchpad tile; call: gemmini.h runs the layer in one call",
+        description="instructions: the core issues every move and product; loop_ws, loop_conv_ws: one "
+        "hardware loop per scratchpad tile; tiled_matmul, tiled_conv: gemmini.h runs the layer in one call",
     )
 
 

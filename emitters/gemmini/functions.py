@@ -6,7 +6,7 @@ from converter.ir.graph import HostLayer, TensorCoreLayer
 from costmodel.group.fusion import stored_as
 from costmodel.group.loop_products import row_pitches
 from costmodel.group.pooling import pool_of
-from costmodel.mapping.mapping import ISSUED, Level
+from costmodel.mapping.mapping import CALLS, ISSUED, Level
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.early_loads import EarlyPrinter
@@ -15,7 +15,8 @@ from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal, print_formulas
 from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.host import description, host_call, print_tables
-from emitters.gemmini.library_calls import print_library_call, print_tiled_matmul
+from emitters.gemmini.library_calls import print_library_call, print_tiled_call
+from emitters.gemmini.loop_convolutions import ConvolutionLoops
 from emitters.gemmini.loop_products import ProductLoops
 from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer, weight_source
 from emitters.gemmini.outputs import Destinations
@@ -61,9 +62,9 @@ class FunctionPrinter:
 
     def _tensor_core(self, layer: TensorCoreLayer, plan: LayerPlan, group: GroupPlan) -> None:
         issue = plan.form.mapping.issue
-        if layer.name in self.plan.library or issue == "call":
+        if layer.name in self.plan.library or issue in CALLS:
             tiled = [f"{layer.name}: {layer.op} {layer.dims}, tiled by gemmini.h"]
-            described = self._describe(layer, self.cost.by_name[layer.name]) if issue == "call" else tiled
+            described = self._describe(layer, self.cost.by_name[layer.name]) if issue in CALLS else tiled
             self._library_call(layer, described)
             return
         c, local = self.c, plan.local
@@ -94,7 +95,7 @@ class FunctionPrinter:
             if group.fused:
                 self._region_constants(plan)
             output_box = box_of(self.graph, group, stored.name) if destinations.boxed else None
-            if plan.unit is None:
+            if issue == "instructions":
                 self._instructions(plan, region, input_box, output_box, destinations)
             else:
                 self._loops(plan, region, input_box, output_box)
@@ -106,9 +107,12 @@ class FunctionPrinter:
         at = Positions(plan.form, plan.nest, region)
         weights = weight_source(layer, memory, e)
         bias = "" if layer.bias is None else f"WEIGHTS(acc_t, {memory.tensors[layer.bias].offset})"
-        assert plan.unit == "product", f"{layer.name}: {plan.unit}"
-        self.used.add("product_tile")
-        ProductLoops(self.c, at, row_pitches(plan.setting), weights, bias, input_box, output_box).print()
+        if plan.form.mapping.issue == "loop_ws":
+            self.used.add("product_tile")
+            ProductLoops(self.c, at, row_pitches(plan.setting), weights, bias, input_box, output_box).print()
+        else:
+            self.used.add("convolution_tile")
+            ConvolutionLoops(self.c, at, weights, bias, input_box, output_box).print()
 
     def _instructions(
         self,
@@ -169,8 +173,8 @@ class FunctionPrinter:
             if layer.name in self.plan.library:
                 print_library_call(self.c, layer, weights, bias)
             else:
-                tile, side = self.plan.schedule.mappings[layer.name].tile_l2, self.plan.schedule.target.side
-                print_tiled_matmul(self.c, layer, tile, side, weights, bias)
+                mapping, side = self.plan.schedule.mappings[layer.name], self.plan.schedule.target.side
+                print_tiled_call(self.c, layer, mapping, side, weights, bias)
             self.c.call("wait_for_gemmini")
 
     def _input_box(self, layer: TensorCoreLayer, group: GroupPlan) -> Box | None:

@@ -7,9 +7,8 @@ predictions do not describe these calls.  Layers that the library cannot express
 
 from __future__ import annotations
 
-from converter.ir.dims import Dims
 from converter.ir.graph import TensorCoreLayer
-from costmodel.mapping.mapping import ceil_div
+from costmodel.mapping.mapping import Mapping, ceil_div
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.formula import float_literal
@@ -46,11 +45,15 @@ def _at(pointer: str, offset: int, group_stride: int, groups: int) -> str:
     return f"{text} + g * {group_stride}" if groups > 1 and group_stride else text
 
 
-def print_tiled_matmul(
-    c: CPrinter, layer: TensorCoreLayer, tile: Dims, side: int, weights: str, bias: str
+def print_tiled_call(
+    c: CPrinter, layer: TensorCoreLayer, mapping: Mapping, side: int, weights: str, bias: str
 ) -> None:
-    """The call of a product with the schedule's scratchpad tile."""
-    _matmul(c, layer, weights, bias, tuple(ceil_div(tile[d], side) for d in ("P", "K", "C")))
+    """The call of a product or convolution with the schedule's scratchpad tile."""
+    tile = mapping.tile_l2
+    if mapping.issue == "tiled_matmul":
+        _matmul(c, layer, weights, bias, tuple(ceil_div(tile[d], side) for d in ("P", "K", "C")))
+    else:
+        _conv(c, layer, weights, bias, tuple(tile[d] for d in ("N", "P", "Q", "K", "R", "S", "C")))
 
 
 def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str, tile: tuple[int, ...] = ()) -> None:
@@ -93,10 +96,12 @@ def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str, tile: 
         c.call(function, *arguments)
 
 
-def _conv(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:
+def _conv(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str, tile: tuple[int, ...] = ()) -> None:
+    """`tile`: images, output rows and columns, output channels, kernel rows and columns, input channels;
+    without, gemmini.h chooses."""
     d, (h, w) = layer.dims, layer.input_size
     c.call(
-        "tiled_conv_stride_auto",
+        "tiled_conv" if tile else "tiled_conv_stride_auto",
         d.N,
         h,
         w,
@@ -117,6 +122,7 @@ def _conv(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:
         "false",
         "false",
         "false",
+        *tile,
         _at("input", layer.input.offset, 0, 1),
         _at(weights, layer.weight.offset, 0, 1),
         bias,

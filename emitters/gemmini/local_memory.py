@@ -99,7 +99,7 @@ def plan_local_memory(form: Form, nest: Nest, target: Target, beside: Neighbours
         room = target.accumulator_rows - beside.accumulator
         assert outputs[-1] + output <= room, f"{form.layer.name}: accumulator"
     top = target.scratchpad_rows - beside.scratchpad
-    if form.repeats > 1:
+    if form.repeats > 1 and form.mapping.issue == "instructions":  # the loop unit keeps tiles in halves
         places = _avoid_middle(form, inputs, weights, top, target.scratchpad_rows // 2)
     else:
         assert sum(inputs) + sum(weights) <= top, f"{form.layer.name}: scratchpad"

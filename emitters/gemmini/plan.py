@@ -10,7 +10,7 @@ from converter.ir.dims import Dim, Dims
 from converter.ir.graph import TensorCoreLayer
 from costmodel.count.row_layout import splits_block
 from costmodel.group.fusion import Member, plan_group
-from costmodel.group.issue import LoopUnit, loop_settings, loop_unit
+from costmodel.group.issue import loop_settings
 from costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows
 from costmodel.group.loop_setting import LoopSetting
 from costmodel.group.tile_buffer import plan_tile_buffer
@@ -51,8 +51,6 @@ class LayerPlan:
     varies: MappingABC[Dim, bool]
     """Whether the extent to compute along N, P, Q differs between group tiles."""
     setting: LoopSetting
-    unit: LoopUnit | None
-    """The loop unit that runs its scratchpad tiles; None: the core issues what they need."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +218,6 @@ def _plan_group(
         prefetched = prefetch is not None and name == prefetch.layer
         assert prefetch is None or not prefetched or local.weight[0] == prefetch.rows[0], f"{name}: weights"
         streams = name not in residents and (len(layers) > 1 or nest.fetch_position("W", "L2") > 0)
-        loops = form.mapping.issue != "instructions"
         plans[name] = LayerPlan(
             form,
             nest,
@@ -230,7 +227,6 @@ def _plan_group(
             streams or not prefetched,
             varies,
             settings[name],
-            loop_unit(settings[name]) if loops else None,
         )
     return GroupPlan(group, members, rows), plans
 

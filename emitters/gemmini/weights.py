@@ -12,7 +12,7 @@ import numpy as np
 
 from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.allocation import align
-from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.mapping import Mapping, ceil_div
 
 
 @dataclass
@@ -54,13 +54,18 @@ class WeightBlob:
 
 
 def block_diagonal(weights: np.ndarray, mapping: Mapping) -> np.ndarray:
-    """Depthwise weights [G, R, S, 1, 1] as rows [G, R, S, block] of block-diagonal array tiles.
+    """Depthwise weights [G, R, S, 1, 1] as rows [G, R, S, block] of block-diagonal array tiles; of a hardware
+    loop [blocks, R, S, block, block], as of one dense convolution per block.
 
     The column of a channel is its place in its block, and blocks start anew with every tile.
     """
     groups, r, s = weights.shape[:3]
     block = mapping.cols.G
     channel = np.arange(groups)
+    if mapping.issue != "instructions":
+        tiles = np.zeros((ceil_div(groups, block), r, s, block, block), weights.dtype)
+        tiles[channel // block, :, :, channel % block, channel % block] = weights.reshape(groups, r, s)
+        return tiles
     column = channel % mapping.tile_l2.G % mapping.tile_l1.G % block
     rows = np.zeros((groups, r, s, block), weights.dtype)
     rows[channel, :, :, column] = weights.reshape(groups, r, s)

@@ -13,7 +13,7 @@ from costmodel.group.issue import loop_settings, obstacle_to_issue, prefetching_
 from costmodel.mapping.mapping import Issue
 from costmodel.schedule.schedule import Schedule
 
-SHORTEST_FIRST: tuple[Issue, ...] = ("call", "loop", "instructions")
+SHORTEST_FIRST: tuple[Issue, ...] = ("tiled_matmul", "tiled_conv", "loop_ws", "loop_conv_ws", "instructions")
 
 
 def with_issues(schedule: Schedule) -> Schedule:

@@ -33,7 +33,7 @@ def dense(shape: Shape, *outputs: int, bias: bool = True) -> Graph:
     return net.builder.build((x,))
 
 
-def mapping(tile: Dims, inside: tuple[Dim, ...] = ("P", "K", "C"), issue: Issue = "loop") -> Mapping:
+def mapping(tile: Dims, inside: tuple[Dim, ...] = ("P", "K", "C"), issue: Issue = "loop_ws") -> Mapping:
     """Scratchpad tile `tile`; `inside` are the innermost DRAM loops."""
     rows, cols = Dims(C=min(TINY.side, tile.C)), Dims(K=min(TINY.side, tile.K))
     order: Order = (*(d for d in STREAM_ORDER if d not in inside), *inside)
@@ -49,7 +49,7 @@ def alone(graph: Graph, chosen: Mapping) -> Schedule:
 def test_ragged_tiles_in_every_order(inside: tuple[Dim, ...], bias: bool) -> None:
     graph = dense((1, 9, 3, 18), 10, bias=bias)
     if inside[-1] != "C":
-        with pytest.raises(ScheduleError, match="l0: cannot be issued as a loop: it stores partial sums"):
+        with pytest.raises(ScheduleError, match="l0: cannot be issued as loop_ws: it stores partial sums"):
             alone(graph, mapping(TILE, inside))
         return
     check(Case(alone(graph, mapping(TILE, inside))))
@@ -74,7 +74,7 @@ def test_the_operand_of_the_innermost_loop_stays(inside: tuple[Dim, Dim]) -> Non
 )
 def test_what_the_unit_cannot_do_is_said(tile: Dims, reason: str) -> None:
     target = TINY.model_copy(update={"scratchpad_bytes": 1024, "accumulator_bytes": 1024})
-    with pytest.raises(ScheduleError, match=f"l0: cannot be issued as a loop: .*{reason}"):
+    with pytest.raises(ScheduleError, match=f"l0: cannot be issued as loop_ws: .*{reason}"):
         chosen = {"l0": mapping(tile)}
         graph = dense((1, 9, 3, 18), 10)
         Schedule(graph, target, chosen, singleton_groups(graph))
@@ -118,5 +118,5 @@ def test_a_whole_layer_is_one_call(tile: Dims, transposed: bool) -> None:
     graph = product(13, 22, 14, transposed=transposed)
     schedule = with_issues(alone(graph, mapping(tile, issue="instructions")))
     reloaded = tile == Dims(K=8, C=22, P=8)  # both have two tiles, which gemmini.h then loads once each
-    assert schedule.mappings["l0"].issue == ("loop" if reloaded else "call")
+    assert schedule.mappings["l0"].issue == ("loop_ws" if reloaded else "tiled_matmul")
     check(Case(schedule))
