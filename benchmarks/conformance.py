@@ -28,7 +28,7 @@ from converter.check.agreement import agreement
 from converter.check.reference import run_reference
 from converter.check.storage import from_storage, store_inputs
 from converter.ir.graph import ElementType
-from converter.read.normalise import session_options
+from converter.read.runtime import session_options
 
 Status = Literal["verified", "refused", "wrong"]
 _FLOAT32_TOLERANCE = 1e-5

@@ -26,11 +26,10 @@ from converter.quantise.imported import is_quantised
 from converter.quantise.qdq import quantised_model
 from converter.quantise.scales import inherited, unfit_clips, unknown_scales
 from converter.quantise.sentinels import without_sentinels
-from converter.quantise.siblings import Siblings, balanced, find_siblings, merge_siblings, worsened
 from converter.quantise.weights import Quantisation, as_float, quantise
 from converter.read.inputs import Samples, Spans
 from converter.read.load import load_model
-from converter.rewrites import EQUALISE_CHANNELS, FOLD_EPILOGUES, MERGE_SIBLINGS, check_names, rewrite
+from converter.rewrites import EQUALISE_CHANNELS, FOLD_EPILOGUES, check_names, rewrite
 from converter.simplify import simplify
 
 QuantizeMode = Literal["auto", "int8", "none"]
@@ -60,10 +59,9 @@ class Conversion:
     """The calibration inputs; empty where the file prescribes every scale."""
     spans: Spans = field(default_factory=dict, repr=False)
     """What inputs can be, by the file's own quantisation of them."""
-    siblings: tuple[Siblings, ...] = field(default=(), repr=False)
-    """Products that became one layer."""
+    _program: Program | None = field(default=None, repr=False, compare=False)
+    _steps: tuple[Step, ...] = field(default=(), repr=False, compare=False)
     _quantisation: Quantisation = field(default=Quantisation({}, {}, {}), repr=False, compare=False)
-    _reading: _Reading | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def quantized_model(self) -> onnx.ModelProto:
@@ -72,38 +70,10 @@ class Conversion:
 
     def quantized(self, file: WeightFile | None) -> onnx.ModelProto:
         """The QDQ model with its large constants in `file`, if there is one."""
-        assert self._reading is not None
-        if self._reading.element == "float32":
+        if self.graph.element_type == "float32":
             return with_weights(self.float_model, self.float_weights, file)
-        reading = self._reading
-        return quantised_model(self.float_model, reading.program, reading.steps, self._quantisation, file)
-
-    @property
-    def mergeable(self) -> tuple[Siblings, ...]:
-        """Sibling products that could become one layer."""
-        reading = self._reading
-        if reading is None or self.siblings or MERGE_SIBLINGS in reading.without:
-            return ()
-        return find_siblings(reading.program, reading.steps)
-
-    def with_siblings(self, kinds: Collection[str] | None = None) -> Conversion | None:
-        """The same model with sibling products (of these kinds) merged, None where none can be.
-
-        Whether that is better is for the cost of its schedule to say: a merged layer reads its input
-        once, but may fit less well, and its results may fuse less.
-        """
-        reading = self._reading
-        wanted = tuple(group for group in self.mergeable if kinds is None or group.kind in kinds)
-        while reading is not None and wanted:
-            found = reading.conversion(wanted)
-            worse = worsened(found.graph, self.graph, found.siblings)
-            if not worse:
-                return found if found.siblings else None
-            rest = (
-                group.only([s.name for s in group.steps if s.name not in worse]) for group in found.siblings
-            )
-            wanted = tuple(group for group in rest if group is not None)
-        return None
+        assert self._program is not None
+        return quantised_model(self.float_model, self._program, self._steps, self._quantisation, file)
 
 
 def _silent(_: str) -> None:
@@ -198,77 +168,27 @@ def convert(
         progress(f"calibrating on {len(samples)} samples")
         found = calibration_ranges(str(path), float_model, weights, samples, missing)
         ranges = without_sentinels(program, steps, found)
-    reading = _Reading(
-        path=path,
-        sha256=sha256,
-        element=element,
-        float_model=float_model,
-        weights=weights,
-        original=original if original.ByteSize() else None,
-        program=program,
-        steps=steps,
-        ranges=ranges,
-        known=known,
-        samples=samples,
-        spans=simplified.spans,
-        notes=notes,
-        warnings=warnings,
-        without=without,
-        look=not calibrate,
-    )
     progress("lowering")
-    return reading.conversion()
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """A model as far as it is the same whatever products are merged."""
-
-    path: Path
-    sha256: str
-    element: ElementType
-    float_model: onnx.ModelProto
-    weights: StoredWeights
-    original: onnx.ModelProto | None
-    program: Program
-    steps: tuple[Step, ...]
-    ranges: Mapping[str, tuple[float, float]]
-    known: Mapping[str, float]
-    samples: Samples
-    spans: Spans
-    notes: Sequence[str]
-    warnings: Sequence[str]
-    without: Collection[str]
-    look: bool
-
-    def conversion(self, siblings: Sequence[Siblings] = ()) -> Conversion:
-        """Quantised, lowered and rewritten, with each group of siblings as one layer."""
-        program, steps, float_model = self.program, self.steps, self.float_model
-        ranges = self.ranges
-        if self.element == "float32":
-            quantisation = as_float(program, steps)
-        else:
-            siblings, ranges = balanced(program, siblings, ranges, self.known)
-            together = [group.steps for group in siblings]
-            quantisation = quantise(program, steps, ranges, self.known, together, look=self.look)
-        merged = merge_siblings(program, steps, quantisation, siblings)
-        graph = lower(self.path.stem, float_model, *merged, self.sha256, self.without)
-        graph, done = rewrite(graph, self.without)
-        lines = tuple(f"merge-siblings: {group.note}" for group in siblings)
-        return Conversion(
-            graph,
-            float_model,
-            self.weights,
-            self.original,
-            tuple(self.notes),
-            tuple(self.warnings),
-            (*explain(program, steps, graph), *done, *lines),
-            tuple(self.samples),
-            self.spans,
-            siblings=tuple(siblings),
-            _quantisation=quantisation,
-            _reading=self,
-        )
+    if element == "float32":
+        quantisation = as_float(program, steps)
+    else:
+        quantisation = quantise(program, steps, ranges, known, look=not calibrate)
+    graph = lower(path.stem, float_model, program, steps, quantisation, sha256, without)
+    graph, done = rewrite(graph, without)
+    return Conversion(
+        graph,
+        float_model,
+        weights,
+        original if original.ByteSize() else None,
+        tuple(notes),
+        tuple(warnings),
+        (*explain(program, steps, graph), *done),
+        tuple(samples),
+        simplified.spans,
+        _program=program,
+        _steps=steps,
+        _quantisation=quantisation,
+    )
 
 
 def _sha256(path: Path) -> str:

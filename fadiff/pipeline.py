@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -93,9 +93,9 @@ def compile(
     Raises:
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
-    from costmodel.schedule.serialize import read_document
+    from costmodel.schedule.serialize import read_document, schedule_from_document
     from fadiff.search import SearchOptions, decide
-    from fadiff.vectors import make_vectors, stored_inputs
+    from fadiff.vectors import make_vectors
 
     model, out = Path(model), Path(out)
     console = console or Console(verbosity=-1)
@@ -115,10 +115,8 @@ def compile(
         decision, described = found.schedule, partial(describe_search, found)
     else:
         with naming(str(schedule)):
-            conversion, decision = _as_given(given, conversion)
+            decision = schedule_from_document(given, conversion.graph)
         described = partial(_describe_given, given, decision)
-    # Siblings that were merged may have other scales.
-    vectors = replace(vectors, stored_inputs=stored_inputs(conversion.graph, vectors.onnx_inputs))
     document = described(front_end_record(conversion, vectors, console))
     with replacing_folder(out, force=force) as work:
         folder = OutputFolder(work)
@@ -132,15 +130,6 @@ def _check_file(model: Path) -> None:
     if not model.is_file():
         reason = "not a file" if model.exists() else "no such file"
         raise InputError(f"{str(model)!r}: {reason}; give the path of an ONNX model")
-
-
-def _as_given(given: ScheduleDocument, conversion: Conversion) -> tuple[Conversion, Schedule]:
-    """The model with sibling products merged as they are in the given schedule, and that schedule."""
-    from costmodel.schedule.serialize import schedule_from_document
-
-    if any(layer.name.endswith(".merged") for layer in given.layers):
-        conversion = conversion.with_siblings() or conversion
-    return conversion, schedule_from_document(given, conversion.graph)
 
 
 def _beside(model: Path, suffix: str) -> Path | None:

@@ -49,38 +49,6 @@ def find_schedule(
             raise InputError(str(error)) from error
 
 
-def find_schedule_and_siblings(
-    conversion: Conversion, target: Target, search: SearchOptions, console: Console
-) -> tuple[Conversion, SearchResult]:
-    """Search the model as it is and with sibling products merged, and keep the better schedule.
-
-    A merged layer reads its input once, but may tile or fuse less well; only a schedule tells.  Where
-    all kinds of siblings together do not pay, each is tried alone.  The searches share the time budget.
-    """
-    together = conversion.with_siblings()
-    if together is None:
-        return conversion, find_schedule(conversion.graph, target, search, console)
-    kinds = sorted({group.kind for group in together.siblings})
-    if search.time_budget is not None:
-        searches = 2 if len(kinds) == 1 else 2 + len(kinds)
-        search = replace(search, time_budget=search.time_budget / searches)
-    apart = find_schedule(conversion.graph, target, search, console)
-    best, chosen = conversion, apart
-    tried = [together]
-    for candidate in tried:
-        merged = sum(len(group.steps) for group in candidate.siblings)
-        what = f", {merged} sibling layers as {len(candidate.siblings)}"
-        found = find_schedule(candidate.graph, target, search, console, what)
-        if found.value < chosen.value:
-            best, chosen = candidate, found
-        elif candidate is together and len(kinds) > 1:
-            alone = (conversion.with_siblings([kind]) for kind in kinds)
-            tried.extend(one for one in alone if one is not None)
-    saved = f"{search.objective} {1 - chosen.value / apart.value:.2%} lower than apart"
-    kept = saved if best is not conversion else "not kept, schedules are better with them apart"
-    return replace(best, notes=(*best.notes, f"merge-siblings: {kept}")), chosen
-
-
 def limit_traffic(found: SearchResult, limit: int, console: Console) -> tuple[SearchResult, str]:
     """The schedule within `limit` DRAM bytes, and a note of what that costs ("" if nothing)."""
     if dram_bytes(found.cost) <= limit:
@@ -131,7 +99,7 @@ def decide(
 
     Only schedules of our own methods that are executed are settled: baselines stay what they are.
     """
-    conversion, found = find_schedule_and_siblings(conversion, target, search, console)
+    found = find_schedule(conversion.graph, target, search, console)
     if search.fusion_model != "sound" or search.method not in ("gradient", "exact", "layerwise"):
         return conversion, found
     notes = []

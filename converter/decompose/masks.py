@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from converter.decompose.nodes import Nodes
@@ -20,7 +19,7 @@ from converter.ir.operators import extremes_taken
 from converter.ir.program import Node, Program
 from converter.plan.plan import BLANK
 from converter.read.inputs import Samples
-from converter.read.normalise import session_options
+from converter.read.runtime import run_nodes
 
 _MOVES = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _MOST_NODES = 100
@@ -207,23 +206,12 @@ def _lowest(
     trials = [{v: sample[v] for v in inputs} for sample in samples] if floats else _trials(program, inputs)
     if not nodes:  # an input itself
         return _as_mask([trial[value] for trial in trials], floats)
-    read = {name for node in nodes for name in node.input}
-    graph = helper.make_graph(
-        nodes,
-        "mask",
-        [helper.make_tensor_value_info(v, program.types[v], program.shapes[v]) for v in inputs],
-        [helper.make_tensor_value_info(value, TensorProto.FLOAT, None)],
-        [
-            numpy_helper.from_array(np.asarray(program.constants[n]), n)
-            for n in read
-            if n in program.constants
-        ],
-    )
-    opset = max(program.producer[value].version, 1)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    read = {name for node in nodes for name in node.input if name in program.constants}
+    constants = [numpy_helper.from_array(np.asarray(program.constants[name]), name) for name in sorted(read)]
+    opset = helper.make_opsetid("", max(program.producer[value].version, 1))
+    like = helper.make_model(onnx.GraphProto(), opset_imports=[opset], ir_version=8)
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), session_options())
-        results = [session.run(None, feeds)[0] for feeds in trials]
+        results = [found[value] for found in run_nodes(nodes, trials, [value], constants, like=like)]
     except Exception:  # an ancestor that needs other inputs: no mask then
         return None
     return _as_mask(results, floats)

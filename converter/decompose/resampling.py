@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
+import onnx
 from onnx import TensorProto, helper
 
 from converter.decompose.nodes import Nodes
 from converter.ir.program import Node, Program
-from converter.read.normalise import session_options
+from converter.read.runtime import run_nodes
 
 
 def written_otherwise(program: Program, node: Node) -> bool:
@@ -84,15 +84,9 @@ def _matrix(node: Node, size: int, out: int, scale: float | None) -> np.ndarray:
         size_or_scale = helper.make_tensor("scales", TensorProto.FLOAT, [4], [1, 1, 1, scale])
         inputs = ["x", "", "scales"]
     probe = helper.make_node("Resize", inputs, ["y"], **attributes)
-    graph = helper.make_graph(
-        [probe],
-        "taps",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, size, size])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [size_or_scale],
+    like = helper.make_model(
+        onnx.GraphProto(), opset_imports=[helper.make_opsetid("", max(node.version, 13))], ir_version=8
     )
-    opset = helper.make_opsetid("", max(node.version, 13))
-    model = helper.make_model(graph, opset_imports=[opset], ir_version=8)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), session_options())
-    (taps,) = session.run(None, {"x": np.eye(size, dtype=np.float32)[None, None]})
-    return np.asarray(taps[0, 0])
+    unit = {"x": np.eye(size, dtype=np.float32)[None, None]}
+    (taps,) = run_nodes([probe], [unit], ["y"], [size_or_scale], like=like)
+    return np.asarray(taps["y"][0, 0])

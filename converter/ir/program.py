@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +46,8 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
+    proto: onnx.NodeProto = field(repr=False, compare=False)
+    """The node as the model has it."""
 
     def input(self, index: int) -> str:
         """Name of an input, empty when absent."""
@@ -129,17 +131,18 @@ def program_of(model: onnx.ModelProto, weights: StoredWeights | None = None) -> 
         if tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in tensor_type.shape.dim):
             shapes[value.name] = tuple(d.dim_value for d in tensor_type.shape.dim)
     nodes = []
-    for i, node in enumerate(graph.node):
+    for node in graph.node:
         domain = "" if node.domain == "ai.onnx" else node.domain
         nodes.append(
             Node(
-                name=node.name or f"{node.op_type}_{i}",
+                name=node.name,
                 op=node.op_type,
                 domain=domain,
                 version=opsets.get(domain, 1),
                 inputs=tuple(node.input),
                 outputs=tuple(node.output),
                 attributes={a.name: _attribute(a) for a in node.attribute},
+                proto=node,
             )
         )
     return Program(

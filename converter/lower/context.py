@@ -13,7 +13,6 @@ from converter.ir.graph import DType, ElementType, View
 from converter.ir.program import Program
 from converter.ir.strided import Strided, common_loops, dense, merged
 from converter.plan.plan import Step
-from converter.plan.subgraph import Subgraph
 from converter.quantise.weights import Quantisation, Quantised
 
 IMAGE_ORDER = (0, 2, 3, 1)  # N C H W stored as N H W C
@@ -27,15 +26,17 @@ class Lowering:
         quantisation: scales and constants, in the element type of the array.
         graph: the builder.
         values: how each lowered ONNX value is stored.
-        subgraph: runs element-wise pieces of the float model, for tables.
+        model: the float model that the program was read from.
     """
 
-    def __init__(self, name: str, program: Program, quantisation: Quantisation, subgraph: Subgraph) -> None:
+    def __init__(
+        self, name: str, program: Program, quantisation: Quantisation, model: onnx.ModelProto
+    ) -> None:
         self.program = program
         self.quantisation = quantisation
         self.graph = GraphBuilder(name)
         self.values: dict[str, Strided] = {}
-        self.subgraph = subgraph
+        self.model = model
         self._constants: dict[str, Strided] = {}
         self._weights: dict[str, list[str]] = {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 import onnx
 
@@ -19,7 +18,6 @@ from converter.lower.lookup import lower_lookup
 from converter.lower.rows import lower_norm
 from converter.lower.table import find, problem
 from converter.plan.plan import Step
-from converter.plan.subgraph import Subgraph
 from converter.quantise.weights import Quantisation
 from converter.rewrites import ABSORB_MOVEMENT
 
@@ -90,7 +88,7 @@ def lower(
     without: Collection[str] = (),
 ) -> Graph:
     """The Graph of a program all of whose steps are supported; `without` as in `converter.convert`."""
-    lowering = Lowering(name, program, quantisation, Subgraph(model))
+    lowering = Lowering(name, program, quantisation, model)
     for value in program.inputs:
         _lower_input(lowering, value)
     for step in steps:
@@ -102,24 +100,11 @@ def lower(
             operator = find(step.head)
             assert operator is not None
             operator.lower(lowering, step)
-            _split(lowering, step)
             if ABSORB_MOVEMENT in without and step.head.op in _MOVEMENT:
                 for value in step.head.outputs:
                     lowering.values[value] = lowering.copy(lowering.values[value], name=step.name)
     outputs = finish_outputs(lowering)
     return lowering.graph.build(outputs, sha256)
-
-
-def _split(lowering: Lowering, step: Step) -> None:
-    """The parts of a merged product: slices of its output, each with a meaning of its own."""
-    start = 0
-    for value, count in step.parts:
-        whole = lowering.values[step.output]
-        axis = 1 if step.head.op == "Conv" else len(whole.axes) - 1
-        part = whole.slice(axis, start, 1, count)
-        assert part is not None
-        lowering.values[value] = replace(part, scale=lowering.scale(value))
-        start += count
 
 
 def _lower_input(lowering: Lowering, value: str) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 
 from converter.ir.operators import linear_factor
 from converter.ir.strided import common_loops
 from converter.lower.context import Lowering
 from converter.plan.plan import Step
+from converter.read.runtime import run_nodes
 
 
 def lower_lookup(lowering: Lowering, step: Step) -> None:
@@ -24,7 +27,7 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
     steps = np.arange(-128, 128)
     is_float = lowering.program.is_float(step.source)
     inputs = steps.astype(np.float32) * np.float32(value.scale or 1.0) if is_float else steps != 0
-    outputs = lowering.subgraph.run(step, inputs)
+    outputs = _run(lowering.model, step, inputs)
     dtype = lowering.dtype(step.output)
     with np.errstate(invalid="ignore", over="ignore"):
         if dtype == "int8":
@@ -42,3 +45,17 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
         "out_strides": loops.strides[1],
     }
     lowering.graph.host(step.name, "lookup", (value.tensor, name), (out.tensor,), attributes, step.onnx_nodes)
+
+
+def _run(model: onnx.ModelProto, step: Step, values: np.ndarray) -> np.ndarray:
+    """Outputs of the step's element-wise nodes for the given inputs [n]."""
+    read = {name for node in step.nodes for name in node.inputs}
+    # constants of a region hold one element: the region has the shape of its source
+    constants = [
+        numpy_helper.from_array(numpy_helper.to_array(tensor).reshape(()), tensor.name)
+        for tensor in model.graph.initializer
+        if tensor.name in read
+    ]
+    nodes = [node.proto for node in step.nodes]
+    (found,) = run_nodes(nodes, [{step.source: values}], [step.output], constants, like=model)
+    return found[step.output]

@@ -194,7 +194,7 @@ def unknown_operators(model: onnx.ModelProto) -> tuple[Unsupported, ...]:
     found = []
     for i, proto in enumerate(model.graph.node):
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        node = Node(proto.name or f"{proto.op_type}_{i}", proto.op_type, domain, 10**6, (), (), {})
+        node = Node(proto.name or f"{proto.op_type}_{i}", proto.op_type, domain, 10**6, (), (), {}, proto)
         is_constant = all(value in constants for value in proto.input)  # folded, if it can be
         if not is_constant and not _is_supported(node):
             found.append(_unknown(node))

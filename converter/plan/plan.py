@@ -50,8 +50,6 @@ class Step:
     norm: Norm | None = None
     ceiling: float | None = None
     """Upper bound of a fused Clip: saturation stands for it, so 127 must not mean more."""
-    parts: tuple[tuple[str, int], ...] = ()
-    """Values that are slices of the output along its channels, with their numbers of channels."""
 
     @property
     def name(self) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
 from onnxruntime.quantization.calibrate import create_calibrator
 
@@ -17,8 +16,8 @@ from converter.errors import ModelError, one_line
 from converter.ir.program import Program
 from converter.ir.stored import StoredWeights
 from converter.read.inputs import Samples, Spans, Wanted, random_input, read_inputs
-from converter.read.normalise import session_options
 from converter.read.piecewise import run_model
+from converter.read.runtime import run_nodes
 
 # Importing onnxruntime.quantization puts onnxruntime/transformers on sys.path, and with it a top-level
 # module `optimizer` that hides our package in an editable install.
@@ -81,22 +80,15 @@ def channel_maxima(
     Raises:
         ModelError: the samples do not fit the model.
     """
-    watched = onnx.ModelProto()
-    watched.CopyFrom(model)
-    del watched.graph.output[:]
-    watched.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in values)
-    session = onnxruntime.InferenceSession(
-        watched.SerializeToString(), session_options(), providers=["CPUExecutionProvider"]
-    )
     found: dict[str, np.ndarray] = {}
-    for sample in samples:
-        try:
-            arrays = session.run(list(values), dict(sample))
-        except Exception as error:
-            raise ModelError(f"{file}: calibration failed: {one_line(error)}") from error
-        for name, array in zip(values, arrays, strict=True):
-            largest = np.abs(array).max((0, *range(2, array.ndim)))
-            found[name] = np.maximum(found.get(name, largest), largest)
+    graph = model.graph
+    try:
+        for arrays in run_nodes(graph.node, samples, list(values), graph.initializer, like=model):
+            for name, array in arrays.items():
+                largest = np.abs(array).max((0, *range(2, array.ndim)))
+                found[name] = np.maximum(found.get(name, largest), largest)
+    except Exception as error:
+        raise ModelError(f"{file}: calibration failed: {one_line(error)}") from error
     return found
 
 

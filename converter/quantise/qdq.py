@@ -46,12 +46,11 @@ def quantised_model(
     for name, weight in quantisation.weights.items():
         replaced[("", name)] = pairs.constant(name, weight)
     stored = quantisation.scales
-    for index, node in enumerate(graph.node):
-        node_name = node.name or f"{node.op_type}_{index}"
+    for node in graph.node:
         for i, value in enumerate(node.input):
-            value_is_weight = ("", value) in replaced and _reads_quantised(steps, node_name, value)
-            if (node_name, value) in replaced:
-                node.input[i] = replaced[(node_name, value)]
+            value_is_weight = ("", value) in replaced and _reads_quantised(steps, node.name, value)
+            if (node.name, value) in replaced:
+                node.input[i] = replaced[(node.name, value)]
             elif value_is_weight:
                 node.input[i] = replaced[("", value)]
             elif value in stored and value in program.inputs:

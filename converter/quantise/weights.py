@@ -67,7 +67,6 @@ def quantise(
     steps: Sequence[Step],
     ranges: Mapping[str, tuple[float, float]],
     known: Mapping[str, float] | None = None,
-    siblings: Sequence[Sequence[Step]] = (),
     *,
     look: bool = False,
 ) -> Quantisation:
@@ -78,7 +77,6 @@ def quantise(
         steps: its plan.
         ranges: calibrated range per stored value.
         known: scales that an imported quantised model prescribes, by value or constant name.
-        siblings: products that are to have one ratio of weight to output scale, by coarser weights.
         look: leave weights on disk unread (they become zero): for looking at layers only.
 
     Raises:
@@ -95,10 +93,6 @@ def quantise(
         for name in _quantised_constants(program, step)
     }
     _make_room_for_biases(program, steps, scales, weight_scales, known)
-    for group in siblings:
-        ratio = max(weight_scales[s.head.inputs[1]] / scales[s.output] for s in group)
-        for step in group:
-            weight_scales[step.head.inputs[1]] = float(np.float32(ratio * scales[step.output]))
     for step in steps:
         for name in _quantised_constants(program, step):
             array, scale = program.constants[name], weight_scales[name]

@@ -1,8 +1,8 @@
 """Normalise an ONNX model with ready libraries: fold constants and batch norms, infer shapes.
 
 onnx-ir sorts and cleans the graph, ONNX Runtime's BASIC level folds it, onnx infers the shapes.
-The result has only standard operators, constants where constants can be computed, and a static
-shape for every value.
+The result has only standard operators, constants where constants can be computed, a static shape for
+every value, and a name of its own for every node.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ import onnx
 import onnx_ir
 import onnxruntime
 from onnx_ir.passes.common import (
+    NameFixPass,
     RemoveInitializersFromInputsPass,
     RemoveUnusedNodesPass,
     RemoveUnusedOpsetsPass,
     TopologicalSortPass,
 )
+from onnx_ir.passes.common.naming import SimpleNameGenerator
 
 from converter.errors import ModelError, one_line
 from converter.read.ceil_mode import drop_windows_behind
 from converter.read.fold import fold_constants
 from converter.read.opsets import settle_opset
+from converter.read.runtime import session_options
 
 _DISABLED = ["MatMulAddFusion", "TransposeOptimizer"]
 """MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions); transposes stay where
@@ -45,13 +48,24 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:
         raise ModelError(f"{file}: shape inference failed: {one_line(error)}") from error
-    return onnx_ir.to_proto(RemoveUnusedOpsetsPass()(onnx_ir.from_proto(model)).model)
+    ir_model = onnx_ir.from_proto(model)
+    RemoveUnusedOpsetsPass()(ir_model)
+    NameFixPass(_ByOperator())(ir_model)
+    return onnx_ir.to_proto(ir_model)
+
+
+class _ByOperator(SimpleNameGenerator):
+    """Nodes without a name are called after what they do."""
+
+    def generate_node_name(self, node: onnx_ir.Node) -> str:
+        return node.name or node.op_type
 
 
 def _sorted(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         ir_model = onnx_ir.from_proto(model)
         RemoveInitializersFromInputsPass()(ir_model)
+        NameFixPass(_ByOperator())(ir_model)  # ONNX Runtime refuses two nodes of one name
         TopologicalSortPass()(ir_model)
         RemoveUnusedNodesPass()(ir_model)  # (of an auxiliary head, say, whose output was cut off)
         ir_model.ir_version = min(max(ir_model.ir_version, 4), _NEWEST_IR)
@@ -77,12 +91,3 @@ def _folded(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
         except Exception as error:
             raise ModelError(f"{file}: ONNX Runtime cannot load the model: {one_line(error)}") from error
         return onnx.load(folded)
-
-
-def session_options() -> onnxruntime.SessionOptions:
-    """Quiet and repeatable: errors only, one thread, sequential."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    return options

@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from converter.ir.stored import StoredWeights
-from converter.read.normalise import session_options
+from converter.read.runtime import run_nodes, session_options
 
 _PIECE_BYTES = 2**28
 
@@ -78,26 +77,11 @@ def _run_piece(
     graph = model.graph
     made = {name for node in nodes for name in node.output}
     read = list(dict.fromkeys(name for node in nodes for name in node.input if name and name not in made))
-    constants = [tensor for tensor in graph.initializer if tensor.name in read]
-    known = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
-    fed = [name for name in read if name not in {tensor.name for tensor in constants}]
-    piece = onnx.helper.make_graph(
-        nodes,
-        "piece",
-        [known[name] for name in fed],
-        [onnx.helper.make_empty_tensor_value_info(name) for name in outputs],
-        constants,
-    )
-    runnable = onnx.helper.make_model(
-        piece, opset_imports=model.opset_import, ir_version=model.ir_version, functions=model.functions
-    )
     options = session_options()
     options.intra_op_num_threads = 0  # (all cores: nothing here has to repeat to the bit)
     options.enable_cpu_mem_arena = False  # memory goes back after every piece
-    session = onnxruntime.InferenceSession(
-        runnable.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    stored = {name: weights[name] for name in fed if name in weights}
-    for state in states:
-        feeds = {**{name: state[name] for name in fed if name not in stored}, **stored}
-        state.update(zip(outputs, session.run(list(outputs), feeds), strict=True))
+    stored = {name: weights[name] for name in read if name in weights}
+    feeds = [{name: state[name] for name in read if name in state} | stored for state in states]
+    found = run_nodes(nodes, feeds, outputs, graph.initializer, like=model, options=options)
+    for state, values in zip(states, found, strict=True):
+        state.update(values)

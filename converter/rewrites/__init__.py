@@ -2,7 +2,6 @@
 
 Those of the plan and of the lowering decide what becomes one layer, and what needs no work at all; they
 live where these are made (converter/plan/plan.py, converter/lower).  Those of the lowered Graph are here.
-`merge-siblings` makes another Conversion, which the cost of its schedule has to justify.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 
 from converter.ir.graph import Graph
 from converter.rewrites.destinations import write_in_place
-from converter.rewrites.duplicates import merge_duplicates
 from converter.rewrites.padding_taps import drop_padding_taps
 
 
@@ -27,7 +25,6 @@ class Rewrite:
 REWRITES: Mapping[str, Rewrite] = {
     rewrite.name: rewrite
     for rewrite in (
-        Rewrite("merge-duplicates", merge_duplicates),
         Rewrite("write-in-place", write_in_place),
         Rewrite("drop-padding-taps", drop_padding_taps),
     )
@@ -38,7 +35,6 @@ FOLD_EPILOGUES = "fold-epilogues"
 FOLD_CHAINS = "fold-chains"
 FOLD_NORMS = "fold-norms"
 ABSORB_MOVEMENT = "absorb-movement"
-MERGE_SIBLINGS = "merge-siblings"
 EQUALISE_CHANNELS = "equalise-channels"
 NAMES: Mapping[str, str] = {
     EQUALISE_CHANNELS: "channels of unlike weights are scaled alike, layer against layer",
@@ -46,10 +42,8 @@ NAMES: Mapping[str, str] = {
     FOLD_CHAINS: "element-wise nodes of one value become one table, products with a constant a scale",
     FOLD_NORMS: "a normalisation spelled out in primitive operators becomes one layer",
     ABSORB_MOVEMENT: "Reshape, Transpose, Split, Slice... become strides of the access",
-    "merge-duplicates": "layers that compute the same become one",
     "write-in-place": "a layer writes where Concat or a copy would have moved its output",
     "drop-padding-taps": "rows and columns of a kernel that only meet padding are cut off",
-    MERGE_SIBLINGS: "products that read the same value become one, where the schedule gets better",
 }
 """Every rewrite that `without` may name, and what it does."""
 

@@ -12,7 +12,7 @@ from fadiff.commands.options import bound_dims, console_options, dim_option, mod
 from fadiff.console import Console
 
 if TYPE_CHECKING:
-    from converter import Conversion, Graph
+    from converter import Graph
 
 
 @click.command()
@@ -47,20 +47,13 @@ def inspect(
         )
     summary = describe(conversion.graph)
     if as_json:
-        done = {"notes": list(conversion.notes), "rewrites": _rewrites(conversion)}
+        done = {"notes": list(conversion.notes), "rewrites": list(conversion.rewrites)}
         console.result(json.dumps({**summary, **done}, indent=2))
         return
     _print(console, summary)
     if explain:
-        for line in (*conversion.notes, *_rewrites(conversion), *_pools(conversion.graph)):
+        for line in (*conversion.notes, *conversion.rewrites, *_pools(conversion.graph)):
             console.result(line)
-
-
-def _rewrites(conversion: Conversion) -> list[str]:
-    """What the front end rewrote, and the siblings that `compile` will try to merge."""
-    kept = "`compile` keeps it where scales fit and the schedule gets better"
-    candidates = [f"merge-siblings: {group.note}; {kept}" for group in conversion.mergeable]
-    return [*conversion.rewrites, *candidates]
 
 
 def _pools(graph: Graph) -> list[str]:

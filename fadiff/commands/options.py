@@ -147,7 +147,7 @@ def without_option(function: Command) -> Command:
         multiple=True,
         callback=_check_rewrites,
         help="Leave out a rewrite of the model: equalise-channels, fold-epilogues, fold-chains, fold-norms, "
-        "absorb-movement, merge-duplicates, write-in-place, drop-padding-taps or merge-siblings "
+        "absorb-movement, write-in-place or drop-padding-taps "
         "(`fadiff inspect --explain` shows what they do).",
     )(function)
 

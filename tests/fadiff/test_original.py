@@ -1,4 +1,4 @@
-"""A quantised model is compared with the file itself, and the user is told; merged siblings, too."""
+"""A quantised model is compared with the file itself, and the user is told."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from onnxruntime.quantization import quantize_static
 from converter import convert
 from fadiff.original import compare_with_file
 from fadiff.vectors import make_vectors
-from samples.catalog import SAMPLES
-from samples.export import export
 from tests.converter.oracle import Calibration
 from tests.fadiff.models import small_network
 
@@ -83,33 +81,6 @@ def test_compile_tells_bounds_and_agreement(fadiff, quantised: Path, tmp_path: P
         assert said in (out / "report.html").read_text()
 
 
-def test_siblings_are_merged_only_where_the_schedule_gets_better(fadiff, tmp_path: Path) -> None:
-    model = tmp_path / "bert.onnx"
-    export(SAMPLES["bert-block"], model, options={"seq": 16}, exporter="torchscript")
-    found = {}
-    for name, more in (("either", ()), ("apart", ("--without", "merge-siblings"))):
-        out = tmp_path / name
-        ended = fadiff(
-            "compile", model, "--target", "gemmini-large", "-o", out, "--method", "exact", "-q", *more
-        )
-        assert ended.code == 0
-        found[name] = json.loads((out / "schedule.json").read_text())
-    edp = {name: document["totals"]["edp_uj_cycles"] for name, document in found.items()}
-    merged = [layer["name"] for layer in found["either"]["layers"] if layer["name"].endswith(".merged")]
-    (note,) = (n for n in found["either"]["conversion"]["notes"] if n.startswith("merge-siblings"))
-    assert edp["either"] <= edp["apart"]
-    assert bool(merged) == (edp["either"] < edp["apart"]) == ("lower than apart" in note)
-    assert not any(n.startswith("merge-siblings") for n in found["apart"]["conversion"]["notes"])
-    again = tmp_path / "again"
-    ended = fadiff("compile", model, "-o", again, "--schedule", tmp_path / "either" / "schedule.json", "-q")
-    assert ended.code == 0
-    document = json.loads((again / "schedule.json").read_text())
-    assert document["totals"]["edp_uj_cycles"] == pytest.approx(edp["either"])
-    assert [layer["name"] for layer in document["layers"]] == [
-        layer["name"] for layer in found["either"]["layers"]
-    ]
-
-
 def test_an_unknown_rewrite_is_named(fadiff, tmp_path: Path) -> None:
     ended = fadiff("inspect", small_network(tmp_path / "net.onnx"), "--without", "fuse")
-    assert ended.code == 2 and "fuse" in ended.err and "merge-siblings" in ended.err
+    assert ended.code == 2 and "fuse" in ended.err and "write-in-place" in ended.err

@@ -19,7 +19,7 @@ from converter.check.reference.host import HOST_OPS
 from converter.check.reference.products import product
 from converter.ir.graph import Graph, TensorCoreLayer
 from converter.ir.weight_file import WeightFile
-from converter.read.normalise import session_options
+from converter.read.runtime import session_options
 
 __all__ = ["MEASURED", "integer_reference", "reference_session", "run_reference"]
 
