@@ -20,8 +20,8 @@ from dataclasses import replace
 from benchmarks.command import add_out, add_profile, command
 from benchmarks.networks import network
 from costmodel.group.fusion import ScheduleError
-from costmodel.schedule.group_overlap import resource_latency
 from costmodel.schedule.schedule import Schedule
+from costmodel.schedule.what_ifs import resource_latency
 from costmodel.target.target import load_target
 from optimizer.cut.exact import exact
 from optimizer.cut.problem import Problem

@@ -42,7 +42,7 @@ def is_bad_input(error: BaseException) -> bool:
     from costmodel.target.target import TargetError
     from emitters.gemmini.errors import EmitError
     from emitters.timeloop.compare import TimeloopRunError
-    from emitters.timeloop.yaml_lines import TimeloopFormatError
+    from emitters.timeloop.read.yaml_lines import TimeloopFormatError
     from emulator.errors import EmulatorError
 
     return isinstance(

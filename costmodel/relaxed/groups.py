@@ -61,11 +61,6 @@ class Companions:
         """Sum over the other members of every node's group, [B, L], of what they hold [B, L]."""
         return torch.zeros_like(held).index_add(1, self.owner, strength * held[:, self.other])
 
-    def largest(self, strength: Tensor, held: Tensor) -> Tensor:
-        """Largest over the whole group of every node, [B, L], of what the members hold [B, L]."""
-        index = self.owner.expand_as(strength)
-        return held.scatter_reduce(1, index, strength * held[:, self.other], "amax")
-
 
 class LiveTensors:
     """Fused tensors live from their producer to their last reader: a skip lasts as long as its branch."""

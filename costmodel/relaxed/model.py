@@ -32,10 +32,6 @@ group tile in scratchpad tiles of its own.  Weights that fit whole are taken to 
 A residual add is a node, too (`Node.is_add`): it has no mapping of its own, only a tile along N, P, Q;
 both its operands are fusable edges, and what it needs of them is what its own readers need of it.
 
-`group_latency`: "sum" runs groups one after the other; "prefetch" loads the first weights of the next
-group under compute (schedule.group_overlap.prefetch_weights; needs `sequence`, the nodes in the order in
-which they run, -1 for anything else); "overlap" is the busiest resource of the whole network
-(schedule.group_overlap.resource_latency, a bound that any prefetching stays above).
 `sliding_window` (profile dosa, as in costmodel.count.nest.layer_traffic) ignores Timeloop's jump-back
 correction, which needs two split loops of one image axis.
 """
@@ -48,13 +44,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from converter.ir.dims import C, G, K, R, S
 from costmodel.count.energy import picojoules_per_byte
 from costmodel.count.traffic import Fusion, Memory, Quantities, count_moves, path_of
 from costmodel.group.host import add_moves
 from costmodel.latency.roofline import bandwidths
 from costmodel.relaxed.network import IS, ORDERS, OS, WS, Edge, NestOrder, NetworkConstants, Node, add_shape
-from costmodel.relaxed.penalties import occupancy, penalties, scratchpad_use
+from costmodel.relaxed.penalties import penalties
 from costmodel.relaxed.rtl import rtl_cycles
 from costmodel.relaxed.terms import RelaxedPoint, Terms
 from costmodel.schedule.schedule import Profile
@@ -107,16 +102,11 @@ class RelaxedModel(NetworkConstants):
         price = picojoules_per_byte(self.target)
         for name, moved in memory.items():
             energy = energy + moved * price[name]
-        busy = self._busy(point, q.compute_cycles, memory)
-        latency = _greatest(busy, softness)
+        latency = _greatest(self._busy(point, q.compute_cycles, memory), softness)
         if self.latency == "rtl":
             predicted = rtl_cycles(terms, q, fusion)
             latency = torch.where(self.adds > 0, latency, predicted) if self.any_add else predicted
         total = (latency * self.repeat).sum(dim=-1)
-        if self.group_latency == "overlap":
-            total = _greatest((busy * self.repeat).sum(dim=-1), softness)
-        elif self.group_latency == "prefetch":
-            total = total - self._prefetched(terms, q.compute_cycles, memory, softness)
         return RelaxedCost(
             energy, latency, (energy * self.repeat).sum(dim=-1), total, penalties(terms), memory
         )
@@ -142,28 +132,6 @@ class RelaxedModel(NetworkConstants):
                 per_cycle = bandwidth * columns if name == "accumulator" else bandwidth
                 needed.append(memory[name] / per_cycle)
         return torch.stack(needed)
-
-    def _prefetched(
-        self, terms: Terms, cycles: Tensor, memory: Mapping[Memory, Tensor], softness: float | None
-    ) -> Tensor:
-        """Cycles that loading the next group's first weights under compute saves, [B]."""
-        others: dict[Memory, Tensor] = {name: moved for name, moved in memory.items() if name != "dram"}
-        w = terms.l2
-        first = w[G] * w[K] * w[C] * w[R] * w[S] * self.target.element_bytes * (1 - self.adds)
-        row = self.target.side * self.target.element_bytes if self.hw else 1
-        used = scratchpad_use(terms, occupancy(terms))[0] * (1 - self.adds)
-        strength = terms.strength if terms.fused else None
-        if strength is not None:
-            used = self.companions.largest(strength, used)
-        return self.prefetch.saved(
-            lambda resources: _greatest(torch.stack(list(resources)), softness),
-            _greatest(self._busy(terms.point, cycles, others), softness),
-            memory["dram"],
-            first,
-            self.target.scratchpad_bytes - used * row,
-            strength,
-            self.target.bandwidth.dram_bytes,
-        )
 
 
 def _greatest(stacked: Tensor, softness: float | None) -> Tensor:

@@ -26,9 +26,8 @@ from costmodel.mapping.shape import LayerShape
 from costmodel.mapping.tiling import Window, fetched_rows
 from costmodel.relaxed.fetch_gradient import LoopOrders
 from costmodel.relaxed.groups import Companions, GroupShape, LiveTensors
-from costmodel.relaxed.overlap import Prefetch
 from costmodel.relaxed.regions import GroupGrid
-from costmodel.schedule.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
+from costmodel.schedule.schedule import FusionModel, Halo, LatencyModel, Profile
 from costmodel.target.target import Target
 
 GROUP_LOOPS: tuple[Dim, ...] = ("N", "P", "Q")
@@ -96,14 +95,10 @@ class NetworkConstants:
         halo: Halo = "recompute",
         latency: LatencyModel = "roofline",
         sliding_window: bool = False,
-        group_latency: GroupLatency = "sum",
-        sequence: Sequence[int] = (),
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.target, self.hw, self.paper = target, profile == "hw", fusion_model == "paper"
         self.sliding_window, self.dtype = sliding_window and profile == "dosa", dtype
-        if latency == "rtl" and group_latency != "sum":
-            raise ValueError("latency rtl has no resources to overlap: group_latency must be sum")
         self.n_layers = len(nodes)
         shapes = [node.shape for node in nodes]
 
@@ -137,8 +132,7 @@ class NetworkConstants:
                 dtype,
             )
         self._set_orders(orders)
-        self.latency, self.group_latency = latency, group_latency
-        self.prefetch = Prefetch(sequence, self.companions, [node.repeat for node in nodes])
+        self.latency = latency
         self.rtl = RtlConstants(shapes, self.loops[:, 16:24] % 8, target.element_bytes, dtype)
 
     def _set_edges(self, edges: Sequence[Edge], nodes: Sequence[Node]) -> None:

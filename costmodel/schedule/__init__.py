@@ -1,7 +1,7 @@
 """The whole decision for one graph on one target: made legal, scored, written and read.
 
 `schedule.py` is the Schedule (`legality.py` checks it when it is made), `evaluate.py` its exact cost,
-`batch.py` the cost of many mappings of one layer, `readings.py` and `group_overlap.py` the same
+`batch.py` the cost of many mappings of one layer, `readings.py` and `what_ifs.py` the same
 schedule under other assumptions.  schedule.json: `document.py` is the format, `records.py` and
 `serialize.py` fill and read it.
 """

@@ -1,5 +1,10 @@
-"""Timeloop files (v0.4) of a schedule, and the comparison with what Timeloop makes of them."""
+"""Everything that knows Timeloop's formats (v0.4): writing, reading, running it, comparing its counts.
 
-from emitters.timeloop.emit import Dialect, emit
+`nest.py` is a mapping in Timeloop's terms, `index.py` the manifest of a folder of files.  `write` makes
+problem, architecture and mapping of every layer of a schedule; `read` takes such files from elsewhere as
+layers, mappings and schedules; `compare.py` runs Timeloop and puts its counts (`stats.py`) beside ours.
+"""
+
+from emitters.timeloop.write.emit import Dialect, emit
 
 __all__ = ["Dialect", "emit"]

@@ -17,11 +17,11 @@ from costmodel.latency.roofline import bandwidths
 from costmodel.mapping.shape import shape_of, whole
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import Target
-from emitters.timeloop.architecture import word_bytes
 from emitters.timeloop.index import Index, IndexEntry
-from emitters.timeloop.problem_import import OPERANDS
+from emitters.timeloop.nest import OPERANDS
 from emitters.timeloop.stats import Accesses, Stats, StatsError, read_stats
-from emitters.timeloop.units import FusedLevel, Unit, units_of
+from emitters.timeloop.write.architecture import word_bytes
+from emitters.timeloop.write.units import FusedLevel, Unit, units_of
 
 Status = Literal["equal", "estimated", "no form", "differs", "failed"]
 

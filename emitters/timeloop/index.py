@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from costmodel.target.validation import not_yaml, one_line
-from emitters.timeloop.yaml_lines import TimeloopFormatError
+from emitters.timeloop.read.yaml_lines import TimeloopFormatError
 
 FORMAT: Literal[1] = 1
 

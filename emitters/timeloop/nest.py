@@ -35,6 +35,9 @@ STORAGE: dict[Level, StorageLevel] = {
 KEPT: dict[StorageLevel, str] = {"Registers": "W", "Accumulator": "O", "Scratchpad": "WI", "DRAM": "WIO"}
 """Operands kept at each level; the others pass by."""
 
+OPERANDS: dict[str, str] = {"Weights": "W", "Inputs": "I", "Outputs": "O"}
+"""Operand letter of each data space."""
+
 
 class Loops(NamedTuple):
     """One group of loops: the level it belongs to and whether it runs in time or in space."""

@@ -100,7 +100,7 @@ def evaluate(
     if schedule is not None and not (timeloop_mapping or timeloop_problem):
         decision, model = _from_json(console, schedule, target, profile)
     elif timeloop_mapping and timeloop_problem and target and schedule is None:
-        from fadiff.timeloop_files import schedule_from_files
+        from emitters.timeloop.read.schedule import schedule_from_files
 
         counting = cast("Profile", profile or "dosa")
         decision, model = (
@@ -149,7 +149,7 @@ def _print_measured(console: Console, schedule: Path | None) -> None:
 
 
 def _network_cycles(schedule: Schedule, cost: NetworkCost, group_latency: GroupLatency) -> int:
-    from costmodel.schedule.group_overlap import prefetch_weights, resource_latency
+    from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
 
     if group_latency == "prefetch":
         return prefetch_weights(schedule, cost).latency_cycles

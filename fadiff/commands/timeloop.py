@@ -99,8 +99,8 @@ def import_mappings(
     """
     from costmodel.schedule.evaluate import evaluate
     from costmodel.schedule.serialize import read_document, schedule_from_document, write_document
+    from emitters.timeloop.read.schedule import with_mappings
     from fadiff.pipeline import describe
-    from fadiff.timeloop_files import with_mappings
 
     check_new(out, force=force)
     files: dict[str, Path] = {}

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from converter.ir.dims import Dims
-from emitters.timeloop.problem_import import TimeloopFormatError, read_problem
+from emitters.timeloop.read.problem import read_problem
+from emitters.timeloop.read.yaml_lines import TimeloopFormatError
 from tests.emitters.timeloop.examples import PROBLEM, load_pair, replaced
 
 

@@ -48,7 +48,6 @@ class Case:
     nodes: list
     edges: list
     sigma: torch.Tensor
-    sequence: list
     tiles: dict | None = None
     """What one group tile makes every layer compute along P and Q; None: its scratchpad tile."""
 
@@ -192,9 +191,8 @@ def cases(draw, network, halo="recompute", paper=False):
         else Node(add_shape_of(network, layer), 1.0, output, is_add=True)
         for layer, output in zip(network.layers, needed, strict=True)
     ]
-    sequence = [names.index(name) for group in groups for name in group.layers]
     sigma = torch.tensor([[float(inside) for inside in fused]], dtype=torch.float64)
-    case = Case(network, groups, mappings, nodes, edges, sigma, sequence, tiles if two_levels else None)
+    case = Case(network, groups, mappings, nodes, edges, sigma, tiles if two_levels else None)
     return case, executable
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from converter.ir.dims import Dims
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.group_overlap import prefetch_weights, resource_latency
 from costmodel.schedule.readings import readings
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
 from costmodel.target.target import load_target
 from tests.costmodel.networks import conv, graph
 

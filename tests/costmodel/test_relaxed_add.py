@@ -11,8 +11,7 @@ from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.mapping.shape import shape_of
 from costmodel.relaxed.groups import Companions, LiveTensors
 from costmodel.relaxed.model import OS, Edge, Node, RelaxedModel, add_shape
-from costmodel.schedule.evaluate import evaluate, group_cost
-from costmodel.schedule.group_overlap import resource_latency
+from costmodel.schedule.evaluate import group_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target.target import load_target
 from tests.costmodel.networks import add, conv, graph, whole_tile
@@ -191,22 +190,6 @@ def test_gradients_reach_every_strength(profile, latency):
     loss.sum().backward()
     assert torch.isfinite(sigma.grad).all()
     assert (sigma.grad != 0).all()
-
-
-@pytest.mark.parametrize("profile", ["hw", "dosa"])
-@pytest.mark.parametrize("fused", GROUPS)
-def test_ideal_overlap_equals_exact(profile, fused):
-    """The busiest resource over all layers; exact cycles round up per layer and resource."""
-    network = block(12, 3)
-    groups, mappings = scheduled(network, fused, (4, 6), 12)
-    mapped = {name: mapping for name, mapping in mappings.items() if name != "sum"}
-    schedule = Schedule(network, LARGE, mapped, tuple(groups), profile)
-    expected = resource_latency(schedule, evaluate(schedule))
-    model = RelaxedModel(
-        nodes_of(network, 12), EDGES, LARGE, profile, group_latency="overlap", dtype=torch.float64
-    )
-    cost = model(point_of([mappings[name] for name in NAMES], sigma=strengths(fused)))
-    assert -1e-6 < expected - cost.total_latency_cycles.item() < len(NAMES)
 
 
 def test_an_add_of_two_fused_operands_leaves_the_penalties_finite_in_local_memory():

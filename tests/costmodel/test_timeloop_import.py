@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from converter.ir.dims import Dims
 from costmodel.mapping.mapping import Mapping, MappingError
 from costmodel.target.target import load_target
-from emitters.timeloop.mapping_import import check_tiles, read_mapping
-from emitters.timeloop.problem_import import TimeloopFormatError, read_problem
+from emitters.timeloop.read.mapping import check_tiles, read_mapping
+from emitters.timeloop.read.problem import read_problem
+from emitters.timeloop.read.yaml_lines import TimeloopFormatError
 from tests.emitters.timeloop.examples import MAPPING, PROBLEM, load_pair, replaced
 
 

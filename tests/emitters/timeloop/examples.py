@@ -8,8 +8,8 @@ from converter.ir.dims import Dims
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import Profile, Schedule, singleton_groups
 from costmodel.target.target import load_target
-from emitters.timeloop.mapping_import import read_mapping
-from emitters.timeloop.problem_import import one_layer_graph, read_problem
+from emitters.timeloop.read.mapping import read_mapping
+from emitters.timeloop.read.problem import one_layer_graph, read_problem
 from emitters.timeloop.stats import Stats
 
 PROBLEM = """\

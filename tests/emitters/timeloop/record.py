@@ -25,7 +25,7 @@ from costmodel.schedule.schedule import Schedule, singleton_groups
 from costmodel.target.target import Target, load_target
 from emitters.timeloop import emit
 from emitters.timeloop.compare import run_model
-from emitters.timeloop.problem_import import one_layer_graph
+from emitters.timeloop.read.problem import one_layer_graph
 
 TARGETS = ("gemmini-small", "gemmini-large")
 PER_TARGET = 60

@@ -10,7 +10,7 @@ from costmodel.group.fusion import ScheduleError
 from costmodel.mapping.mapping import Mapping, MappingError
 from costmodel.schedule.schedule import Schedule, singleton_groups
 from costmodel.target.target import Target, load_target
-from emitters.timeloop.problem_import import one_layer_graph
+from emitters.timeloop.read.problem import one_layer_graph
 
 SMALL = load_target("gemmini-small")
 KINDS = ("conv", "gemm", "bmm", "depthwise", "grouped")

@@ -17,13 +17,13 @@ from costmodel.group.fusion import ScheduleError
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import Schedule, singleton_groups
 from emitters.timeloop import emit
-from emitters.timeloop.architecture import architecture
 from emitters.timeloop.compare import compare, predict, run_model
 from emitters.timeloop.index import read_index
-from emitters.timeloop.problem_import import one_layer_graph
+from emitters.timeloop.read.problem import one_layer_graph
 from emitters.timeloop.stats import StatsError
-from emitters.timeloop.units import units_of
-from emitters.timeloop.yaml_text import yaml_text
+from emitters.timeloop.write.architecture import architecture
+from emitters.timeloop.write.units import units_of
+from emitters.timeloop.write.yaml_text import yaml_text
 from tests.emitters.timeloop.examples import MAPPING, PROBLEM
 from tests.emitters.timeloop.record import COUNTS, schedule_of
 from tests.emitters.timeloop.strategies import SMALL, schedules
@@ -154,8 +154,8 @@ def test_networks_on_the_real_timeloop(tmp_path: Path, network: str, target: str
 def test_the_script_runs_the_known_example(tmp_path: Path) -> None:
     import subprocess
 
-    from emitters.timeloop.mapping_import import read_mapping
-    from emitters.timeloop.problem_import import read_problem
+    from emitters.timeloop.read.mapping import read_mapping
+    from emitters.timeloop.read.problem import read_problem
 
     (tmp_path / "p.yaml").write_text(PROBLEM)
     (tmp_path / "m.yaml").write_text(MAPPING)

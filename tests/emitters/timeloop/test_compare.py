@@ -11,7 +11,7 @@ from emitters.timeloop import emit
 from emitters.timeloop.compare import Comparison, TimeloopRunError, compare, predict
 from emitters.timeloop.index import Index, read_index
 from emitters.timeloop.stats import StatsError, read_stats
-from emitters.timeloop.units import units_of
+from emitters.timeloop.write.units import units_of
 from tests.emitters.timeloop.examples import HAND, KNOWN, hand_schedule, program
 
 

@@ -14,9 +14,9 @@ from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Profile, Schedule, singleton_groups
 from costmodel.target.target import Target, load_target
 from emitters.timeloop import emit
-from emitters.timeloop.problem_import import one_layer_graph
-from emitters.timeloop.units import FileNames
-from emitters.timeloop.yaml_text import yaml_text
+from emitters.timeloop.read.problem import one_layer_graph
+from emitters.timeloop.write.units import FileNames
+from emitters.timeloop.write.yaml_text import yaml_text
 from samples.graphs import graph_of
 from tests.emitters.timeloop.examples import MAPPING, PROBLEM, hand_schedule
 

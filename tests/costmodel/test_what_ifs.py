@@ -1,8 +1,8 @@
 """Weights of the next group load under compute, as far as slack and space allow."""
 
 from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.group_overlap import prefetch_weights, resource_latency
 from costmodel.schedule.schedule import Schedule, singleton_groups
+from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
 from costmodel.target.target import load_target
 from tests.costmodel.networks import conv, graph, whole_tile
 from tests.costmodel.schedules import weight_bound

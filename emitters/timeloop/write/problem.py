@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from converter.ir.dims import DIMS, Dims
 from converter.ir.graph import TensorCoreLayer
-from emitters.timeloop.yaml_text import OneLine
+from emitters.timeloop.write.yaml_text import OneLine
 
 Yaml = dict[str, object]
 

@@ -18,9 +18,19 @@ from costmodel.group.legality import occupancy
 from costmodel.mapping.mapping import Mapping, MappingError, Order
 from costmodel.mapping.shape import shape_of
 from costmodel.target.target import Target
-from emitters.timeloop.nest import KEPT, LOOPS, STORAGE, Factor, Loops, StorageLevel, TimeloopNest, mapping_of
-from emitters.timeloop.problem_import import OPERANDS, TimeloopProblem
-from emitters.timeloop.yaml_lines import Entry, read_root
+from emitters.timeloop.nest import (
+    KEPT,
+    LOOPS,
+    OPERANDS,
+    STORAGE,
+    Factor,
+    Loops,
+    StorageLevel,
+    TimeloopNest,
+    mapping_of,
+)
+from emitters.timeloop.read.problem import TimeloopProblem
+from emitters.timeloop.read.yaml_lines import Entry, read_root
 
 _FACTOR = re.compile(r"([A-Za-z]+)\s*=?\s*(\d+)(?:,(\d+))?")
 _SEPARATORS = re.compile(r"[\s,]*")

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fadiff.errors import InputError
-
-if TYPE_CHECKING:
-    from costmodel.mapping.mapping import Mapping
-    from costmodel.schedule.schedule import Profile, Schedule
-    from costmodel.target.target import Target
-    from emitters.timeloop.problem_import import TimeloopProblem
+from costmodel.group.fusion import ScheduleError
+from costmodel.mapping.mapping import Mapping, MappingError
+from costmodel.schedule.schedule import Profile, Schedule, singleton_groups
+from costmodel.target.target import Target
+from emitters.timeloop.read.mapping import check_tiles, read_mapping
+from emitters.timeloop.read.problem import TimeloopProblem, problem_of, read_problem
 
 
 def schedule_from_files(mapping: Path, problem: Path, target: Target, profile: Profile = "dosa") -> Schedule:
@@ -23,9 +21,6 @@ def schedule_from_files(mapping: Path, problem: Path, target: Target, profile: P
         TimeloopFormatError, MappingError: `file:line: field: what is wrong`.
         ScheduleError: the mapping breaks a rule of the profile that Timeloop does not have.
     """
-    from costmodel.schedule.schedule import Schedule, singleton_groups
-    from emitters.timeloop.problem_import import read_problem
-
     read = read_problem(problem)
     mappings = {read.layer.name: _checked(mapping, read, target)}
     return Schedule(read.graph, target, mappings, singleton_groups(read.graph), profile)
@@ -37,20 +32,17 @@ def with_mappings(schedule: Schedule, files: MappingABC[str, Path]) -> Schedule:
     The files use the letters of the emitted problems (N K C P Q R S, G for groups).
 
     Raises:
-        InputError: a layer that the schedule does not have, or that is fused with others.
-        TimeloopFormatError, MappingError: `file:line: field: what is wrong`.
+        MappingError: a layer that the schedule does not have, or that is fused with others.
+        TimeloopFormatError: `file:line: field: what is wrong`; MappingError says it so, too.
         ScheduleError: the mapping does not fit the schedule's profile.
     """
-    from costmodel.group.fusion import ScheduleError
-    from emitters.timeloop.problem_import import problem_of
-
     layers = {layer.name: layer for layer in schedule.graph.tensor_core_layers}
     mappings = dict(schedule.mappings)
     for name, path in files.items():
         if name not in layers:
-            raise InputError(f"no layer {name!r} to map: choose one of {', '.join(layers)}")
+            raise MappingError(f"no layer {name!r} to map: choose one of {', '.join(layers)}")
         if len(schedule.group_of[name].layers) > 1:
-            raise InputError(
+            raise MappingError(
                 f"layer {name} is fused with others: start from a schedule compiled with --no-fusion"
             )
         mappings[name] = _checked(path, problem_of(schedule.graph, layers[name]), schedule.target)
@@ -67,8 +59,6 @@ def with_mappings(schedule: Schedule, files: MappingABC[str, Path]) -> Schedule:
 
 
 def _checked(path: Path, problem: TimeloopProblem, target: Target) -> Mapping:
-    from emitters.timeloop.mapping_import import check_tiles, read_mapping
-
     mapping = read_mapping(path, problem)
     check_tiles(path, problem, mapping, target)
     return mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from costmodel.count.energy import picojoules_per_byte
 from costmodel.count.traffic import Memory
 from costmodel.target.target import Target
-from emitters.timeloop.yaml_text import OneLine
+from emitters.timeloop.write.yaml_text import OneLine
 
 Yaml = dict[str, object]
 

@@ -18,10 +18,8 @@ import numpy as np
 from converter.ir.builder import GraphBuilder, image_view, weight_view
 from converter.ir.dims import DIMS, Dim, Dims
 from converter.ir.graph import Graph, TensorCoreLayer, TensorCoreOp, View
-from emitters.timeloop.yaml_lines import Entry, TimeloopFormatError, read_root
-
-OPERANDS: dict[str, str] = {"Weights": "W", "Inputs": "I", "Outputs": "O"}
-"""Operand letter of each data space, and back."""
+from emitters.timeloop.nest import OPERANDS
+from emitters.timeloop.read.yaml_lines import Entry, read_root
 
 _HEIGHT: tuple[Dim, Dim] = ("P", "R")
 _WIDTH: tuple[Dim, Dim] = ("Q", "S")
@@ -270,13 +268,3 @@ def _op(dims: Dims) -> TensorCoreOp:
     if dims.N == dims.Q == dims.R == dims.S == 1:
         return "bmm" if dims.G > 1 else "gemm"
     return "conv"
-
-
-__all__ = [
-    "OPERANDS",
-    "TimeloopFormatError",
-    "TimeloopProblem",
-    "one_layer_graph",
-    "problem_of",
-    "read_problem",
-]

@@ -7,8 +7,8 @@ architecture is a flat list of tagged nodes.  The front end rewrites all this to
 from __future__ import annotations
 
 from costmodel.target.target import Target
-from emitters.timeloop.architecture import architecture
-from emitters.timeloop.yaml_text import Tagged
+from emitters.timeloop.write.architecture import architecture
+from emitters.timeloop.write.yaml_text import Tagged
 
 Yaml = dict[str, object]
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Literal
 
 from costmodel.schedule.schedule import Schedule
-from emitters.timeloop.architecture import architecture
-from emitters.timeloop.frontend import frontend_architecture, frontend_mapping, frontend_problem
 from emitters.timeloop.index import FORMAT, Index, IndexEntry
-from emitters.timeloop.mapping import mapping
-from emitters.timeloop.problem import problem
-from emitters.timeloop.script import frontend_script, native_script
-from emitters.timeloop.units import Unit, units_of
-from emitters.timeloop.yaml_text import with_hyphens, yaml_text
+from emitters.timeloop.write.architecture import architecture
+from emitters.timeloop.write.frontend import frontend_architecture, frontend_mapping, frontend_problem
+from emitters.timeloop.write.mapping import mapping
+from emitters.timeloop.write.problem import problem
+from emitters.timeloop.write.script import frontend_script, native_script
+from emitters.timeloop.write.units import Unit, units_of
+from emitters.timeloop.write.yaml_text import with_hyphens, yaml_text
 
 Dialect = Literal["native", "frontend", "both"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from converter.ir.dims import DIMS, Dim
-from emitters.timeloop.nest import KEPT, LOOPS, Factor, Loops, TimeloopNest
-from emitters.timeloop.problem import letters_of
-from emitters.timeloop.problem_import import OPERANDS
-from emitters.timeloop.units import Unit
+from emitters.timeloop.nest import KEPT, LOOPS, OPERANDS, Factor, Loops, TimeloopNest
+from emitters.timeloop.write.problem import letters_of
+from emitters.timeloop.write.units import Unit
 
 Yaml = dict[str, object]
 
