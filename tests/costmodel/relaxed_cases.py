@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from converter.ir.dims import Dims
 from converter.ir.graph import HostLayer, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, boundary, plan_group
+from costmodel.group.fusion import ScheduleError, paper_plan, plan_group
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import shape_of
 from costmodel.relaxed.model import ORDERS, Edge, Node, RelaxedModel, RelaxedPoint, add_shape
@@ -163,7 +163,7 @@ def cases(draw, network, halo="recompute", paper=False):
             tile["Q"] = size.Q
         group = FusionGroup(layers, GroupTile(**tile) if len(layers) > 1 else None, halo)
         try:
-            plan = (boundary if paper else plan_group)(network, group)
+            plan = (paper_plan if paper else plan_group)(network, group)
         except ScheduleError:
             plan, executable = {}, False
         kept = set()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from converter.ir.builder import GraphBuilder, weight_view
 from converter.ir.dims import Dims
 from converter.ir.graph import View
-from costmodel.group.fusion import ScheduleError, boundary, plan_group
+from costmodel.group.fusion import ScheduleError, paper_plan, plan_group
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
@@ -321,5 +321,5 @@ def test_a_layer_that_writes_beside_what_it_reads_is_not_fused_with_itself():
         b.tensor_core(
             name, "gemm", dims, read, weight_view(weights, dims), View(both, out, (0, 0, 6, 0, 1)), (4, 1)
         )
-    member = boundary(b.build((both,)), FusionGroup(("b",)))["b"]
+    member = paper_plan(b.build((both,)), FusionGroup(("b",)))["b"]
     assert member.fused_inputs == frozenset() and not member.writes_inside and member.writes_outside
