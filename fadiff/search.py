@@ -10,6 +10,7 @@ from costmodel.schedule.evaluate import evaluate
 from fadiff.console import Console
 from fadiff.errors import InputError
 from optimizer import SearchResult, Settings, optimize
+from optimizer.finish.issue import with_issues
 from optimizer.finish.rtl_choice import fastest_of_equals
 from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
 from optimizer.finish.weight_prefetch import with_prefetches
@@ -117,6 +118,10 @@ def decide(
     if search.rtl_choice and search.profile == "hw" and search.latency == "roofline":
         found, note = choose_by_rtl(found, limit, console)
         notes.append(note)
+    if search.profile == "hw":
+        with console.stage("choosing hardware loops"):
+            issued = with_issues(found.schedule, limit)
+        found = replace(found, schedule=issued, cost=evaluate(issued, found.settings.latency))
     if search.prefetch:
         found, note = load_early(found, limit, console)
         notes.append(note)
