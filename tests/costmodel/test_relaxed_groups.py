@@ -161,7 +161,7 @@ def test_tile_buffer_is_free_for_every_group_anew():
     sigma = torch.tensor([[1.0, 0.0, 1.0]], dtype=torch.float64)
     nodes = [Node(shape_of(layer)) for layer in layers]
     case = Case(
-        network, groups, {layer.name: whole for layer in layers}, nodes, fusable_edges(network), sigma, []
+        network, groups, {layer.name: whole for layer in layers}, nodes, fusable_edges(network), sigma
     )
     one = 8 * 8 * 16
     fits = TARGET.model_copy(update={"tile_buffer_bytes": one})
