@@ -10,10 +10,12 @@ run one channel at a time.  Nothing is fused.  Reduction loops are innermost in 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from converter.ir.dims import Dims
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.issue import loop_settings, obstacle_to_issue
 from costmodel.group.legality import check_mapping
 from costmodel.mapping.mapping import Mapping, ceil_div
 from costmodel.schedule.schedule import FusionModel, Profile, Schedule, singleton_groups
@@ -28,11 +30,19 @@ def automatic_schedule(
     profile: Profile = "hw",
     fusion_model: FusionModel = "sound",
 ) -> Schedule:
-    """What gemmini.h's automatic functions would run: every layer alone."""
+    """What gemmini.h's automatic functions would run: every layer alone, convolutions on the loop unit."""
     mappings = {
         layer.name: automatic_mapping(layer, target, row_packing) for layer in graph.tensor_core_layers
     }
-    return Schedule(graph, target, mappings, singleton_groups(graph), profile, fusion_model)
+    schedule = Schedule(graph, target, mappings, singleton_groups(graph), profile, fusion_model)
+    if profile != "hw" or fusion_model != "sound":
+        return schedule
+    for group in schedule.groups:
+        for setting in loop_settings(schedule, group, plan_group(graph, group), frozenset()):
+            looped = replace(setting.mapping, issue="loop_conv_ws")
+            if not obstacle_to_issue(replace(setting, mapping=looped)):
+                mappings[setting.layer.name] = looped
+    return replace(schedule, mappings=mappings)
 
 
 def automatic_mapping(layer: TensorCoreLayer, target: Target, row_packing: bool) -> Mapping:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import get_args
 
-from costmodel.count.traffic import Placement
+from costmodel.count.traffic import Placement, Role
 from costmodel.group.fusion import plan_group
 from costmodel.group.issue import loop_settings, obstacle_to_issue, prefetching_layers
 from costmodel.group.loop_setting import LoopSetting
@@ -21,10 +22,15 @@ from costmodel.mapping.mapping import Mapping as LayerMapping
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.evaluate import LayerNumbers, evaluate, layer_cost
 from costmodel.schedule.schedule import Schedule
+from optimizer.finish.convolution_tiles import convolution_mappings
 from optimizer.finish.product_tiles import product_mappings
 from optimizer.finish.traffic_limit import dram_bytes
 
 SHORTEST_FIRST: tuple[Issue, ...] = ("tiled_matmul", "loop_ws", "tiled_conv", "loop_conv_ws")
+ALL_ROLES: frozenset[Role] = frozenset(get_args(Role))
+BIAS: frozenset[Role] = frozenset({"bias"})
+"""LOOP_CONV_WS loads it once per line of an output tile: few bytes for the instructions that it saves."""
+NOTHING: frozenset[Role] = frozenset()
 CORE_CYCLES = 25
 """Of the core for every move and product that it issues itself, measured on RTL."""
 
@@ -36,15 +42,16 @@ def with_issues(schedule: Schedule, most_bytes: int | None = None) -> Schedule:
         schedule: What a search found.
         most_bytes: DRAM bytes that the schedule may move, if there is a limit.
     """
-    issued = _with_issues(schedule, more_bytes=True)
-    if most_bytes is None or dram_bytes(evaluate(issued)) <= most_bytes:
-        return issued
-    return _with_issues(schedule, more_bytes=False)
+    for may_grow in (ALL_ROLES, BIAS, NOTHING):
+        issued = _with_issues(schedule, may_grow)
+        if most_bytes is None or dram_bytes(evaluate(issued)) <= most_bytes:
+            return issued
+    return issued
 
 
-def _with_issues(schedule: Schedule, *, more_bytes: bool) -> Schedule:
+def _with_issues(schedule: Schedule, may_grow: frozenset[Role]) -> Schedule:
     cost = evaluate(schedule, "rtl")
-    choice = _Choice(cost.energy_pj, cost.latency_cycles, more_bytes)
+    choice = _Choice(cost.energy_pj, cost.latency_cycles, may_grow)
     mappings = dict(schedule.mappings)
     early = prefetching_layers(schedule)
     known: dict[object, LayerMapping] = {}
@@ -68,25 +75,26 @@ class _Choice:
 
     energy: float
     latency: float
-    more_bytes: bool
-    """Whether a layer may move more of them than it does."""
+    may_grow: frozenset[Role]
+    """Operands of which a layer may move more bytes than it does."""
 
     def of(self, setting: LoopSetting, placement: Placement) -> LayerMapping:
         """The mapping of one layer."""
         now = replace(setting.mapping, issue="instructions")
         cost = _cost(setting, now, placement)
-        as_few = _bytes(cost)
+        as_few = _bytes(cost, self.may_grow & BIAS)
         tried = []
-        for mapping in (now, *product_mappings(setting)):
+        for mapping in (now, *product_mappings(setting), *convolution_mappings(setting)):
             for issued in islice(_legal(setting, mapping), 1):
                 priced = _cost(setting, issued, placement)
-                if mapping is now and _bytes(priced) <= as_few:
+                more = _bytes(priced, self.may_grow & BIAS) > as_few
+                if mapping is now and not more:
                     return issued
-                tried.append((_bytes(priced) > as_few, self._worth(priced), issued))
+                tried.append((more, self._worth(priced), issued))
         if not tried:
             return now
         more, worth, best = min(tried, key=lambda ranked: ranked[:2])
-        pays = self.more_bytes and worth < self._worth(cost, _core_cycles(cost, setting))
+        pays = self.may_grow == ALL_ROLES and worth < self._worth(cost, _core_cycles(cost, setting))
         return best if pays or not more else now
 
     def _worth(self, cost: LayerNumbers, core_cycles: float = 0) -> float:
@@ -105,9 +113,10 @@ def _cost(setting: LoopSetting, mapping: LayerMapping, placement: Placement) -> 
     return layer_cost(shape, mapping, setting.target, "hw", "rtl", region=region, placement=placement)
 
 
-def _bytes(cost: LayerNumbers) -> int:
-    """Bytes that the DMA moves."""
-    return sum(move.bytes for move in cost.moves if move.memory in ("dram", "tile-buffer"))
+def _bytes(cost: LayerNumbers, without: frozenset[Role]) -> int:
+    """Bytes that the DMA moves, `without` some operands."""
+    on_its_way = (move for move in cost.moves if move.memory in ("dram", "tile-buffer"))
+    return sum(move.bytes for move in on_its_way if move.role not in without)
 
 
 def _core_cycles(cost: LayerNumbers, setting: LoopSetting) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -10,10 +11,11 @@ from hypothesis import assume, given, settings
 from converter.ir.dims import DIMS, Dim, Dims
 from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.mapping import OUTPUT_STATIONARY, STREAM_ORDER, Issue, Mapping, Order
+from costmodel.mapping.mapping import OUTPUT_STATIONARY, STREAM_ORDER, Mapping, Order
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from costmodel.target.target import Target
 from optimizer.finish.issue import with_issues
+from optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import SEEDS, SETTINGS, TARGETS, TINY
 from tests.emitters.gemmini.nets import Net, Shape
@@ -122,15 +124,25 @@ def test_members_of_a_group_hand_over_boxes() -> None:
     check(Case(Schedule(graph, TINY, mappings, (group,))))
 
 
-@pytest.mark.parametrize(
-    "channels, tile, issue",
-    [
-        (8, {"P": 3}, "tiled_conv"),
-        (12, {"P": 2, "C": 4}, "tiled_conv"),
-        (8, {"P": 2, "C": 4}, "loop_conv_ws"),  # gemmini.h would load the two tiles of weights once
-    ],
-)
-def test_a_whole_layer_is_one_call(channels: int, tile: dict[str, int], issue: Issue) -> None:
-    schedule = with_issues(alone(chain((1, 5, 5, channels), (8, 3, 1, 1)), **tile))
-    assert schedule.mappings["l0"].issue == issue
-    check(Case(schedule))
+def called(channels: int, **tile: int) -> Schedule:
+    schedule = alone(chain((1, 5, 5, channels), (8, 3, 1, 1)), **tile)
+    return replace(schedule, mappings={"l0": replace(schedule.mappings["l0"], issue="tiled_conv")})
+
+
+@pytest.mark.parametrize("channels, tile", [(8, {"P": 3}), (12, {"P": 2, "C": 4})])
+def test_a_whole_layer_is_one_call(channels: int, tile: dict[str, int]) -> None:
+    check(Case(called(channels, **tile)))
+
+
+def test_gemmini_h_loads_two_tiles_once() -> None:
+    with pytest.raises(ScheduleError, match=r"l0: .* would load its operands 1 and 1 times, not 1 and 3"):
+        called(8, P=2, C=4)
+
+
+def test_finished_schedules_choose_loops_for_convolutions() -> None:
+    """Dense with stride, depthwise and first-layer convolutions, mapped again to what suits the unit."""
+    graph, target = chain((1, 9, 9, 2), (8, 3, 1, 1), (8, 3, 1, 8), (5, 3, 1, 1), stride=2), TARGETS[1]
+    issued = with_issues(optimize(graph, target, method="layerwise", fusion=False).schedule)
+    assert {mapping.issue for mapping in issued.mappings.values()} == {"loop_conv_ws"}
+    assert issued.mappings["l0"].rows.S == 3
+    check(Case(issued))
