@@ -21,6 +21,9 @@ from emitters.gemmini.memory_map import memory_map
 from emitters.gemmini.plan import FirmwarePlan, plan_firmware
 from emitters.gemmini.skeletons import render
 
+_RUNTIME = Path(__file__).parent / "runtime"
+"""C that every firmware brings: host operators, the console of simulators."""
+
 
 def emit(
     schedule: Schedule,
@@ -98,7 +101,6 @@ def firmware_files(
         "target": schedule.target,
         "memory": memory,
         "used": printer.used,
-        "used_host": printer.used_host,
         "is_float": schedule.target.element_type == "float32",
         "used_gemmini": bool(printer.used),
         "functions": functions,
@@ -133,7 +135,7 @@ def firmware_files(
         f"{model}.h": render("model.h.j2", **values),
         f"{model}.c": render("model.c.j2", **values),
         "main.c": render("main.c.j2", **values),
-        "runtime/htif.c": render("htif.c.j2"),
+        **{f"runtime/{file.name}": file.read_bytes() for file in sorted(_RUNTIME.glob("*.[ch]"))},
         "Makefile": render("Makefile.j2", **values),
         "test_vectors.h": render("test_vectors.h.j2", **{**values, "guard": "TEST_VECTORS_H"}),
         "test_vectors.bin": vectors,

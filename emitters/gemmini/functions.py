@@ -29,7 +29,7 @@ _LEVELS: tuple[Level, ...] = ("L3", "L2", "L1")
 
 
 class FunctionPrinter:
-    """Prints all functions and remembers which primitives and host operators they use."""
+    """Prints all functions and remembers which primitives they use."""
 
     def __init__(self, plan: FirmwarePlan, cost: NetworkCost) -> None:
         self.c = CPrinter()
@@ -37,7 +37,6 @@ class FunctionPrinter:
         self.cost = cost
         self.graph = plan.schedule.graph
         self.used: set[str] = set()
-        self.used_host: set[str] = set()
         self.index = {layer.name: i for i, layer in enumerate(self.graph.layers)}
 
     def print(self) -> str:
@@ -54,7 +53,6 @@ class FunctionPrinter:
                 printer = GroupPrinter(self.c, self.plan, group, self.index)
                 printer.print()
                 self.used |= printer.used | {"region"}
-                self.used_host |= printer.used_host
         self._run()
         return self.c.text
 
@@ -251,7 +249,6 @@ class FunctionPrinter:
         else:
             pointers = {tensor: self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)}
             call = host_call(self.graph, layer, pointers)
-            self.used_host |= call.needs
             self.c.call(call.function, *call.arguments)
         self.c.call("observe", index, 1)
         self.c.call("observe", index, 2)

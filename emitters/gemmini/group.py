@@ -27,7 +27,6 @@ class GroupPrinter:
         self.c, self.plan, self.group, self.index = c, plan, group, index
         self.graph: Graph = plan.schedule.graph
         self.used: set[str] = set()
-        self.used_host: set[str] = set()
         last = group.members[group.group.layers[-1]]
         self.tiles = tuple(len(axis) for axis in last.needed_grid)
 
@@ -286,7 +285,7 @@ class GroupPrinter:
             c.block("for (int32_t p = region.p.start; p < region.p.end; p++)"),
         ):
             printer = RowPrinter(c, self.graph, self.plan.memory, layer, channels)
-            self.used_host |= printer.print(pixel)
+            printer.print(pixel)
 
     def _line(self, field: str, tensor: str, line: str, whole: Box, producer: int | None) -> None:
         """An operand's first line: in the box of member `producer`, or in memory."""

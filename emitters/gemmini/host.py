@@ -29,11 +29,10 @@ class Table:
 
 @dataclass(frozen=True)
 class HostCall:
-    """`function(arguments)`; `needs` are the library parts, `tables` the constants that it uses."""
+    """`function(arguments)` of emitters/gemmini/runtime; `tables` are the constants that it uses."""
 
     function: str
     arguments: tuple[Expr, ...]
-    needs: frozenset[str]
     tables: tuple[Table, ...] = ()
 
 
@@ -145,20 +144,16 @@ def _ints(values: tuple[int, ...]) -> str:
     return f"(const int32_t[]){_list(values)}"
 
 
-def _call(function: str, arguments: tuple[Expr, ...], *needs: str) -> HostCall:
-    return HostCall(function, arguments, frozenset((function, *needs)))
-
-
 def _copy(a: _Arguments) -> HostCall:
     operands = (a.shifted(a.input(0), "offset"), a.shifted(a.output, "out_offset"))
-    return _call("strided_copy", (a.loops("strides", "out_strides"), *operands, a.element_bytes), "loops")
+    return HostCall("strided_copy", (a.loops("strides", "out_strides"), *operands, a.element_bytes))
 
 
 def _lookup(a: _Arguments) -> HostCall:
     operands = (a.shifted(a.input(0), "offset"), a.input(1), a.shifted(a.output, "out_offset"))
     is_integer = a.graph.tensors[a.layer.outputs[0]].dtype == "int32"
-    return _call(
-        "lookup_integer" if is_integer else "lookup", (a.loops("strides", "out_strides"), *operands), "loops"
+    return HostCall(
+        "lookup_integer" if is_integer else "lookup", (a.loops("strides", "out_strides"), *operands)
     )
 
 
@@ -171,7 +166,7 @@ def _binary(a: _Arguments) -> HostCall:
     scales = (a.float("a_scale"), a.float("b_scale"), a.float("scale"))
     function = f"BINARY_{a.word('function').upper()}"
     loops = a.loops("strides", "b_strides", "out_strides")
-    return _call("binary", (loops, *operands, function, *scales, a.relu), "loops", "to_elem")
+    return HostCall("binary", (loops, *operands, function, *scales, a.relu))
 
 
 def _integer(a: _Arguments) -> HostCall:
@@ -183,17 +178,17 @@ def _integer(a: _Arguments) -> HostCall:
     )
     is_integer = a.graph.tensors[a.layer.outputs[0]].dtype == "int32"
     name = "integer_arithmetic" if is_integer else "integer_comparison"
-    return _call(name, (*operands, f"INTEGER_{a.word('function').upper()}"), "loops", "integer_value")
+    return HostCall(name, (*operands, f"INTEGER_{a.word('function').upper()}"))
 
 
 def _select(a: _Arguments) -> HostCall:
-    return _call("select_integer", _three_operands(a), "loops")
+    return HostCall("select_integer", _three_operands(a))
 
 
 def _quantise(a: _Arguments) -> HostCall:
     operands = (a.shifted(a.input(0), "offset"), a.shifted(a.output, "out_offset"))
     loops = a.loops("strides", "out_strides")
-    return _call("quantise", (loops, *operands, a.float("scale")), "loops", "to_elem")
+    return HostCall("quantise", (loops, *operands, a.float("scale")))
 
 
 def _three_operands(a: _Arguments) -> tuple[Expr, ...]:
@@ -208,25 +203,25 @@ def _three_operands(a: _Arguments) -> tuple[Expr, ...]:
 
 def _where(a: _Arguments) -> HostCall:
     scales = (a.float("a_scale"), a.float("b_scale"))
-    return _call("where", (*_three_operands(a), *scales), "loops", "to_elem")
+    return HostCall("where", (*_three_operands(a), *scales))
 
 
 def _scale_shift(a: _Arguments) -> HostCall:
-    return _call("scale_shift", (*_three_operands(a), a.relu), "loops", "to_elem")
+    return HostCall("scale_shift", (*_three_operands(a), a.relu))
 
 
 def _max_pool(a: _Arguments) -> HostCall:
-    return _call("max_pool", (a.window(), a.input(0), a.output), "window")
+    return HostCall("max_pool", (a.window(), a.input(0), a.output))
 
 
 def _average_pool(a: _Arguments) -> HostCall:
     arguments = (a.window(), a.input(0), a.output, a.flag("count_include_pad"), a.float("ratio"))
-    return _call("average_pool", arguments, "window", "to_elem")
+    return HostCall("average_pool", arguments)
 
 
 def _global_average_pool(a: _Arguments) -> HostCall:
     n, h, w, c = a.image(a.layer.inputs[0])
-    return _call("global_average_pool", (a.input(0), a.output, n, h * w, c, a.float("scale")), "to_elem")
+    return HostCall("global_average_pool", (a.input(0), a.output, n, h * w, c, a.float("scale")))
 
 
 def _resize_linear(a: _Arguments) -> HostCall:
@@ -241,24 +236,24 @@ def _resize_linear(a: _Arguments) -> HostCall:
         a.sizes("out_size", out[1:3]),
         a.float("scale"),
     )
-    return _call("resize_linear", arguments, "to_elem")
+    return HostCall("resize_linear", arguments)
 
 
 def _softmax(a: _Arguments) -> HostCall:
     masked = "mask_rows" in a.layer.attributes
-    operands = [a.input(i) for i in range(len(a.layer.inputs))]  # x, the table of exponentials for int8, mask
-    if not masked:
-        operands.append("NULL")
+    x, *tables = [a.input(i) for i in range(len(a.layer.inputs) - masked)]  # for int8 of exponentials
+    mask = a.input(len(a.layer.inputs) - 1) if masked else "NULL"
+    operands = (x, tables[0] if tables else "NULL", mask)
     arguments: tuple[Expr, ...] = (a.rows(), *operands, a.integer("mask_rows", 1), a.output, a.float("scale"))
-    return _call("softmax", arguments, "rows", "to_elem")
+    return HostCall("softmax", arguments)
 
 
 def _log_softmax(a: _Arguments) -> HostCall:
-    tables: tuple[Expr, ...] = ()
+    tables: tuple[Expr, ...] = ("NULL", "NULL", 0, float_literal(1.0), float_literal(1.0))
     if len(a.layer.inputs) > 1:  # int8
         count = a.graph.tensors[a.layer.inputs[2]].size
         tables = (a.input(1), a.input(2), count, a.float("ratio"), a.float("unit"))
-    return _call("log_softmax", (a.rows(), a.input(0), *tables, a.output), "rows", "to_elem")
+    return HostCall("log_softmax", (a.rows(), a.input(0), *tables, a.output))
 
 
 def _layer_norm(a: _Arguments) -> HostCall:
@@ -266,38 +261,34 @@ def _layer_norm(a: _Arguments) -> HostCall:
     operands = (a.rows(), a.input(0), a.input(1), a.input(2), a.output)
     factors = (epsilon, variance_scale, a.float("unit"), a.float("scale"))
     arguments = (*operands, a.integer("center"), a.flag("per_inner"), *factors)
-    return _call("layer_norm", arguments, "rows", "to_elem")
+    return HostCall("layer_norm", arguments)
 
 
 def _reduce(a: _Arguments) -> HostCall:
     function = f"REDUCE_{a.word('function').upper()}"
-    return _call("reduce", (a.rows(), a.input(0), a.output, function, a.float("scale")), "rows", "to_elem")
+    return HostCall("reduce", (a.rows(), a.input(0), a.output, function, a.float("scale")))
 
 
 def _arg_max(a: _Arguments) -> HostCall:
     smallest = "true" if a.word("function") == "min" else "false"
-    return _call("arg_max", (a.rows(), a.input(0), a.output, smallest, a.flag("select_last")), "rows")
+    return HostCall("arg_max", (a.rows(), a.input(0), a.output, smallest, a.flag("select_last")))
 
 
 def _gather(a: _Arguments) -> HostCall:
     count = math.prod(a.graph.tensors[a.layer.inputs[1]].shape)
-    return _call("gather", (a.rows(), a.input(0), a.input(1), count, a.output, a.element_bytes), "rows")
+    return HostCall("gather", (a.rows(), a.input(0), a.input(1), count, a.output, a.element_bytes))
 
 
 def _fill(a: _Arguments) -> HostCall:
     is_float = a.graph.element_type == "float32"
     value: Expr = a.float("value") if is_float else a.integer("value")
-    return _call("fill", (a.output, a.graph.tensors[a.layer.outputs[0]].size, value))
+    return HostCall("fill", (a.output, a.graph.tensors[a.layer.outputs[0]].size, value))
 
 
 def _formula(a: _Arguments) -> HostCall:
     operands = (a.shifted(a.input(0), "offset"), a.shifted(a.output, "out_offset"))
     function = formula_name(a.graph, a.layer)
-    return HostCall(
-        "map_elements",
-        (a.loops("strides", "out_strides"), *operands, function),
-        frozenset(("formula", "loops")),
-    )
+    return HostCall("map_elements", (a.loops("strides", "out_strides"), *operands, function))
 
 
 _CALLS: dict[str, Callable[[_Arguments], HostCall]] = {

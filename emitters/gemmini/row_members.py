@@ -24,21 +24,23 @@ class RowPrinter:
         """`channels`: of a pixel, groups included."""
         self.c, self.graph, self.memory, self.layer, self.channels = c, graph, memory, layer, channels
 
-    def print(self, pixel: Pixel) -> frozenset[str]:
-        """One line of the region; returns the parts of the host library that it uses."""
+    def print(self, pixel: Pixel) -> None:
+        """One line of the region."""
         c, columns = self.c, "region.q.end - region.q.start"
         if self.layer.op in ELEMENTWISE:
             c.constant("count", f"({columns}) * {self.channels}")
             c.constant("step", 1)
             with c.initialiser("const loops_t loops"):
                 c.line(".rank = 1, .operands = 2, .shape = &count, .strides = {&step, &step},")
-            return self._call(self.layer, pixel, "region.q.start", "&loops")
+            self._call(self.layer, pixel, "region.q.start", "&loops")
+            return
         length, masks = row_length(self.layer), mask_rows(self.layer)
         assert length is not None
         rows = self.channels // length
         if masks <= 1:
             c.line(f"const rows_t rows = {{({columns}) * {rows}, {length}, 1}};")
-            return self._call(self.layer, pixel, "region.q.start", "&rows")
+            self._call(self.layer, pixel, "region.q.start", "&rows")
+            return
         # Every pixel has a row of the mask: the one that its rows have in the whole tensor.
         c.line(f"const rows_t rows = {{{rows}, {length}, 1}};")
         first = source(self.graph, self.layer)
@@ -47,11 +49,11 @@ class RowPrinter:
         row = f"(n * {n} + p * {p} + q * {q}) % {masks}"
         single = replace(self.layer, attributes={**self.layer.attributes, "mask_rows": 1})
         with c.block("for (int32_t q = region.q.start; q < region.q.end; q++)"):
-            return self._call(single, pixel, "q", "&rows", {self.layer.inputs[-1]: f" + {row} * {length}"})
+            self._call(single, pixel, "q", "&rows", {self.layer.inputs[-1]: f" + {row} * {length}"})
 
     def _call(
         self, layer: HostLayer, pixel: Pixel, column: str, extent: Expr, offsets: dict[str, str] | None = None
-    ) -> frozenset[str]:
+    ) -> None:
         """The library call on one run of pixels; `extent` replaces the whole tensor's loops or rows."""
         addresses = {name: pixel(name, column) for name in (layer.inputs[0], layer.outputs[0])}
         for name in layer.inputs[1:]:
@@ -59,4 +61,3 @@ class RowPrinter:
             addresses[name] = constant + (offsets or {}).get(name, "")
         call = host_call(self.graph, layer, addresses)
         self.c.call(call.function, extent, *call.arguments[1:])
-        return call.needs

@@ -73,8 +73,11 @@ const small_tensor small_outputs[SMALL_NUM_OUTPUTS] = {
     {"y5", "int8", 4, {1, 1, 1, 8}, 8, 0x1.99999a0000000p-4f, 0},
 };
 
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#include "runtime/elements.h"
+#include "runtime/elementwise.h"
+#include "runtime/integers.h"
+#include "runtime/pool.h"
+#include "runtime/rows.h"
 
 /* Accumulator addresses (bit 31), written by adding (bit 30), read as acc_t (bit 29). */
 #define OVERWRITE (UINT32_C(4) << 29)
@@ -627,37 +630,6 @@ static void add_lines(const sum_t *sum)
         row = half - row;
     }
     wait_for_gemmini();
-}
-
-/* Nearest integer, ties to even, saturated to int8. */
-static inline elem_t to_elem(float x)
-{
-    if (x >= 127.0f) {
-        return 127;
-    }
-    if (!(x > -128.0f)) {
-        return -128;
-    }
-    const float magic = 0x1.8p23f;      /* a float this large has no fraction bits: */
-    volatile float shifted = x + magic; /* the addition rounds to even; volatile: under any compiler option */
-    return (elem_t)(shifted - magic);
-}
-
-/* Mean over all pixels: float(sum) * scale, as an element. */
-static void global_average_pool(
-    const elem_t *input, elem_t *output, int32_t images, int32_t pixels, int32_t channels, float scale)
-{
-    for (int32_t n = 0; n < images; n++) {
-        for (int32_t c = 0; c < channels; c++) {
-            acc_t sum = 0;
-            for (int32_t i = 0; i < pixels; i++) {
-                sum += input[(ptrdiff_t)i * channels + c];
-            }
-            output[c] = to_elem((float)sum * scale);
-        }
-        input += (ptrdiff_t)pixels * channels;
-        output += channels;
-    }
 }
 
 /* Layers.  Dimensions: N images, G groups, K output and C input channels of a group, P x Q output rows and columns,

@@ -1,7 +1,11 @@
-{% if "lookup_integer" in used_host %}
+/* Host operators on integers. */
+#ifndef FADIFF_INTEGERS_H
+#define FADIFF_INTEGERS_H
+
+#include "elements.h"
 
 /* out = table[x + 128], integers. */
-static void lookup_integer(const loops_t *loops, const elem_t *input, const int32_t *table, int32_t *output)
+static inline void lookup_integer(const loops_t *loops, const elem_t *input, const int32_t *table, int32_t *output)
 {
     const int32_t last = loops->rank - 1;
     const ptrdiff_t step = loops->strides[0][last];
@@ -14,8 +18,6 @@ static void lookup_integer(const loops_t *loops, const elem_t *input, const int3
         }
     } while (next_run(loops, index, at));
 }
-{% endif %}
-{% if "integer_value" in used_host %}
 
 typedef enum {
     INTEGER_ADD, INTEGER_SUB, INTEGER_MUL, INTEGER_DIV, INTEGER_MODULO, INTEGER_REMAINDER, INTEGER_MAX, INTEGER_MIN,
@@ -72,12 +74,9 @@ static inline int32_t integer_value(integer_t function, int32_t a, int32_t b)
     }
     return 0;
 }
-{% endif %}
-{% for name, type in (("integer_arithmetic", "int32_t"), ("integer_comparison", "elem_t")) %}
-{% if name in used_host %}
 
-static void {{ name }}(
-    const loops_t *loops, const int32_t *a, const int32_t *b, {{ type }} *output, integer_t function)
+static inline void integer_arithmetic(
+    const loops_t *loops, const int32_t *a, const int32_t *b, int32_t *output, integer_t function)
 {
     const int32_t last = loops->rank - 1;
     int32_t index[8] = {0};
@@ -86,16 +85,28 @@ static void {{ name }}(
         for (int32_t i = 0; i < loops->shape[last]; i++) {
             const int32_t x = a[at[0] + (ptrdiff_t)i * loops->strides[0][last]];
             const int32_t y = b[at[1] + (ptrdiff_t)i * loops->strides[1][last]];
-            output[at[2] + (ptrdiff_t)i * loops->strides[2][last]] = ({{ type }})integer_value(function, x, y);
+            output[at[2] + (ptrdiff_t)i * loops->strides[2][last]] = (int32_t)integer_value(function, x, y);
         }
     } while (next_run(loops, index, at));
 }
-{% endif %}
-{% endfor %}
-{% if "select_integer" in used_host %}
+
+static inline void integer_comparison(
+    const loops_t *loops, const int32_t *a, const int32_t *b, elem_t *output, integer_t function)
+{
+    const int32_t last = loops->rank - 1;
+    int32_t index[8] = {0};
+    ptrdiff_t at[4] = {0};
+    do {
+        for (int32_t i = 0; i < loops->shape[last]; i++) {
+            const int32_t x = a[at[0] + (ptrdiff_t)i * loops->strides[0][last]];
+            const int32_t y = b[at[1] + (ptrdiff_t)i * loops->strides[1][last]];
+            output[at[2] + (ptrdiff_t)i * loops->strides[2][last]] = (elem_t)integer_value(function, x, y);
+        }
+    } while (next_run(loops, index, at));
+}
 
 /* condition != 0 ? a : b. */
-static void select_integer(
+static inline void select_integer(
     const loops_t *loops, const elem_t *condition, const int32_t *a, const int32_t *b, int32_t *output)
 {
     const int32_t last = loops->rank - 1;
@@ -110,11 +121,9 @@ static void select_integer(
         }
     } while (next_run(loops, index, at));
 }
-{% endif %}
-{% if "quantise" in used_host %}
 
 /* Integers as elements: float(x) * scale. */
-static void quantise(const loops_t *loops, const int32_t *input, elem_t *output, float scale)
+static inline void quantise(const loops_t *loops, const int32_t *input, elem_t *output, float scale)
 {
     const int32_t last = loops->rank - 1;
     const ptrdiff_t step = loops->strides[0][last];
@@ -127,4 +136,5 @@ static void quantise(const loops_t *loops, const int32_t *input, elem_t *output,
         }
     } while (next_run(loops, index, at));
 }
-{% endif %}
+
+#endif

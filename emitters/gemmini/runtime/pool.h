@@ -1,4 +1,8 @@
-{% if "window" in used_host %}
+/* Host operators on images: pooling and resizing. */
+#ifndef FADIFF_POOL_H
+#define FADIFF_POOL_H
+
+#include "elements.h"
 
 /* A pooling window over images N H W C. */
 typedef struct {
@@ -7,11 +11,9 @@ typedef struct {
     int32_t kernel[2], stride[2], dilation[2];
     int32_t pads[4]; /* top, left, bottom, right */
 } window_t;
-{% endif %}
-{% if "max_pool" in used_host %}
 
 /* Largest value of each window; positions outside of the image do not take part. */
-static void max_pool(const window_t *w, const elem_t *input, elem_t *output)
+static inline void max_pool(const window_t *w, const elem_t *input, elem_t *output)
 {
     for (int32_t n = 0; n < w->images; n++) {
         for (int32_t p = 0; p < w->out_height; p++) {
@@ -38,8 +40,6 @@ static void max_pool(const window_t *w, const elem_t *input, elem_t *output)
         input += (ptrdiff_t)w->height * w->width * w->channels;
     }
 }
-{% endif %}
-{% if "average_pool" in used_host %}
 
 /* Taps of one axis that lie in [low, high). */
 static inline int32_t taps_inside(int32_t first, int32_t kernel, int32_t dilation, int32_t low, int32_t high)
@@ -53,7 +53,7 @@ static inline int32_t taps_inside(int32_t first, int32_t kernel, int32_t dilatio
 }
 
 /* Mean of each window: float(sum) * (ratio / float(count)), as an element; zero where nothing counts. */
-static void average_pool(
+static inline void average_pool(
     const window_t *w, const elem_t *input, elem_t *output, bool count_include_pad, float ratio)
 {
     const int32_t low[2] = {count_include_pad ? -w->pads[0] : 0, count_include_pad ? -w->pads[1] : 0};
@@ -86,11 +86,9 @@ static void average_pool(
         input += (ptrdiff_t)w->height * w->width * w->channels;
     }
 }
-{% endif %}
-{% if "global_average_pool" in used_host %}
 
 /* Mean over all pixels: float(sum) * scale, as an element. */
-static void global_average_pool(
+static inline void global_average_pool(
     const elem_t *input, elem_t *output, int32_t images, int32_t pixels, int32_t channels, float scale)
 {
     for (int32_t n = 0; n < images; n++) {
@@ -105,11 +103,9 @@ static void global_average_pool(
         output += channels;
     }
 }
-{% endif %}
-{% if "resize_linear" in used_host %}
 
 /* Linear interpolation: two rows and two columns, each with a weight, per output pixel. */
-static void resize_linear(
+static inline void resize_linear(
     const elem_t *input, const int32_t *rows, const float *row_weights, const int32_t *columns,
     const float *column_weights, elem_t *output, const int32_t size[4], const int32_t out_size[2], float scale)
 {
@@ -138,4 +134,5 @@ static void resize_linear(
         input += size[1] * line;
     }
 }
-{% endif %}
+
+#endif

@@ -1,58 +1,13 @@
-{% if "to_elem" in used_host and is_float %}
+/* Host operators that work element by element: docs/host-ops.md of FADiff has their meaning. */
+#ifndef FADIFF_ELEMENTWISE_H
+#define FADIFF_ELEMENTWISE_H
 
-/* Elements are float32: nothing is rounded. */
-static inline elem_t to_elem(float x)
-{
-    return x;
-}
-{% elif "to_elem" in used_host %}
+#include <string.h>
 
-/* Nearest integer, ties to even, saturated to int8. */
-static inline elem_t to_elem(float x)
-{
-    if (x >= 127.0f) {
-        return 127;
-    }
-    if (!(x > -128.0f)) {
-        return -128;
-    }
-    const float magic = 0x1.8p23f;      /* a float this large has no fraction bits: */
-    volatile float shifted = x + magic; /* the addition rounds to even; volatile: under any compiler option */
-    return (elem_t)(shifted - magic);
-}
-{% endif %}
-{% if "loops" in used_host %}
-
-/* Nested loops over up to 8 axes; strides are in elements, one list per operand. */
-typedef struct {
-    int32_t rank;
-    const int32_t *shape;
-    const int32_t *strides[4];
-    int32_t operands;
-} loops_t;
-
-/* Steps to the next run of the innermost axis; false after the last one. */
-static inline bool next_run(const loops_t *loops, int32_t index[8], ptrdiff_t at[4])
-{
-    for (int32_t axis = loops->rank - 2; axis >= 0; axis--) {
-        index[axis]++;
-        const bool wraps = index[axis] == loops->shape[axis];
-        for (int32_t i = 0; i < loops->operands; i++) {
-            const ptrdiff_t stride = loops->strides[i][axis];
-            at[i] += wraps ? -stride * (loops->shape[axis] - 1) : stride;
-        }
-        if (!wraps) {
-            return true;
-        }
-        index[axis] = 0;
-    }
-    return false;
-}
-{% endif %}
-{% if "strided_copy" in used_host %}
+#include "elements.h"
 
 /* Elements of `size` bytes from one strided box to another: a transposition, a slice, part of a concatenation. */
-static void strided_copy(const loops_t *loops, const void *input, void *output, size_t size)
+static inline void strided_copy(const loops_t *loops, const void *input, void *output, size_t size)
 {
     const int32_t last = loops->rank - 1;
     const ptrdiff_t step = loops->strides[0][last];
@@ -72,11 +27,9 @@ static void strided_copy(const loops_t *loops, const void *input, void *output, 
         }
     } while (next_run(loops, index, at));
 }
-{% endif %}
-{% if "lookup" in used_host %}
 
 /* out = table[x + 128]. */
-static void lookup(const loops_t *loops, const int8_t *input, const int8_t *table, int8_t *output)
+static inline void lookup(const loops_t *loops, const int8_t *input, const int8_t *table, int8_t *output)
 {
     const int32_t last = loops->rank - 1;
     const ptrdiff_t step = loops->strides[0][last];
@@ -89,11 +42,9 @@ static void lookup(const loops_t *loops, const int8_t *input, const int8_t *tabl
         }
     } while (next_run(loops, index, at));
 }
-{% endif %}
-{% if "formula" in used_host %}
 
 /* out = formula(x). */
-static void map_elements(const loops_t *loops, const elem_t *input, elem_t *output, elem_t (*formula)(elem_t x))
+static inline void map_elements(const loops_t *loops, const elem_t *input, elem_t *output, elem_t (*formula)(elem_t x))
 {
     const int32_t last = loops->rank - 1;
     const ptrdiff_t step = loops->strides[0][last];
@@ -106,17 +57,13 @@ static void map_elements(const loops_t *loops, const elem_t *input, elem_t *outp
         }
     } while (next_run(loops, index, at));
 }
-{% endif %}
-{% if "fill" in used_host %}
 
-static void fill(elem_t *output, size_t count, elem_t value)
+static inline void fill(elem_t *output, size_t count, elem_t value)
 {
     for (size_t i = 0; i < count; i++) {
         output[i] = value;
     }
 }
-{% endif %}
-{% if "binary" in used_host %}
 
 typedef enum {
     BINARY_ADD, BINARY_SUB, BINARY_MUL, BINARY_DIV, BINARY_MAX, BINARY_MIN, BINARY_PRELU, BINARY_EQUAL,
@@ -162,18 +109,18 @@ static inline elem_t binary_value(
         value = (float)(a * b);
         break;
     case BINARY_DIV:
-{% if not is_float %}
+#ifndef ELEM_T_IS_FLOAT
         if (b == 0) {
             return a == 0 || (relu && a < 0) ? 0 : (elem_t)(a > 0 ? 127 : -128);
         }
-{% endif %}
+#endif
         value = (float)a / (float)b;
         break;
     }
     return to_elem((relu ? MAX(value, 0.0f) : value) * scale);
 }
 
-static void binary(
+static inline void binary(
     const loops_t *loops, const elem_t *a, const elem_t *b, elem_t *output, binary_t function, float a_scale,
     float b_scale, float scale, bool relu)
 {
@@ -189,10 +136,8 @@ static void binary(
         }
     } while (next_run(loops, index, at));
 }
-{% endif %}
-{% if "where" in used_host %}
 
-static void where(
+static inline void where(
     const loops_t *loops, const elem_t *condition, const elem_t *a, const elem_t *b, elem_t *output, float a_scale,
     float b_scale)
 {
@@ -208,11 +153,9 @@ static void where(
         }
     } while (next_run(loops, index, at));
 }
-{% endif %}
-{% if "scale_shift" in used_host %}
 
 /* act(x * multiplier + addend), product and sum rounded one after the other. */
-static void scale_shift(
+static inline void scale_shift(
     const loops_t *loops, const elem_t *input, const float *multiplier, const float *addend, elem_t *output, bool relu)
 {
     const int32_t last = loops->rank - 1;
@@ -227,4 +170,5 @@ static void scale_shift(
         }
     } while (next_run(loops, index, at));
 }
-{% endif %}
+
+#endif

@@ -1,16 +1,31 @@
-{% if "rows" in used_host %}
+/* Host operators along one axis: softmax, normalisation, reduction, gathering. */
+#ifndef FADIFF_ROWS_H
+#define FADIFF_ROWS_H
+
+#include <math.h>
+#include <string.h>
+
+#include "elements.h"
 
 /* A tensor seen as [outer, length, inner]; the work is along length. */
 typedef struct {
     int32_t outer, length, inner;
 } rows_t;
-{% endif %}
-{% if "softmax" in used_host %}
-{% macro exponential(x) %}{{ "expf(" ~ x ~ " - largest)" if is_float else "exponentials[largest - " ~ x ~ "]" }}{% endmacro %}
+
+/* exp(x - largest), for int8 from a table of all differences. */
+static inline acc_t exponential(const int32_t *table, elem_t x, acc_t largest)
+{
+#ifdef ELEM_T_IS_FLOAT
+    (void)table;
+    return expf(x - largest);
+#else
+    return table[largest - x];
+#endif
+}
 
 /* Nonzero elements of row (o modulo mask_rows) of the mask leave an element out; NULL masks nothing. */
-static void softmax(
-    const rows_t *rows, const elem_t *input,{% if not is_float %} const int32_t *exponentials,{% endif %} const int8_t *mask, int32_t mask_rows,
+static inline void softmax(
+    const rows_t *rows, const elem_t *input, const int32_t *exponentials, const int8_t *mask, int32_t mask_rows,
     elem_t *output, float scale)
 {
     for (int32_t o = 0; o < rows->outer; o++) {
@@ -27,13 +42,13 @@ static void softmax(
             full_t sum = 0;
             for (int32_t l = 0; l < rows->length; l++) {
                 if (blank == NULL || blank[l] == 0) {
-                    sum += {{ exponential("x[(ptrdiff_t)l * rows->inner]") }};
+                    sum += (full_t)exponential(exponentials, x[(ptrdiff_t)l * rows->inner], largest);
                 }
             }
             for (int32_t l = 0; l < rows->length; l++) {
                 const ptrdiff_t at = (ptrdiff_t)l * rows->inner;
                 if (blank == NULL || blank[l] == 0) {
-                    const float share = (float){{ exponential("x[at]") }} / (float)sum;
+                    const float share = (float)exponential(exponentials, x[at], largest) / (float)sum;
                     y[at] = to_elem(share * scale);
                 } else {
                     y[at] = 0;
@@ -42,19 +57,33 @@ static void softmax(
         }
     }
 }
-{% endif %}
-{% if "log_softmax" in used_host %}
-{% macro distance(x) %}{{ "expf(" ~ x ~ " - largest)" if is_float else "exponentials[largest - " ~ x ~ "]" }}{% endmacro %}
 
-{% if is_float %}
-/* (x - max) - log(sum of exp(x - max)). */
-static void log_softmax(const rows_t *rows, const elem_t *input, elem_t *output)
-{% else %}
-/* The logarithm of a sum of exponentials is the number of thresholds it reaches, times `unit`. */
-static void log_softmax(
+/* Logarithm of a sum of exponentials; for int8 the number of thresholds it reaches, times `unit`. */
+static inline float logarithm(full_t sum, const float *thresholds, int32_t count, float unit)
+{
+#ifdef ELEM_T_IS_FLOAT
+    (void)thresholds;
+    (void)count;
+    (void)unit;
+    return logf((float)sum);
+#else
+    int32_t reached = 0;
+    for (int32_t above = count; reached < above;) {
+        const int32_t middle = reached + (above - reached) / 2;
+        if ((float)sum >= thresholds[middle]) {
+            reached = middle + 1;
+        } else {
+            above = middle;
+        }
+    }
+    return (float)reached * unit;
+#endif
+}
+
+/* (x - max) * ratio - log(sum of exp(x - max)). */
+static inline void log_softmax(
     const rows_t *rows, const elem_t *input, const int32_t *exponentials, const float *thresholds, int32_t count,
     float ratio, float unit, elem_t *output)
-{% endif %}
 {
     for (int32_t o = 0; o < rows->outer; o++) {
         for (int32_t i = 0; i < rows->inner; i++) {
@@ -66,35 +95,20 @@ static void log_softmax(
             }
             full_t sum = 0;
             for (int32_t l = 0; l < rows->length; l++) {
-                sum += {{ distance("x[(ptrdiff_t)l * rows->inner]") }};
+                sum += (full_t)exponential(exponentials, x[(ptrdiff_t)l * rows->inner], largest);
             }
-{% if is_float %}
-            const float logarithm = logf((float)sum);
-{% else %}
-            int32_t reached = 0;
-            for (int32_t above = count; reached < above;) {
-                const int32_t middle = reached + (above - reached) / 2;
-                if ((float)sum >= thresholds[middle]) {
-                    reached = middle + 1;
-                } else {
-                    above = middle;
-                }
-            }
-            const float logarithm = (float)reached * unit;
-{% endif %}
+            const float whole = logarithm(sum, thresholds, count, unit);
             for (int32_t l = 0; l < rows->length; l++) {
                 const ptrdiff_t at = (ptrdiff_t)l * rows->inner;
-                const float below = (float)(x[at] - largest){{ "" if is_float else " * ratio" }};
-                y[at] = to_elem(below - logarithm);
+                const float below = (float)(x[at] - largest) * ratio;
+                y[at] = to_elem(below - whole);
             }
         }
     }
 }
-{% endif %}
-{% if "layer_norm" in used_host %}
 
 /* Layer norm (center 1) or RMS norm (center 0) from sums that are exact for int8, in double for float32. */
-static void layer_norm(
+static inline void layer_norm(
     const rows_t *rows, const elem_t *input, const float *gamma, const float *beta, elem_t *output, int32_t center,
     bool per_inner, double epsilon, double variance_scale, float unit, float scale)
 {
@@ -116,7 +130,7 @@ static void layer_norm(
             for (int32_t l = 0; l < rows->length; l++) {
                 const ptrdiff_t at = (ptrdiff_t)l * rows->inner;
                 const int32_t parameter = per_inner ? i : l;
-                const float normal = (float)(n * x[at] - center * sum) * gain;
+                const float normal = (float)(n * (full_t)x[at] - center * sum) * gain;
                 const float scaled = normal * gamma[parameter];
                 const float shifted = scaled + beta[parameter];
                 y[at] = to_elem(shifted * scale);
@@ -124,12 +138,10 @@ static void layer_norm(
         }
     }
 }
-{% endif %}
-{% if "reduce" in used_host %}
 
 typedef enum { REDUCE_SUM, REDUCE_MAX, REDUCE_MIN } reduce_t;
 
-static void reduce(const rows_t *rows, const elem_t *input, elem_t *output, reduce_t function, float scale)
+static inline void reduce(const rows_t *rows, const elem_t *input, elem_t *output, reduce_t function, float scale)
 {
     for (int32_t o = 0; o < rows->outer; o++) {
         for (int32_t i = 0; i < rows->inner; i++) {
@@ -147,11 +159,9 @@ static void reduce(const rows_t *rows, const elem_t *input, elem_t *output, redu
         }
     }
 }
-{% endif %}
-{% if "arg_max" in used_host %}
 
 /* Index of the extremum; of equals the first, or the last. */
-static void arg_max(const rows_t *rows, const elem_t *input, int32_t *output, bool smallest, bool select_last)
+static inline void arg_max(const rows_t *rows, const elem_t *input, int32_t *output, bool smallest, bool select_last)
 {
     for (int32_t o = 0; o < rows->outer; o++) {
         for (int32_t i = 0; i < rows->inner; i++) {
@@ -169,11 +179,9 @@ static void arg_max(const rows_t *rows, const elem_t *input, int32_t *output, bo
         }
     }
 }
-{% endif %}
-{% if "gather" in used_host %}
 
 /* out[o, j, i] = x[o, indices[j], i], elements of `size` bytes. */
-static void gather(
+static inline void gather(
     const rows_t *rows, const void *input, const int32_t *indices, int32_t count, void *output, size_t size)
 {
     const size_t run = (size_t)rows->inner * size;
@@ -185,4 +193,5 @@ static void gather(
         }
     }
 }
-{% endif %}
+
+#endif

@@ -1,0 +1,60 @@
+"""The C that every firmware brings: each header on its own, and numbers against numpy."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import emitters.gemmini
+from costmodel.target.target import load_target
+from emulator.build import write_params
+from tests.emitters.gemmini.compilers import STRICT, need, run_compiler
+
+RUNTIME = Path(emitters.gemmini.__file__).parent / "runtime"
+HEADERS = sorted(path.name for path in RUNTIME.glob("*.h"))
+
+
+def _compile(target: str, code: str, folder: Path, *flags: str) -> Path:
+    (folder / "unit.c").write_text(code)
+    params = write_params(load_target(target), folder)
+    command = [
+        *("-std=gnu11", "-O2"),
+        *flags,
+        *STRICT,
+        "-isystem",
+        params,
+        "-I",
+        RUNTIME,
+        "unit.c",
+        "-o",
+        "unit.so",
+    ]
+    done = run_compiler(need("gcc"), *command, folder=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "unit.so"
+
+
+@pytest.mark.parametrize("target", ["gemmini-default", "gemmini-fp32"])
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_header_compiles_alone(header: str, target: str, tmp_path: Path) -> None:
+    """Without warnings, though nothing of it is used."""
+    _compile(
+        target, f'#include "{header}"\nint unit(void);\nint unit(void) {{ return 0; }}\n', tmp_path, "-c"
+    )
+
+
+def test_elements_round_to_even_and_saturate(tmp_path: Path) -> None:
+    code = '#include "elements.h"\nvoid unit(const float *x, elem_t *y, int count);\n'
+    code += "void unit(const float *x, elem_t *y, int count)\n"
+    code += "{\n    for (int i = 0; i < count; i++) {\n        y[i] = to_elem(x[i]);\n    }\n}\n"
+    library = ctypes.CDLL(str(_compile("gemmini-default", code, tmp_path, "-shared", "-fPIC")))
+    ties = np.arange(-140, 140, 0.5, np.float32)
+    x = np.concatenate(
+        [ties, np.nextafter(ties, np.float32(np.inf)), np.float32([1e30, -1e30, np.inf, -np.inf])]
+    )
+    y = np.empty(len(x), np.int8)
+    library.unit(x.ctypes.data_as(ctypes.c_void_p), y.ctypes.data_as(ctypes.c_void_p), len(x))
+    np.testing.assert_array_equal(y, np.clip(np.rint(x), -128, 127).astype(np.int8))
