@@ -199,8 +199,8 @@ def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
         fits = fits & (accumulator_need(space, tile, lanes) <= space.accumulator_limit(split=False))
 
     keep = _records(fits, pass_k, axis=2) & _records(fits, pass_c, axis=1)
-    if not covers:  # a single array block of weights stays in the array while accumulator tiles pass
-        single = fits & (k == col)[None, None, :] & (c == row)[None, :, None] & (tile["R"] * tile["S"] == 1)
+    if not covers:  # a larger tile may be more than the one array block of weights that stays in the array
+        single = fits & space.is_one_block(tile)
         keep |= _records(single, pass_k, axis=2) & _records(single, pass_c, axis=1)
     j, ic, ik = np.nonzero(keep)
     out = {name: pixels[name][j] for name in ("R", "S", "N", "P", "Q", "n", "p", "q")}

@@ -31,12 +31,9 @@ def scratchpad_fits(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> N
     if space.holds_input:
         return np.asarray(weights <= room + 0 * inputs)
     fits = np.asarray(weights + inputs * (1 + twice) <= room)
-    # Taps are packed next to all of C only, so that their number depends on S alone.
-    c, kernel = space.shape.dims.C, space.bounds.S
-    if not space.rules.hw or space.packed_taps(c, kernel) == 1:
+    taps = space.packed(tile["C"], tile["S"])
+    if not space.rules.hw or taps.max(initial=1) == 1:
         return fits
-    packable = np.array([space.packed_taps(c, s) for s in range(1, kernel + 1)], dtype=np.int64)
-    taps = np.where(tile["C"] == c, packable[tile["S"] - 1], 1)
     around = packed_inputs_fit(inputs, twice, weights, room, space.scratchpad_limit, taps)
     return np.asarray(fits & ((taps == 1) | around))
 

@@ -88,7 +88,7 @@ def quantities(points: Points) -> Quantities:
     depthwise, g = shape.is_depthwise, space.groups_at_once
     col = np.ones_like(t["k"]) if depthwise else space.blocks(t["k"])
     row_c = np.ones_like(t["C"]) if depthwise else space.blocks(t["C"])
-    row_s = _each_pair(t["C"], t["S"], space.packed_taps)
+    row_s = space.packed(t["C"], t["S"])
     ws, is_, os_ = (points.order == i for i in (WS, IS, OS))
 
     outlines = {name: space.outlines[name] for name in "NPQ"}
@@ -107,8 +107,7 @@ def quantities(points: Points) -> Quantities:
     )
     visits = np.where(os_, 1, np.where(ws, np.where(many_pixels, n_red, 1), np.where(many_k, n_red, 1)))
     visits = np.where(l2_loops, n_red, visits)
-    blocks = (t["k"] > col) | (t["C"] > row_c) | (t["R"] > 1) | (t["S"] > row_s) | (t["K"] > t["k"])
-    loads = np.where(blocks, l1_tiles, fetch_w)
+    loads = np.where(space.is_one_block(t), fetch_w, l1_tiles)
 
     ones = np.ones(len(points), dtype=np.int64)
     pixels = space.total("N") * space.total("P") * space.total("Q")

@@ -7,6 +7,7 @@ tensors), so that layers with equal spaces are solved once.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -137,6 +138,22 @@ class LayerSpace:
         if not self.packs or channels != self.shape.dims.C or channels > self.side:
             return 1
         return self.block(taps, min(taps, self.side // channels))
+
+    def packed(self, channels: Ints, taps: Ints) -> Ints:
+        """`packed_taps` of columns."""
+        whole, kernel = self.shape.dims.C, self.bounds.S
+        if self.packed_taps(whole, kernel) == 1:
+            return np.ones(np.broadcast_shapes(channels.shape, taps.shape), dtype=np.int64)
+        # Next to all channels only, so that the number depends on `taps` alone.
+        most = np.array([self.packed_taps(whole, max(1, s)) for s in range(kernel + 1)], dtype=np.int64)
+        return np.where(channels == whole, most[taps], 1)
+
+    def is_one_block(self, tile: Mapping[str, Ints]) -> NDArray[np.bool_]:
+        """Whether the array holds all weights of a scratchpad tile K C R S, walked by accumulator tiles of k
+        channels: they stay there while these pass."""
+        c, k, s = tile["C"], tile["k"], tile["S"]
+        whole = (tile["K"] == k) & (k == self.blocks(k)) & (c == self.blocks(c))
+        return np.asarray(whole & (tile["R"] == 1) & (s == self.packed(c, s)))
 
     @property
     def packs(self) -> bool:

@@ -12,6 +12,7 @@ from costmodel.mapping.shape import LayerShape, whole
 from costmodel.mapping.tiling import Window
 from costmodel.schedule.batch import MappingBatch, evaluate_batch
 from costmodel.target.target import Target, load_target
+from optimizer.layer.enumerate import _pixels
 from optimizer.layer.floors import ideal_cost
 from optimizer.layer.fronts import FrontCache, _solve
 from optimizer.layer.space import LayerSpace, Rules
@@ -92,15 +93,29 @@ def test_front_equals_brute_force(case, profile):
     assert float((front.energy * front.latency).min()) == pytest.approx(edp, rel=1e-12)
 
 
-@pytest.mark.parametrize("dims", [Dims(K=20, C=20, P=10, Q=10), Dims(K=32, C=8, P=14, Q=14)])
-def test_nothing_is_dropped_that_loads_less_of_bias_or_weights(dims, monkeypatch):
-    """Larger tiles take more loads of the bias, or more than the one array block of weights that stays."""
+PACKED = Target(name="packed", side=8, scratchpad_bytes=8192, accumulator_bytes=512)
+
+
+@pytest.mark.parametrize("profile", ["dosa", "hw"])
+@pytest.mark.parametrize(
+    ("dims", "target"),
+    [
+        pytest.param(Dims(K=20, C=20, P=10, Q=10), load_target("gemmini-small"), id="20-channels"),
+        pytest.param(Dims(K=32, C=8, P=14, Q=14), load_target("gemmini-small"), id="8-channels"),
+        pytest.param(Dims(K=16, C=1, P=16, Q=16, S=7), PACKED, id="packed-rows"),
+    ],
+)
+def test_nothing_is_dropped_that_loads_less_of_bias_or_weights(profile, dims, target, monkeypatch):
+    """Larger tiles take more loads of the bias, or more than the one array block of weights that stays (its
+    rows hold kernel taps, too, where channels are few)."""
     shape = shape_of_case(dims)._replace(has_bias=True)
-    space = LayerSpace(shape, whole(dims), Rules(load_target("gemmini-small"), "hw"))
+    space = LayerSpace(shape, whole(dims), Rules(target, profile))
     front = FrontCache().front(space)
     monkeypatch.setattr("optimizer.layer.enumerate._undominated", lambda grid, _: np.arange(len(grid["R"])))
     monkeypatch.setattr("optimizer.layer.enumerate._records", lambda fits, *_, **__: fits.copy())
+    _pixels.cache_clear()
     every = FrontCache().front(space)
+    _pixels.cache_clear()
     assert (front.energy.tolist(), front.latency.tolist()) == (every.energy.tolist(), every.latency.tolist())
 
 
