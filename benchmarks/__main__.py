@@ -21,6 +21,7 @@ BENCHMARKS = {
     "ablation": "what each degree of freedom of a schedule is worth",
     "scaling": "search time against network size",
     "descent": "descent alone, decoded but not polished, against the final schedule",
+    "adversary": "attempts to find a schedule below a bound called proven",
     "models": "every sample network, exported, compiled and verified on every target",
     "conformance": "onnx's own test suite: every case verifies or is refused by name",
 }

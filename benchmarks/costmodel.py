@@ -15,9 +15,10 @@ from benchmarks.command import add_out, command
 from benchmarks.figure import figure
 from converter.ir.dims import DIMS, Dims
 from converter.ir.graph import Graph
+from costmodel.group.nodes import Edge, Node
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import LayerShape, shape_of
-from costmodel.relaxed.model import ORDERS, Edge, Node, RelaxedModel, RelaxedPoint
+from costmodel.relaxed.model import ORDERS, RelaxedModel, RelaxedPoint
 from costmodel.schedule.batch import MappingBatch, evaluate_batch
 from costmodel.schedule.evaluate import clear_cache, evaluate
 from costmodel.schedule.schedule import Profile, Schedule, singleton_groups

@@ -2,7 +2,7 @@
 
 All methods share the exact evaluator; times include everything after the graph is made.  The traces
 are written as CSV and PNG after every search.  Last line: for each method the median over seeds of its
-final EDP over the best found, and for the gradient search the median seconds until it is within 1 % of
+final EDP over the best found, and for our searches the median seconds until it is within 1 % of
 its final EDP.
 """
 
@@ -68,9 +68,10 @@ def main(arguments: list[str]) -> int:
         f"{method}={statistics.median(trace[-1][1] for trace in seeds) / best:.4f}"
         for method, seeds in traces.items()
     ]
-    if "gradient" in traces:
-        seconds = statistics.median(seconds_to(trace, 1.01) for trace in traces["gradient"])
-        figures.append(f"gradient_seconds_to_1pc={seconds:.2f}")
+    for method in ("auto", "gradient"):
+        if method in traces:
+            seconds = statistics.median(seconds_to(trace, 1.01) for trace in traces[method])
+            figures.append(f"{method}_seconds_to_1pc={seconds:.2f}")
     print(f"model={options.model} target={options.target} " + " ".join(figures))
     return failed
 

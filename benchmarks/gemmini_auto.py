@@ -124,7 +124,7 @@ def main(arguments: list[str]) -> int:
     parser = command("gemmini_auto", __doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: every sample network")
     parser.add_argument("--targets", type=listed, default=TARGETS, help="comma-separated presets or files")
-    parser.add_argument("--method", default="gradient", help="how our schedule is searched")
+    parser.add_argument("--method", default="auto", help="how our schedule is searched")
     parser.add_argument("--time-budget", type=float, default=60.0, help="seconds of search per line")
     parser.add_argument("--image-size", type=int, metavar="PIXELS", help="of the sample networks on images")
     parser.add_argument("--exports", type=Path, help="folder that keeps the exported sample networks")

@@ -192,7 +192,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--targets", type=listed, default=",".join(preset_names()))
     parser.add_argument("--exporters", type=listed, default=",".join(EXPORTERS))
-    parser.add_argument("--method", default="gradient")
+    parser.add_argument("--method", default="auto")
     parser.add_argument("--time-budget", type=float, default=5.0, help="seconds of search per line")
     parser.add_argument("--vectors", type=int, default=2, help="test vectors per line (at most 16)")
     parser.add_argument("--exports", type=Path, help="folder that keeps the exported models")

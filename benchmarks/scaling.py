@@ -37,11 +37,11 @@ class Measured(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    """Time both families with both methods."""
+    """Time both families with every method."""
     parser = command("scaling", __doc__)
     parser.add_argument("--target", default="gemmini-large")
     add_profile(parser)
-    parser.add_argument("--methods", type=listed, default="gradient,exact")
+    parser.add_argument("--methods", type=listed, default="auto,gradient,exact")
     parser.add_argument("--families", type=listed, default="resnet,gpt3")
     parser.add_argument("--blocks", type=int, default=96, help="decoder blocks of the large GPT-3")
     parser.add_argument("--runs", type=int, default=3)

@@ -3,7 +3,7 @@
 Figures are in uJ x cycles, medians over seeds.  Per cell: every method with sound fusion; `_paper`:
 gradient and exact search under the literature's fusion model (its schedules cannot be executed where
 that model deletes refetches); `_unpacked`: without row packing, where a first layer has few channels.
-Last line per model and target: ratios of the gradient search to every other method and to the proven
+Last line per model and target: ratios of the default search to every other method and to the proven
 fusion bound, its seconds, `mapping` (exact layer-wise over DOSA) and `fusion` (exact over layer-wise).
 
 Every cell is a file of its own in OUT/table1/, written after each search: run subsets with --models

@@ -62,7 +62,7 @@ def _terminable() -> Iterator[None]:
 )
 @click.version_option(version("fadiff"), prog_name="fadiff")
 def cli() -> None:
-    """ONNX model to Gemmini C and Timeloop mappings, searched by gradient and verified.
+    """ONNX model to Gemmini C and Timeloop mappings, searched and verified.
 
     \b
     Start here:

@@ -6,7 +6,7 @@ vary:                            # every combination is one design
   scratchpad_bytes: [131072, 262144]
   bandwidth.dram_bytes: [8, 16]
 search:                          # optional; names and defaults of `fadiff compile`
-  method: gradient
+  method: auto
   time_budget: 5
 """
 

@@ -14,6 +14,7 @@ from optimizer.finish.issue import with_issues
 from optimizer.finish.rtl_choice import fastest_of_equals
 from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
 from optimizer.finish.weight_prefetch import with_prefetches
+from optimizer.search import PROVING
 
 if TYPE_CHECKING:
     from converter import Conversion, Graph
@@ -45,9 +46,12 @@ def find_schedule(
         raise InputError(search.obstacle)
     with console.stage(f"searching ({search.method}{what})"):
         try:
-            return optimize(graph, target, search, progress=console.update)
+            found = optimize(graph, target, search, progress=console.update)
         except ImportError as error:
             raise InputError(str(error)) from error
+    if found.settled is not None and found.settled < 1:
+        console.note(f"enumeration decided {found.settled:.0%} of the layers, descent worked on the rest")
+    return found
 
 
 def limit_traffic(found: SearchResult, limit: int, console: Console) -> tuple[SearchResult, str]:
@@ -101,7 +105,7 @@ def decide(
     Only schedules of our own methods that are executed are settled: baselines stay what they are.
     """
     found = find_schedule(conversion.graph, target, search, console)
-    if search.fusion_model != "sound" or search.method not in ("gradient", "exact", "layerwise"):
+    if search.fusion_model != "sound" or search.method not in PROVING:
         return conversion, found
     notes = []
     if search.profile != "hw":

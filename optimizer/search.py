@@ -8,13 +8,14 @@ from typing import Any
 from converter.ir.graph import Graph
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import Target
-from optimizer.cut.exact import exact, layerwise, relaxed_bound
+from optimizer.auto import auto
+from optimizer.cut.exact import Certified, exact, layerwise, relaxed_bound
 from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem, Progress
 from optimizer.cut.result import BoundKind, SearchResult
 from optimizer.cut.settings import MethodName, Settings
 
-PROVING: tuple[MethodName, ...] = ("gradient", "exact", "layerwise")
+PROVING: tuple[MethodName, ...] = ("auto", "gradient", "exact", "layerwise")
 """Methods that find a lower bound as they search, under roofline latency: what they enumerate is undominated
 there only."""
 
@@ -65,6 +66,7 @@ def optimize(
         seconds=whole.seconds,
         steps=problem.steps,
         history=tuple(problem.history),
+        settled=problem.settled,
     )
 
 
@@ -82,14 +84,9 @@ def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, Boun
     if method == "layerwise" or (method == "exact" and not problem.fusion):
         alone, bound = layerwise(problem)
         return problem.schedule(alone.argmin), bound, "unfused"
-    if method == "exact":
-        partition, bound, complete = exact(problem)
-        return problem.schedule(partition), bound, proven if complete else "relaxed"
-    if method == "gradient":
-        from optimizer.gradient.joint import gradient
-
-        partition, bound, complete = gradient(problem)
-        return problem.schedule(partition), bound, proven if complete else "relaxed"
+    if method in ("auto", "exact", "gradient"):
+        found = _certified(problem, method)
+        return problem.schedule(found.partition), found.lower_bound, proven if found.complete else "relaxed"
     if method == "gemmini-auto":
         from optimizer.baselines.gemmini_auto import automatic_schedule
 
@@ -99,6 +96,16 @@ def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, Boun
         )
         return automatic, 0.0, "relaxed"
     return problem.schedule(_baseline(problem, method)), 0.0, "relaxed"
+
+
+def _certified(problem: Problem, method: MethodName) -> Certified:
+    if method == "auto":
+        return auto(problem)
+    if method == "exact":
+        return exact(problem)
+    from optimizer.gradient.joint import gradient
+
+    return gradient(problem)
 
 
 def _baseline(problem: Problem, method: MethodName) -> Partition:

@@ -70,3 +70,10 @@ def test_torch_is_imported_only_where_gradients_are():
     users = {a for a, b in IMPORTS.edges if b.split(".")[0] == "torch"}
     assert users
     assert [user for user in users if not user.startswith(TORCH)] == []
+
+
+def test_only_descent_knows_the_relaxed_model():
+    """So that methods without gradients do not load torch."""
+    users = {a for a, b in IMPORTS.edges if b.startswith("costmodel.relaxed")}
+    allowed = ("optimizer.gradient.", "costmodel.relaxed", "benchmarks.")
+    assert [user for user in users if not user.startswith(allowed)] == []

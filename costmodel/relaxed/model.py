@@ -11,12 +11,12 @@ positive (l0 = rows * cols * stream); order weights [B, L, O] that sum to one; s
 [B, L, 2] along P and Q.
 `cost` (RelaxedCost): energy_pj and latency_cycles [B, L], network totals [B] (every node times its
 `repeat`), and penalties, a dict of [B] tensors, zero exactly where the rule holds:
-    mapping   tiles nest inside each other and inside the layer (Eq. 20-22)
+    mapping   tiles nest inside each other and inside the layer (Eq. 21)
     array     rows and columns fit the array (Eq. 22, as two limits)
-    memory    scratchpad and accumulator capacity, fused residents included (Eq. 23-24)
+    memory    scratchpad and accumulator capacity, fused residents included (Eq. 24-25)
     buffer    tile-buffer capacity, group by group (fused tensors of one group live side by side)
     grid      a fused layer's tile lies inside what one group tile makes it compute, halo included
-              (Eq. 25-26, made satisfiable)
+              (Eq. 26, made satisfiable)
     final     a fused producer leaves the accumulator finished (not needed for the tile buffer)
     reuse     a fused consumer fetches its input once (no hard rule: fused inputs are held whole)
     shape     strong edges make groups that a program can walk: one last layer, not led by an add, no
@@ -48,7 +48,7 @@ from costmodel.count.energy import picojoules_per_byte
 from costmodel.count.traffic import Fusion, Memory, Quantities, count_moves, path_of
 from costmodel.group.host import add_moves
 from costmodel.latency.roofline import bandwidths
-from costmodel.relaxed.network import IS, ORDERS, OS, WS, Edge, NestOrder, NetworkConstants, Node, add_shape
+from costmodel.relaxed.network import IS, ORDERS, OS, WS, NestOrder, NetworkConstants
 from costmodel.relaxed.penalties import penalties
 from costmodel.relaxed.rtl import rtl_cycles
 from costmodel.relaxed.terms import RelaxedPoint, Terms
@@ -59,13 +59,10 @@ __all__ = [
     "ORDERS",
     "OS",
     "WS",
-    "Edge",
     "NestOrder",
-    "Node",
     "RelaxedCost",
     "RelaxedModel",
     "RelaxedPoint",
-    "add_shape",
 ]
 
 

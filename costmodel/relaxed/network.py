@@ -6,13 +6,13 @@ L nodes, E fusion edges, O loop orders; see costmodel/relaxed/model.py for the m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from converter.ir.dims import DIMS, RELEVANT, Dim, Dims, P, Q, R, S
+from converter.ir.dims import DIMS, RELEVANT, Dim, P, Q, R, S
+from costmodel.group.nodes import Edge, Node
 from costmodel.latency.rtl import pitch_lines
 from costmodel.latency.rtl_work import is_matmul, segments, streams_height
 from costmodel.mapping.mapping import (
@@ -48,36 +48,6 @@ IS = NestOrder(INPUT_STATIONARY)
 OS = NestOrder(OUTPUT_STATIONARY)
 ORDERS: tuple[NestOrder, ...] = (WS, IS, OS)
 """Weight-, input- and output-stationary DRAM loops: enough for an optimum (one stationary operand)."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """One layer of the relaxed network, standing for `repeat` identical ones.
-
-    `output_needed` says that somebody who cannot be fused reads the output.  `is_add`: a residual add
-    of the shape `add_shape` gives; of its tiles only the extents of N, P and Q at L2 matter.
-    """
-
-    shape: LayerShape
-    repeat: float = 1.0
-    output_needed: bool = False
-    is_add: bool = False
-
-
-def add_shape(batch: int, channels: int, height: int, width: int) -> LayerShape:
-    """Shape of a residual add: every output needs the same element of both operands."""
-    dims = Dims(N=batch, K=channels, P=height, Q=width)
-    return LayerShape(dims, Window(1, 1, 1, 0, height), Window(1, 1, 1, 0, width), False, False)
-
-
-class Edge(NamedTuple):
-    """A fusable edge: indices of nodes; the consumer reads the producer's output as its I.
-
-    An add has up to two of them, one per operand; any other node one.
-    """
-
-    producer: int
-    consumer: int
 
 
 class NetworkConstants:

@@ -207,7 +207,7 @@ def _misalignment(terms: Terms) -> Tensor:
 
 
 def _tile_mismatch(terms: Terms) -> Tensor:
-    """Producer tile against the consumer's input box along N, P, Q, in logs, [B, E] (Eq. 25-26)."""
+    """Producer tile against the consumer's input box along N, P, Q, in logs, [B, E] (Eq. 26)."""
     m = terms.model
     total = torch.log(terms.l2[N][:, m.source] / terms.l2[N][:, m.sink]).square()
     for axis, box in zip(m.axes, _boxes(terms), strict=True):

@@ -60,7 +60,7 @@ def compare(
     \b
     Examples:
       fadiff compare resnet18.onnx --target gemmini-large --time-budget 20
-      fadiff compare resnet18.onnx --methods gradient,layerwise,gemmini-auto --plot curves.svg
+      fadiff compare resnet18.onnx --methods auto,layerwise,gemmini-auto --plot curves.svg
     """
     from costmodel.group.fusion import ScheduleError
     from fadiff.pipeline import ModelOptions, read_model

@@ -33,7 +33,7 @@ POOR_SQNR_DB = 15.0
 """Below this many decibels a tensor is worth a look: its noise is over a sixth of its signal."""
 SENSITIVE_LAYERS = 5
 BOUND = {
-    "proven": "proven: no schedule of this search space is below the bound",
+    "proven": "proven: no schedule of the canonical space is below the bound",
     "unfused": "proven for schedules without fusion",
     "relaxed": "relaxed: no schedule of this search space is below the bound, perhaps none reaches it",
     None: "",
@@ -71,9 +71,10 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
 @click.option(
     "--method",
     type=click.Choice(METHODS),
-    default="gradient",
+    default="auto",
     show_default=True,
-    help="How to search: gradient, exact (by enumeration), layerwise (no fusion), or a baseline.",
+    help="How to search: auto (enumeration, and descent on what that leaves open), exact (enumeration "
+    "only), gradient (descent first), layerwise (no fusion), or a baseline.",
 )
 @search_options
 @click.option(

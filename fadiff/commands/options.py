@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 METHODS: tuple[MethodName, ...] = (
+    "auto",
     "gradient",
     "layerwise",
     "dosa",

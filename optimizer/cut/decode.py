@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain, repeat
 from typing import NamedTuple
 
@@ -20,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.ir.dims import Dim
+from converter.ir.graph import Graph
 from costmodel.group.fusion import ScheduleError
-from costmodel.relaxed.model import Node
+from costmodel.group.nodes import Node
 from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer.cut.partition import Partition, deadlock
+from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem
 from optimizer.group.hull import GroupHull, Way, merge
-from optimizer.group.network import RelaxedNetwork, relaxed_network
+from optimizer.group.network import RelaxedNetwork
 from optimizer.group.residency import PlacedGroup
 from optimizer.group.tiles import group_runs
 from optimizer.group.ways import OpenWay
@@ -71,7 +73,7 @@ class Encoding:
     @classmethod
     def of(cls, problem: Problem) -> Encoding:
         """All distinct layers and fusable edges."""
-        network = relaxed_network(problem.graph, problem.candidates)
+        network = problem.network
         spaces = tuple(LayerSpace.alone(shape, problem.rules) for shape in network.shapes)
         lists = tuple(extents_of(node, space) for node, space in zip(network.nodes, spaces, strict=True))
         return cls(network, spaces, lists)
@@ -345,3 +347,25 @@ def joined_groups(problem: Problem, network: RelaxedNetwork, fused: Sequence[boo
             joined.remove_node(layers[0])
             waiting += [rest] if is_leaf else network.components(joined.subgraph(rest))
     return sorted(found)
+
+
+def deadlock(graph: Graph, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """A group that waits for itself through others, if any (convex groups can deadlock in pairs).
+
+    Layers in none of the groups run alone.
+    """
+    position = {layer.name: i for i, layer in enumerate(graph.layers)}
+    if all(position[layers[-1]] - position[layers[0]] == len(layers) - 1 for layers in groups):
+        return None  # runs of consecutive layers keep the topological order
+    group_of = {name: layers for layers in groups for name in layers}
+    waits: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for names in graph.dag.edges:
+        producer, consumer = (group_of.get(name, (name,)) for name in names)
+        if producer != consumer:
+            waits.setdefault(consumer, set()).add(producer)
+    try:
+        TopologicalSorter(waits).prepare()
+    except CycleError as error:
+        cycle: list[tuple[str, ...]] = error.args[1]
+        return max(cycle, key=len)
+    return None

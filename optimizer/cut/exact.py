@@ -26,6 +26,8 @@ from optimizer.group.tiles import last_output
 from optimizer.layer.hull import Solution
 
 Hulls = dict[PlacedGroup, GroupHull]
+CERTIFIED_FRONTS = 2000
+"""Fronts of single layers to enumerate for a proof (about ten milliseconds each in profile hw)."""
 
 
 class Certified(NamedTuple):
@@ -34,6 +36,8 @@ class Certified(NamedTuple):
     partition: Partition
     lower_bound: float
     complete: bool
+    open: frozenset[str] = frozenset()
+    """Where it may not be: layers of the groups that the bound counts by their floors."""
 
 
 def layerwise(problem: Problem) -> tuple[Solution[Partition], float]:
@@ -122,20 +126,20 @@ class Certificate:
         """The best partition into ways that can be executed."""
         return self.cuts.optimum(self.sure, self.problem.objective)
 
-    def run(self, most_fronts: int | None = None) -> Certified:
-        """The best partition, its tensors in their places; optimal unless time, or `most_fronts` fronts
-        enumerated from now on, stop it."""
-        found = self._run(most_fronts)
+    def run(self, most_fronts: int | None = None, share: float = 1.0) -> Certified:
+        """The best partition, its tensors in their places; optimal unless `share` of the time budget, or
+        `most_fronts` fronts enumerated from now on, stop it."""
+        found = self._run(most_fronts, share)
         placed = self.problem.placed(found.partition)
         has_places = {way.group for way in placed} == {way.group for way in found.partition}
-        return Certified(placed, found.lower_bound, found.complete and has_places)
+        return found._replace(partition=placed, complete=found.complete and has_places)
 
-    def _run(self, most_fronts: int | None) -> Certified:
+    def _run(self, most_fronts: int | None, share: float) -> Certified:
         problem, objective, sure = self.problem, self.problem.objective, self.sure
         last = None if most_fronts is None else len(problem.fronts) + most_fronts
 
         def stop() -> bool:
-            return problem.out_of_time() or (last is not None and len(problem.fronts) >= last)
+            return problem.out_of_time(share) or (last is not None and len(problem.fronts) >= last)
 
         while True:
             hulls = self.optimistic()
@@ -160,7 +164,11 @@ class Certificate:
                 best = self.cuts.best(sure, objective).best
                 problem.record(value("edp", best.energy, best.latency))
                 if is_over:
-                    return Certified(self.cuts.partition(sure, best.argmin), result.lower_bound, False)
+                    steps = [step for step, _ in result.best.argmin]
+                    floors = [step for step in steps if self.cuts.placed(step) not in self._priced]
+                    unpriced = frozenset(name for step in floors for name in self.cuts.layers(step))
+                    partition = self.cuts.partition(sure, best.argmin)
+                    return Certified(partition, result.lower_bound, False, unpriced)
 
 
 def _order(placed: PlacedGroup) -> tuple[Layers, list[str], list[str], int]:

@@ -2,13 +2,14 @@
 
 The first layer not yet in a group decides the next group; what is done beyond it (open branches) and
 which tensors are on chip is the state, so chains cost two states per layer and a residual block a few.
+Where branches cross, groups may wait for each other although each could run: the state then also has which
+layers not done wait for which through groups, and no group is run that would wait for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
 from typing import Literal, NamedTuple
 
@@ -28,6 +29,8 @@ Objective = Literal["edp", "energy", "latency"]
 Partition = tuple[Way, ...]
 Cuts = tuple[tuple[int, int], ...]
 """Steps of a Partitioner, each with a vertex of its hull."""
+Waits = tuple[tuple[int, int], ...]
+"""Layers not done, each with a mask of those that wait for it through two members of a group."""
 MOST_RESIDENT = 4
 """Tensors on chip at once."""
 MOST_STEPS = 50_000
@@ -50,6 +53,8 @@ class _Candidate:
     """Tensors that may stay for other groups, one bit each."""
     same: Mapping[str, str]
     """Its tensors, and what the first identical group has in their place."""
+    later: int
+    """Layers that depend on any of its own."""
 
 
 class _Step(NamedTuple):
@@ -85,6 +90,7 @@ class Partitioner:
         self.position = {layer.name: i for i, layer in enumerate(graph.layers)}
         self.tensors = residents(graph, rules) if rules else {}
         self.rules = rules
+        self._later = self._descendants()
         self._bit = {name: 1 << i for i, name in enumerate(self.tensors)}
         self._name = list(self.tensors)
         self._readers = [self._mask(c.name for c in graph.consumers(t)) for t in self.tensors]
@@ -96,6 +102,15 @@ class Partitioner:
         self.most_resident = most
         """Tensors on chip at once in this graph."""
         self.placed_groups = tuple(self._index)
+
+    def _descendants(self) -> list[int]:
+        """Of every layer, those that depend on it."""
+        masks = [0] * len(self.position)
+        for layer in reversed(self.graph.layers):
+            at = self.position[layer.name]
+            for name in self.graph.dag.successors(layer.name):
+                masks[at] |= masks[self.position[name]] | 1 << self.position[name]
+        return masks
 
     def _mask(self, names: Iterable[str]) -> int:
         mask = 0
@@ -122,7 +137,14 @@ class Partitioner:
                 and not row_readers(self.graph, FusionGroup(layers), name)
             ),
             dict(zip(tensors, streamed(self.graph, first), strict=True)),
+            self._any_later(members) & ~members,
         )
+
+    def _any_later(self, layers: int) -> int:
+        found = 0
+        for at in _places(layers):
+            found |= self._later[at]
+        return found
 
     def _reading(self, bit: int) -> int:
         return self._readers[bit.bit_length() - 1]
@@ -135,15 +157,15 @@ class Partitioner:
         count = len(self.graph.layers)
         self._index.clear()
         self._steps: list[_Step] = []
-        into: list[dict[tuple[int, int], list[tuple[int, int]]]] = [{} for _ in range(count + 1)]
-        into[0][0, 0] = []
+        into: list[dict[tuple[int, int, Waits], list[tuple[int, int]]]] = [{} for _ in range(count + 1)]
+        into[0][0, 0, ()] = []
         sources: list[int] = []
         steps: list[int] = []
         begins: list[int] = []
         levels: list[tuple[int, int]] = []
         for i, level in enumerate(into):
             low = len(begins)
-            for (gaps, resident), entering in level.items():
+            for (gaps, resident, waits), entering in level.items():
                 state = len(begins)
                 begins.append(len(steps))
                 sources += (source for source, _ in entering)
@@ -156,15 +178,20 @@ class Partitioner:
                     if rest & gaps or (resident and not candidate.is_run):
                         continue
                     done = gaps | rest
+                    waiting = self._waits(candidate, waits, done << i | (1 << i) - 1)
+                    if waiting is None:
+                        continue
                     for written in self._keeps(candidate, gaps, resident, most_resident):
                         after, left = i, done
                         while left & 1:
                             after, left = after + 1, left >> 1
                         step = self._step(index, resident, written)
-                        waiting = (
-                            self._waiting(resident | written, (1 << after) - 1) if resident | written else 0
+                        still = (
+                            self._still_read(resident | written, (1 << after) - 1)
+                            if resident | written
+                            else 0
                         )
-                        into[after].setdefault((left, waiting), []).append((state, step))
+                        into[after].setdefault((left, still, waiting), []).append((state, step))
                     if len(self._steps) > MOST_STEPS and most_resident:
                         return False
             if len(begins) > low:
@@ -199,7 +226,29 @@ class Partitioner:
     def _nbytes(self, bits: int) -> int:
         return sum(self.tensors[name] for name in self._names(bits))
 
-    def _waiting(self, resident: int, done: int) -> int:
+    def _waits(self, candidate: _Candidate, waits: Waits, done: int) -> Waits | None:
+        """Who waits for whom once a group ran, with it `done` layers; None if it would wait for itself."""
+        members = candidate.members
+        open_ones = ~done & (1 << done.bit_length()) - 1
+        if not (waits or open_ones):
+            return ()
+        known = dict(waits)
+        if any(known.get(at, 0) & members for at in _places(members)):
+            return None
+        later = candidate.later
+        for at in _places(members):
+            later |= known.get(at, 0)
+        found = []
+        for at in _places(open_ones):
+            behind = known.get(at, 0)
+            if (self._later[at] | behind) & members:
+                # Not what a single member makes wait: a group with both ends would leave that out.
+                behind |= later & ~self._any_later(self._later[at] & members)
+            if behind & ~done:
+                found.append((at, behind & ~done))
+        return tuple(found)
+
+    def _still_read(self, resident: int, done: int) -> int:
         """Of the tensors on chip those that a layer not done reads."""
         return sum(bit for bit in _bits(resident) if self._reading(bit) & ~done)
 
@@ -249,24 +298,18 @@ class Partitioner:
         def solve(a: float, b: float) -> Solution[Cuts]:
             weighted = a * energies + b * latencies
             weights = np.minimum.reduceat(weighted, begins)[self._placed_of]
-            while True:
-                chosen = self._shortest(weights)
-                cuts = []
-                total_energy = total_latency = 0.0
-                vertices: dict[int, int] = {}
-                for step in chosen:
-                    placed = self._steps[step].placed
-                    if placed not in vertices:
-                        vertices[placed] = int(np.argmin(a * energy[placed] + b * latency[placed]))
-                    vertex = vertices[placed]
-                    total_energy += float(energy[placed][vertex])
-                    total_latency += float(latency[placed][vertex])
-                    cuts.append((step, vertex))
-                cycle = deadlock(self.graph, [self.layers(step) for step in chosen])
-                if cycle is None:
-                    return Solution(total_energy, total_latency, tuple(cuts))
-                banned = [self._candidates[step.candidate].layers == cycle for step in self._steps]
-                weights = np.where(banned, np.inf, weights)
+            cuts = []
+            total_energy = total_latency = 0.0
+            vertices: dict[int, int] = {}
+            for step in self._shortest(weights):
+                placed = self._steps[step].placed
+                if placed not in vertices:
+                    vertices[placed] = int(np.argmin(a * energy[placed] + b * latency[placed]))
+                vertex = vertices[placed]
+                total_energy += float(energy[placed][vertex])
+                total_latency += float(latency[placed][vertex])
+                cuts.append((step, vertex))
+            return Solution(total_energy, total_latency, tuple(cuts))
 
         return solve
 
@@ -309,26 +352,9 @@ def _bits(mask: int) -> Iterator[int]:
         mask &= mask - 1
 
 
-def deadlock(graph: Graph, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
-    """A group that waits for itself through others, if any (convex groups can deadlock in pairs).
-
-    Layers in none of the groups run alone.
-    """
-    position = {layer.name: i for i, layer in enumerate(graph.layers)}
-    if all(position[layers[-1]] - position[layers[0]] == len(layers) - 1 for layers in groups):
-        return None  # runs of consecutive layers keep the topological order
-    group_of = {name: layers for layers in groups for name in layers}
-    waits: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
-    for names in graph.dag.edges:
-        producer, consumer = (group_of.get(name, (name,)) for name in names)
-        if producer != consumer:
-            waits.setdefault(consumer, set()).add(producer)
-    try:
-        TopologicalSorter(waits).prepare()
-    except CycleError as error:
-        cycle: list[tuple[str, ...]] = error.args[1]
-        return max(cycle, key=len)
-    return None
+def _places(mask: int) -> Iterator[int]:
+    for bit in _bits(mask):
+        yield bit.bit_length() - 1
 
 
 def ordered(graph: Graph, partition: Partition) -> Partition:

@@ -18,6 +18,7 @@ from optimizer.cut.result import HistoryPoint
 from optimizer.cut.settings import RelaxationForm, Settings
 from optimizer.group.candidates import candidate_groups, signature
 from optimizer.group.hull import EMPTY, GroupHull
+from optimizer.group.network import RelaxedNetwork, relaxed_network
 from optimizer.group.paper import MOST_MEMBERS as PAPER_MEMBERS
 from optimizer.group.paper import paper_hull
 from optimizer.group.residency import (
@@ -56,11 +57,15 @@ class Problem:
     """Layers of the largest fusion group."""
     residency: bool = True
     """Whether tensors may stay on chip from one group to later ones (with sound fusion only)."""
+    open: frozenset[str] | None = None
+    """Layers that descent and local moves are for, with whatever may fuse with them (None: all)."""
     relaxation: RelaxationForm = "log"
     """Form of the trainable tiles (method gradient)."""
     started: float = field(default_factory=time.monotonic)
     history: list[HistoryPoint] = field(default_factory=list)
     steps: int = 0
+    settled: float | None = None
+    """Share of the layers that enumeration decided (method auto)."""
 
     def __post_init__(self) -> None:
         if self.fusion_model == "paper":
@@ -172,6 +177,18 @@ class Problem:
             if last_output(self.graph, layers) is not None:  # an add cannot lead a group
                 found[layers] = first.setdefault(signature(self.graph, layers), layers)
         return found
+
+    @cached_property
+    def network(self) -> RelaxedNetwork:
+        """What descent works on."""
+        if self.open is None:
+            return relaxed_network(self.graph, self.candidates)
+        groups = {layers: first for layers, first in self.candidates.items() if self.is_open(layers)}
+        return relaxed_network(self.graph, groups, self.open)
+
+    def is_open(self, layers: Iterable[str]) -> bool:
+        """Whether a group has an open layer."""
+        return self.open is None or not self.open.isdisjoint(layers)
 
     def unfused(self, layers: Layers, surroundings: Surroundings = OFF_CHIP) -> tuple[Floats, Floats]:
         """Hull of a group's members run one by one; empty if one of them has no room."""

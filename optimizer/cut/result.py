@@ -27,8 +27,8 @@ class SearchResult:
     """A legal schedule, its exact cost and what is known about how good it can get.
 
     `lower_bound` is in the unit of the objective (EDP: uJ x cycles, energy: pJ, latency: cycles).
-    `bound` says what it rests on.  `proven`: no schedule of the searched space (canonical mappings, all
-    candidate groups and group tiles) is better.  `unfused`: none of it without fusion is.  `relaxed`: the
+    `bound` says what it rests on.  `proven`: no schedule of the canonical space (docs/optimizer.md lists
+    what that leaves out) is better.  `unfused`: none of it without fusion is.  `relaxed`: the
     same space with optimistic costs for what was not priced, so it may be out of reach; under latency
     model `rtl` it is always that.  What is settled after the search keeps to its `settings`.
     """
@@ -41,6 +41,8 @@ class SearchResult:
     seconds: float
     steps: int
     history: tuple[HistoryPoint, ...]
+    settled: float | None = None
+    """Share of the layers that enumeration decided; descent worked on the rest (method auto)."""
 
     @property
     def value(self) -> float:

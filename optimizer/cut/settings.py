@@ -12,7 +12,7 @@ from optimizer.layer.candidates import Tiling
 from optimizer.layer.space import Rules
 
 MethodName = Literal[
-    "gradient", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto", "exact"
+    "auto", "gradient", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto", "exact"
 ]
 RelaxationForm = Literal["log", "paper"]
 """Distance of a trainable tile from its candidates: of the logarithms, or linear as in Eq. 1-3."""
@@ -22,8 +22,8 @@ RelaxationForm = Literal["log", "paper"]
 class Settings:
     """Everything that decides what a search finds, beside graph and target."""
 
-    method: MethodName = "gradient"
-    """How to search."""
+    method: MethodName = "auto"
+    """How to search; `auto` enumerates what can be proven and descends in the rest."""
     objective: Objective = "edp"
     """What to minimise."""
     profile: Profile = "hw"
@@ -33,8 +33,8 @@ class Settings:
     fusion_model: FusionModel = "sound"
     """`sound`, or the literature's (`paper`)."""
     residency: bool = True
-    """Whether tensors may stay on chip from one group to later ones (methods exact and gradient, with sound
-    fusion)."""
+    """Whether tensors may stay on chip from one group to later ones (methods auto, exact and gradient, with
+    sound fusion)."""
     latency: LatencyModel = "roofline"
     """Latency model to search and score with.  Under `rtl` nothing is proven: the bound is that of floors."""
     tiling: Tiling = "ragged"

@@ -24,11 +24,10 @@ from costmodel.latency.roofline import bandwidths
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.evaluate import group_cost
 from costmodel.schedule.schedule import FusionGroup, Schedule
-from optimizer.cut.exact import exact, relaxed_bound
+from optimizer.cut.exact import CERTIFIED_FRONTS, exact, relaxed_bound
 from optimizer.cut.problem import Problem, Progress, value
 from optimizer.cut.result import SearchResult
 from optimizer.finish.traffic_limit import dram_bytes
-from optimizer.gradient.joint import CERTIFIED_FRONTS
 
 HIDDEN = 0.5
 """Share of the loads that must fit in the time in which the DMA would be idle."""

@@ -31,7 +31,7 @@ from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem, value
 from optimizer.gradient.adam import Adam
 from optimizer.gradient.relaxation import Known, Relaxation, Sample, Variables
-from optimizer.group.network import RelaxedNetwork, relaxed_network
+from optimizer.group.network import RelaxedNetwork
 from optimizer.group.residency import Layers
 from optimizer.layer.hull import Solution
 from optimizer.layer.orders import L3_ORDERS, STATIONARY
@@ -100,7 +100,7 @@ class Loss:
     def __init__(self, problem: Problem) -> None:
         rules, sound = problem.rules, problem.fusion_model == "sound"
         self.problem = problem
-        self.network = relaxed_network(problem.graph, problem.candidates)
+        self.network = problem.network
         spaces = [LayerSpace.alone(shape, rules) for shape in self.network.shapes]
         nodes, edges = self.network.nodes, self.network.edges
         self.model = RelaxedModel(
@@ -114,6 +114,16 @@ class Loss:
         self.relaxation = Relaxation(nodes, spaces, edges, problem.relaxation, one_grid=sound)
         self.rules = PENALTIES + (("final",) if sound and not rules.hw else ())
         self.known = best_alone(problem, self.network)
+        self.rest = self._rest()
+
+    def _rest(self) -> tuple[float, float]:
+        """Energy and latency, each layer alone, of the layers that are no part of this."""
+        energy = latency = 0.0
+        for way in self.problem.layerwise[0].argmin:
+            for (name, front), vertex in zip(way.fronts, way.vertices, strict=True):
+                if name not in self.network.node_of:
+                    energy, latency = energy + front.energy[vertex], latency + front.latency[vertex]
+        return energy, latency
 
     def start(self, restarts: int, generator: torch.Generator) -> Variables:
         """Random tiles and orders in every eighth restart, the layers' own best mappings in the rest;
@@ -159,7 +169,8 @@ class Loss:
         """(loss, EDP in uJ x cycles, whether no penalty is left), each [B]."""
         cost = self.model(self.relaxation.point(sample), beta)
         penalty = sum((cost.penalties[name] for name in self.rules), torch.zeros(()))
-        energy, latency = cost.total_energy_pj, cost.total_latency_cycles
+        energy = cost.total_energy_pj + self.rest[0]
+        latency = cost.total_latency_cycles + self.rest[1]
         edp = (energy * 1e-6 * latency).detach()
         return self._objective(energy, latency) + weight * penalty, edp, penalty.detach() < 1e-6
 
@@ -185,7 +196,9 @@ def point_of(network: RelaxedNetwork, partition: Partition) -> Known:
     group_of = {name: way.group for way in partition for name in way.group.layers}
     for way in partition:
         for name, mapping in way.mappings().items():
-            node = network.node_of[name]
+            node = network.node_of.get(name)
+            if node is None:
+                continue
             levels = ((mapping.tile_l1 if v.islower() else mapping.tile_l2, v.upper()) for v in VARIABLES)
             extents[node][: len(VARIABLES)] = [level[d] for level, d in levels]  # type: ignore[index]
             extents[node][-2:] = mapping.tile_l2.P, mapping.tile_l2.Q

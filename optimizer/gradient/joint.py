@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from optimizer.cut.exact import Certificate, Certified, Hulls, exact, keep_tensors, layerwise
+from optimizer.cut.exact import (
+    CERTIFIED_FRONTS,
+    Certificate,
+    Certified,
+    Hulls,
+    exact,
+    keep_tensors,
+    layerwise,
+)
 from optimizer.cut.polish import Polish
 from optimizer.cut.problem import Problem, value
+from optimizer.gradient.descent import Effort, descend, groups_found
 
 MOST_TRIED = 80
-CERTIFIED_FRONTS = 2000
-"""Fronts of single layers that the certificate may enumerate (about ten milliseconds each in profile hw)."""
 
 
 def gradient(problem: Problem) -> Certified:
-    """The joint search.
+    """The joint search, descent first.
 
     Never worse than layer-wise.  The certificate is the one of `exact`, started from what descent
     proposes: it looks only at groups that could still beat the schedule found, and where one does, takes
@@ -21,21 +28,25 @@ def gradient(problem: Problem) -> Certified:
     if not problem.graph.tensor_core_layers:
         return exact(problem)  # nothing has a mapping
     layerwise(problem)
-    polish, certificate = Polish(problem), Certificate(problem)
-    proves = problem.rules.latency == "roofline"  # under rtl floors are too far to prune with
-    hurries = problem.time_budget is not None
-    if hurries and proves:
+    certificate = Certificate(problem)
+    if problem.time_budget is not None:
         certificate.optimistic()  # now, so that descent takes its share of what is left
+    return descend_and_certify(problem, certificate)
+
+
+def descend_and_certify(problem: Problem, certificate: Certificate) -> Certified:
+    """Descent on the layers of `problem` that are open, then what is left of the certificate."""
+    polish = Polish(problem)
+    polish.offer(certificate.sure)
+    hurries = problem.time_budget is not None
     again = 0
     while True:
         _propose(problem, polish, again)
-        if hurries or not proves:
+        if hurries:
             polish.run()
         certificate.offer(_priced(problem, polish))
-        found = (
-            certificate.run(CERTIFIED_FRONTS) if proves else Certified(certificate.best.argmin, 0.0, False)
-        )
-        if proves and not hurries and not found.complete:
+        found = certificate.run(CERTIFIED_FRONTS)
+        if not hurries and not found.complete:
             polish.offer(certificate.sure)
             polish.run()
             certificate.offer(_priced(problem, polish))
@@ -55,8 +66,6 @@ def _priced(problem: Problem, polish: Polish) -> Hulls:
 
 def _propose(problem: Problem, polish: Polish, again: int) -> None:
     """Price the groups that one descent arrives at."""
-    from optimizer.gradient.descent import Effort, descend, groups_found
-
     descent = descend(problem, Effort(), again)
     if descent.best is not None:
         decoded = value("edp", descent.best.energy, descent.best.latency)

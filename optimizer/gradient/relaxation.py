@@ -7,7 +7,7 @@ seven orders of magnitude and saturates the softmax; form `paper` keeps it for c
 
 Two levels of tiles along P and Q: every layer has a group tile, which counts if it is the last of its
 group, and a scratchpad tile.  Fused layers walk one grid: where sigma is one, what a group tile makes the
-producer compute *is* the input box of what it makes the consumer compute (Eq. 25-26 by construction
+producer compute *is* the input box of what it makes the consumer compute (Eq. 26 by construction
 rather than by penalty), so gradients of every member's cost reach the one group tile; a member's
 scratchpad tile is at most that.  A residual add passes its readers' box on to both operands.
 
@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 
 from converter.ir.dims import DIMS
-from costmodel.relaxed.model import ORDERS, Node, RelaxedPoint
+from costmodel.group.nodes import Node
+from costmodel.relaxed.model import ORDERS, RelaxedPoint
 from optimizer.cut.decode import VARIABLES, extents_of
 from optimizer.cut.settings import RelaxationForm
 from optimizer.layer.legalise import fills_array

@@ -3,15 +3,17 @@
 An open way's members are ordinary layers on the regions that the group tile makes them compute
 (costmodel.group.fusion.plan_group), so each member's best mappings come from the same enumeration.
 Open ways are tried in the order of a floor (infinite scratchpad) and skipped when the floor is
-already above what is known, so only promising ones are enumerated.
+already above what is known, so only promising ones are enumerated.  Sets of resident weights are a tree:
+all of them, then with fewer; no set has a lower floor than the larger one that it comes from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import combinations, count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,9 +33,6 @@ from optimizer.layer.fronts import Floats, FrontCache, minkowski
 from optimizer.layer.hull import lower_hull
 from optimizer.layer.space import LayerSpace, Rules
 
-MOST_SUBSETS = 4
-"""Members up to which every set of resident weights is tried."""
-
 
 @dataclass(frozen=True)
 class _Member:
@@ -51,9 +50,40 @@ class OpenWay:
 
     group: FusionGroup
     spaces: tuple[tuple[str, LayerSpace], ...]
-    ideal: tuple[LayerSpace, ...]
-    """The same spaces with all memory to themselves."""
     host: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class _Path:
+    """A group at one tile with its fused tensors on their paths: all that its ways share."""
+
+    group: FusionGroup
+    plan: dict[str, Member]
+    members: tuple[_Member, ...]
+    sizes: dict[str, int]
+    """Rows (profile dosa: bytes) of the weights that may stay, by member."""
+    live: dict[str, int]
+    """Scratchpad bytes (profile hw: none) of fused tensors while each member runs."""
+    reserved: int
+    """Bytes of tensors that stay across groups."""
+    host: tuple[float, float]
+
+    def spaces(self, staying: Container[str]) -> list[LayerSpace]:
+        """Of every member with all memory to itself."""
+        return [m.resident if m.name in staying else m.streamed for m in self.members]
+
+
+class _Residents(NamedTuple):
+    """Weights to keep, in the order of `path.sizes`; those from place `at` on may still be left out."""
+
+    path: _Path
+    staying: tuple[str, ...]
+    at: int = 0
+
+    def fewer(self) -> Iterator[_Residents]:
+        """Sets with one less: every set comes from one other."""
+        for at in range(self.at, len(self.staying)):
+            yield _Residents(self.path, self.staying[:at] + self.staying[at + 1 :], at)
 
 
 class GroupSolver:
@@ -147,55 +177,61 @@ class GroupSolver:
             return EMPTY
         runs = (replace(run, resident_tensors=surroundings.tensors) for run in runs)
         tiles, energy, latency = self.spaces.tile_floors(planner, runs)
-        # EDP of the floor and order of arrival, the floor, and a tile or a way to run it.
-        queue: list[tuple[float, int, tuple[float, float], FusionGroup | OpenWay]] = []
+        # EDP of the floor and order of arrival, the floor, and a tile or residents at one.
+        queue: list[tuple[float, int, tuple[float, float], FusionGroup | _Residents]] = []
         arrival = count()
+        bound = known
 
-        def wait(floor: tuple[float, float], what: FusionGroup | OpenWay) -> None:
-            heappush(queue, (floor[0] * floor[1], next(arrival), floor, what))
+        def wait(floor: tuple[float, float], what: FusionGroup | _Residents) -> None:
+            if not above(bound, *floor):
+                heappush(queue, (floor[0] * floor[1], next(arrival), floor, what))
 
         for i in np.flatnonzero(~above(known, energy, latency)).tolist():
             wait((float(energy[i]), float(latency[i])), tiles[i])
         best = EMPTY
-        bound = known
         while queue and not self._stop():
             _, _, floor, what = heappop(queue)
             if above(bound, *floor):
                 continue
             if isinstance(what, FusionGroup):
-                for open_way in self._open_ways(what, self.spaces.plan(what), surroundings.reserved, bound):
-                    wait(self._floor_of(open_way), open_way)
+                for path in self._paths(what, self.spaces.plan(what), surroundings.reserved):
+                    residents = _Residents(path, tuple(path.sizes))
+                    wait(self._floor(residents), residents)
                 continue
-            hull = self._price(what)
-            if not len(hull):
-                continue
-            best = merge((best, hull))
-            e, lat = np.concatenate([bound[0], hull.energy]), np.concatenate([bound[1], hull.latency])
-            keep = lower_hull(e, lat)
-            bound = (e[keep], lat[keep])
+            hull = self._price(what, bound)
+            if len(hull):
+                best = merge((best, hull))
+                e, lat = np.concatenate([bound[0], hull.energy]), np.concatenate([bound[1], hull.latency])
+                keep = lower_hull(e, lat)
+                bound = (e[keep], lat[keep])
+            for residents in what.fewer():
+                wait(self._floor(residents), residents)
         return best
 
     def most_resident(self, run: FusionGroup, plan: dict[str, Member]) -> OpenWay | None:
         """As many weights resident as leave room; None if the fused tensors have none."""
-        live = self._room(run, plan, 0)
+        path = self._path(run, plan, 0)
+        if path is None:
+            return None
+        names = tuple(path.sizes)
+        sets = (staying for many in range(len(names), -1, -1) for staying in combinations(names, many))
+        return next((open_way for staying in sets if (open_way := self._open_way(path, staying))), None)
+
+    def _paths(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> Iterator[_Path]:
+        """Of the fused tensors, those that have room."""
+        for routed in self.spaces.routed_groups(run, plan):
+            path = self._path(routed, plan, reserved)
+            if path is not None:
+                yield path
+
+    def _path(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> _Path | None:
+        """None if fused tensors have no room."""
+        live = self._room(run, plan, reserved)
         if live is None:
             return None
-        return next(self._residents(run, plan, self._members(run, plan), live, 0), None)
-
-    def _open_ways(
-        self, run: FusionGroup, plan: dict[str, Member], reserved: int, known: tuple[Floats, Floats]
-    ) -> Iterator[OpenWay]:
-        """Paths of the fused tensors with sets of resident weights that leave room; none of a path on which
-        all weights at once would not beat `known`."""
-        for routed in self.spaces.routed_groups(run, plan):
-            live = self._room(routed, plan, reserved)
-            if live is None:
-                continue
-            members = self._members(routed, plan)
-            energy, latency = self.spaces.host_cost(routed, plan)
-            least = [self.spaces.floor(m.resident) for m in members]
-            if not above(known, energy + sum(c[0] for c in least), latency + sum(c[1] for c in least)):
-                yield from self._residents(routed, plan, members, live, reserved)
+        members = self._members(run, plan)
+        sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
+        return _Path(run, plan, members, sizes, live, reserved, self.spaces.host_cost(run, plan))
 
     def _room(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> dict[str, int] | None:
         """Scratchpad bytes (profile hw: none) of fused tensors while each member runs; None if they, or those
@@ -211,9 +247,9 @@ class GroupSolver:
         target = self.rules.target
         return target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes - reserved
 
-    def _members(self, run: FusionGroup, plan: dict[str, Member]) -> list[_Member]:
+    def _members(self, run: FusionGroup, plan: dict[str, Member]) -> tuple[_Member, ...]:
         layers = (self.graph.by_name[name] for name in run.layers)
-        return [
+        return tuple(
             _Member(
                 layer.name,
                 layer,
@@ -222,47 +258,47 @@ class GroupSolver:
             )
             for layer in layers
             if isinstance(layer, TensorCoreLayer)
-        ]
+        )
 
-    def _residents(
-        self,
-        run: FusionGroup,
-        plan: dict[str, Member],
-        members: list[_Member],
-        live: dict[str, int],
-        reserved: int,
-    ) -> Iterator[OpenWay]:
-        """Sets of resident weights that leave room, most weights first."""
-        target, limit = self.rules.target, self._limit(reserved)
-        host = self.spaces.host_cost(run, plan)
-        whole = 0 if self.rules.hw else reserved
-        sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
-        for names in resident_sets(sizes):
-            stay = sum(sizes[name] for name in names)
-            if stay > limit:
-                continue
-            held = held_tensors(self.graph, run, plan, target.side, stay) if self.rules.hw else {}
-            taken = [
-                (max(stay, reserved_rows(held, at, "spad")) + live[m.name], reserved_rows(held, at, "acc"))
-                for at, m in ((run.layers.index(m.name), m) for m in members)
-            ]
-            if any(spad > limit or acc > target.accumulator_rows for spad, acc in taken):
-                continue
-            ideal = tuple(m.resident if m.name in names else m.streamed for m in members)
-            spaces = tuple(
-                (m.name, replace(space, reserved=spad + whole, reserved_accumulator=acc))
-                for m, space, (spad, acc) in zip(members, ideal, taken, strict=True)
-            )
-            yield OpenWay(replace(run, resident_weights=frozenset(names)), spaces, ideal, host)
+    def _open_way(self, path: _Path, staying: Sequence[str]) -> OpenWay | None:
+        """The open way that keeps these weights; None if they leave too little room."""
+        target, limit, run = self.rules.target, self._limit(path.reserved), path.group
+        stay = sum(path.sizes[name] for name in staying)
+        if stay > limit:
+            return None
+        held = held_tensors(self.graph, run, path.plan, target.side, stay) if self.rules.hw else {}
+        taken = [
+            (max(stay, reserved_rows(held, at, "spad")) + path.live[m.name], reserved_rows(held, at, "acc"))
+            for at, m in ((run.layers.index(m.name), m) for m in path.members)
+        ]
+        if any(spad > limit or acc > target.accumulator_rows for spad, acc in taken):
+            return None
+        whole = 0 if self.rules.hw else path.reserved
+        spaces = tuple(
+            (m.name, replace(space, reserved=spad + whole, reserved_accumulator=acc))
+            for m, space, (spad, acc) in zip(path.members, path.spaces(staying), taken, strict=True)
+        )
+        return OpenWay(replace(run, resident_weights=frozenset(staying)), spaces, path.host)
 
     def _may_stay(self, member: _Member) -> bool:
         """Weights, constant or computed before the group, that streaming would load more than once."""
         return self.rules.keep_weights and member.streamed.runs() > 1
 
-    def _price(self, open_way: OpenWay) -> GroupHull:
-        """Hull of one open way: every member's front, summed."""
+    def _price(self, residents: _Residents, known: tuple[Floats, Floats]) -> GroupHull:
+        """Hull of one way: every member's front, summed.  Empty if its weights leave too little room, or
+        if it would not beat `known` with all room there is for each member."""
+        open_way = self._open_way(residents.path, residents.staying)
+        if open_way is None:
+            return EMPTY
+        with_room = [(name, replace(space, reserved=0)) for name, space in open_way.spaces]
+        best = self._summed(open_way, with_room)
+        if not len(best) or above(known, *best.costs).all():
+            return EMPTY
+        return self._summed(open_way, open_way.spaces)
+
+    def _summed(self, open_way: OpenWay, spaces: Iterable[tuple[str, LayerSpace]]) -> GroupHull:
         fronts = []
-        for name, space in open_way.spaces:
+        for name, space in spaces:
             front = self.cache.front(space)
             if not len(front):
                 return EMPTY
@@ -288,17 +324,8 @@ class GroupSolver:
             if member.writes_inside and not member.in_place and run.path(member.name) == "tile-buffer"
         )
 
-    def _floor_of(self, open_way: OpenWay) -> tuple[float, float]:
-        """Energy and latency that no mappings of an open way's members are below."""
-        costs = [open_way.host, *(self.spaces.floor(space) for space in open_way.ideal)]
+    def _floor(self, residents: _Residents) -> tuple[float, float]:
+        """Energy and latency that no way with these weights, or some of them, is below."""
+        path = residents.path
+        costs = [path.host, *(self.spaces.floor(space) for space in path.spaces(residents.staying))]
         return sum(c[0] for c in costs), sum(c[1] for c in costs)
-
-
-def resident_sets(sizes: dict[str, int]) -> Iterator[tuple[str, ...]]:
-    """Sets of weights to keep, most first: all subsets of up to four, else the lightest ones."""
-    lightest = sorted(sizes, key=lambda name: sizes[name])
-    for many in reversed(range(len(sizes) + 1)):
-        if len(sizes) <= MOST_SUBSETS:
-            yield from combinations(sizes, many)
-        else:
-            yield tuple(lightest[:many])

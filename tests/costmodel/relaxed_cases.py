@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from converter.ir.dims import Dims
 from converter.ir.graph import HostLayer, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, paper_plan, plan_group
+from costmodel.group.nodes import Edge, Node, add_shape
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import shape_of
-from costmodel.relaxed.model import ORDERS, Edge, Node, RelaxedModel, RelaxedPoint, add_shape
+from costmodel.relaxed.model import ORDERS, RelaxedModel, RelaxedPoint
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target.target import load_target
 from tests.costmodel.networks import add, conv, depthwise, graph

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from converter.ir.dims import Dims
 from costmodel.group.fusion import plan_group
 from costmodel.group.legality import occupancy
+from costmodel.group.nodes import Edge, Node
 from costmodel.mapping.shape import shape_of
-from costmodel.relaxed.model import ORDERS, OS, Edge, Node, RelaxedModel, RelaxedPoint
+from costmodel.relaxed.model import ORDERS, OS, RelaxedModel, RelaxedPoint
 from costmodel.schedule.evaluate import group_cost, layer_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from costmodel.target.target import load_target

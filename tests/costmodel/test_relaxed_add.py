@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.nodes import Edge, Node, add_shape
 from costmodel.mapping.shape import shape_of
 from costmodel.relaxed.groups import Companions, LiveTensors
-from costmodel.relaxed.model import OS, Edge, Node, RelaxedModel, add_shape
+from costmodel.relaxed.model import OS, RelaxedModel
 from costmodel.schedule.evaluate import group_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target.target import load_target

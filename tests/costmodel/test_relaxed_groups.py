@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from converter.ir.dims import Dims
 from costmodel.group.fusion import ScheduleError
+from costmodel.group.nodes import Node
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import shape_of
-from costmodel.relaxed.model import ORDERS, Node
+from costmodel.relaxed.model import ORDERS
 from costmodel.schedule.evaluate import group_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from tests.costmodel.networks import conv, graph

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from converter.ir.dims import Dims
 from costmodel.count.nest import LoopNest
+from costmodel.group.nodes import Edge, Node
 from costmodel.latency.rtl import (
     Loop,
     Reuse,
@@ -27,7 +28,7 @@ from costmodel.latency.rtl_work import layer_work
 from costmodel.mapping.mapping import STREAM_ORDER, Mapping
 from costmodel.mapping.shape import LayerShape, whole
 from costmodel.mapping.tiling import Window
-from costmodel.relaxed.model import ORDERS, Edge, Node, RelaxedModel
+from costmodel.relaxed.model import ORDERS, RelaxedModel
 from costmodel.schedule.evaluate import layer_cost
 from costmodel.target.target import load_target
 from tests.costmodel.relaxed_cases import point_of

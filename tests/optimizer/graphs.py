@@ -1,70 +1,10 @@
 """Small graphs for the optimiser's tests."""
 
-import numpy as np
 from hypothesis import strategies as st
 
-from converter.ir.builder import GraphBuilder, image_view, weight_view
-from converter.ir.dims import Dims
+from benchmarks.adversary.graphs import Net, dense, exchange, skips
 
-
-class Net:
-    """Convolutions and adds on [N, H, W, C] images."""
-
-    def __init__(self, size=8, channels=4, batch=1):
-        self.builder = GraphBuilder("net")
-        self.shape = {}
-        self.x = self.builder.input("x", (batch, size, size, channels), scale=0.5)
-        self.shape[self.x] = (batch, size, size, channels)
-
-    def conv(self, name, source, k, kernel=1, stride=1, depthwise=False):
-        n, h, w, c = self.shape[source]
-        pad = kernel // 2
-        p = (h + 2 * pad - kernel) // stride + 1
-        groups = c if depthwise else 1
-        dims = Dims(groups, n, k // groups, c // groups, p, p, kernel, kernel)
-        out = self.builder.tensor(f"{name}.out", (n, p, p, k), scale=0.5)
-        zeros = np.broadcast_to(np.int8(0), (dims.G, dims.R, dims.S, dims.C, dims.K))
-        weight = self.builder.tensor(f"{name}.weight", zeros.shape, "int8", 0.5, zeros)
-        self.builder.tensor_core(
-            name,
-            "depthwise" if depthwise else "conv",
-            dims,
-            image_view(source, self.shape[source], groups),
-            weight_view(weight, dims),
-            image_view(out, (n, p, p, k), groups),
-            (h, w),
-            stride=(stride, stride),
-            pads=(pad, pad, pad, pad),
-        )
-        self.shape[out] = (n, p, p, k)
-        return out
-
-    def add(self, name, a, b):
-        out = self.builder.tensor(f"{name}.out", self.shape[a], scale=0.5)
-        attributes = {"a_scale": 1.0, "b_scale": 1.0, "scale": 1.0, "activation": "none"}
-        self.builder.host(name, "add", (a, b), (out,), attributes)
-        self.shape[out] = self.shape[a]
-        return out
-
-    def lookup(self, name, source):
-        """A table applied by the core: a host operator on rows."""
-        shape = self.shape[source]
-        out = self.builder.tensor(f"{name}.out", shape, scale=0.5)
-        table = self.builder.tensor(f"{name}.table", (256,), "int8", 1.0, np.zeros(256, dtype=np.int8))
-        strides = tuple(int(np.prod(shape[i + 1 :])) for i in range(4))
-        attributes = {
-            "shape": shape,
-            "strides": strides,
-            "out_strides": strides,
-            "offset": 0,
-            "out_offset": 0,
-        }
-        self.builder.host(name, "lookup", (source, table), (out,), attributes)
-        self.shape[out] = shape
-        return out
-
-    def build(self, *outputs):
-        return self.builder.build(outputs)
+__all__ = ["Net", "bottleneck", "dense", "exchange", "random_dags", "residual", "separable", "skips"]
 
 
 def separable(size=16, channels=8, blocks=2):

@@ -166,7 +166,7 @@ def test_descent_trains_the_edges_of_an_add():
     schedule = problem.schedule(descend(problem, Effort(restarts=16, steps=120)).best.argmin)
     assert [group.layers for group in schedule.groups] == [("a", "b", "sum", "c")]
     without = Problem(graph, rules, fuses_adds=False, residency=False)
-    partition, _, proven = exact(without)
+    partition, _, proven, _ = exact(without)
     assert proven
     assert evaluate(schedule).edp_uj_cycles < 0.5 * without.cost(without.schedule(partition)).edp_uj_cycles
 

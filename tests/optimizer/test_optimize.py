@@ -19,7 +19,7 @@ from tests.costmodel.networks import graph as graph_of
 from tests.optimizer.graphs import Net, residual, separable
 
 SMALL, LARGE = load_target("gemmini-small"), load_target("gemmini-large")
-METHODS = ["gradient", "exact", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto"]
+METHODS = ["auto", "gradient", "exact", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto"]
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,8 @@ def test_order_of_methods(results, profile):
     assert edp["gradient"] <= edp["layerwise"]
     assert edp["exact"] <= min(edp.values()) * (1 + 1e-12)
     assert edp["gradient"] <= edp["exact"] * 1.02
+    assert edp["auto"] == edp["exact"]
+    assert results[profile, "auto"].settled == 1
     assert results[profile, "exact"].bound == "proven"
     assert results[profile, "exact"].gap < 1e-9
     assert results[profile, "gradient"].bound == "proven"
@@ -78,7 +80,7 @@ def test_adds_join_groups_in_profile_hw():
 
 @pytest.mark.parametrize("method", ["gradient", "genetic", "random", "dosa"])
 def test_equal_seeds_give_equal_schedules(method, monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.descent.Effort", lambda: Effort(8, 60))
+    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(8, 60))
     monkeypatch.setattr("optimizer.baselines.genetic.GENERATIONS", 4)
     monkeypatch.setattr("optimizer.baselines.random_search.BATCHES", 2)
     monkeypatch.setattr("optimizer.gradient.dosa.STEPS", 60)
@@ -258,10 +260,10 @@ def test_weights_are_kept_only_where_the_rules_allow():
     assert edp[0] < edp[1]
 
 
-@pytest.mark.parametrize("method", ["gradient", "exact", "layerwise"])
+@pytest.mark.parametrize("method", ["auto", "gradient", "exact", "layerwise"])
 def test_rtl_latency_is_what_is_searched(method, monkeypatch):
     """Scored with rtl, the schedule searched for it beats the one searched for roofline latency."""
-    monkeypatch.setattr("optimizer.gradient.descent.Effort", lambda: Effort(8, 60))
+    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(8, 60))
     net = Net(28, 16)
     graph = net.build(net.conv("b", net.conv("a", net.x, 64, 3), 64))
     searched = optimize(graph, SMALL, method=method, latency="rtl")

@@ -3,28 +3,28 @@
 import numpy as np
 import pytest
 
+from benchmarks.adversary.partitions import executable, partitions
 from costmodel.schedule.schedule import FusionGroup
 from optimizer.cut.partition import Partitioner, ordered
 from optimizer.group.candidates import candidate_groups, signature
 from optimizer.group.hull import GroupHull, Way
 from optimizer.group.residency import PlacedGroup
-from tests.optimizer.brute_force import executable, partitions
-from tests.optimizer.graphs import residual, separable
+from tests.optimizer.graphs import dense, exchange, residual, separable, skips
 
 
 def random_hulls(graph, groups, rng):
     hulls = {}
     for layers in [(layer.name,) for layer in graph.layers] + groups:
         size = int(rng.integers(1, 4))
-        energy = np.sort(rng.integers(1, 100, size) * len(layers)).astype(float)
-        latency = np.sort(rng.integers(1, 100, size) * len(layers))[::-1].astype(float)
+        energy = np.sort(rng.integers(1, 100, size) * len(layers) ** 0.5)
+        latency = np.sort(rng.integers(1, 100, size) * len(layers) ** 0.5)[::-1]
         ways = tuple(Way(FusionGroup(layers), (), ()) for _ in range(size))
         hulls[layers] = GroupHull(energy, latency, ways)
     return hulls
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("make", [separable, residual])
+@pytest.mark.parametrize("make", [separable, residual, exchange, dense, skips])
 def test_weighted_sum_equals_brute_force(make, seed):
     graph, rng = make(), np.random.default_rng(seed)
     groups = list(candidate_groups(graph, 4))

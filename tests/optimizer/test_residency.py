@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.adversary.partitions import executable, partitions
 from converter.ir.graph import TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
@@ -28,7 +29,6 @@ from optimizer.group.tiles import all_tiles, last_output
 from optimizer.layer.enumerate import canonical_mapping, enumerate_space
 from optimizer.layer.orders import L3_ORDERS
 from optimizer.layer.space import LayerSpace, Rules
-from tests.optimizer.brute_force import executable, partitions
 from tests.optimizer.graphs import Net, random_dags, residual, separable
 
 TINY = Target(
@@ -162,7 +162,7 @@ def test_exact_is_the_best_of_all_schedules(profile, make, most):
     edp, staying = Everything(graph, TINY, profile).best(most)
     assert staying
     problem = Problem(graph, Rules(TINY, profile, row_packing=False), most_members=most)
-    partition, bound, complete = exact(problem)
+    partition, bound, complete, _ = exact(problem)
     found = problem.cost(problem.schedule(partition)).edp_uj_cycles
     assert complete
     assert found == pytest.approx(edp, rel=1e-12)
@@ -246,7 +246,7 @@ def test_nothing_legal_is_below_the_bound(profile, data):
     )
     rules = Rules(target, profile)
     problem = Problem(graph, rules, most_members=2)
-    partition, bound, _ = exact(problem)
+    partition, bound, *_ = exact(problem)
     schedule = problem.schedule(partition)
     found = problem.cost(schedule).edp_uj_cycles
     assert bound * 1e-6 <= found * (1 + 1e-9)
@@ -280,7 +280,7 @@ def test_nothing_legal_is_below_the_bound(profile, data):
 @pytest.mark.parametrize("method", ["exact", "gradient"])
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
 def test_tensors_stay_where_that_pays(method, profile, monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.descent.Effort", lambda: Effort(8, 60))
+    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(8, 60))
     target = load_target("gemmini-large")
     graph = residual(size=32, channels=32)
     found, without = (
@@ -301,7 +301,7 @@ def test_baselines_keep_nothing_on_chip(method):
 
 
 def test_rtl_searches_keep_tensors_too(monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.descent.Effort", lambda: Effort(8, 30))
+    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(8, 30))
     graph = residual(size=16, channels=16)
     found = optimize(graph, load_target("gemmini-large"), latency="rtl")
     assert resident_tensors(found.schedule.groups)

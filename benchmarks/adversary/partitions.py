@@ -1,7 +1,15 @@
-"""Partitions of a graph, one by one."""
+"""Partitions of a graph, one by one: nothing that the optimiser uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from converter.ir.graph import Graph
+
+Layers = tuple[str, ...]
 
 
-def partitions(names, groups):
+def partitions(names: Sequence[str], groups: Sequence[Layers]) -> Iterator[tuple[Layers, ...]]:
     """Every way to cover `names` with disjoint groups."""
     if not names:
         yield ()
@@ -12,10 +20,11 @@ def partitions(names, groups):
                 yield (group, *rest)
 
 
-def executable(graph, partition):
+def executable(graph: Graph, partition: Sequence[Layers]) -> bool:
     """Whether the groups can run one after the other: no cycle between them."""
     group_of = {name: i for i, group in enumerate(partition) for name in group}
-    done, pending = set(), set(range(len(partition)))
+    done: set[int] = set()
+    pending = set(range(len(partition)))
     while pending:
         ready = [
             i

@@ -1,0 +1,140 @@
+"""Small graphs of convolutions, adds and tables of one element, drawn or in the manner of known networks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.ir.builder import GraphBuilder, image_view, weight_view
+from converter.ir.dims import Dims
+from converter.ir.graph import Graph
+
+
+class Net:
+    """Convolutions and adds on [N, H, W, C] images."""
+
+    def __init__(self, size: int = 8, channels: int = 4, batch: int = 1) -> None:
+        self.builder = GraphBuilder("net")
+        self.shape: dict[str, tuple[int, int, int, int]] = {}
+        self.x = self.builder.input("x", (batch, size, size, channels), scale=0.5)
+        self.shape[self.x] = (batch, size, size, channels)
+
+    def conv(
+        self, name: str, source: str, k: int, kernel: int = 1, stride: int = 1, depthwise: bool = False
+    ) -> str:
+        """Square kernels, padded to keep the size; the name of the output."""
+        n, h, w, c = self.shape[source]
+        pad = kernel // 2
+        p = (h + 2 * pad - kernel) // stride + 1
+        groups = c if depthwise else 1
+        dims = Dims(groups, n, k // groups, c // groups, p, p, kernel, kernel)
+        out = self.builder.tensor(f"{name}.out", (n, p, p, k), scale=0.5)
+        zeros = np.broadcast_to(np.int8(0), (dims.G, dims.R, dims.S, dims.C, dims.K))
+        weight = self.builder.tensor(f"{name}.weight", zeros.shape, "int8", 0.5, zeros)
+        self.builder.tensor_core(
+            name,
+            "depthwise" if depthwise else "conv",
+            dims,
+            image_view(source, self.shape[source], groups),
+            weight_view(weight, dims),
+            image_view(out, (n, p, p, k), groups),
+            (h, w),
+            stride=(stride, stride),
+            pads=(pad, pad, pad, pad),
+        )
+        self.shape[out] = (n, p, p, k)
+        return out
+
+    def add(self, name: str, a: str, b: str) -> str:
+        """A residual add."""
+        out = self.builder.tensor(f"{name}.out", self.shape[a], scale=0.5)
+        attributes = {"a_scale": 1.0, "b_scale": 1.0, "scale": 1.0, "activation": "none"}
+        self.builder.host(name, "add", (a, b), (out,), attributes)
+        self.shape[out] = self.shape[a]
+        return out
+
+    def lookup(self, name: str, source: str) -> str:
+        """A table applied by the core: a host operator on rows."""
+        shape = self.shape[source]
+        out = self.builder.tensor(f"{name}.out", shape, scale=0.5)
+        table = self.builder.tensor(f"{name}.table", (256,), "int8", 1.0, np.zeros(256, dtype=np.int8))
+        strides = tuple(int(np.prod(shape[i + 1 :])) for i in range(4))
+        attributes = {
+            "shape": shape,
+            "strides": strides,
+            "out_strides": strides,
+            "offset": 0,
+            "out_offset": 0,
+        }
+        self.builder.host(name, "lookup", (source, table), (out,), attributes)
+        self.shape[out] = shape
+        return out
+
+    def build(self, *outputs: str) -> Graph:
+        """The graph with these outputs (none: every tensor that nobody reads)."""
+        read = {name for layer in self.builder.layers for name in layer.inputs}
+        return self.builder.build(outputs or tuple(t for t in self.shape if t != self.x and t not in read))
+
+
+def exchange(size: int = 8, channels: int = 4, rounds: int = 1) -> Graph:
+    """Two branches that add each other's results, as in HRNet: groups across them can wait for each other."""
+    net = Net(size, channels)
+    a, b = net.conv("a", net.x, channels), net.conv("b", net.x, channels)
+    for i in range(rounds):
+        c, d = net.conv(f"c{i}", a, channels), net.conv(f"d{i}", b, channels)
+        to_a, to_b = net.conv(f"to_a{i}", d, channels), net.conv(f"to_b{i}", c, channels)
+        a, b = net.add(f"add_a{i}", c, to_a), net.add(f"add_b{i}", d, to_b)
+    return net.build(a, b)
+
+
+def dense(size: int = 8, channels: int = 4, layers: int = 4) -> Graph:
+    """Every convolution reads the sum of all before it, as in DenseNet."""
+    net = Net(size, channels)
+    total = net.x
+    for i in range(layers):
+        y = net.conv(f"c{i}", total, channels)
+        total = net.add(f"add{i}", y, total) if i else y
+    return net.build(total)
+
+
+def skips(size: int = 8, channels: int = 4, depth: int = 3) -> Graph:
+    """What comes down is added to what goes up again, as in U-Net."""
+    net = Net(size, channels)
+    x, down = net.x, []
+    for i in range(depth):
+        x = net.conv(f"down{i}", x, channels)
+        down.append(x)
+    for i in reversed(range(depth - 1)):
+        x = net.add(f"add{i}", net.conv(f"up{i}", x, channels), down[i])
+    return net.build(x)
+
+
+def crossing(rng: np.random.Generator, layers: int) -> Graph:
+    """1 x 1 convolutions and adds, wired at random among the last few tensors."""
+    net = Net(4, 4)
+    tensors = [net.x]
+    for i in range(layers):
+        recent = tensors[-5:]
+        a, b = (recent[int(at)] for at in rng.integers(len(recent), size=2))
+        is_add = len(tensors) > 2 and a != b and rng.random() < 0.45
+        tensors.append(net.add(f"add{i}", a, b) if is_add else net.conv(f"c{i}", a, 4))
+    return net.build()
+
+
+def network(rng: np.random.Generator, layers: int) -> Graph:
+    """Strided, depthwise and plain convolutions of few channels, adds and tables."""
+    net = Net(int(rng.choice([5, 8, 12])), int(rng.choice([1, 3, 4, 8])))
+    tensors = [net.x]
+    for i in range(layers):
+        source = tensors[-1 - int(rng.integers(min(3, len(tensors))))]
+        alike = [t for t in tensors if t != source and net.shape[t] == net.shape[source]]
+        if alike and rng.random() < 0.3:
+            tensors.append(net.add(f"add{i}", source, str(rng.choice(alike))))
+        elif rng.random() < 0.1:
+            tensors.append(net.lookup(f"lookup{i}", source))
+        else:
+            kernel, stride = ((1, 1), (3, 1), (3, 2), (5, 1))[int(rng.integers(4))]
+            channels = net.shape[source][3]
+            depthwise = channels > 1 and rng.random() < 0.3
+            k = channels if depthwise else int(rng.choice([4, channels, 2 * channels]))
+            tensors.append(net.conv(f"c{i}", source, k, kernel, stride, depthwise))
+    return net.build()

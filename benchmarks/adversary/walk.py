@@ -1,0 +1,128 @@
+"""Random walks over legal schedules that no search proposed, against the bound of one that did.
+
+From every layer alone, or from the schedule found, one thing changes at a time: a layer's mapping, where
+groups begin and end, a group's tile, resident weights, tensors on chip.  What is legal and not much worse is
+where the next step starts, so that walks press against the bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.adversary.attacks import Attempt, Rng, drawn_mapping, profile_of, small_target, with_group
+from benchmarks.adversary.graphs import network
+from converter.ir.graph import Graph, TensorCoreLayer
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, LatencyModel, Schedule
+from optimizer.cut.partition import ordered
+from optimizer.cut.problem import Problem
+from optimizer.cut.settings import Settings
+from optimizer.group.candidates import candidate_groups
+from optimizer.group.hull import Way
+from optimizer.group.tiles import last_output
+from optimizer.search import optimize
+
+STEPS = 120
+WORSE = 1.05
+"""A step may lose so much."""
+
+
+def schedules(rng: Rng) -> Attempt:
+    """One walk, in either profile and under either latency model."""
+    latency: LatencyModel = "roofline" if rng.random() < 0.7 else "rtl"
+    profile = profile_of(rng)
+    graph = network(rng, int(rng.integers(2, 6)))
+    target = small_target(rng, int(rng.choice([2, 4, 8])))
+    settings = Settings(method="exact", profile=profile, latency=latency)
+    case = f"schedules: {[(x.name, *x.inputs) for x in graph.layers]} {target} {profile} {latency}"
+    try:
+        found = optimize(graph, target, settings)
+    except ScheduleError:
+        return Attempt(0, np.inf, case)
+    problem = Problem.of(settings, graph, target)
+    at = found.schedule
+    if rng.random() < 0.5:
+        at = problem.schedule(problem.layerwise[0].argmin)
+    value, tried, lowest = evaluate(at, latency).edp_uj_cycles, 1, np.inf
+    for _ in range(STEPS):
+        changed = step(at, problem, rng)
+        if changed is None:
+            continue
+        edp = evaluate(changed, latency).edp_uj_cycles
+        tried, lowest = tried + 1, min(lowest, edp / found.lower_bound)
+        if edp < value * WORSE:
+            at, value = changed, edp
+    return Attempt(tried, lowest, case)
+
+
+def step(schedule: Schedule, problem: Problem, rng: Rng) -> Schedule | None:
+    """A legal schedule that differs in one thing; None if what was drawn is illegal."""
+    try:
+        groups, again = _groups(schedule, problem, rng)
+        ways = tuple(Way(group, (), ()) for group in groups)
+        groups = tuple(way.group for way in ordered(schedule.graph, ways))
+        groups = with_resident_tensors(schedule.graph, groups, _staying(schedule, problem, rng))
+        mappings = dict(schedule.mappings)
+        for group in groups:
+            for name in again & set(group.layers):
+                plan = plan_group(schedule.graph, group)
+                layer = schedule.graph.by_name[name]
+                assert isinstance(layer, TensorCoreLayer)
+                resident = name in group.resident_weights
+                space = problem.groups.spaces.space(layer, plan, group, resident)
+                parts = space.by_lanes()
+                drawn = drawn_mapping(parts[int(rng.integers(len(parts)))], rng)
+                if drawn is None:
+                    return None
+                mappings[name] = drawn
+        return Schedule(schedule.graph, schedule.target, mappings, groups, schedule.profile)
+    except ScheduleError:
+        return None
+
+
+def _groups(schedule: Schedule, problem: Problem, rng: Rng) -> tuple[tuple[FusionGroup, ...], frozenset[str]]:
+    """Groups with one changed, and the layers to map again."""
+    graph, groups = schedule.graph, schedule.groups
+    core = frozenset(layer.name for layer in graph.tensor_core_layers)
+    group = groups[int(rng.integers(len(groups)))]
+    kind = int(rng.integers(5))
+    if kind == 0 and len(group.layers) > 1:  # apart
+        return with_group(groups, [FusionGroup((name,)) for name in group.layers]), core & set(group.layers)
+    if kind == 1:  # another group, and what it breaks apart
+        candidates = list(candidate_groups(graph, 4, adds=problem.fuses_adds))
+        if candidates:
+            layers = candidates[int(rng.integers(len(candidates)))]
+            broken = {name for g in groups if set(g.layers) & set(layers) for name in g.layers}
+            alone = [FusionGroup((name,)) for name in graph.by_name if name in broken - set(layers)]
+            changed = [_drawn_group(graph, layers, core, rng), *alone]
+            return with_group(groups, changed), core & broken
+    if kind == 2 and len(group.layers) > 1:  # another tile
+        return with_group(groups, [_drawn_group(graph, group.layers, core, rng)]), core & set(group.layers)
+    if kind == 3 and len(group.layers) > 1:  # other resident weights
+        name = str(rng.choice(sorted(core & set(group.layers))))
+        other = replace(group, resident_weights=group.resident_weights ^ {name})
+        return with_group(groups, [other]), frozenset({name})
+    return groups, frozenset({str(rng.choice(sorted(core)))})
+
+
+def _drawn_group(graph: Graph, layers: tuple[str, ...], core: frozenset[str], rng: Rng) -> FusionGroup:
+    size = last_output(graph, layers)
+    if size is None:
+        raise ScheduleError(f"{layers[0]}: an add cannot lead a group")
+    n, p, q = (int(rng.choice([extent, int(rng.integers(1, extent + 1))])) for extent in size)
+    halo: Halo = "retain" if q == size[2] and rng.random() < 0.4 else "recompute"
+    kept = frozenset(name for name in layers if name in core and rng.random() < 0.5)
+    return FusionGroup(layers, GroupTile(n, p, q), halo, kept)
+
+
+def _staying(schedule: Schedule, problem: Problem, rng: Rng) -> frozenset[str]:
+    """The tensors on chip, sometimes with one more or less."""
+    staying = resident_tensors(schedule.groups)
+    able = [t for t in schedule.graph.tensors if not obstacle_to_staying(schedule.graph, t, schedule.profile)]
+    if able and rng.random() < 0.3:
+        return frozenset(staying) ^ {able[int(rng.integers(len(able)))]}
+    return frozenset(staying)

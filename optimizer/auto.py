@@ -1,0 +1,30 @@
+"""Method `auto`, the default: enumeration settles what it can, descent works on the rest."""
+
+from __future__ import annotations
+
+from optimizer.cut.exact import CERTIFIED_FRONTS, Certificate, Certified, layerwise
+from optimizer.cut.problem import Problem
+
+ENUMERATING = 0.5
+"""Share of a time budget after which descent begins."""
+
+
+def auto(problem: Problem) -> Certified:
+    """The search of `exact`; where that would take too long, descent where it is not decided yet.
+
+    Groups are priced best first until a proof, or `CERTIFIED_FRONTS` fronts or a share of the time budget.
+    Layers of groups that the bound counts by their floors are then open: descent gets these, with whatever
+    may fuse with them, and starts from the best schedule known.
+    """
+    layerwise(problem)
+    certificate = Certificate(problem)
+    found = certificate.run(CERTIFIED_FRONTS, ENUMERATING)
+    layers = len(problem.graph.layers)
+    problem.settled = 1 - len(found.open) / layers
+    problem.say(f"enumeration settled {layers - len(found.open)} of {layers} layers")
+    if found.complete or not any(map(found.open.intersection, problem.candidates)):
+        return found
+    from optimizer.gradient.joint import descend_and_certify
+
+    problem.open = found.open
+    return descend_and_certify(problem, certificate)

@@ -1,0 +1,22 @@
+"""Ways to run one group against all of them."""
+
+import numpy as np
+import pytest
+
+from benchmarks.adversary.attacks import residents
+from costmodel.schedule.schedule import GroupTile
+from costmodel.target.target import Target
+from tests.optimizer.graphs import Net
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+def test_every_set_of_resident_weights_is_tried(profile):
+    """Of five members; which of the weights stay is not a matter of size alone."""
+    net = Net(32, 8)
+    x = net.x
+    for i, channels in enumerate((8, 16, 96, 64, 32)):
+        x = net.conv(f"c{i}", x, channels)
+    target = Target(name="t", side=16, scratchpad_bytes=8192, accumulator_bytes=4096, tile_buffer_bytes=8192)
+    tile = GroupTile(1, 1, 32 if profile == "hw" else 8)
+    attempt = residents(np.random.default_rng(0), net.build(), target, tile, profile)
+    assert attempt.tried > 5 and not attempt.breaks
