@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from converter.ir.graph import TensorCoreLayer
 from costmodel.mapping.mapping import Mapping, ceil_div
+from costmodel.target.target import Target
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.formula import float_literal
 from emitters.gemmini.printer import CPrinter
+
+LEAST_REQUESTS = 64
+"""Twice what the DMA of a Gemmini has in flight, and more."""
 
 
 def has_library_call(layer: TensorCoreLayer) -> bool:
@@ -161,3 +165,19 @@ def _depthwise(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> 
         0,
         "WS",
     )
+
+
+def resadd_tile(size: int, target: Target) -> tuple[int, int] | None:
+    """Rows and columns of the tiles in which tiled_resadd adds `size` elements, rows of one DMA request.
+
+    The loop unit loads the second operand right behind the first, to the same accumulator rows, and nothing
+    but the requests between keeps them in order.  None where a tile would have fewer than `LEAST_REQUESTS`.
+    """
+    columns = target.max_block_len * target.side
+    most = target.accumulator_rows // 2 // target.max_block_len // target.side * target.side
+    rows, rest = divmod(size, columns)
+    if rest or most == 0 or rows == 0:
+        return None
+    tile = ceil_div(ceil_div(rows, ceil_div(rows, most)), target.side) * target.side
+    last = rows - (ceil_div(rows, tile) - 1) * tile
+    return (min(tile, rows), columns) if min(last, tile) >= LEAST_REQUESTS else None

@@ -1,0 +1,43 @@
+"""Residual additions alone: one call of gemmini.h where its loop unit keeps the operands in order."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from costmodel.schedule.schedule import Schedule, singleton_groups
+from costmodel.target.target import load_target
+from emitters.gemmini import emit
+from emitters.gemmini.library_calls import resadd_tile
+from tests.emitters.gemmini.executed import Case, check
+from tests.emitters.gemmini.nets import Net
+
+DEFAULT = load_target("gemmini-default")
+
+
+@pytest.mark.parametrize(
+    "size, tile",
+    [
+        (64 * 64, (64, 64)),
+        (64 * 196, (112, 64)),  # 196 rows: two tiles of at most 128, whole blocks of 16
+        (64 * 63, None),  # so few requests that both operands of a row could be in flight together
+        (64 * 200 + 1, None),  # rows of no whole request
+    ],
+)
+def test_tiles_fill_requests_and_half_the_accumulator(size: int, tile: tuple[int, int] | None) -> None:
+    assert resadd_tile(size, DEFAULT) == tile
+
+
+@pytest.mark.parametrize("shape, call", [((1, 14, 14, 64), "tiled_resadd"), ((1, 5, 3, 8), "add_lines")])
+def test_addition(shape: tuple[int, int, int, int], call: str) -> None:
+    net = Net(random.Random(3))
+    y = net.add(net.input(shape), net.builder.input("z", shape, scale=0.1), shape)
+    graph = net.builder.build((y,))
+    schedule = Schedule(graph, DEFAULT, {}, singleton_groups(graph))
+    with tempfile.TemporaryDirectory() as scratch:
+        code = (emit(schedule, model_name="add", out_dir=Path(scratch)) / "add.c").read_text()
+    assert f"{call}(" in code
+    check(Case(schedule))
