@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -12,24 +12,23 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from converter.errors import ModelError, UnsupportedError
+from converter.draft import Drafter
+from converter.errors import ModelError
 from converter.explain import explain
 from converter.ir.graph import ElementType, Graph
-from converter.ir.program import Program, program_of
+from converter.ir.program import Program
 from converter.ir.stored import StoredWeights
 from converter.ir.weight_file import WeightFile, with_weights
-from converter.lower import lower, unsupported
-from converter.plan.plan import Step, plan
-from converter.quantise.calibrate import calibration_ranges, load_samples, random_samples
-from converter.quantise.equalise import Equalised, equalise
+from converter.lower import lower
+from converter.plan.plan import Step
+from converter.quantise.calibrate import load_samples, random_samples
+from converter.quantise.choose import Choice
 from converter.quantise.imported import is_quantised
 from converter.quantise.qdq import quantised_model
-from converter.quantise.scales import inherited, unfit_clips, unknown_scales
-from converter.quantise.sentinels import without_sentinels
 from converter.quantise.weights import Quantisation, as_float, quantise
 from converter.read.inputs import Samples, Spans
 from converter.read.load import load_model
-from converter.rewrites import EQUALISE_CHANNELS, FOLD_EPILOGUES, check_names, rewrite
+from converter.rewrites import CHOOSE_RANGES, CORRECT_BIASES, check_names, rewrite
 from converter.simplify import simplify
 
 QuantizeMode = Literal["auto", "int8", "none"]
@@ -125,65 +124,54 @@ def convert(
         original.CopyFrom(model)
     progress("normalising")
     simplified = simplify(str(path), model, weights, lambda program: _given(path, program, calibration))
-    float_model, program = simplified.model, simplified.program
     notes.extend(simplified.notes)
-    equalised = Equalised()
     scales = {} if quantize == "int8" else simplified.scales
-    if element == "int8" and EQUALISE_CHANNELS not in without:
-        seen: Samples = ()
-        if calibrate and not weights and FOLD_EPILOGUES not in without:
-            seen = _given(path, program, calibration)
-        equalised = equalise(str(path), float_model, program, seen, scales)
-        if equalised.note:
-            notes.append(equalised.note)
-            program = program_of(float_model, weights)
-    steps = plan(program, element, without, caps=equalised.caps)
-    problems = unsupported(program, steps, element)
-    if problems:
-        raise UnsupportedError(str(path), problems)
+    samples = _given(path, simplified.program, calibration) if calibrate else ()
+    best = Drafter(str(path), simplified, weights, scales, samples, element, without).best(progress)
+    draft = best.calibration
+    notes.extend(best.notes)
+    program, steps = draft.program, draft.steps
     if element == "float32" and quantize == "int8":
         raise ModelError(f"{path}: the target computes in float32: leave out --quantize int8")
     if element == "float32" and simplified.scales:
         notes.append("the target computes in float32: the quantisation in the file is left out")
-    known = inherited(program, steps, scales)
-    if apart := unfit_clips(steps, known):
-        steps = plan(program, element, without, apart)
-        known = inherited(program, steps, scales)
-    missing = unknown_scales(program, steps, known)
-    if quantize == "none" and missing and element == "int8":
+    if quantize == "none" and draft.values and element == "int8":
         raise ModelError(
-            f"{path}: {len(missing)} values have no scale (first: {missing[0]}), so the model is not "
-            "quantised; use --quantize int8, or auto"
+            f"{path}: {len(draft.values)} values have no scale (first: {draft.values[0]}), so the model is "
+            "not quantised; use --quantize int8, or auto"
         )
-    ranges: dict[str, tuple[float, float]] = {}
-    samples: Samples = ()
-    if missing and calibrate and element == "int8":
-        samples = _given(path, program, calibration)
+    choice = Choice({})
+    if draft.values and calibrate and element == "int8":
+        left_out = set(without)
         if not samples:
             warnings.append(
                 "no calibration data: int8 ranges come from seeded random inputs; "
                 "accuracy on real data may be poor (give --calibration FILE.npz)"
             )
-            samples = random_samples(program, seed, simplified.spans)
-        progress(f"calibrating on {len(samples)} samples")
-        found = calibration_ranges(str(path), float_model, weights, samples, missing)
-        ranges = without_sentinels(program, steps, found)
+            left_out |= {CHOOSE_RANGES, CORRECT_BIASES}  # random numbers can judge nothing
+            draft = replace(draft, samples=random_samples(program, seed, simplified.spans))
+        progress(f"calibrating on {len(draft.samples)} samples")
+        choice = draft.choose(left_out, progress)
+        if choice.way:
+            notes.append(f"calibration: {choice.way}")
     progress("lowering")
     if element == "float32":
         quantisation = as_float(program, steps)
     else:
-        quantisation = quantise(program, steps, ranges, known, look=not calibrate)
-    graph = lower(path.stem, float_model, program, steps, quantisation, sha256, without)
+        quantisation = quantise(
+            program, steps, choice.ranges, draft.known, choice.corrections, look=not calibrate
+        )
+    graph = lower(path.stem, draft.model, program, steps, quantisation, sha256, without)
     graph, done = rewrite(graph, without)
     return Conversion(
         graph,
-        float_model,
+        draft.model,
         weights,
         original if original.ByteSize() else None,
         tuple(notes),
         tuple(warnings),
-        (*explain(program, steps, graph), *done),
-        tuple(samples),
+        (*explain(program, steps, graph), *(f"{CHOOSE_RANGES}: {line}" for line in choice.lines), *done),
+        tuple(draft.samples) if choice.ranges else (),
         simplified.spans,
         _program=program,
         _steps=steps,

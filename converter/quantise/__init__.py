@@ -1,7 +1,9 @@
 """Integers: ranges, scales, and quantisation that a file brings along.
 
-`calibrate.py` finds ranges, `scales.py` one scale per stored value, `weights.py` quantises,
-`equalise.py` makes channels alike before that.
+`calibrate.py` reads samples, `observe.py` runs the float model on them, `choose.py` decides between
+`ranges.py` and corrections of `biases.py` by what `judge.py` says of a run in `simulate.py`.
+`scales.py` finds one scale per stored value, `weights.py` quantises; before that `equalise.py` makes
+channels alike and `split.py` gives unlike ones layers of their own.
 `imported.py`, `qonnx.py` and `qoperators.py` read the scales of quantised files (`affine.py`: what they
 mean), `qdq.py` writes them back.
 """

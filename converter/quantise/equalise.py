@@ -26,7 +26,7 @@ from onnx import helper, numpy_helper
 from converter.ir.operators import reduction_axes
 from converter.ir.program import Node, Program
 from converter.plan.plan import clip_bounds
-from converter.quantise.calibrate import channel_maxima
+from converter.quantise.observe import channel_maxima
 from converter.quantise.scales import INT8_MAX, saturates_at
 from converter.read.inputs import Samples
 
@@ -77,12 +77,18 @@ class _Raised:
 
 
 def equalise(
-    file: str, model: onnx.ModelProto, program: Program, samples: Samples, scales: Mapping[str, float]
+    file: str,
+    model: onnx.ModelProto,
+    program: Program,
+    samples: Samples,
+    scales: Mapping[str, float],
+    least: float = 0.0,
 ) -> Equalised:
     """Scale channels of a normalised model in place, where that saves a layer a bit.
 
     `samples` are what the model will be calibrated on; without any, channels of a limited range stay.
     `scales` are those that the file prescribes: weights that have one stay, ranges of values are limits.
+    Pairs of layers that both lose fewer than `least` bits stay.
 
     Raises:
         ModelError: the samples do not fit the model.
@@ -95,6 +101,7 @@ def equalise(
     before = {name: _lost_bits(node, program.constants) for name, node in products.items()}
     if max(before.values(), default=0.0) < _WORTH_BITS:
         return Equalised()
+    pairs = [pair for pair in pairs if max(before[pair.first.name], before[pair.second.name]) >= least]
     limits = {pair.first.name: limits[pair.first.name] for pair in pairs}
     limited = {value for limit in limits.values() for value in limit}
     largest = channel_maxima(file, model, samples, limited) if limited else {}
@@ -109,7 +116,9 @@ def equalise(
         changed = [_scale(pair, weights, raised.get(pair.first.name)) for pair in pairs]
         if not any(changed):
             break
-    saved = max(bits - _lost_bits(products[name], weights) for name, bits in before.items())
+    saved = max(
+        before[n] - _lost_bits(products[n], weights) for n in products if products[n].inputs[1] in weights
+    )
     if saved < _WORTH_BITS:
         return Equalised()
     for tensor in model.graph.initializer:
@@ -251,7 +260,7 @@ def _lost_bits(node: Node, weights: Mapping[str, np.ndarray]) -> float:
     """By how much one scale is too coarse for a channel, on average over output channels."""
     ranges = _ranges(_outputs_first(node, weights[node.inputs[1]]), 1)
     ranges = ranges[ranges > 0]
-    return float(np.mean(np.log2(ranges.max() / ranges))) if ranges.size else 0.0
+    return float(np.mean(np.log2(ranges.max()) - np.log2(ranges))) if ranges.size else 0.0
 
 
 def _scale(pair: _Pair, weights: dict[str, np.ndarray], raised: _Raised | None) -> bool:

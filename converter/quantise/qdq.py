@@ -31,20 +31,10 @@ def quantised_model(
     out.CopyFrom(model)
     graph = out.graph
     pairs = _Pairs(graph, file)
-    replaced: dict[tuple[str, str], str] = {}
-    for step in steps:
-        bias = quantisation.biases.get(step.name)
-        if bias is None:
-            continue
-        node = step.nodes[1] if step.bias else step.head
-        name = step.bias or step.head.input(2)
-        shape = program.constants[name].shape
-        data = bias.data.reshape(shape)
-        beta = step.head.attributes.get("beta", 1.0) if node.op == "Gemm" else 1.0
-        scale = float(np.float32(bias.scale) / np.float32(beta)) if beta else bias.scale
-        replaced[(node.name, name)] = pairs.constant(f"{step.name}.bias", Quantised(data, scale))
-    for name, weight in quantisation.weights.items():
-        replaced[("", name)] = pairs.constant(name, weight)
+    replaced = {
+        place: pairs.constant(label, content)
+        for place, (label, content) in stored_constants(program, steps, quantisation).items()
+    }
     stored = quantisation.scales
     for node in graph.node:
         for i, value in enumerate(node.input):
@@ -69,6 +59,26 @@ def quantised_model(
     del graph.input[:]
     graph.input.extend(inputs)
     return _sorted(out)
+
+
+def stored_constants(
+    program: Program, steps: Sequence[Step], quantisation: Quantisation
+) -> dict[tuple[str, str], tuple[str, Quantised]]:
+    """What the QDQ model holds as integers, and its label: by node ("": all that read integers) and name."""
+    found = {}
+    for step in steps:
+        bias = quantisation.biases.get(step.name)
+        if bias is None:
+            continue
+        node = step.nodes[1] if step.bias else step.head
+        name = step.bias or step.head.input(2)
+        data = bias.data.reshape(program.constants[name].shape)
+        beta = step.head.attributes.get("beta", 1.0) if node.op == "Gemm" else 1.0
+        scale = float(np.float32(bias.scale) / np.float32(beta)) if beta else bias.scale
+        found[node.name, name] = (f"{step.name}.bias", Quantised(data, scale))
+    for name, weight in quantisation.weights.items():
+        found["", name] = (name, weight)
+    return found
 
 
 def _reads_quantised(steps: Sequence[Step], node: str, value: str) -> bool:

@@ -2,7 +2,7 @@
 
 A float32 array takes the same route with nothing to round (`as_float`).
 
-Ranges come from ONNX Runtime's calibrator; which values get a scale comes from the plan (only
+Ranges come from calibration; which values get a scale comes from the plan (only
 stored values: what lives inside a fused layer keeps full precision).  `quantised_model` writes
 the decision back as a standard QDQ model, so that ONNX Runtime can run exactly what is lowered.
 """
@@ -67,6 +67,7 @@ def quantise(
     steps: Sequence[Step],
     ranges: Mapping[str, tuple[float, float]],
     known: Mapping[str, float] | None = None,
+    corrections: Mapping[str, np.ndarray] | None = None,
     *,
     look: bool = False,
 ) -> Quantisation:
@@ -77,6 +78,7 @@ def quantise(
         steps: its plan.
         ranges: calibrated range per stored value.
         known: scales that an imported quantised model prescribes, by value or constant name.
+        corrections: what to add to biases, by the name of the step (converter/quantise/biases.py).
         look: leave weights on disk unread (they become zero): for looking at layers only.
 
     Raises:
@@ -103,7 +105,8 @@ def quantise(
         if bias is not None:
             accumulator = np.float32(scales[step.source]) * _product_scale(weights, step.head)
             limit = 2**31 - 1
-            steps_of_bias = np.rint(bias.astype(np.float64) / float(accumulator))
+            corrected = bias + (corrections or {}).get(step.name, 0.0)
+            steps_of_bias = np.rint(corrected / float(accumulator))
             integers = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
             biases[step.name] = Quantised(integers, float(accumulator))
     return Quantisation(scales, weights, biases)

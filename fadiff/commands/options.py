@@ -147,8 +147,9 @@ def without_option(function: Command) -> Command:
         metavar="REWRITE",
         multiple=True,
         callback=_check_rewrites,
-        help="Leave out a rewrite of the model: equalise-channels, fold-epilogues, fold-chains, fold-norms, "
-        "absorb-movement, write-in-place or drop-padding-taps "
+        help="Leave out a rewrite of the model: equalise-channels, split-channels, choose-ranges, "
+        "correct-biases, fold-epilogues, fold-chains, fold-norms, absorb-movement, write-in-place or "
+        "drop-padding-taps "
         "(`fadiff inspect --explain` shows what they do).",
     )(function)
 

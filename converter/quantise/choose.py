@@ -1,0 +1,179 @@
+"""choose-ranges, correct-biases: what calibration leaves open, decided on samples that it did not see.
+
+Every way is tried in a simulation of the whole network; one takes the place of a simpler one where it wins
+by `WORTH_DB` on the held-out samples.  What won is then computed anew from all samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import onnx
+
+from converter.ir.operators import WEIGHTED
+from converter.ir.program import Program
+from converter.ir.stored import StoredWeights
+from converter.plan.plan import Step
+from converter.quantise.biases import Corrections, weight_shift, whole_shift
+from converter.quantise.judge import Judge
+from converter.quantise.observe import Observed, observe
+from converter.quantise.ranges import METHODS, Range, ranges
+from converter.quantise.sentinels import without_sentinels
+from converter.quantise.simulate import Simulation
+from converter.quantise.weights import Quantisation, quantise
+from converter.read.inputs import Samples
+from converter.rewrites import CHOOSE_RANGES, CORRECT_BIASES
+
+WORTH_DB = 0.2
+_HELD_OUT = 3
+"""One sample in so many is kept out of calibration."""
+_PLAIN = ("min-max", "least squares")
+_MOST_SAMPLES = 48
+_MOST_MACS = 3e9
+"""Of one pass over the samples that the choice is made on."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How ranges are found, and which shifts the biases take back."""
+
+    ranges: str = next(iter(METHODS))
+    biases: Literal["none", "of weights", "layer by layer"] = "none"
+
+    def __str__(self) -> str:
+        return f"ranges by {self.ranges}" + ("" if self.biases == "none" else f", biases {self.biases}")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Ranges and corrections of biases; `score` in dB on held-out samples, None where nobody judged."""
+
+    ranges: Mapping[str, Range]
+    corrections: Corrections = field(default_factory=dict)
+    way: str = ""
+    """How they were found, in words; empty where nobody judged."""
+    lines: tuple[str, ...] = ()
+    """What was tried."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A program that is to be quantised, and what calibrates it.
+
+    `values` need a range; `known` are the scales that the file prescribes.
+    """
+
+    file: str
+    model: onnx.ModelProto
+    weights: StoredWeights
+    program: Program
+    steps: tuple[Step, ...]
+    values: tuple[str, ...]
+    known: Mapping[str, float]
+    samples: Samples
+    _scores: dict[_Way, float] = field(default_factory=dict)
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there are samples to keep out, and a float model in memory (no quantised file) to try."""
+        return len(self._few) >= _HELD_OUT and not self.weights and not self.known
+
+    def promise(self) -> float:
+        """What plain ways of finding ranges come to, in dB on held-out samples."""
+        return max(self._score(_Way(method)) for method in _PLAIN)
+
+    def choose(self, without: Collection[str], progress: Callable[[str], None]) -> Choice:
+        """The best ranges and corrections, the widest ranges where nothing can be judged.
+
+        Raises:
+            ModelError: the samples do not fit the model.
+        """
+        if not self.is_judged or {CHOOSE_RANGES, CORRECT_BIASES} <= set(without):
+            return Choice(self._ranges(_Way()))
+        scores = {_Way(): self._score(_Way())}
+
+        def attempt(way: _Way) -> None:
+            progress(f"trying {way}")
+            scores[way] = self._score(way)
+
+        for method in METHODS if CHOOSE_RANGES not in without else ():
+            attempt(_Way(method))
+        if CORRECT_BIASES not in without:
+            for way in sorted(scores, key=lambda way: -scores[way])[:2]:
+                attempt(replace(way, biases="of weights"))
+                attempt(replace(way, biases="layer by layer"))
+        best = _Way()
+        for way, score in scores.items():
+            if score > scores[best] + WORTH_DB:
+                best = way
+        lines = (
+            f"{way}: {score:.1f} dB on {len(self._held)} held-out samples" for way, score in scores.items()
+        )
+        chosen = self._choice(best, self._simulation, self._few)
+        return replace(chosen, way=str(best), lines=tuple(lines))
+
+    @cached_property
+    def _few(self) -> Samples:
+        """So many of the samples that trying does not take long, from all over them."""
+        count = int(np.clip(_MOST_MACS / max(_macs(self.program), 1), _HELD_OUT, _MOST_SAMPLES))
+        return self.samples[:: max(1, -(-len(self.samples) // count))]
+
+    @cached_property
+    def _held(self) -> Samples:
+        return self._few[_HELD_OUT - 1 :: _HELD_OUT]
+
+    @cached_property
+    def _fit(self) -> Calibration:
+        rest = [sample for i, sample in enumerate(self._few) if i % _HELD_OUT != _HELD_OUT - 1]
+        return replace(self, samples=rest)
+
+    @cached_property
+    def _simulation(self) -> Simulation:
+        first = self._fit._quantised(Choice(self._fit._ranges(_Way())))
+        return Simulation(self.model, self.program, self.steps, first)
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(self.file, self.model, self._simulation, self._held)
+
+    def _score(self, way: _Way) -> float:
+        if way not in self._scores:
+            choice = self._fit._choice(way, self._simulation, self._fit.samples)
+            self._scores[way] = self._judge.score(self._fit._quantised(choice))
+        return self._scores[way]
+
+    @cached_property
+    def _observed(self) -> Mapping[str, Observed]:
+        return observe(self.file, self.model, self.weights, self.samples, self.values)
+
+    def _ranges(self, way: _Way) -> dict[str, Range]:
+        return without_sentinels(self.program, self.steps, ranges(self._observed, way.ranges))
+
+    def _choice(self, way: _Way, simulation: Simulation, samples: Samples) -> Choice:
+        found = Choice(self._ranges(way))
+        if way.biases == "none":
+            return found
+        plain = self._quantised(found)
+        if way.biases == "of weights":
+            shifts = weight_shift(self.file, self.model, self.program, self.steps, samples, plain)
+        else:
+            shifts = whole_shift(self.file, self.model, simulation, samples, plain)
+        return replace(found, corrections=shifts)
+
+    def _quantised(self, choice: Choice) -> Quantisation:
+        return quantise(self.program, self.steps, choice.ranges, self.known, choice.corrections)
+
+
+def _macs(program: Program) -> float:
+    """Multiplications of one run, about."""
+    total = 0.0
+    for node in program.nodes:
+        if node.op in WEIGHTED:
+            weight = program.shapes[node.inputs[1]]
+            sums = np.prod(weight, dtype=float) / weight[-1 if node.op == "MatMul" else 0]
+            total += sums * np.prod(program.shapes[node.outputs[0]], dtype=float)
+    return total

@@ -1,0 +1,80 @@
+"""How good a quantisation is: signal to noise where the model decides, on samples kept out of calibration."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from converter.ir.operators import keeps_scale
+from converter.ir.program import Program
+from converter.ir.stored import StoredWeights
+from converter.plan.plan import Step
+from converter.quantise.observe import activations
+from converter.quantise.simulate import Simulation
+from converter.quantise.weights import Quantisation
+from converter.read.inputs import Samples
+
+_BEST = 60.0
+"""More dB of one value make up for nothing in another."""
+
+
+class Judge:
+    """Compares quantisations of one program with its float model.
+
+    Args:
+        file: for messages.
+        model: the float model.
+        simulation: the quantised one.
+        samples: what it is judged on.
+    """
+
+    def __init__(self, file: str, model: onnx.ModelProto, simulation: Simulation, samples: Samples) -> None:
+        self.simulation, self.samples = simulation, samples
+        self.values = deciding_values(simulation.program, simulation.steps)
+        self._floats: dict[str, list[np.ndarray]] = defaultdict(list)
+        for name, array in activations(file, model, StoredWeights(), samples, self.values):
+            self._floats[name].append(array)
+
+    def score(self, quantisation: Quantisation) -> float:
+        """Signal to quantisation noise in dB, the mean over the values that decide."""
+        signal: dict[str, float] = defaultdict(float)
+        noise: dict[str, float] = defaultdict(float)
+        for i, found in enumerate(self.simulation.run(quantisation, self.samples, self.values)):
+            for name, array in found.items():
+                wanted = self._floats[name][i].astype(np.float64)
+                signal[name] += float(np.sum(wanted**2))
+                noise[name] += float(np.sum((wanted - array) ** 2))
+        return float(np.mean([_decibel(signal[name], noise[name]) for name in self.values] or [0.0]))
+
+
+def deciding_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
+    """The float outputs; where one is a table, a softmax or a choice of other values, these.
+
+    A sigmoid that saturates or a softmax that is sure hides what its input lost.
+    """
+    writers = {step.output: step for step in steps}
+    found = []
+    for value in program.outputs:
+        while (step := writers.get(value)) is not None and step.source in program.shapes:
+            squashes = step.kind == "lookup" or (step.kind == "node" and _picks(step))
+            if program.is_float(value) and not squashes:
+                break
+            value = step.source
+        if program.is_float(value) and value not in program.constants:
+            found.append(value)
+    return tuple(dict.fromkeys(found))
+
+
+def _picks(step: Step) -> bool:
+    return step.head.op in ("Softmax", "LogSoftmax") or keeps_scale(step.head)
+
+
+def _decibel(signal: float, noise: float) -> float:
+    if not np.isfinite(signal) or not np.isfinite(noise):
+        return -_BEST
+    if noise == 0 or signal == 0:
+        return _BEST if noise == 0 else 0.0
+    return float(np.clip(10 * np.log10(signal / noise), -_BEST, _BEST))

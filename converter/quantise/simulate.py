@@ -1,0 +1,66 @@
+"""The quantised model with every scale and constant as an input: one session runs any quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx
+from onnxruntime import GraphOptimizationLevel
+
+from converter.ir.program import Program
+from converter.plan.plan import Step
+from converter.quantise.qdq import quantised_model, stored_constants
+from converter.quantise.weights import Quantisation
+from converter.read.inputs import Samples
+from converter.read.runtime import run_nodes, session_options
+
+
+class Simulation:
+    """int8 in ONNX Runtime: every stored value is rounded and dequantised, sums are float32.
+
+    Args:
+        model: the float model.
+        program: the same as a Program.
+        steps: its plan.
+        quantisation: one of those to come; which values and constants are integers is the same in all.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, program: Program, steps: Sequence[Step], quantisation: Quantisation
+    ) -> None:
+        self.program, self.steps = program, steps
+        self.model = quantised_model(model, program, steps, quantisation)
+        self._open: set[str] = set()
+        graph = self.model.graph
+        held = {tensor.name for tensor in graph.initializer}
+        replaced: set[str] = set()
+        for node in list(graph.node):
+            if node.op_type == "DequantizeLinear" and node.input[0] in held:
+                graph.node.remove(node)
+                replaced.update(node.input)
+                self._open.add(node.output[0])
+            elif node.op_type == "QuantizeLinear" and node.input[1] in held - self._open:
+                replaced.add(node.input[1])
+                self._open.add(node.input[1])
+        kept = [tensor for tensor in graph.initializer if tensor.name not in replaced]
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+
+    def feeds(self, quantisation: Quantisation) -> dict[str, np.ndarray]:
+        """The inputs that stand for scales and constants."""
+        found = {f"{value}.scale": np.asarray(s, np.float32) for value, s in quantisation.scales.items()}
+        constants = stored_constants(self.program, self.steps, quantisation)
+        for label, content in constants.values():
+            found[f"{label}.dq"] = content.data.astype(np.float32) * np.float32(content.scale)
+        return {name: array for name, array in found.items() if name in self._open}
+
+    def run(
+        self, quantisation: Quantisation, samples: Samples, values: Sequence[str]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Some values, sample by sample."""
+        options, graph = session_options(), self.model.graph
+        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+        feeds = self.feeds(quantisation)
+        fed = [{**feeds, **sample} for sample in samples]
+        yield from run_nodes(graph.node, fed, values, graph.initializer, like=self.model, options=options)

@@ -1,0 +1,281 @@
+"""split-channels: channels of a product sorted by their range, and cut where one scale is too coarse.
+
+The array multiplies all sums of a layer by one number, so all weights of a layer share a scale, and channels
+with small weights have few steps.  Sorted by range and cut into layers of their own, each part gets a
+scale of its own; the parts write side by side into one tensor (`write-in-place`), and what reads it has its
+weights in the same order.  The float model computes the same.  It costs reading the input once for each
+part, so it is done where the samples gain a lot by it (converter/draft.py).
+
+A part has a multiple of 16 channels, so that the array is as full as before, and at most half the range of
+the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from converter.ir.operators import UNARY, reduction_axes
+from converter.ir.program import Node, Program
+
+_COLUMNS = 16
+_FINER = 2.0
+_MOST_PARTS = 4
+_POOLS = frozenset(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"))
+"""Functions of each channel alone, besides those of each element."""
+_FOLDED = ("Relu", "Clip")
+"""Activations that join the product: every part has its own."""
+
+
+@dataclass(frozen=True)
+class _Space:
+    """The channels from the product that makes them to the one that sums over them."""
+
+    products: tuple[Node, ...]
+    """The first, and depthwise ones behind it."""
+    vectors: tuple[str, ...]
+    """Constants with one number per channel."""
+    reader: Node
+
+
+def split(model: onnx.ModelProto, program: Program) -> str:
+    """Sort and cut channels of a normalised model in place; a note, empty where nothing changed."""
+    editor = _Editor(model, program)
+    products = layers = 0
+    taken: set[str] = set()
+    for node in program.nodes:
+        space = None if node.name in taken else _space(program, node)
+        if space is None:
+            continue
+        taken.update(product.name for product in space.products)
+        ranges = [_ranges(product, editor.arrays[product.inputs[1]]) for product in space.products]
+        order = np.argsort(max(ranges, key=lambda r: _gain(np.sort(r))), kind="stable")
+        cuts = [_cuts(r[order]) for r in ranges]
+        if any(len(places) > 2 for places in cuts):
+            editor.permute(space, order)
+        for product, places in zip(space.products, cuts, strict=True):
+            if len(places) > 2:
+                editor.cut(product, places)
+                products, layers = products + 1, layers + len(places) - 1
+    editor.finish()
+    if not products:
+        return ""
+    return f"split-channels: {products} products, their channels sorted by range, are {layers} layers"
+
+
+class _Editor:
+    """Changes a model; `arrays` are its constants as they are by then."""
+
+    def __init__(self, model: onnx.ModelProto, program: Program) -> None:
+        self.graph, self.program = model.graph, program
+        self.arrays: dict[str, np.ndarray] = dict(program.constants)
+        self._changed: set[str] = set()
+
+    def permute(self, space: _Space, order: np.ndarray) -> None:
+        """Channels in another order: in all that makes them, and in what reads them."""
+        for product in space.products:
+            self._set(
+                product.inputs[1], np.take(self.arrays[product.inputs[1]], order, _output_axis(product))
+            )
+        for name in space.vectors:
+            array = self.arrays[name]
+            self._set(name, array.reshape(-1)[order].reshape(array.shape))
+        weight = space.reader.inputs[1]
+        self._set(weight, np.take(self.arrays[weight], order, 1 - _output_axis(space.reader)))
+
+    def cut(self, product: Node, places: Sequence[int]) -> None:
+        """A product, and bias and activation that join it, as one layer for each part and a Concat."""
+        chain = [product]
+        while (reader := self.program.sole_consumer(chain[-1].outputs[0])) is not None and (
+            reader.op in _FOLDED or (reader.op == "Add" and product.op == "MatMul" and len(chain) == 1)
+        ):
+            chain.append(reader)
+        result = chain[-1].outputs[0]
+        axis = 1 if product.op == "Conv" else len(self.program.shapes[result]) - 1
+        nodes = {node.output[0]: node for node in self.graph.node}
+        at = next(i for i, n in enumerate(self.graph.node) if n.output[0] == product.outputs[0])
+        made = []
+        for number, span in enumerate(pairwise(places)):
+            for link in chain:
+                made += self._part(link, nodes[link.outputs[0]], number, span, axis)
+        parts = [f"{result}.{number}" for number in range(len(places) - 1)]
+        made.append(helper.make_node("Concat", parts, [result], name=f"{product.name}.parts", axis=axis))
+        for link in chain:
+            self.graph.node.remove(nodes[link.outputs[0]])
+        for offset, node in enumerate(made):
+            self.graph.node.insert(at + offset, node)
+
+    def finish(self) -> None:
+        """Write changed constants; those of products that were cut are gone."""
+        used = {name for node in self.graph.node for name in node.input}
+        kept = [t for t in self.graph.initializer if t.name in used and t.name not in self._changed]
+        kept += [numpy_helper.from_array(self.arrays[name], name) for name in sorted(self._changed & used)]
+        del self.graph.initializer[:]
+        self.graph.initializer.extend(kept)
+
+    def _part(
+        self, link: Node, proto: onnx.NodeProto, number: int, span: tuple[int, int], axis: int
+    ) -> list[onnx.NodeProto]:
+        """A node of a chain for some channels."""
+        first, last = span
+        channels = self.program.shapes[link.outputs[0]][axis]
+        out, made = onnx.NodeProto(), []
+        out.CopyFrom(proto)
+        out.name = f"{link.name}.{number}"
+        for i, name in enumerate(link.inputs):
+            array = self.arrays.get(name)
+            if array is None:
+                weighted = link.op in ("Conv", "Gemm", "MatMul")
+                out.input[i] = name if weighted else f"{name}.{number}"
+            elif array.size > 1:
+                along = _output_axis(link) if i == 1 and link.op in ("Conv", "Gemm", "MatMul") else None
+                if along is None:
+                    along = next(a for a, size in enumerate(array.shape) if size == channels)
+                out.input[i] = self._slice(name, number, array, along, span)
+        if link.op == "Conv" and link.attributes.get("group", 1) > 1:
+            whole, part = link.inputs[0], f"{out.name}.in"
+            made.append(self._slicing(whole, part, span, out.name))
+            out.input[0] = part
+            for attribute in out.attribute:
+                if attribute.name == "group":
+                    attribute.i = last - first
+        out.output[0] = f"{link.outputs[0]}.{number}"
+        self._declare(out.output[0], link.outputs[0], axis, last - first)
+        return [*made, out]
+
+    def _slicing(self, whole: str, part: str, span: tuple[int, int], name: str) -> onnx.NodeProto:
+        bounds = []
+        for word, value in (("from", span[0]), ("to", span[1]), ("axis", 1)):
+            bounds.append(f"{part}.{word}")
+            self._set(bounds[-1], np.array([value], np.int64))
+        self._declare(part, whole, 1, span[1] - span[0])
+        return helper.make_node("Slice", [whole, *bounds], [part], name=f"{name}.slice")
+
+    def _slice(self, name: str, number: int, array: np.ndarray, axis: int, span: tuple[int, int]) -> str:
+        part = f"{name}.{number}"
+        self._set(part, np.take(array, range(*span), axis))
+        return part
+
+    def _declare(self, name: str, like: str, axis: int, channels: int) -> None:
+        shape = list(self.program.shapes[like])
+        shape[axis] = channels
+        self.graph.value_info.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
+
+    def _set(self, name: str, array: np.ndarray) -> None:
+        self.arrays[name] = np.ascontiguousarray(array)
+        self._changed.add(name)
+
+
+def _cuts(ranges: np.ndarray) -> list[int]:
+    """Where to cut sorted ranges: 0, ..., all; the loudest part is last."""
+    cuts, end = [len(ranges)], len(ranges)
+    for start in range(_COLUMNS * ((end - 1) // _COLUMNS), 0, -_COLUMNS):
+        if len(cuts) == _MOST_PARTS:
+            break
+        if ranges[:start].max() * _FINER <= ranges[: cuts[0]].max():
+            cuts.insert(0, start)
+    return [0, *cuts]
+
+
+def _gain(ranges: np.ndarray) -> float:
+    """Bits that the channels of a product gain, on average."""
+    loudest = float(ranges.max()) or 1.0
+    tops = [(b - a, float(ranges[a:b].max())) for a, b in pairwise(_cuts(ranges))]
+    return float(sum(count * np.log2(loudest / max(top, loudest * 2**-8)) for count, top in tops))
+
+
+def _space(program: Program, first: Node) -> _Space | None:
+    """The channels that `first` makes, as far as a reader that sums over them; None where others see them."""
+    if not _is_dense(first) or not _owns(program, first):
+        return None
+    value, products, vectors = first.outputs[0], [first], _bias(first)
+    axis = 1 if first.op == "Conv" else len(program.shapes[value]) - 1
+    channels = program.shapes[value][axis]
+    while channels > _COLUMNS:
+        reader = program.sole_consumer(value)
+        if reader is None or reader.domain or len([v for v in reader.outputs if v]) != 1:
+            break
+        if reader.op in ("Conv", "Gemm", "MatMul"):
+            summed = 1 if reader.op == "Conv" else len(program.shapes[value]) - 1
+            if reader.inputs[0] != value or axis != summed or not _owns(program, reader):
+                break
+            if _is_dense(reader):
+                return _Space(tuple(products), tuple(vectors), reader)
+            if not _is_depthwise(program, reader):
+                break
+            products.append(reader)
+            vectors.extend(_bias(reader))
+        elif (constants := _channel_constants(program, reader, value, axis)) is not None:
+            vectors.extend(constants)
+        else:
+            break
+        value = reader.outputs[0]
+    return None
+
+
+def _channel_constants(program: Program, node: Node, value: str, axis: int) -> list[str] | None:
+    """Constants with a number for each channel; None where the result mixes channels, or moves them."""
+    shape, result = program.shapes[value], program.shapes[node.outputs[0]]
+    if node.op in ("Flatten", "Reshape", "Squeeze"):
+        ones = axis == 1 and all(size == 1 for size in (*shape[2:], *result[2:]))
+        return [] if ones and result[:2] == shape[:2] else None
+    if node.op == "ReduceMean":
+        return [] if axis == 1 and min(reduction_axes(program, node) or (0,)) > 1 else None
+    if node.op in _POOLS:
+        return [] if axis == 1 else None
+    if result != shape or list(program.activations(node)) != [value]:
+        return None
+    if node.op not in UNARY and node.op not in ("Add", "Sub", "Mul", "Div", "PRelu"):
+        return None
+    constants = [n for n in node.inputs if n in program.constants and program.constants[n].size > 1]
+    for name in constants:
+        array = program.constants[name]
+        padded = (1,) * (len(shape) - array.ndim) + array.shape
+        alone = len(program.consumers(name)) == 1 and array.dtype == np.float32
+        if not alone or not array.size == padded[axis] == shape[axis]:
+            return None
+    return constants
+
+
+def _is_dense(node: Node) -> bool:
+    if node.op == "Gemm":
+        return not node.attributes.get("transA", 0)
+    return node.op == "MatMul" or (node.op == "Conv" and node.attributes.get("group", 1) == 1)
+
+
+def _is_depthwise(program: Program, node: Node) -> bool:
+    outputs, inputs = program.shapes[node.inputs[1]][:2]
+    return node.op == "Conv" and node.attributes.get("group", 1) == outputs and inputs == 1
+
+
+def _owns(program: Program, node: Node) -> bool:
+    """Whether weights and bias are float32 constants in memory that nobody else reads."""
+    if node.op not in ("Conv", "Gemm", "MatMul"):
+        return False
+    arrays = [program.constant(name) for name in (node.inputs[1], *_bias(node)) if name not in program.stored]
+    if len(arrays) != 1 + len(_bias(node)) or any(a is None or a.dtype != np.float32 for a in arrays):
+        return False
+    alone = all(len(program.consumers(name)) == 1 for name in (node.inputs[1], *_bias(node)))
+    channels = program.shapes[node.inputs[1]][_output_axis(node)]
+    fits = program.shapes[_bias(node)[0]] == (channels,) if _bias(node) else True
+    return alone and fits and (node.op == "Conv" or len(program.shapes[node.inputs[1]]) == 2)
+
+
+def _bias(node: Node) -> list[str]:
+    return [node.inputs[2]] if node.op != "MatMul" and node.input(2) else []
+
+
+def _output_axis(node: Node) -> int:
+    """Of the weights."""
+    return 0 if node.op == "Conv" or node.attributes.get("transB", 0) else 1
+
+
+def _ranges(node: Node, weight: np.ndarray) -> np.ndarray:
+    """The largest magnitude of each output channel's weights."""
+    rows = np.moveaxis(weight, _output_axis(node), 0)
+    return np.asarray(np.abs(rows.reshape(len(rows), -1)).max(1))

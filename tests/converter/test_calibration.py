@@ -1,0 +1,159 @@
+"""Ranges and biases that calibration chooses: against numpy, and against samples that it never saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from converter import Conversion, convert
+from converter.quantise.biases import weight_shift
+from converter.quantise.judge import deciding_values
+from converter.quantise.observe import Observed
+from converter.quantise.ranges import METHODS
+from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
+
+BOTH = ("choose-ranges", "correct-biases")
+
+
+def _observed(*arrays: np.ndarray) -> Observed:
+    seen = Observed()
+    for array in arrays:
+        seen.add(array)
+    return seen
+
+
+def test_a_histogram_grows_with_its_values() -> None:
+    arrays = [scale * weights(i, 100, 30) for i, scale in enumerate((0.01, 7.0, 0.3))]
+    seen, everything = _observed(*arrays), np.abs(np.concatenate(arrays))
+    assert seen.top == 32.0
+    assert seen.largest == everything.max()
+    counts, _ = np.histogram(everything, 16, (0, seen.top))
+    np.testing.assert_array_equal(seen.counts.reshape(16, -1).sum(1), counts)
+
+
+def test_ranges_against_numpy() -> None:
+    array = np.random.default_rng(0).standard_t(3, 60_000)
+    seen = _observed(array)
+    assert METHODS["min-max"](seen) == np.abs(array).max()
+    for name, share in (("99.9 %", 99.9), ("99.99 %", 99.99)):
+        assert METHODS[name](seen) == pytest.approx(
+            np.percentile(np.abs(array), share), abs=2 * seen.top / 2048
+        )
+
+    def error(bound: float) -> float:
+        step = bound / 127
+        return float(np.mean((np.clip(np.rint(array / step), -127, 127) * step - array) ** 2))
+
+    least = min(error(bound) for bound in np.linspace(0.02, 1, 300) * seen.largest)
+    assert error(METHODS["least squares"](seen)) < 1.02 * least < 0.9 * error(seen.largest)
+    assert METHODS["entropy"](seen) < 0.8 * seen.largest
+    uniform = _observed(np.linspace(-1, 1, 50_001))
+    assert all(METHODS[name](uniform) > 0.97 for name in METHODS)
+
+
+def _samples(count: int, seed: int) -> list[dict[str, np.ndarray]]:
+    """Positive inputs: what weights lose does not cancel."""
+    return [{"x": np.abs(weights(seed + i, 1, 3, 12, 12))} for i in range(count)]
+
+
+def _network(loud: float = 1.0) -> onnx.ModelProto:
+    """Two convolutions and a classifier; one output channel of the first is `loud` times as loud."""
+    w = weights(0, 8, 3, 3, 3)
+    w[0] *= loud
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Sigmoid", ["c"], ["s"]),
+        helper.make_node("Conv", ["s", "v", "d"], ["e"], strides=[2, 2]),
+        helper.make_node("Relu", ["e"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["h"]),
+        helper.make_node("Gemm", ["h", "f", "a"], ["z"], transB=1),
+        helper.make_node("Softmax", ["z"], ["y"]),
+    ]
+    constants = {"w": w, "b": weights(1, 8), "v": weights(2, 8, 8, 3, 3), "d": weights(3, 8)}
+    constants |= {"f": weights(4, 5, 8), "a": weights(5, 5)}
+    return model_of(nodes, {"x": (1, 3, 12, 12)}, {"y": None}, constants)
+
+
+def _convert(model: onnx.ModelProto, folder: Path, **options: object) -> Conversion:
+    onnx.save(model, folder / "model.onnx")
+    return convert(folder / "model.onnx", **options)
+
+
+def _unseen_db(conversion: Conversion, samples: list[dict[str, np.ndarray]], value: str) -> float:
+    """Of a value in the quantised model against the float one."""
+    found = []
+    for model in (conversion.float_model, conversion.quantized_model):
+        watched = onnx.ModelProto()
+        watched.CopyFrom(model)
+        watched.graph.output.append(helper.make_empty_tensor_value_info(value))
+        runtime = session(watched)
+        found.append(np.stack([runtime.run([value], sample)[0] for sample in samples]))
+    return sqnr_db(*found)
+
+
+def test_a_rare_loud_value_no_longer_takes_the_range(tmp_path: Path) -> None:
+    samples = _samples(12, 100)
+    samples[0]["x"] = samples[0]["x"].copy()
+    samples[0]["x"][0, 0, 0, 0] = 200.0
+    chosen = _convert(_network(), tmp_path, calibration=samples)
+    plain = _convert(_network(), tmp_path, calibration=samples, without=BOTH)
+    (note,) = (note for note in chosen.notes if note.startswith("calibration: "))
+    assert "min-max" not in note
+    assert sum(line.startswith("choose-ranges: ") for line in chosen.rewrites) >= 5
+    assert not any(
+        line.startswith(("calibration", "choose-ranges")) for line in (*plain.notes, *plain.rewrites)
+    )
+    gained, before = (_unseen_db(c, _samples(8, 500), "z") for c in (chosen, plain))
+    assert gained > before + 3
+    assert compare(chosen, np.random.default_rng(0)).lsb_to_quantized <= 1.01
+
+
+def test_biases_take_back_what_coarse_weights_shift(tmp_path: Path) -> None:
+    """One loud channel leaves the others few steps: their sums are off on average."""
+    samples, model = _samples(12, 100), _network(loud=40.0)
+    chosen = _convert(model, tmp_path, calibration=samples, without=["choose-ranges", "equalise-channels"])
+    plain = _convert(model, tmp_path, calibration=samples, without=[*BOTH, "equalise-channels"])
+    assert any("biases" in note for note in chosen.notes)
+    gained, before = (_unseen_db(c, _samples(8, 500), "z") for c in (chosen, plain))
+    assert gained > before + 1
+    assert compare(chosen, np.random.default_rng(0)).lsb_to_quantized <= 1.01
+
+
+def test_the_shift_of_weights_is_that_of_the_whole_convolution(tmp_path: Path) -> None:
+    """Padding, strides and all: float inputs through float weights, and through rounded ones."""
+    samples = _samples(6, 100)
+    converted = _convert(_network(loud=40.0), tmp_path, calibration=samples, without=BOTH)
+    program, steps, plain = converted._program, converted._steps, converted._quantisation
+    assert program is not None
+    found = weight_shift("", converted.float_model, program, steps, samples, plain)
+    step, w = steps[0], program.constants["w"]
+    rounded = plain.weights["w"].data * np.float32(plain.weights["w"].scale)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    means = []
+    for kernel in (w, rounded):
+        runtime = session(model_of([node], {"x": (1, 3, 12, 12)}, {"y": None}, {"w": kernel}))
+        means.append(np.mean([runtime.run(None, s)[0].mean((0, 2, 3)) for s in samples], axis=0))
+    np.testing.assert_allclose(found[step.name], means[0] - means[1], atol=1e-5)
+    assert np.abs(found[step.name]).max() > 1e-2
+
+
+def test_outputs_that_squash_are_judged_by_what_they_squash(tmp_path: Path) -> None:
+    conversion = _convert(_network(), tmp_path)
+    assert conversion._program is not None
+    assert deciding_values(conversion._program, conversion._steps) == ("z",)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_too_few_samples_to_keep_any_out(count: int, tmp_path: Path) -> None:
+    samples = _samples(count, 100)
+    chosen, plain = (
+        _convert(_network(), tmp_path, calibration=samples, without=without) for without in ((), BOTH)
+    )
+    assert not any(note.startswith("calibration: ") for note in chosen.notes)
+    scales = [{t.name: t.scale for t in c.graph.tensors.values()} for c in (chosen, plain)]
+    assert scales[0] == scales[1]
