@@ -33,8 +33,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from costmodel.mapping.decision import LatencyModel
-
 COEFFICIENTS = Path(__file__).parent / "rtl_coefficients.json"
 LINE_BYTES = 64
 CACHE_SETS = 1024
@@ -346,23 +344,12 @@ def calibration() -> tuple[Coefficients, Mapping[str, float]]:
     return Coefficients(**content["coefficients"]), content["validation"]
 
 
-def error_against_rtl(model: LatencyModel) -> str:
-    """Short: how far a latency model was from RTL cycles, to stand beside every latency."""
-    _, figures = calibration()
-    return f"mean error {figures['cv_mape' if model == 'rtl' else 'analytical_mape']:.0f} % against RTL"
-
-
-def validation_error(model: LatencyModel = "rtl") -> str:
+def validation_error() -> str:
     """One sentence for reports: what was compared, and how well it agreed."""
     _, figures = calibration()
     rows = f"{figures['rows']:.0f} mappings measured on FireSim (RTL)"
-    if model == "rtl":
-        return (
-            f"On {rows}, each predicted by a fit that never saw its layer shape: mean error "
-            f"{figures['cv_mape']:.0f} %, median {figures['cv_median_ape']:.0f} %, "
-            f"Spearman {figures['cv_spearman']:.3f}"
-        )
     return (
-        f"On {rows} an analytical roofline (DOSA's) is {figures['analytical_mape']:.0f} % off on average, "
-        f"Spearman {figures['analytical_spearman']:.3f}"
+        f"On {rows}, each predicted by a fit that never saw its layer shape: mean error "
+        f"{figures['cv_mape']:.0f} %, median {figures['cv_median_ape']:.0f} %, "
+        f"Spearman {figures['cv_spearman']:.3f}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from converter.ir.dims import DIMS, REDUCTION, RELEVANT, C, G, K, N, P, Q, R, S
 from costmodel.count.nest import LoopNest
@@ -131,16 +132,29 @@ def streams_height(shape: LayerShape) -> bool:
     return shape.dims.Q == shape.dims.S == 1
 
 
-def _array_cycles(nest: LoopNest, side: int) -> float:
-    """Strips of the rows of every accumulator tile, for every array block of weights."""
+def strips(nest: LoopNest, side: int) -> Iterator[tuple[int, int]]:
+    """(rows, how many) of the strips of at most `side` pixels that stream through blocks of weights.
+
+    A strip has pixels of one row of an accumulator tile; every array block sees all of them.
+    """
     streamed, other = (P, Q) if streams_height(nest.shape) else (Q, P)
-    strips = 0.0
+    repeats = math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)])
+    repeats *= nest.counts[other].total * nest.counts[N].total
     for extent in nest.extents[streamed]:
         for pixels, times in tile_extents(extent, (nest.l2[streamed], nest.l1[streamed])):
             full, rest = divmod(pixels, side)
-            strips += times * (full * side + (max(short_strip(side), rest) if rest else 0))
-    blocks = math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)])
-    return strips * blocks * nest.counts[other].total * nest.counts[N].total
+            if full:
+                yield side, full * times * repeats
+            if rest:
+                yield rest, times * repeats
+
+
+def _array_cycles(nest: LoopNest, side: int) -> float:
+    """A short strip takes as long as one of `short_strip`."""
+    short = short_strip(side)
+    return sum(
+        max(short, rows) * times if rows < side else rows * times for rows, times in strips(nest, side)
+    )
 
 
 def _cache_use(nest: LoopNest, pixels: float, element: int, *, reload: bool) -> CacheUse:

@@ -112,6 +112,10 @@ class CostRecord(_Record):
 
     energy_pj: float
     latency_cycles: float
+    clock_cycles: float | None = Field(
+        None,
+        description="of the emitted program as it is issued, by the model fitted to RTL; profile hw only",
+    )
     bound: str = Field(description="what limits the latency: compute, L1, L2, L3, tile-buffer, issue, host")
     utilization: float = Field(description="multiply-accumulates per cycle over those of the whole array")
     traffic: TrafficRecord
@@ -242,6 +246,8 @@ class TotalsRecord(_Record):
 
     energy_pj: float
     latency_cycles: float
+    clock_cycles: float | None = Field(None, description="of the emitted program, by the model fitted to RTL")
+    clock_error: str = Field("", description="how far that model was from RTL cycles")
     edp_uj_cycles: float
     dram_bytes: int
     macs: int

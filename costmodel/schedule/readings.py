@@ -12,7 +12,7 @@ from typing import get_args
 from costmodel.group.fusion import ScheduleError
 from costmodel.group.resident_tensors import with_resident_tensors
 from costmodel.group.weight_prefetch import without_prefetches
-from costmodel.latency.rtl import error_against_rtl
+from costmodel.latency.clock import error_against_rtl
 from costmodel.schedule.evaluate import NetworkCost, evaluate
 from costmodel.schedule.schedule import FusionModel, GroupLatency, LatencyModel, Schedule
 from costmodel.schedule.what_ifs import prefetch_weights, resource_latency

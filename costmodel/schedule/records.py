@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Mapping as MappingABC
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 from converter.ir.dims import DIMS, Dims
 from converter.ir.graph import HostLayer, Layer, Tensor, TensorCoreLayer, View
+from costmodel.latency.clock import error_against_rtl
 from costmodel.latency.roofline import bytes_per_memory
 from costmodel.mapping.mapping import Level, Mapping
 from costmodel.schedule.document import (
@@ -47,12 +49,16 @@ class Bound:
     kind: Literal["proven", "unfused", "relaxed"]
 
 
-def totals_record(schedule: Schedule, cost: NetworkCost, bound: Bound | None) -> TotalsRecord:
-    """Sums over the network."""
+def totals_record(
+    schedule: Schedule, cost: NetworkCost, bound: Bound | None, clock: MappingABC[str, float]
+) -> TotalsRecord:
+    """Sums over the network; `clock` has the cycles of every layer, if there is a program."""
     dram = sum(move.bytes for layer in cost.layers for _, move in layer.moves if move.memory == "dram")
     return TotalsRecord(
         energy_pj=cost.energy_pj,
         latency_cycles=cost.latency_cycles,
+        clock_cycles=round(sum(clock.values())) if clock else None,
+        clock_error=error_against_rtl("clock") if clock else "",
         edp_uj_cycles=cost.edp_uj_cycles,
         dram_bytes=dram,
         macs=sum(layer.macs for layer in schedule.graph.tensor_core_layers),
@@ -62,12 +68,13 @@ def totals_record(schedule: Schedule, cost: NetworkCost, bound: Bound | None) ->
     )
 
 
-def _cost_record(layer: Layer, cost: LayerCost, target: Target) -> CostRecord:
+def _cost_record(layer: Layer, cost: LayerCost, target: Target, clock: float | None) -> CostRecord:
     macs = layer.macs if isinstance(layer, TensorCoreLayer) else 0
     moved = bytes_per_memory(move for _, move in cost.moves)
     return CostRecord(
         energy_pj=cost.energy_pj,
         latency_cycles=cost.latency_cycles,
+        clock_cycles=None if clock is None else round(clock),
         bound=cost.bound,
         utilization=macs / (cost.latency_cycles * target.side**2) if cost.latency_cycles else 0.0,
         traffic=TrafficRecord(
@@ -109,9 +116,11 @@ def tensor_record(tensor: Tensor) -> TensorRecord:
     )
 
 
-def layer_record(layer: Layer, schedule: Schedule, layer_cost: LayerCost) -> LayerRecord:
-    """A layer with its mapping and cost."""
-    cost = _cost_record(layer, layer_cost, schedule.target)
+def layer_record(
+    layer: Layer, schedule: Schedule, layer_cost: LayerCost, clock: MappingABC[str, float]
+) -> LayerRecord:
+    """A layer with its mapping and cost; `clock` as in `totals_record`."""
+    cost = _cost_record(layer, layer_cost, schedule.target, clock.get(layer.name))
     if isinstance(layer, HostLayer):
         return LayerRecord(
             name=layer.name,

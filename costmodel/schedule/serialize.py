@@ -14,8 +14,9 @@ from pydantic import ValidationError
 
 from converter.ir.dims import DIMS, Dim, Dims
 from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
-from costmodel.latency.rtl import error_against_rtl
+from costmodel.latency.clock import error_against_rtl
 from costmodel.mapping.mapping import Mapping, MappingError, Order
+from costmodel.schedule.clock import program_cycles
 from costmodel.schedule.document import (
     ConversionRecord,
     Extents,
@@ -123,6 +124,8 @@ def to_document(
         conversion: What the front end did.
     """
     graph = schedule.graph
+    executable = schedule.profile == "hw" and schedule.fusion_model == "sound"
+    clock = program_cycles(schedule) if executable else {}
     return ScheduleDocument(
         generator=generator,
         model=ModelRecord(name=graph.name, sha256=graph.sha256, inputs=graph.inputs, outputs=graph.outputs),
@@ -131,9 +134,11 @@ def to_document(
         fusion_model=schedule.fusion_model,
         latency_model=latency_model,
         latency_error=error_against_rtl(latency_model),
-        totals=totals_record(schedule, cost, bound),
+        totals=totals_record(schedule, cost, bound, clock),
         tensors=tuple(tensor_record(tensor) for tensor in graph.tensors.values()),
-        layers=tuple(layer_record(layer, schedule, cost.by_name[layer.name]) for layer in graph.layers),
+        layers=tuple(
+            layer_record(layer, schedule, cost.by_name[layer.name], clock) for layer in graph.layers
+        ),
         fusion=fusion_record(schedule),
         readings=readings_record(schedule),
         search=search,

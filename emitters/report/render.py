@@ -60,7 +60,7 @@ def render(
         residents=view.resident_rows(document),
         early_weights=view.early_weights(document),
         readings=view.reading_rows(document),
-        latency_validation=validation_error(document.latency_model),
+        latency_validation=validation_error() if document.latency_model == "rtl" else document.latency_error,
     )
 
 

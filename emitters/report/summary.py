@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.latency.rtl import error_against_rtl
+from costmodel.latency.clock import error_against_rtl
 from costmodel.schedule.document import ScheduleDocument
 from emitters.report.text import count, edp, percent, picojoules, si
 
@@ -38,6 +38,11 @@ def figures_of(document: ScheduleDocument, verification: Mapping[str, Any] | Non
     figures = [
         Figure("Energy-delay product", edp(totals.edp_uj_cycles), "µJ × cycles"),
         Figure("Energy", picojoules(totals.energy_pj), "per inference, modelled"),
+        *(
+            [Figure("Cycles", si(totals.clock_cycles), f"as emitted, modelled ({totals.clock_error})")]
+            if totals.clock_cycles is not None
+            else []
+        ),
         Figure(
             "Latency",
             si(totals.latency_cycles),

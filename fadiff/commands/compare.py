@@ -117,7 +117,7 @@ def compare(
 
 
 def _rows(found: dict[str, SearchResult], latency: LatencyModel) -> list[dict[str, Any]]:
-    from costmodel.latency.rtl import error_against_rtl
+    from costmodel.latency.clock import error_against_rtl
 
     best = min(result.cost.edp_uj_cycles for result in found.values())
     return [

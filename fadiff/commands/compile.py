@@ -186,7 +186,7 @@ def _summary(result: CompileResult) -> dict[str, Any]:
 
 
 def _print(console: Console, result: CompileResult) -> None:
-    from costmodel.latency.rtl import error_against_rtl
+    from costmodel.latency.clock import error_against_rtl
     from fadiff.commands.verify import print_verification
 
     document, totals = result.document, result.document.totals
@@ -204,7 +204,12 @@ def _print(console: Console, result: CompileResult) -> None:
         )
     console.result(f"  energy      {totals.energy_pj * 1e-6:,.1f} uJ (modelled)")
     error = error_against_rtl(document.latency_model)
-    console.result(f"  latency     {totals.latency_cycles:,.0f} cycles (modelled: {error})")
+    if totals.clock_cycles is not None:
+        console.result(
+            f"  cycles      {totals.clock_cycles:,.0f} as emitted (modelled: {totals.clock_error})"
+        )
+    model = f"{document.latency_model}: {error}"
+    console.result(f"  latency     {totals.latency_cycles:,.0f} cycles, as the EDP counts them ({model})")
     console.result(f"  DRAM bytes  {totals.dram_bytes:,}")
     stay = {tensor for run in document.fusion.execution for tensor in run.resident_tensors}
     residents = f", {len(stay)} tensor{'s' if len(stay) != 1 else ''} on chip between groups" if stay else ""

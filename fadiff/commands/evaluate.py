@@ -211,7 +211,7 @@ def _reading(row: Reading) -> dict[str, object]:
 
 
 def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> dict[str, object]:
-    from costmodel.latency.rtl import error_against_rtl
+    from costmodel.latency.clock import error_against_rtl
 
     return {
         "model": schedule.graph.name,
@@ -240,7 +240,7 @@ def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyM
 def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> None:
     from rich.table import Table
 
-    from costmodel.latency.rtl import error_against_rtl
+    from costmodel.latency.clock import error_against_rtl
     from emitters.report.text import limit
 
     table = Table("layer", "limit", box=None)

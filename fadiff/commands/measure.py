@@ -91,8 +91,8 @@ def measure(
         text,
         source,
         sha256=document.model.sha256,
-        predicted={layer.name: layer.cost.latency_cycles for layer in document.layers},
-        total=document.totals.latency_cycles,
+        predicted={layer.name: layer.cost.clock_cycles or 0.0 for layer in document.layers},
+        total=document.totals.clock_cycles or 0.0,
         unit=cast("Unit", unit),
     )
     output.measurement.write_text(measurement.model_dump_json(indent=1) + "\n", encoding="utf-8")

@@ -163,7 +163,7 @@ def _as_they_come(futures: list[Future[Any]], completed: Callable[..., Any]) -> 
 
 
 def _row(outcome: Outcome, latency: LatencyModel) -> dict[str, Any]:
-    from costmodel.latency.rtl import error_against_rtl
+    from costmodel.latency.clock import error_against_rtl
 
     return {
         "model": outcome.model,

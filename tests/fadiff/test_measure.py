@@ -72,10 +72,10 @@ def test_measured_beside_predicted(fadiff, compiled, log, tmp_path):
     found = json.loads(ended.out)
     document = OutputFolder(out).document
     assert found["warm"] == int(re.search(r"fadiff-run warm (\d+)", log)[1])
-    assert found["error"] == pytest.approx(document.totals.latency_cycles / found["warm"] - 1)
+    assert found["error"] == pytest.approx(document.totals.clock_cycles / found["warm"] - 1)
     for row, layer, (_, _, cycles) in zip(found["layers"], document.layers, layer_lines(log), strict=True):
         assert (row["name"], row["measured"]) == (layer.name, cycles)
-        assert row["predicted"] == layer.cost.latency_cycles
+        assert row["predicted"] == layer.cost.clock_cycles
     assert "Measured on hardware" in (out / "report.html").read_text()
     shown = fadiff("evaluate", out / "schedule.json").out
     assert f"{found['warm']:,} cycles" in shown

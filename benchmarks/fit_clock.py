@@ -1,0 +1,143 @@
+"""Fit the clock model to the programs timed on RTL and write costmodel/latency/clock_coefficients.json.
+
+    python -m benchmarks fit_clock
+
+Robust least squares on the logarithm of predicted over measured cycles, warm runs.  The validation figures
+are of five folds that leave out whole programs: how a program of unseen layers is predicted.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+from scipy.stats import spearmanr
+
+from benchmarks.command import command
+from benchmarks.rtl import MEASURED, prepare, read_rows
+from costmodel.latency.clock import COEFFICIENTS, ClockCoefficients
+from costmodel.mapping.decision import LatencyModel
+from costmodel.schedule.clock import ProgramCounts, network_cycles, program_counts
+from costmodel.schedule.evaluate import evaluate
+from costmodel.target.target import load_target
+
+START = ClockCoefficients(
+    visit=150,
+    command=20,
+    loop=170,
+    short_strip=8,
+    request=1,
+    byte=1 / 16,
+    miss=8.2,
+    store_row=1,
+    overlap=6,
+    host=20,
+)
+"""Where the search starts: cycles of single instructions and loops, timed on their own."""
+SCALE = 0.1
+"""Relative error at which the loss turns from quadratic to linear."""
+FOLDS = 5
+OTHERS: tuple[LatencyModel, ...] = ("roofline", "rtl")
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One program and its warm cycles."""
+
+    program: str
+    counts: ProgramCounts
+    cycles: float
+    others: dict[LatencyModel, float]
+    """What the other latency models say of it."""
+
+
+def samples(measured: Path) -> list[Sample]:
+    """Every measured program that is scheduled as it was when it was measured."""
+    found = []
+    rows = {(row.target, row.program, row.decision): row for row in read_rows(measured)}
+    for target, program in sorted({key[:2] for key in rows}):
+        with tempfile.TemporaryDirectory() as scratch:
+            prepared = prepare(program, load_target(target), Path(scratch))
+        for decision, schedule in prepared.ours.items():
+            row = rows.get((target, program, decision))
+            if row is not None:
+                others = {name: float(evaluate(schedule, name).latency_cycles) for name in OTHERS}
+                found.append(Sample(program, program_counts(schedule), float(row.warm), others))
+    return found
+
+
+def fit(data: Sequence[Sample]) -> ClockCoefficients:
+    """Coefficients for these programs."""
+    measured = np.array([sample.cycles for sample in data])
+
+    def residual(logarithms: Floats) -> Floats:
+        return np.asarray(np.log(predict(data, _coefficients(logarithms)) / measured))
+
+    start = np.log([getattr(START, field.name) for field in fields(START)])
+    bounds = (start - np.log(5), start + np.log(5))  # each has a physical meaning
+    return _coefficients(least_squares(residual, start, bounds=bounds, loss="soft_l1", f_scale=SCALE).x)
+
+
+def predict(data: Sequence[Sample], coefficients: ClockCoefficients) -> Floats:
+    """Cycles of every program."""
+    return np.array([sum(network_cycles(sample.counts, coefficients).values()) for sample in data])
+
+
+def _coefficients(logarithms: Floats) -> ClockCoefficients:
+    return ClockCoefficients(*(float(value) for value in np.exp(logarithms)))
+
+
+def cross_validate(data: Sequence[Sample]) -> Floats:
+    """Predictions by fits that never saw the program."""
+    predicted = np.zeros(len(data))
+    folds = [zlib.crc32(sample.program.encode()) % FOLDS for sample in data]
+    for fold in range(FOLDS):
+        coefficients = fit([sample for sample, at in zip(data, folds, strict=True) if at != fold])
+        left_out = [place for place, at in enumerate(folds) if at == fold]
+        predicted[left_out] = predict([data[place] for place in left_out], coefficients)
+    return predicted
+
+
+def scores(predicted: Floats, measured: Floats) -> dict[str, float]:
+    """Median error, that which nine in ten stay below, and Spearman's rank correlation."""
+    error = np.abs(predicted / measured - 1)
+    return {
+        "median_error": round(float(np.median(error)), 4),
+        "p90_error": round(float(np.quantile(error, 0.9)), 4),
+        "spearman": round(float(spearmanr(predicted, measured)[0]), 4),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Fit, cross-validate, write the JSON."""
+    parser = command("fit_clock", __doc__)
+    parser.add_argument("--measured", type=Path, default=MEASURED, help=f"default: {MEASURED.name}")
+    parser.add_argument("--output", type=Path, default=COEFFICIENTS, help="JSON to write")
+    options = parser.parse_args(arguments)
+    data = samples(options.measured)
+    measured = np.array([sample.cycles for sample in data])
+    left_out = cross_validate(data)
+    by_model = {"clock": scores(left_out, measured)}
+    by_model |= {name: scores(np.array([s.others[name] for s in data]), measured) for name in OTHERS}
+    validation = {"programs": len(data), "by_model": by_model}
+    coefficients = {name: float(f"{value:.6g}") for name, value in asdict(fit(data)).items()}
+    content = {
+        "fitted_by": "python -m benchmarks fit_clock",
+        "coefficients": coefficients,
+        "validation": validation,
+    }
+    options.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    for sample, one in sorted(zip(data, left_out, strict=True), key=lambda pair: pair[1] / pair[0].cycles):
+        print(f"{sample.program:<42} {sample.cycles:>9,.0f} {one / sample.cycles:6.2f}")
+    figures = " ".join(f"{name}={value}" for name, value in by_model["clock"].items())
+    print(f"programs={len(data)} {figures}")
+    return 0

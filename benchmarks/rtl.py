@@ -1,0 +1,227 @@
+"""Cycles of emitted programs on real Gemmini RTL, beside what the models predict.
+
+Without --run, predictions are compared with the cycles in --measured (benchmarks/rtl_measured.csv: warm runs,
+numbers only).  With --run, the programs that it lacks are measured: COMMAND gets a firmware folder, builds it
+with -DFADIFF_PROFILE (`make profile`), runs it and prints its console.  Every program is measured as it is
+emitted, with the core issuing every move and product, and by the automatically tiled calls of gemmini.h.  A
+program that is scheduled otherwise than when it was measured counts as missing.
+
+python -m benchmarks rtl
+python -m benchmarks rtl --targets gemmini-default --run './simulate {firmware}'
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from scipy.stats import spearmanr
+
+from benchmarks.command import check_known, command, listed
+from benchmarks.gemmini_auto import executed, one_vector, read_with_inputs
+from benchmarks.rtl_programs import PROGRAMS, kind_of, model
+from costmodel.schedule.clock import program_cycles
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.measurement import MeasurementError, read_profile
+from costmodel.schedule.schedule import Schedule
+from costmodel.schedule.serialize import to_document
+from costmodel.target.target import Target, load_target, target_yaml
+from emitters.gemmini import emit
+from fadiff.console import Console
+from fadiff.errors import InputError
+from fadiff.search import SearchOptions, decide
+from fadiff.vectors import Arrays
+from optimizer.baselines.gemmini_auto import automatic_schedule
+
+MEASURED = Path(__file__).parent / "rtl_measured.csv"
+TARGETS = "gemmini-default,gemmini-large"
+LIBRARY = "gemmini.h"
+"""Stands for the decision where gemmini.h's automatically tiled calls decide."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One program on one Gemmini."""
+
+    target: str
+    program: str
+    decision: str
+    """Digest of the schedule, since other decisions make another program; or LIBRARY."""
+    cold: int
+    warm: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A program, scheduled and ready to be emitted."""
+
+    text: str
+    target: Target
+    schedules: dict[str, Schedule]
+    """By decision: ours first; where it differs, the same with the core issuing everything; LIBRARY's."""
+    inputs: Arrays
+    """Those of the model, one vector."""
+
+    @property
+    def ours(self) -> dict[str, Schedule]:
+        """Those that are not LIBRARY's."""
+        return {decision: schedule for decision, schedule in self.schedules.items() if decision != LIBRARY}
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The measured programs; none where there is no file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    names = [field.name for field in fields(Row)]
+    if any(set(line) != set(names) for line in lines):
+        raise InputError(f"{path}: needs the columns {', '.join(names)}")
+    return [
+        Row(line["target"], line["program"], line["decision"], int(line["cold"]), int(line["warm"]))
+        for line in lines
+    ]
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """The whole table, sorted, so that measuring again changes few lines."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in sorted(rows, key=_place))
+
+
+def _place(row: Row) -> tuple[str, int, str]:
+    return row.target, PROGRAMS.index(row.program), row.decision
+
+
+def prepare(text: str, target: Target, scratch: Path, *, instructions: bool = True) -> Prepared:
+    """Export, convert and schedule one program, deterministically.
+
+    `instructions`: also without hardware loops.
+    """
+    path = scratch / "program.onnx"
+    onnx.save(model(text), path)
+    conversion, inputs = read_with_inputs(path, target)
+    _, found = decide(conversion, target, SearchOptions(method="exact"), None, Console(verbosity=-1))
+    ours = found.schedule
+    mappings = {name: replace(mapping, issue="instructions") for name, mapping in ours.mappings.items()}
+    apart = [replace(ours, mappings=mappings)] if instructions else []
+    schedules = {digest(schedule): schedule for schedule in (ours, *apart)}
+    schedules[LIBRARY] = automatic_schedule(conversion.graph, target, row_packing=True)
+    return Prepared(text, target, schedules, {name: array[:1] for name, array in inputs.items()})
+
+
+def digest(schedule: Schedule) -> str:
+    """Of everything that is decided, and of nothing that is predicted."""
+    document = to_document(schedule, evaluate(schedule), generator="")
+    decided = [layer.model_dump_json(include={"name", "op", "dims", "mapping"}) for layer in document.layers]
+    text = "\n".join([*decided, document.fusion.model_dump_json()])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def measure(prepared: Prepared, decision: str, run: str, scratch: Path) -> Row:
+    """Emit one of the schedules, have it run, and read the profile."""
+    schedule = prepared.schedules[decision]
+    folder = scratch / "measured"
+    vectors = {**one_vector(schedule.graph, prepared.inputs)}
+    firmware = emit(
+        schedule,
+        model_name="program",
+        out_dir=folder / "firmware",
+        test_vectors=vectors,
+        library_calls=decision == LIBRARY,
+    )
+    (folder / "target.yaml").write_text(target_yaml(prepared.target), encoding="utf-8")
+    words = [word.replace("{firmware}", str(firmware)) for word in shlex.split(run)]
+    ran = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    cost = evaluate(schedule)
+    found = read_profile(
+        ran.stdout + ran.stderr,
+        run,
+        sha256=None,
+        predicted={layer.name: float(layer.latency_cycles) for layer in cost.layers},
+        total=float(cost.latency_cycles),
+        unit="cycles",
+    )
+    return Row(prepared.target.name, prepared.text, decision, found.cold, found.warm)
+
+
+def summary(predicted: Sequence[float], functional: Sequence[float], warm: Sequence[float]) -> str:
+    """Errors of both models against RTL, as key=value pairs."""
+    if not warm:
+        return "programs=0"
+    measured = np.asarray(warm, dtype=float)
+    error = np.abs(np.asarray(predicted) / measured - 1)
+    ran = np.abs(np.asarray(functional) / measured - 1)
+    rank = spearmanr(predicted, warm)[0] if len(warm) > 2 else float("nan")
+    return (
+        f"programs={len(warm)} median_error={np.median(error):.4f} p90_error={np.quantile(error, 0.9):.4f} "
+        f"spearman={rank:.4f} functional_median_error={np.median(ran):.4f} "
+        f"functional_p90_error={np.quantile(ran, 0.9):.4f}"
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Measure what is missing (with --run), then compare."""
+    parser = command("rtl", __doc__)
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="default: all")
+    parser.add_argument("--targets", type=listed, default=TARGETS, help="comma-separated presets")
+    parser.add_argument("--measured", type=Path, default=MEASURED, help=f"default: {MEASURED.name}")
+    parser.add_argument("--run", metavar="COMMAND", help="measures; {firmware} is the folder to run")
+    parser.add_argument("--instructions", action="store_true", help="also without hardware loops")
+    options = parser.parse_args(arguments)
+    programs = options.programs or PROGRAMS
+    check_known(programs, PROGRAMS, "program")
+    rows = {(row.target, row.program, row.decision): row for row in read_rows(options.measured)}
+    predicted, functional, warm, ratios = [], [], [], []
+    missing = 0
+    for target in map(load_target, options.targets):
+        for text in programs:
+            with tempfile.TemporaryDirectory() as scratch:
+                prepared = prepare(text, target, Path(scratch), instructions=options.instructions)
+                for decision in prepared.schedules:
+                    if options.run and (target.name, text, decision) not in rows:
+                        try:
+                            row = measure(prepared, decision, options.run, Path(scratch))
+                        except MeasurementError as error:
+                            print(f"not measured: {target.name} {text}: {error}", file=sys.stderr)
+                            continue
+                        rows[target.name, text, decision] = row
+                        write_rows(options.measured, rows.values())
+                library = rows.get((target.name, text, LIBRARY))
+                names = ("ours", "instructions")
+                for name, (decision, schedule) in zip(names, prepared.schedules.items(), strict=False):
+                    found = rows.get((target.name, text, decision))
+                    if decision == LIBRARY or found is None:
+                        missing += decision != LIBRARY
+                        continue
+                    ran = executed(schedule, one_vector(schedule.graph, prepared.inputs))
+                    predicted.append(sum(program_cycles(schedule).values()))
+                    functional.append(ran.counts.cycles)
+                    warm.append(float(found.warm))
+                    ratio = ""
+                    if name == "ours" and library is not None:
+                        ratios.append(found.warm / library.warm)
+                        ratio = f"ours/gemmini.h {ratios[-1]:5.2f}"
+                    print(
+                        f"{target.name:<16} {kind_of(text):<12} {text:<42} {name:<12} rtl {found.warm:>9,} "
+                        f"predicted {predicted[-1] / found.warm:5.2f} "
+                        f"functional {functional[-1] / found.warm:5.2f} {ratio}",
+                        flush=True,
+                    )
+    against = ""
+    if ratios:
+        mean = np.exp(np.mean(np.log(ratios)))
+        against = f" worst_vs_auto={max(ratios):.3f} geomean_vs_auto={mean:.3f}"
+    print(f"{summary(predicted, functional, warm)}{against} missing={missing}")
+    return 0

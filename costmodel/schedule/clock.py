@@ -1,0 +1,103 @@
+"""Cycles of a schedule's program by the clock model: counts of every layer, as it is issued."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from costmodel.count.nest import LoopNest
+from costmodel.group.fusion import Member, plan_group
+from costmodel.group.host import host_moves
+from costmodel.group.placement import placement_of
+from costmodel.latency import rtl
+from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock, host_cycles, layer_cycles
+from costmodel.latency.rtl_work import layer_work, strips
+from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.shape import shape_of
+from costmodel.schedule.schedule import FusionGroup, Schedule
+from costmodel.target.target import Target
+
+
+class HostCounts(NamedTuple):
+    """What a layer that is not on the array reads and writes."""
+
+    op: str
+    nbytes: int
+    visits: int
+
+
+ProgramCounts = dict[str, LayerCounts | HostCounts]
+"""By layer, in order of execution."""
+
+
+def program_counts(schedule: Schedule) -> ProgramCounts:
+    """Counts of every layer of a schedule of profile hw."""
+    found: ProgramCounts = {}
+    for group in schedule.groups:
+        plan = plan_group(schedule.graph, group)
+        for name in group.layers:
+            layer = schedule.graph.by_name[name]
+            if isinstance(layer, TensorCoreLayer):
+                mapping = schedule.mappings[name]
+                found[name] = layer_counts(schedule.graph, group, plan, layer, mapping, schedule.target)
+            else:
+                found[name] = host_counts(schedule.graph, group, plan, layer, schedule.target)
+    return found
+
+
+def network_cycles(counts: ProgramCounts, c: ClockCoefficients) -> dict[str, float]:
+    """Cycles of every layer."""
+    return {
+        name: host_cycles(*work, c) if isinstance(work, HostCounts) else layer_cycles(work, c)
+        for name, work in counts.items()
+    }
+
+
+def program_cycles(schedule: Schedule) -> dict[str, float]:
+    """Cycles of every layer by the committed coefficients."""
+    return network_cycles(program_counts(schedule), clock()[0])
+
+
+def layer_counts(
+    graph: Graph,
+    group: FusionGroup,
+    plan: dict[str, Member],
+    layer: TensorCoreLayer,
+    mapping: Mapping,
+    target: Target,
+) -> LayerCounts:
+    """What one layer of a group makes core and Gemmini do."""
+    nest = LoopNest(shape_of(layer), mapping, plan[layer.name].computed)
+    placement = placement_of(graph, group, plan, layer)
+    work = layer_work(nest, target, "hw", placement)
+    found = list(strips(nest, target.side))
+    pairs = sum(times for _, times in found)
+    mean_rows = sum(rows * times for rows, times in found) / pairs
+    q = nest.quantities(target, "hw", resident=placement.weights_are_resident)
+    moves = (work.requests + work.stored_rows) / mean_rows + q.bias_words / target.side
+    looped = mapping.issue != "instructions"
+    c, _ = rtl.calibration()
+    return LayerCounts(
+        visits=math.prod(len(axis) for axis in plan[layer.name].computed),
+        commands=0.0 if looped else 2 * pairs + moves,
+        loops=math.prod(count.l3 for count in nest.counts) if looped else 0.0,
+        full_rows=sum(rows * times for rows, times in found if rows == target.side),
+        short_strips=tuple((rows, times) for rows, times in found if rows < target.side),
+        requests=work.requests,
+        loaded_bytes=work.loaded_bytes,
+        missed_lines=sum(rtl.misses(use, c.l2_bytes, c.sharpness) for use in (work.weights, work.inputs)),
+        stored_rows=work.stored_rows,
+    )
+
+
+def host_counts(
+    graph: Graph, group: FusionGroup, plan: dict[str, Member], layer: HostLayer, target: Target
+) -> HostCounts:
+    """What a layer that is not on the array moves; nothing where the stores of a convolution do its work."""
+    member = plan[layer.name]
+    if layer.op == "max_pool" and member.fused_inputs:
+        return HostCounts(layer.op, 0, 0)
+    moves = host_moves(graph, layer, member, target, group.resident_tensors)
+    nbytes = sum(move.bytes for _, move in moves if move.memory in ("host", "dram", "tile-buffer"))
+    return HostCounts(layer.op, nbytes, math.prod(len(axis) for axis in member.computed))

@@ -1,0 +1,81 @@
+"""The clock model: counts of small programs by hand, and what must hold of any coefficients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock, error_against_rtl, layer_cycles
+from costmodel.schedule.clock import network_cycles, program_counts, program_cycles
+from tests.costmodel.schedules import alone, residual
+
+C = ClockCoefficients(
+    visit=100,
+    command=20,
+    loop=170,
+    short_strip=8,
+    request=1,
+    byte=0.0625,
+    miss=8,
+    store_row=1,
+    overlap=50,
+    host=20,
+)
+NOTHING = LayerCounts(1, 0, 0, 0, (), 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "cycles"),
+    [
+        (NOTHING._replace(commands=50), 50 * 20),
+        (NOTHING._replace(loops=3), 3 * 170),
+        (NOTHING._replace(full_rows=640, short_strips=((3, 10), (12, 5))), 640 + 10 * 8 + 5 * 12),
+        (NOTHING._replace(requests=100, loaded_bytes=6400, missed_lines=10), 100 + 400 + 80),
+        (NOTHING._replace(stored_rows=70), 70),
+    ],
+)
+def test_the_busiest_engine_decides(counts, cycles):
+    assert layer_cycles(counts, C) == pytest.approx(cycles + 100)
+
+
+def test_engines_overlap_and_visits_add():
+    both = NOTHING._replace(commands=50, stored_rows=1000)
+    assert layer_cycles(both, C) < 1.05 * 1000 + 100
+    assert layer_cycles(both._replace(visits=4), C) - layer_cycles(both, C) == pytest.approx(300)
+
+
+def test_more_work_never_takes_less_time():
+    counts = LayerCounts(2, 40, 3, 500, ((5, 20),), 90, 4000, 12, 70)
+    rounded = replace(C, overlap=3)
+    before = layer_cycles(counts, rounded)
+    for name, value in counts._asdict().items():
+        assert layer_cycles(counts._replace(**{name: value * 2}), rounded) > before
+
+
+def test_single_instructions_cost_the_core_more_than_a_loop():
+    looped = NOTHING._replace(loops=4, full_rows=4000)
+    single = NOTHING._replace(commands=600, full_rows=4000)
+    assert layer_cycles(single, C) > layer_cycles(looped, C)
+
+
+def test_every_layer_of_a_group_has_its_cycles():
+    schedule = alone(residual(), ())
+    found = program_cycles(schedule)
+    assert set(found) == {layer.name for layer in schedule.graph.layers}
+    assert all(cycles > 0 for cycles in found.values())
+
+
+def test_other_coefficients_other_cycles():
+    counts = program_counts(alone(residual(), ()))
+    assert sum(network_cycles(counts, replace(C, visit=200)).values()) > sum(
+        network_cycles(counts, C).values()
+    )
+
+
+def test_the_committed_fit_says_how_far_it_is_off():
+    coefficients, validation = clock()
+    assert validation["programs"] >= 15
+    assert set(validation["by_model"]) == {"clock", "roofline", "rtl"}
+    assert all(value > 0 for value in vars(coefficients).values())
+    assert "% against RTL" in error_against_rtl("clock")
