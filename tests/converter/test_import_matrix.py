@@ -168,7 +168,7 @@ def test_formats_types_and_channels(
         activation_type=activation,
         weight_type=weight,
         per_channel=per_channel,
-        reduce_range=types == "U8S8",  # what ONNX Runtime advises on machines without VNNI
+        reduce_range=activation == U8,  # what ONNX Runtime advises on machines without VNNI
     )
 
 
