@@ -28,6 +28,7 @@ from converter.quantise.qdq import quantised_model
 from converter.quantise.weights import Quantisation, as_float, quantise
 from converter.read.inputs import Samples, Spans
 from converter.read.load import load_model
+from converter.read.spans import suggested_spans
 from converter.rewrites import CHOOSE_RANGES, CORRECT_BIASES, check_names, rewrite
 from converter.simplify import simplify
 
@@ -56,8 +57,10 @@ class Conversion:
     """What became of the model's nodes, line by line (`fadiff inspect --explain`)."""
     samples: Samples = field(default=(), repr=False)
     """The calibration inputs; empty where the file prescribes every scale."""
+    random_calibration: bool = False
+    """The samples were drawn: the user gave none."""
     spans: Spans = field(default_factory=dict, repr=False)
-    """What inputs can be, by the file's own quantisation of them."""
+    """What inputs can be, by the file's own quantisation of them, or by its first operators."""
     _program: Program | None = field(default=None, repr=False, compare=False)
     _steps: tuple[Step, ...] = field(default=(), repr=False, compare=False)
     _quantisation: Quantisation = field(default=Quantisation({}, {}, {}), repr=False, compare=False)
@@ -141,15 +144,18 @@ def convert(
             "not quantised; use --quantize int8, or auto"
         )
     choice = Choice({})
+    spans = {**suggested_spans(program), **simplified.spans}
+    drawn = False
     if draft.values and calibrate and element == "int8":
         left_out = set(without)
-        if not samples:
+        drawn = not samples
+        if drawn:
             warnings.append(
                 "no calibration data: int8 ranges come from seeded random inputs; "
                 "accuracy on real data may be poor (give --calibration FILE.npz)"
             )
             left_out |= {CHOOSE_RANGES, CORRECT_BIASES}  # random numbers can judge nothing
-            draft = replace(draft, samples=random_samples(program, seed, simplified.spans))
+            draft = replace(draft, samples=random_samples(program, seed, spans))
         progress(f"calibrating on {len(draft.samples)} samples")
         choice = draft.choose(left_out, progress)
         if choice.way:
@@ -172,7 +178,8 @@ def convert(
         tuple(warnings),
         (*explain(program, steps, graph), *(f"{CHOOSE_RANGES}: {line}" for line in choice.lines), *done),
         tuple(draft.samples) if choice.ranges else (),
-        simplified.spans,
+        drawn,
+        spans,
         _program=program,
         _steps=steps,
         _quantisation=quantisation,

@@ -86,6 +86,10 @@ class VerifyReport(_Record):
     traffic_repeats: bool = True
     """Every vector moved the same bytes."""
     top1_agreement: float | None = None
+    """Share of the rows of the first output whose largest entry is the float model's; None if it has no
+    [rows, classes]."""
+    quantized_top1_agreement: float | None = None
+    """The same against ONNX Runtime's run of the quantised model: only rounding differs."""
     sqnr_db: float | None = None
     runtime_sqnr_db: float | None = None
     """Outputs against ONNX Runtime's run of the quantised model; None where they are equal."""

@@ -23,6 +23,8 @@ from emulator.run import LayerRun
 
 TIME_LIMIT = 1800.0
 _MEMORIES = ("dram", "tile-buffer")
+Expected = Callable[[str, VectorResult], np.ndarray]
+"""What an output should be, by its ONNX name, for a test vector."""
 
 
 def verify(
@@ -106,6 +108,8 @@ def _report(
         _layer_report(place, records[place.name], run, good)
         for place, run in zip(places, good[0].run.layers, strict=True)
     )
+    with np.load(data / "float_outputs.npz", allow_pickle=False) as stored:
+        floats = {name: stored[name] for name in map(_onnx_name, _outputs(document))}
     return VerifyReport(
         vectors=len(results),
         tolerance=FLOAT_TOLERANCE if document.target.element_type == "float32" else 0.0,
@@ -125,8 +129,9 @@ def _report(
         traffic_repeats=all(
             r.run is not None and _traffic(r.run.layers) == _traffic(good[0].run.layers) for r in good
         ),
-        top1_agreement=_top1(document, good),
-        sqnr_db=_sqnr(document, good, data),
+        top1_agreement=_top1(document, good, lambda name, result: floats[name][result.vector]),
+        quantized_top1_agreement=_top1(document, good, lambda name, result: result.quantized[name]),
+        sqnr_db=_noise_ratio(document, good, lambda name, result: floats[name][result.vector]),
         runtime_sqnr_db=_runtime_sqnr(document, good),
     )
 
@@ -220,27 +225,20 @@ def _value(tensor: Tensor, result: VectorResult, shape: tuple[int, ...]) -> np.n
     return from_storage(tensor, result.outputs[tensor.name], shape)
 
 
-def _top1(document: ScheduleDocument, results: Sequence[VectorResult]) -> float | None:
-    """Share of rows whose largest class agrees with ONNX Runtime's run of the quantised model.
+def _top1(document: ScheduleDocument, results: Sequence[VectorResult], expected: Expected) -> float | None:
+    """Share of rows whose largest class is the expected one.
 
     None where the first output is no [rows, classes] matrix.
     """
     output = _outputs(document)[0]
     agreements: list[bool] = []
     for result in results:
-        expected = result.quantized[_onnx_name(output)]
-        if expected.ndim != 2 or expected.shape[1] < 2:
+        wanted = expected(_onnx_name(output), result)
+        if wanted.ndim != 2 or wanted.shape[1] < 2:
             return None
-        device = _value(output, result, expected.shape)
-        agreements += list(np.argmax(device, axis=1) == np.argmax(expected, axis=1))
+        device = _value(output, result, wanted.shape)
+        agreements += list(np.argmax(device, axis=1) == np.argmax(wanted, axis=1))
     return float(np.mean(agreements)) if agreements else None
-
-
-def _sqnr(document: ScheduleDocument, results: Sequence[VectorResult], data: Path) -> float | None:
-    """Signal to quantisation noise in decibels, the device's outputs against the float model's."""
-    with np.load(data / "float_outputs.npz", allow_pickle=False) as floats:
-        expected = {name: floats[name] for name in map(_onnx_name, _outputs(document))}
-    return _noise_ratio(document, results, lambda name, result: expected[name][result.vector])
 
 
 def _runtime_sqnr(document: ScheduleDocument, results: Sequence[VectorResult]) -> float | None:
@@ -249,11 +247,9 @@ def _runtime_sqnr(document: ScheduleDocument, results: Sequence[VectorResult]) -
 
 
 def _noise_ratio(
-    document: ScheduleDocument,
-    results: Sequence[VectorResult],
-    expected: Callable[[str, VectorResult], np.ndarray],
+    document: ScheduleDocument, results: Sequence[VectorResult], expected: Expected
 ) -> float | None:
-    """Decibels over all outputs and vectors together; None where there is no noise."""
+    """Signal to noise in decibels over all outputs and vectors together; None where there is no noise."""
     signal = noise = 0.0
     for output in _outputs(document):
         if output.dtype == "int32":  # indices have no noise, only ties

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fadiff.vectors import Arrays, TestVectors, run_vectors
+from fadiff.output_accuracy import restored
+from fadiff.vectors import TestVectors, run_vectors
 
 if TYPE_CHECKING:
     from converter import Conversion
@@ -42,7 +43,7 @@ def compare_with_file(conversion: Conversion, vectors: TestVectors) -> str:
         onnx_name = conversion.graph.tensors[name].onnx_name
         if onnx_name in theirs and np.issubdtype(theirs[onnx_name].dtype, np.floating):
             expected = theirs[onnx_name]
-            found = _restored(conversion, name, stored, expected.shape)
+            found = restored(conversion.graph, name, stored, expected.shape)
             noise, signal = float(np.sum((expected - found) ** 2)), float(np.sum(expected**2))
             ratios.append(10 * np.log10(signal / noise) if noise and signal else np.inf)
             if expected.shape[-1] > 1:
@@ -54,11 +55,3 @@ def compare_with_file(conversion: Conversion, vectors: TestVectors) -> str:
         "against the file itself in ONNX Runtime: "
         f"SQNR {min(ratios):.1f} dB{same} ({vectors.count} test vectors)"
     )
-
-
-def _restored(conversion: Conversion, name: str, stored: Arrays, shape: tuple[int, ...]) -> np.ndarray:
-    """An output of the integers as ONNX values [vectors, ...]."""
-    from converter.check.storage import from_storage
-
-    tensor = conversion.graph.tensors[name]
-    return np.stack([from_storage(tensor, one, shape[1:]) for one in stored[name]])

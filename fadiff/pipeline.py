@@ -186,6 +186,7 @@ def front_end_record(conversion: Conversion, vectors: TestVectors, console: Cons
         quantization=tuple(
             QuantizationRecord(tensor=name, sqnr_db=round(ratio, 2)) for name, ratio in found.sqnr_db.items()
         ),
+        accuracy=found.accuracy,
     )
 
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fadiff.output_accuracy import output_accuracy
 from fadiff.vectors import Arrays, TestVectors, nth, run_floats, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
     from converter import Conversion
     from converter.ir.graph import Tensor
+    from costmodel.schedule.document import AccuracyRecord
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Sensitivity:
 
     sqnr_db: Mapping[str, float]
     note: str
+    accuracy: AccuracyRecord
+    """The outputs, on test inputs where the user gave any, else on calibration inputs."""
 
 
 def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) -> Sensitivity:
@@ -49,7 +53,9 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
         folder = Path(scratch) if is_large(graph) else None
         with WeightFile(folder / "weights.bin") if folder else nullcontext() as file:
             reference = integer_reference(graph, file=file)
-        integers = run_vectors(reference_session(reference, folder), stored)
+        session = reference_session(reference, folder)
+        integers = run_vectors(session, stored)
+        accuracy = output_accuracy(conversion, vectors, session)
         note = agreement(conversion, nth(inputs, 0), nth(integers, 0), folder).note
     ratios = {}
     for name, found in integers.items():
@@ -59,7 +65,7 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
             ratio = _sqnr(tensor, found, floats)
             if ratio is not None:
                 ratios[name] = ratio
-    return Sensitivity(ratios, note)
+    return Sensitivity(ratios, note, accuracy)
 
 
 def _inputs(conversion: Conversion, vectors: TestVectors, count: int) -> tuple[Arrays, Arrays]:

@@ -32,6 +32,8 @@ class TestVectors:
 
     onnx_inputs: Arrays
     stored_inputs: Arrays
+    given: bool = False
+    """By the user, not drawn at random."""
 
     @property
     def count(self) -> int:
@@ -51,7 +53,7 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
         inputs = _random(conversion, seed)
     else:
         inputs = read_inputs(file, "test inputs", _input_shapes(conversion))
-    return TestVectors(inputs, stored_inputs(conversion.graph, inputs))
+    return TestVectors(inputs, stored_inputs(conversion.graph, inputs), given=file is not None)
 
 
 def stored_inputs(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
@@ -133,9 +135,12 @@ def run_floats(conversion: Conversion, inputs: Arrays, names: Sequence[str]) -> 
     return {name: np.stack(arrays) for name, arrays in found}
 
 
-def run_vectors(runtime: InferenceSession, inputs: Arrays) -> dict[str, np.ndarray]:
-    """Run a model in ONNX Runtime once per vector; outputs by name, stacked along a new first axis."""
-    names = [output.name for output in runtime.get_outputs()]
+def run_vectors(
+    runtime: InferenceSession, inputs: Arrays, outputs: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """Run a model in ONNX Runtime once per vector; outputs (all by default) by name, stacked along a new
+    first axis."""
+    names = list(outputs) or [output.name for output in runtime.get_outputs()]
     count = len(next(iter(inputs.values())))
     runs = [runtime.run(names, nth(inputs, i)) for i in range(count)]
     return {name: np.stack([run[k] for run in runs]) for k, name in enumerate(names)}

@@ -19,7 +19,7 @@ Samples = Sequence[Mapping[str, np.ndarray]]
 """Calibration inputs, by name."""
 
 Spans = Mapping[str, tuple[float, float]]
-"""Smallest and largest number that the file's own quantisation of a model input can tell."""
+"""Smallest and largest number that a model input takes, as far as the file tells."""
 
 
 def random_input(
@@ -29,9 +29,10 @@ def random_input(
     span: tuple[float, float] | None = None,
 ) -> np.ndarray:
     """Floats are standard normal, where a span is known stretched to it (3 deviations either way, then cut);
-    integers are 0 or 1 (valid for masks and for any table of indices)."""
+    integers are 0 or 1 (valid for masks and for any table of indices), or all of a known span."""
     if not np.issubdtype(dtype, np.floating):
-        return generator.integers(0, 2, shape).astype(dtype)
+        low, high = span or (0, 1)
+        return generator.integers(int(low), int(high) + 1, shape).astype(dtype)
     numbers = generator.standard_normal(shape)
     if span is not None:
         low, high = span

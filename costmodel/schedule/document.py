@@ -287,11 +287,31 @@ class QuantizationRecord(_Record):
     sqnr_db: float
 
 
+class OutputAccuracyRecord(_Record):
+    """One output of the integers against the float model."""
+
+    output: str = Field(description="ONNX name")
+    sqnr_db: float | None = Field(None, description="null: no noise, no signal, or an integer output")
+    top1_agreement: float | None = Field(
+        None, description="share of rows with the float model's largest entry; null: no scores of classes"
+    )
+    classifies: bool = Field(False, description="probabilities or indices: rows are answers, not vectors")
+
+
+class AccuracyRecord(_Record):
+    """The integers (bit for bit those of the device) against the float model in the file."""
+
+    inputs: Literal["test", "calibration", "random"] = Field(description="random says nothing about data")
+    samples: int
+    outputs: tuple[OutputAccuracyRecord, ...]
+
+
 class ConversionRecord(_Record):
     """What the front end did to the model."""
 
     notes: tuple[str, ...] = ()
     quantization: tuple[QuantizationRecord, ...] = ()
+    accuracy: AccuracyRecord | None = Field(None, description="null: float32 target")
 
 
 class ScheduleDocument(_Record):

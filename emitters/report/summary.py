@@ -8,6 +8,7 @@ from typing import Any
 
 from costmodel.latency.clock import error_against_rtl
 from costmodel.schedule.document import ScheduleDocument
+from costmodel.schedule.verdict import verdict_of
 from emitters.report.text import count, edp, percent, picojoules, si
 
 COUNTS = {
@@ -57,6 +58,7 @@ def figures_of(document: ScheduleDocument, verification: Mapping[str, Any] | Non
                 f"{totals.bound_kind or 'relaxed'} bound {edp(totals.lower_bound_edp_uj_cycles)}",
             )
         )
+    figures.extend(_accuracy(document))
     if verification and not verification["measured"]:
         figures.append(Figure("Verified", "failed", verification["error"], "bad"))
         return figures
@@ -83,19 +85,24 @@ def figures_of(document: ScheduleDocument, verification: Mapping[str, Any] | Non
             "good" if verification["agrees"] else "bad",
         )
     )
-    if verification.get("top1_agreement") is not None:
-        figures.append(
-            Figure(
-                "Top-1 agreement",
-                percent(verification["top1_agreement"], 0),
-                "with the quantised model in ONNX Runtime",
-            )
-        )
-    if verification.get("sqnr_db") is not None:
-        figures.append(
-            Figure("SQNR", f"{verification['sqnr_db']:.1f} dB", "int8 on the device against float")
-        )
     return figures
+
+
+def _accuracy(document: ScheduleDocument) -> list[Figure]:
+    """Signal to noise and answers kept, against the float model."""
+    verdict = verdict_of(document)
+    if verdict is None:
+        return []
+    of = f"against the float model, {verdict.record.samples} {verdict.record.inputs} inputs"
+    if verdict.state == "meaningless":
+        of += ": says nothing about real data"
+    state = {"good": "good", "failed": "bad"}.get(verdict.state, "")
+    found = []
+    if verdict.sqnr_db is not None:
+        found.append(Figure("Accuracy", f"{verdict.sqnr_db:.1f} dB", of, state))
+    if verdict.top1_agreement is not None:
+        found.append(Figure("Top-1 agreement", percent(verdict.top1_agreement, 0), of, state))
+    return found
 
 
 def counts_text(verification: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import click
 
 from fadiff.commands.options import (
     METHODS,
+    accuracy_options,
     bound_dims,
     console_options,
     dim_option,
@@ -26,6 +27,7 @@ from fadiff.folder import OutputFolder
 
 if TYPE_CHECKING:
     from costmodel.schedule.document import ScheduleDocument
+    from costmodel.schedule.verdict import Verdict
     from costmodel.target.target import Target
     from fadiff.pipeline import CompileResult
 
@@ -119,6 +121,7 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
 @click.option(
     "--verify/--no-verify", default=False, show_default=True, help="Also do what `fadiff verify` does."
 )
+@accuracy_options
 @click.option("--force", is_flag=True, help="Replace DIR if it is an output folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON.")
 @console_options
@@ -137,13 +140,16 @@ def compile_command(
     timeloop_dialect: Any,
     timeloop_hyphens: bool,
     verify: bool,
+    min_sqnr: float | None,
+    min_top1: float | None,
     force: bool,
     as_json: bool,
     **search: Any,
 ) -> int:
     """Turn MODEL.onnx into a schedule, Gemmini C, Timeloop mappings and a report.
 
-    DIR appears complete or not at all. Exits 1 when --verify finds a difference.
+    DIR appears complete or not at all. Exits 1 when the integers lose the float model (--min-sqnr, or under
+    90 % of its answers), or --verify finds a difference.
 
     \b
     Examples:
@@ -152,6 +158,7 @@ def compile_command(
       fadiff compile bert.onnx --dim batch=1 --dim sequence=128 --time-budget 60
       fadiff compile net.onnx --schedule edited/schedule.json --out again
     """
+    from costmodel.schedule.verdict import verdict_of
     from fadiff.pipeline import ModelOptions, TimeloopOptions
     from fadiff.pipeline import compile as compile_model
     from fadiff.search import SearchOptions
@@ -169,25 +176,27 @@ def compile_command(
         force=force,
         console=console,
     )
+    accuracy = verdict_of(result.document, min_sqnr, min_top1)
     if as_json:
-        console.result(json.dumps(_summary(result), indent=2))
+        console.result(json.dumps(_summary(result, accuracy), indent=2))
     else:
-        _print(console, result)
+        _print(console, result, accuracy)
     failed = result.verification is not None and not result.verification.passed
-    return CHECK_FAILED if failed else OK
+    return CHECK_FAILED if failed or (accuracy is not None and not accuracy.passed) else OK
 
 
-def _summary(result: CompileResult) -> dict[str, Any]:
+def _summary(result: CompileResult, accuracy: Verdict | None) -> dict[str, Any]:
     return {
         "out": str(result.out),
         "totals": result.document.totals.model_dump(),
+        "accuracy": accuracy.as_dict() if accuracy is not None else None,
         "verification": result.verification.as_dict() if result.verification else None,
     }
 
 
-def _print(console: Console, result: CompileResult) -> None:
+def _print(console: Console, result: CompileResult, accuracy: Verdict | None) -> None:
     from costmodel.latency.clock import error_against_rtl
-    from fadiff.commands.verify import print_verification
+    from fadiff.commands.verify import print_accuracy, print_verification
 
     document, totals = result.document, result.document.totals
     fused = sum(len(group) > 1 for group in document.fusion.groups)
@@ -218,6 +227,7 @@ def _print(console: Console, result: CompileResult) -> None:
     )
     if document.is_executable:
         _print_memory(console, OutputFolder(result.out).firmware)
+    print_accuracy(console, accuracy)
     _print_sensitive(console, document)
     if document.search:
         search = document.search

@@ -140,6 +140,24 @@ def quantize_options(function: Command) -> Command:
     )(function)
 
 
+def accuracy_options(function: Command) -> Command:
+    """--min-sqnr and --min-top1: when the integers count as another model than the float one."""
+    function = click.option(
+        "--min-top1",
+        type=click.FloatRange(0, 100),
+        metavar="PERCENT",
+        help="Fail where fewer answers are the float model's.  [default: 90]",
+    )(function)
+    return click.option(
+        "--min-sqnr",
+        type=float,
+        callback=_check_number,
+        metavar="DB",
+        help="Fail below this signal to noise of an output against the float model, in decibels.  "
+        "[default: 10]",
+    )(function)
+
+
 def without_option(function: Command) -> Command:
     """--without REWRITE, repeatable."""
     return click.option(

@@ -8,41 +8,56 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fadiff.commands.options import console_options
+from fadiff.commands.options import accuracy_options, console_options
 from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK
 
 if TYPE_CHECKING:
+    from costmodel.schedule.verdict import Verdict
     from emulator import VerifyReport
     from emulator.report import LayerReport
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@accuracy_options
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable, per layer.")
 @console_options
-def verify(console: Console, folder: Path, as_json: bool) -> int:
+def verify(
+    console: Console, folder: Path, min_sqnr: float | None, min_top1: float | None, as_json: bool
+) -> int:
     """Build DIR/firmware for this machine, run it on the functional model of Gemmini, and compare.
 
     Every layer output is compared bit for bit with the integer reference in ONNX Runtime (float32 targets:
     within 1e-5 of the tensor's largest value), every byte moved with the prediction. Exits 1 on any
-    difference, and names the first.
+    difference, and names the first; and where the integers, right as they are, lose the float model.
 
     \b
     Example:
       fadiff verify build/resnet18 --json
     """
+    from costmodel.schedule.verdict import verdict_of
     from fadiff.folder import OutputFolder
     from fadiff.pipeline import verify_folder
 
     output = OutputFolder(folder)
     report = verify_folder(output, console)
+    accuracy = verdict_of(output.document, min_sqnr, min_top1)
+    passed = report.passed and (accuracy is None or accuracy.passed)
     if as_json:
-        console.result(json.dumps(report.as_dict(), indent=2))
+        judged = {"passed": passed, "accuracy": accuracy.as_dict() if accuracy is not None else None}
+        console.result(json.dumps({**report.as_dict(), **judged}, indent=2))
     else:
         console.result(f"{output.document.model.name} on {output.document.target.name}")
+        print_accuracy(console, accuracy)
         print_verification(console, report)
-    return OK if report.passed else CHECK_FAILED
+    return OK if passed else CHECK_FAILED
+
+
+def print_accuracy(console: Console, accuracy: Verdict | None) -> None:
+    """The verdict against the float model; shared with `fadiff compile`."""
+    for i, line in enumerate(accuracy.lines() if accuracy is not None else ()):
+        console.result(f"  {'' if i else 'accuracy':<11} {line}")
 
 
 def print_verification(console: Console, report: VerifyReport) -> None:
@@ -77,15 +92,24 @@ def print_verification(console: Console, report: VerifyReport) -> None:
     for layer in report.layers:
         if not layer.traffic_exact:
             console.result(f"              {layer.name}: {_traffic(layer)}")
-    if report.top1_agreement is not None:
-        console.result(f"  top-1       {100 * report.top1_agreement:.1f} % as {_runtime_model(report)}")
-    if report.sqnr_db is not None:
-        console.result(f"  SQNR        {report.sqnr_db:.1f} dB against the float model")
+    if report.sqnr_db is not None or report.top1_agreement is not None:
+        console.result(f"  measured    {_figures(report)} against the float model, on the test vectors")
+    if report.quantized_top1_agreement is not None and not report.tolerance:
+        console.result(
+            f"  rounding    top-1 {100 * report.quantized_top1_agreement:.1f} % as {_runtime_model(report)}"
+        )
     if not report.meaning_kept:
         console.result(
             f"  meaning     {report.runtime_sqnr_db:.1f} dB against {_runtime_model(report)}: FAILED "
             "(the conversion is wrong; please report the model)"
         )
+
+
+def _figures(report: VerifyReport) -> str:
+    figures = [] if report.sqnr_db is None else [f"SQNR {report.sqnr_db:.1f} dB"]
+    if report.top1_agreement is not None:
+        figures.append(f"top-1 {100 * report.top1_agreement:.1f} %")
+    return ", ".join(figures)
 
 
 def _worst(report: VerifyReport) -> str:
