@@ -18,7 +18,7 @@ _MOVES = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _AFFINE = ("Add", "Sub", "Mul", "Div", "BatchNormalization")
 _DEVIATIONS = 3.0
 _LEAST, _MOST = 0.9, 6.0
-"""How far a normalised range reaches: about one to a few deviations."""
+"""How wide a normalised range is at least, and how far it reaches: one to a few deviations."""
 
 
 def suggested_spans(program: Program) -> Spans:
@@ -59,7 +59,8 @@ def _span(program: Program, value: str) -> tuple[float, float] | None:
         return None
     for low, high in _USUAL:
         reach = np.maximum(np.abs(gain * low + shift), np.abs(gain * high + shift))
-        if _LEAST <= float(reach.max()) <= _MOST:
+        width = np.abs(gain) * (high - low)
+        if float(width.min()) >= _LEAST and float(reach.max()) <= _MOST:
             return low, high
     ends = np.stack([(side - shift) / gain for side in (-_DEVIATIONS, _DEVIATIONS)])
     return float(ends.min()), float(ends.max())
