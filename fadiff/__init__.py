@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from emulator import VerifyReport, verify
     from fadiff.errors import InputError
     from fadiff.pipeline import CompileResult, ModelOptions, compile
+    from fadiff.predictor import Predictor, load
     from fadiff.search import SearchOptions
     from optimizer import SearchResult, optimize
 
@@ -41,6 +42,7 @@ _HOME = {
     "Mapping": "costmodel.mapping.mapping",
     "ModelError": "converter",
     "ModelOptions": "fadiff.pipeline",
+    "Predictor": "fadiff.predictor",
     "NetworkCost": "costmodel.schedule.evaluate",
     "Schedule": "costmodel.schedule.schedule",
     "ScheduleError": "costmodel.group.fusion",
@@ -52,6 +54,7 @@ _HOME = {
     "compile": "fadiff.pipeline",
     "convert": "converter",
     "evaluate": "costmodel.schedule.evaluate",
+    "load": "fadiff.predictor",
     "load_target": "costmodel.target.target",
     "optimize": "optimizer",
     "read_document": "costmodel.schedule.serialize",
@@ -71,6 +74,7 @@ __all__ = [
     "ModelError",
     "ModelOptions",
     "NetworkCost",
+    "Predictor",
     "Schedule",
     "ScheduleError",
     "SearchOptions",
@@ -82,6 +86,7 @@ __all__ = [
     "compile",
     "convert",
     "evaluate",
+    "load",
     "load_target",
     "optimize",
     "read_document",

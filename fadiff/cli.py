@@ -17,6 +17,7 @@ from types import FrameType
 
 import click
 
+from fadiff.commands.accuracy import accuracy
 from fadiff.commands.compare import compare
 from fadiff.commands.compile import compile_command
 from fadiff.commands.evaluate import evaluate
@@ -74,6 +75,7 @@ def cli() -> None:
 for _command in (
     compile_command,
     verify,
+    accuracy,
     measure,
     inspect,
     compare,

@@ -1,0 +1,142 @@
+"""`fadiff accuracy`: float, our integers and ONNX Runtime's int8 on labelled data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fadiff.commands.options import (
+    bound_dims,
+    console_options,
+    dim_option,
+    model_argument,
+    quantize_options,
+    target_option,
+    without_option,
+)
+from fadiff.console import Console
+from fadiff.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from costmodel.target.target import Target
+
+_LABELS = ("labels", "label", "y", "targets", "target")
+
+
+@click.command()
+@model_argument
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="LABELLED.npz",
+    help="One array per model input, samples along the first axis, and one of labels.",
+)
+@click.option(
+    "--metric",
+    metavar="top1|top5|mse|iou|FILE.py:FUNCTION",
+    help="Of the first output, or FUNCTION(outputs, labels).  [default: top1 for integer labels, else mse]",
+)
+@target_option()
+@quantize_options
+@dim_option
+@without_option
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@console_options
+def accuracy(
+    console: Console,
+    model: Path,
+    data: Path,
+    metric: str | None,
+    target: Target,
+    quantize: Any,
+    calibration: Path | None,
+    dims: tuple[tuple[str, int], ...],
+    without: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Measure MODEL.onnx on labelled data: in float, as our integers, and as ONNX Runtime's static int8.
+
+    Calibrate on other data than you measure with.
+
+    \b
+    Example:
+      fadiff accuracy net.onnx --data labelled.npz --calibration images.npz
+    """
+    from fadiff.contenders import float_outputs, our_outputs, runtime_outputs
+    from fadiff.metrics import METRICS, metric_of
+    from fadiff.output_accuracy import sqnr_db
+    from fadiff.pipeline import ModelOptions, read_model
+    from fadiff.vectors import make_vectors
+
+    labels = _labels(data)
+    name = metric or ("top1" if labels.dtype.kind in "iu" else "mse")
+    measure = metric_of(name)
+    conversion = read_model(
+        model, target, ModelOptions(quantize, calibration, None, bound_dims(dims), without), console
+    )
+    inputs = make_vectors(conversion, data, seed=0).onnx_inputs
+    count = len(next(iter(inputs.values())))
+    if len(labels) != count:
+        raise InputError(f"{data}: {len(labels)} labels for {count} samples")
+    rows: list[dict[str, Any]] = []
+    with console.stage(f"running {count} samples"):
+        floats = float_outputs(conversion, inputs, console.update)
+        found: dict[str, Any] = {
+            "float": floats,
+            "fadiff int8": our_outputs(conversion, inputs, floats, console.update),
+        }
+        for per_channel in (False, True):
+            label = f"ONNX Runtime int8, per {'channel' if per_channel else 'tensor'}"
+            try:
+                found[label] = runtime_outputs(conversion, inputs, per_channel, console.update)
+            except Exception as error:
+                found[label] = error
+    first = next(iter(floats))
+    for label, outputs in found.items():
+        if isinstance(outputs, Exception):
+            rows.append(
+                {"contender": label, "problem": f"{type(outputs).__name__}: {outputs}".splitlines()[0][:120]}
+            )
+            continue
+        ratio = None if label == "float" else sqnr_db(floats[first], outputs[first])
+        rows.append({"contender": label, name: measure(outputs, labels), "sqnr_db": ratio})
+    if as_json:
+        console.result(json.dumps({"metric": name, "samples": count, "rows": rows}, indent=2))
+        return
+    percent = name in METRICS and name != "mse"
+    console.result(f"{model.stem}: {name} on {count} samples")
+    for row in rows:
+        if "problem" in row:
+            console.result(f"  {row['contender']:<32} {row['problem']}")
+            continue
+        value = f"{100 * row[name]:.2f} %" if percent else f"{row[name]:.6g}"
+        noise = "" if row["sqnr_db"] is None else f"   SQNR {row['sqnr_db']:.1f} dB against float"
+        console.result(f"  {row['contender']:<32} {value}{noise}")
+
+
+def _labels(data: Path) -> np.ndarray:
+    """The labels in the file.
+
+    Raises:
+        InputError: no such file, or no array that is called labels.
+    """
+    from zipfile import BadZipFile
+
+    import numpy as np
+
+    try:
+        with np.load(data, allow_pickle=False) as content:
+            for name in _LABELS:
+                if name in content.files:
+                    return np.asarray(content[name])
+            raise InputError(f"{data}: no array 'labels'; it has {', '.join(content.files)}")
+    except (ValueError, BadZipFile, AttributeError) as error:
+        raise InputError(
+            f"{data}: not an .npz file; write it with numpy.savez(file, INPUT=..., labels=...)"
+        ) from error
