@@ -58,7 +58,7 @@ def figures_of(document: ScheduleDocument, verification: Mapping[str, Any] | Non
                 f"{totals.bound_kind or 'relaxed'} bound {edp(totals.lower_bound_edp_uj_cycles)}",
             )
         )
-    figures.extend(_accuracy(document))
+    figures.extend(_accuracy(document, verification or {}))
     if verification and not verification["measured"]:
         figures.append(Figure("Verified", "failed", verification["error"], "bad"))
         return figures
@@ -88,11 +88,12 @@ def figures_of(document: ScheduleDocument, verification: Mapping[str, Any] | Non
     return figures
 
 
-def _accuracy(document: ScheduleDocument) -> list[Figure]:
-    """Signal to noise and answers kept, against the float model."""
+def _accuracy(document: ScheduleDocument, verification: Mapping[str, Any]) -> list[Figure]:
+    """Signal to noise and answers kept, against the float model; where nothing was judged, as measured."""
     verdict = verdict_of(document)
     if verdict is None:
-        return []
+        measured = verification.get("sqnr_db")
+        return [] if measured is None else [Figure("SQNR", f"{measured:.1f} dB", "device against float")]
     of = f"against the float model, {verdict.record.samples} {verdict.record.inputs} inputs"
     if verdict.state == "meaningless":
         of += ": says nothing about real data"
