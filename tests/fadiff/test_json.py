@@ -66,4 +66,5 @@ def test_the_keys_are_those_of_the_guide(fadiff, folder, command):
     assert set(top) - {"side"} == known[part] - {"side"}
     for name in (row.removeprefix(f"{command} ") for row in known if row.startswith(f"{command} ")):
         if name != "[]":
-            assert set(top[name.removesuffix("[]")][0]) >= known[f"{command} {name}"]
+            part = top[name.removesuffix("[]")]
+            assert set(part[0] if isinstance(part, list) else part) >= known[f"{command} {name}"]
