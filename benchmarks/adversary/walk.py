@@ -39,6 +39,8 @@ def schedules(rng: Rng) -> Attempt:
     target = small_target(rng, int(rng.choice([2, 4, 8])))
     settings = Settings(method="exact", profile=profile, latency=latency)
     case = f"schedules: {[(x.name, *x.inputs) for x in graph.layers]} {target} {profile} {latency}"
+    if not graph.tensor_core_layers:
+        return Attempt(0, np.inf, case)  # nothing has a mapping
     try:
         found = optimize(graph, target, settings)
     except ScheduleError:
@@ -102,7 +104,7 @@ def _groups(schedule: Schedule, problem: Problem, rng: Rng) -> tuple[tuple[Fusio
             return with_group(groups, changed), core & broken
     if kind == 2 and len(group.layers) > 1:  # another tile
         return with_group(groups, [_drawn_group(graph, group.layers, core, rng)]), core & set(group.layers)
-    if kind == 3 and len(group.layers) > 1:  # other resident weights
+    if kind == 3 and len(group.layers) > 1 and core & set(group.layers):  # other resident weights
         name = str(rng.choice(sorted(core & set(group.layers))))
         other = replace(group, resident_weights=group.resident_weights ^ {name})
         return with_group(groups, [other]), frozenset({name})
