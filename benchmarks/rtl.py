@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from benchmarks.rtl_programs import PROGRAMS, kind_of, model
 from costmodel.schedule.clock import program_cycles
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.measurement import MeasurementError, read_profile
+from costmodel.schedule.readings import as_instructions
 from costmodel.schedule.schedule import Schedule
 from costmodel.schedule.serialize import to_document
 from costmodel.target.target import Target, load_target, target_yaml
@@ -114,8 +115,7 @@ def prepare(text: str, target: Target, scratch: Path, *, instructions: bool = Tr
     conversion, inputs = read_with_inputs(path, target)
     _, found = decide(conversion, target, SearchOptions(method="exact"), None, Console(verbosity=-1))
     ours = found.schedule
-    mappings = {name: replace(mapping, issue="instructions") for name, mapping in ours.mappings.items()}
-    apart = [replace(ours, mappings=mappings)] if instructions else []
+    apart = [as_instructions(ours)] if instructions else []
     schedules = {digest(schedule): schedule for schedule in (ours, *apart)}
     schedules[LIBRARY] = automatic_schedule(conversion.graph, target, row_packing=True)
     return Prepared(text, target, schedules, {name: array[:1] for name, array in inputs.items()})

@@ -122,13 +122,13 @@ def decide(
     if search.rtl_choice and search.profile == "hw" and search.latency == "roofline":
         found, note = choose_by_rtl(found, limit, console)
         notes.append(note)
+    if search.prefetch:
+        found, note = load_early(found, limit, console)
+        notes.append(note)
     if search.profile == "hw":
         with console.stage("choosing hardware loops"):
             issued = with_issues(found.schedule, limit)
         found = replace(found, schedule=issued, cost=evaluate(issued, found.settings.latency))
-    if search.prefetch:
-        found, note = load_early(found, limit, console)
-        notes.append(note)
     notes = [text for text in notes if text]
     for text in notes:
         console.note(text)

@@ -90,6 +90,12 @@ def within_groups(schedule: Schedule) -> Schedule:
     return replace(plain, groups=with_resident_tensors(plain.graph, plain.groups, ()))
 
 
+def as_instructions(schedule: Schedule) -> Schedule:
+    """The same schedule with every layer issued by the core: what is not executed says nothing of loops."""
+    mappings = {name: replace(mapping, issue="instructions") for name, mapping in schedule.mappings.items()}
+    return replace(schedule, mappings=mappings)
+
+
 def _under(counted: Schedule) -> tuple[Reading, ...]:
     """Readings of a legal schedule under its own fusion model; first as it is executed, if it prefetches."""
     model = counted.fusion_model

@@ -184,8 +184,10 @@ def _counted(console: Console, schedule: Schedule, profile: Profile) -> Schedule
     from dataclasses import replace
 
     from costmodel.group.fusion import ScheduleError
-    from costmodel.schedule.readings import within_groups
+    from costmodel.schedule.readings import as_instructions, within_groups
 
+    if profile != "hw":
+        schedule = as_instructions(schedule)
     try:
         return replace(schedule, profile=profile)
     except ScheduleError as error:

@@ -47,7 +47,8 @@ def test_first_weights_load_early_and_all_is_as_predicted(fadiff, tmp_path):
     during = [run["prefetch_during"] for run in early["fusion"]["execution"]]
     assert during[0] is None and during[1] == early["layers"][0]["name"]
     assert early["totals"]["edp_uj_cycles"] < late["totals"]["edp_uj_cycles"]
-    assert early["totals"]["dram_bytes"] == late["totals"]["dram_bytes"]
+    # Layers that load early are not mapped again for hardware loops, which may move more bytes.
+    assert early["totals"]["dram_bytes"] <= late["totals"]["dram_bytes"]
     assert early["totals"]["gap"] >= 0 and early["totals"]["bound_kind"] == "relaxed"
     rows = {(r["latency_model"], r["group_latency"]): r["latency_cycles"] for r in early["readings"]["rows"]}
     assert rows["roofline", "executed"] == early["totals"]["latency_cycles"] < rows["roofline", "sum"]
