@@ -55,13 +55,16 @@ def _span(program: Program, value: str) -> tuple[float, float] | None:
         elif node.op not in _MOVES:
             break
         value = node.outputs[0]
-    if not found or not np.all(np.isfinite(gain)) or not np.all(gain):
-        return None
-    for low, high in _USUAL:
+    if not found or not np.all(np.isfinite(gain)) or not np.all(gain) or np.all(gain == 1):
+        return None  # what is only moved is a sum like any other
+    moved = bool(np.any(shift))
+    for low, high in _USUAL if moved else _USUAL[:1]:
         reach = np.maximum(np.abs(gain * low + shift), np.abs(gain * high + shift))
         width = np.abs(gain) * (high - low)
         if float(width.min()) >= _LEAST and float(reach.max()) <= _MOST:
             return low, high
+    if not moved:  # a factor alone that makes no pixels small, as attention has on its queries
+        return None
     ends = np.stack([(side - shift) / gain for side in (-_DEVIATIONS, _DEVIATIONS)])
     return float(ends.min()), float(ends.max())
 
