@@ -7,24 +7,22 @@ from dataclasses import dataclass
 from converter.ir.dims import REDUCTION, Dim
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr, add, bare, mul
-from emitters.gemmini.form import PIXELS, Form
+from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal
-from emitters.gemmini.nest import Loop, Nest
+from emitters.gemmini.loop_tiles import LoopTiles, ends, plus, starts, where
 from emitters.gemmini.operands import Box
 from emitters.gemmini.outputs import not_first
-from emitters.gemmini.positions import Positions
-from emitters.gemmini.printer import CPrinter
 
 
 @dataclass(frozen=True)
-class ProductLoops:
+class ProductLoops(LoopTiles):
     """Prints the body of one layer's function.
 
     `input_box` and `output_box` are set for operands in the tile buffer.
     """
 
-    c: CPrinter
-    at: Positions
+    halves = (("I", "a_half"), ("W", "b_half"))
+
     pitches: tuple[int | None, int | None]
     """Elements from one row of the input and output tiles to the next."""
     weights: str
@@ -33,16 +31,6 @@ class ProductLoops:
     """Likewise; empty without one."""
     input_box: Box | None = None
     output_box: Box | None = None
-
-    @property
-    def form(self) -> Form:
-        """Of the layer."""
-        return self.at.form
-
-    @property
-    def nest(self) -> Nest:
-        """DRAM loops outside, what the unit does inside."""
-        return self.at.nest
 
     def print(self) -> None:
         """Configuration, loops, tiles."""
@@ -53,60 +41,27 @@ class ProductLoops:
             transposed = "true" if form.transposed else "false"
             c.line(f".b_transposed = {transposed}, .activation = {activation}, .scale = {scale},")
         c.call("begin_product", "&product")
-        for operand, name in (("I", "a_half"), ("W", "b_half")):
-            if self._moves(operand):
-                c.line(f"int32_t {name} = 2;")
-        self._inside(0)
-
-    def _inside(self, depth: int) -> None:
-        """Everything in the body of the first `depth` loops."""
-        for operand, name in (("I", "a_half"), ("W", "b_half")):
-            if self._moves(operand) and depth == self.nest.fetch_position(operand, "L2"):
-                self.c.line(f"{name} = 3 - {name};")
-        if depth == len(self.nest.outer):
-            self._tile()
-            return
-        loop = self.nest.outer[depth]
-        with self.c.loop(loop.variable, loop.bound, loop.step):
-            if loop.extent_name is not None:
-                self.c.constant(loop.extent_name, loop.extent)
-            self._inside(depth + 1)
-
-    def _stays(self, operand: str) -> tuple[Loop, ...]:
-        """Loops that use a tile of an operand again."""
-        return self.nest.outer[self.nest.fetch_position(operand, "L2") :]
-
-    def _moves(self, operand: str) -> bool:
-        """Whether tiles of an operand that stay for a while follow one another."""
-        return bool(self._stays(operand)) and self.nest.fetch_position(operand, "L2") > 0
-
-    def _half(self, operand: str, name: str) -> Expr:
-        if not self._stays(operand):
-            return 0
-        return name if self._moves(operand) else 1
+        self._loops()
 
     def _tile(self) -> None:
         at, form = self.at, self.form
         reductions = tuple(loop for loop in self.nest.outer if loop.dim in REDUCTION)
         bias: Expr = "NULL"
         if form.layer.bias is not None:
-            first = [f"{loop.variable} == 0" for loop in reductions]
-            bias = _where(first, f"{self.bias} + {bare(at.output_channel(form.dims.K))}")
-        last = [f"{loop.variable} + {loop.step} >= {bare(loop.bound)}" for loop in reductions]
+            bias = where(starts(reductions), f"{self.bias} + {bare(at.output_channel(form.dims.K))}")
         accumulate = "true" if form.layer.bias is not None else not_first(reductions) or "false"
         self.c.call(
             "product_tile",
             "&product",
-            _where([f"{loop.variable} == 0" for loop in self._stays("I")], self._input()),
-            _where([f"{loop.variable} == 0" for loop in self._stays("W")], self._weight()),
+            where(starts(self._stays("I")), self._input()),
+            where(starts(self._stays("W")), self._weight()),
             bias,
-            _where(last, self._output()),
+            where(ends(reductions), self._output()),
             mul(*(at.extent("L2", d) for d in PIXELS)),
             at.extent("L2", "K"),
             at.extent("L2", "C"),
             accumulate,
-            self._half("I", "a_half"),
-            self._half("W", "b_half"),
+            *self._in_halves(),
         )
 
     def _input(self) -> str:
@@ -123,14 +78,14 @@ class ProductLoops:
             first = []
         first += [mul(at.start("L2", "N"), n), mul(y, h), mul(x, w)]
         first += [at.start("L2", "C"), mul(at.start("L2", "G"), group)]
-        return _plus(base, add(*first))
+        return plus(base, add(*first))
 
     def _weight(self) -> str:
         form, at = self.form, self.at
         along: tuple[Dim, Dim] = ("K", "C") if form.transposed else ("C", "K")
         row, column = (at.start("L2", d) for d in along)
         group = mul(at.start("L2", "G"), form.weight_strides[0])
-        return _plus(self.weights, add(group, mul(row, form.weight_strides[3]), column))
+        return plus(self.weights, add(group, mul(row, form.weight_strides[3]), column))
 
     def _output(self) -> str:
         form, at = self.form, self.at
@@ -141,12 +96,4 @@ class ProductLoops:
             n, p, q = strides
             base = f"result - (region->out_n * {n} + region->out_p * {p} + region->out_q * {q})"
         pixels = [mul(at.start("L2", d), stride) for d, stride in zip(PIXELS, strides, strict=True)]
-        return _plus(base, add(*first, *pixels, at.output_channel(group)))
-
-
-def _where(conditions: list[str], value: Expr) -> Expr:
-    return f"({' && '.join(conditions)} ? {bare(value)} : NULL)" if conditions else value
-
-
-def _plus(base: str, offset: Expr) -> str:
-    return base if offset == 0 else f"{base} + {bare(offset)}"
+        return plus(base, add(*first, *pixels, at.output_channel(group)))
