@@ -133,12 +133,11 @@ def measure(prepared: Prepared, decision: str, run: str, scratch: Path) -> Row:
     """Emit one of the schedules, have it run, and read the profile."""
     schedule = prepared.schedules[decision]
     folder = scratch / "measured"
-    vectors = {**one_vector(schedule.graph, prepared.inputs)}
     firmware = emit(
         schedule,
         model_name="program",
         out_dir=folder / "firmware",
-        test_vectors=vectors,
+        test_vectors=one_vector(schedule.graph, prepared.inputs),
         library_calls=decision == LIBRARY,
     )
     (folder / "target.yaml").write_text(target_yaml(prepared.target), encoding="utf-8")

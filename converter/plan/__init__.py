@@ -1,5 +1,5 @@
 """Which nodes become one layer, and which values are therefore stored.
 
-`plan.py` decides it; `norms.py` finds normalisations that an exporter spelled out; `subgraph.py` runs
-element-wise pieces to tabulate them.  Needs `ir`, `read` and the names of `rewrites`.
+`plan.py` decides it; `norms.py` finds normalisations that an exporter spelled out, by what `moments.py`
+says they compute.  Needs `ir`, `read` and the names of `rewrites`.
 """

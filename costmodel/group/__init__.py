@@ -4,5 +4,6 @@
 `local_tensors.py` hand out on-chip memory (`allocation.py` places the buffers), `resident_tensors.py`
 keeps whole tensors between groups, `weight_prefetch.py` loads the next group's first weights early,
 `pooling.py` and `row_operators.py` are members that are no products, `host.py` what the core moves.
+`issue.py` says who can issue a layer; `loop_products.py` and `loop_convolutions.py` what the loop units ask.
 Needs `count` and `latency`.
 """

@@ -1,5 +1,6 @@
-"""What changes a schedule after the search: fewer bytes, faster by `rtl` among equals, weights loaded early.
+"""What changes a schedule after the search: bytes, mappings among equals, weights loaded early, hardware loops.
 
 `replacements.py` lists other ways to run the groups of a finished schedule; `traffic_limit.py`,
-`rtl_choice.py` and `weight_prefetch.py` choose among them.
+`rtl_choice.py` and `weight_prefetch.py` choose among them.  `issue.py` decides who issues a layer, with
+tiles that suit the loop units from `product_tiles.py` and `convolution_tiles.py`.
 """
