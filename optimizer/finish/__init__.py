@@ -1,4 +1,4 @@
-"""What changes a schedule after the search: bytes, mappings among equals, weights loaded early, hardware loops.
+"""What changes a schedule after the search: bytes, equals, weights loaded early, and who issues layers.
 
 `replacements.py` lists other ways to run the groups of a finished schedule; `traffic_limit.py`,
 `rtl_choice.py` and `weight_prefetch.py` choose among them.  `issue.py` decides who issues a layer, with
