@@ -12,6 +12,7 @@ Examples:
   python -m samples --list
   python -m samples resnet18 -o resnet18.onnx
   python -m samples resnet18 -o small.onnx --image-size 64 --seed 1
+  python -m samples digits -o digits.onnx
 """
 
 
@@ -32,7 +33,8 @@ def main(
 ) -> None:
     """Write NAME as ONNX: FILE.onnx, FILE.calibration.npz and FILE.inputs.npz.
 
-    Weights are random but seeded; nothing is downloaded.
+    Weights are random but seeded. Those of digits and digits-transformer are trained; they come with
+    FILE.labelled.npz for `fadiff accuracy`. Nothing is downloaded.
     """
     from samples.catalog import SAMPLES
 
@@ -58,9 +60,9 @@ def main(
     print(f"building and exporting {name} ({exporter})", file=sys.stderr)
     try:
         written = export(sample, path, options=given, seed=seed, exporter=exporter)  # type: ignore[arg-type]
-    except ValueError as error:  # of an option that the network cannot have
+    except ValueError as error:  # of an option that the network cannot have, or without data to train on
         raise click.UsageError(f"{name}: {error}") from error
-    for file in (written.model, written.calibration, written.inputs):
+    for file in filter(None, (written.model, written.calibration, written.inputs, written.labelled)):
         click.echo(f"{file} {file.stat().st_size} bytes")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from samples import branches, mobile, recurrent, resnet, swin, transformers, vgg
+from samples import branches, digits, mobile, recurrent, resnet, swin, transformers, vgg
 from samples.images import images
 
 Options = Mapping[str, int]
@@ -32,6 +32,8 @@ class Sample:
     chaos; with mostly positive inputs to each ReLU they do not.  Residual shortcuts need less of it."""
     repeats: bool = False
     """A chain of equal blocks, too large to build as a whole: one is exported and repeated in the file."""
+    train: Callable[[nn.Module, torch.Generator], digits.HeldOut] | None = None
+    """Trains the module on real data; otherwise weights are random."""
 
     def build(self, options: Options) -> nn.Module:
         """The module; options that are not given take their defaults."""
@@ -77,6 +79,10 @@ def _token_numbers(options: Options, batch: int, generator: torch.Generator) -> 
 def _blocks(name: str, description: str, network: Callable[[int], nn.Module], width: int) -> Sample:
     defaults = {"seq": 128, "layers": 1}
     return Sample(name, description, lambda o: network(o["layers"]), _tokens(width), defaults)
+
+
+def _trained(name: str, description: str, network: Callable[[], nn.Module]) -> Sample:
+    return Sample(name, description, lambda _: network(), digits.noise, train=digits.train)
 
 
 SAMPLES: Mapping[str, Sample] = {
@@ -134,5 +140,7 @@ SAMPLES: Mapping[str, Sample] = {
             _token_numbers,
             {"seq": 8, "layers": 1},
         ),
+        _trained("digits", "Small CNN, trained on handwritten digits", digits.convolutions),
+        _trained("digits-transformer", "Two transformer blocks, trained on the same", digits.transformer),
     )
 }

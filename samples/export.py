@@ -30,6 +30,7 @@ class Exported:
     model: Path
     calibration: Path
     inputs: Path
+    labelled: Path | None = None
 
 
 def export(
@@ -44,7 +45,8 @@ def export(
 
     Weights are random but seeded; batch-norm statistics come from seeded batches, so that
     activations keep about unit variance and different inputs give different outputs.  Over 256 MB the
-    weights are external data, in FILE.onnx.data.
+    weights are external data, in FILE.onnx.data.  Samples that are trained have real data that training
+    did not see, and FILE.labelled.npz with all that is left of it (`input`, `labels`).
 
     Args:
         sample: the network.
@@ -52,13 +54,21 @@ def export(
         options: of the sample (image_size, seq...).
         seed: of weights and data.
         exporter: torch.onnx's dynamo or TorchScript exporter.
+
+    Raises:
+        ValueError: an option does not fit the network, or there is no data to train it on.
     """
     torch.manual_seed(seed)
     layers = {**sample.defaults, **options}.get("layers", 1) if sample.repeats and exporter == "dynamo" else 1
     if layers > 1:
         options = {**options, "layers": 1}
     module = sample.build(options)
-    _settle_batch_norms(module, sample.inputs(options, _WARM_UP_BATCH, _generator(seed, 1)), sample.norm_bias)
+    held_out = None
+    if sample.train is not None:
+        held_out = sample.train(module, _generator(seed, 6))
+    else:
+        warm_up = sample.inputs(options, _WARM_UP_BATCH, _generator(seed, 1))
+        _settle_batch_norms(module, warm_up, sample.norm_bias)
     module.eval()
     if sample.classifier:
         size = {**sample.defaults, **options}["image_size"]
@@ -87,6 +97,17 @@ def export(
     if layers > 1:
         repeat_block(path, layers, seed)
     calibration, inputs = path.with_suffix(".calibration.npz"), path.with_suffix(".inputs.npz")
+    if held_out is not None:
+        (name,) = names
+        labelled = path.with_suffix(".labelled.npz")
+        parts: dict[Path, dict[str, Any]] = {
+            calibration: {name: held_out.calibration.numpy()},
+            inputs: {name: held_out.images[:TEST_COUNT].numpy()},
+            labelled: {name: held_out.images.numpy(), "labels": held_out.labels.numpy()},
+        }
+        for part, content in parts.items():
+            np.savez(part, **content)
+        return Exported(path, calibration, inputs, labelled)
     for file, count, stream in ((calibration, CALIBRATION_COUNT, 3), (inputs, TEST_COUNT, 4)):
         generator = _generator(seed, stream)
         batches = [sample.inputs(options, 1, generator) for _ in range(count)]

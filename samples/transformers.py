@@ -30,7 +30,7 @@ class _Attention(nn.Module):
         return self.out(context.transpose(1, 2).reshape(x.shape))
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
     """Attention and feed-forward, normalised before (GPT, ViT) or after (BERT)."""
 
     def __init__(self, width: int, heads: int, hidden: int, *, pre_norm: bool, causal: bool) -> None:
@@ -41,6 +41,7 @@ class _Block(nn.Module):
         self.pre_norm = pre_norm
 
     def forward(self, x: Tensor) -> Tensor:
+        """Tokens [batch, seq, width] to tokens."""
         if self.pre_norm:
             x = x + self.attention(self.norm1(x))
             return x + self.feed_forward(self.norm2(x))
@@ -50,12 +51,12 @@ class _Block(nn.Module):
 
 def bert(layers: int) -> nn.Module:
     """BERT-base encoder blocks: 768 wide, 12 heads, post-norm."""
-    return nn.Sequential(*(_Block(768, 12, 3072, pre_norm=False, causal=False) for _ in range(layers)))
+    return nn.Sequential(*(Block(768, 12, 3072, pre_norm=False, causal=False) for _ in range(layers)))
 
 
 def gpt2(layers: int) -> nn.Module:
     """GPT-2 small decoder blocks: 768 wide, 12 heads, pre-norm, causal."""
-    return nn.Sequential(*(_Block(768, 12, 3072, pre_norm=True, causal=True) for _ in range(layers)))
+    return nn.Sequential(*(Block(768, 12, 3072, pre_norm=True, causal=True) for _ in range(layers)))
 
 
 def gpt3(layers: int, width: int = 4096) -> nn.Module:
@@ -68,7 +69,7 @@ def gpt3(layers: int, width: int = 4096) -> nn.Module:
     """
     if width % 128:
         raise ValueError(f"width {width}: GPT-3 needs a multiple of 128, the size of a head")
-    block = [_Block(width, width // 128, 4 * width, pre_norm=True, causal=True) for _ in range(layers)]
+    block = [Block(width, width // 128, 4 * width, pre_norm=True, causal=True) for _ in range(layers)]
     return nn.Sequential(*block)
 
 
@@ -82,7 +83,7 @@ class _VisionTransformer(nn.Module):
         self.token = nn.Parameter(torch.randn(1, 1, width) * 0.02)
         self.position = nn.Parameter(torch.randn(1, (image_size // 16) ** 2 + 1, width) * 0.02)
         self.blocks = nn.Sequential(
-            *(_Block(width, 3, 4 * width, pre_norm=True, causal=False) for _ in range(layers))
+            *(Block(width, 3, 4 * width, pre_norm=True, causal=False) for _ in range(layers))
         )
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
