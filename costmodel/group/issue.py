@@ -7,16 +7,23 @@ while the core prepares the next call, and keeps two calls under way in the two 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
+from converter.ir.dims import RELEVANT
 from costmodel.group.fusion import Member, ScheduleError
-from costmodel.group.loop_convolutions import obstacle_to_convolution_call, obstacle_to_convolution_loop
-from costmodel.group.loop_products import obstacle_to_product_call, obstacle_to_product_loop
-from costmodel.group.loop_setting import LoopSetting
+from costmodel.group.loop_convolutions import (
+    convolution_rows,
+    obstacle_to_convolution_call,
+    obstacle_to_convolution_loop,
+)
+from costmodel.group.loop_products import obstacle_to_product_call, obstacle_to_product_loop, product_rows
+from costmodel.group.loop_setting import LoopSetting, PinnedWeights
 from costmodel.group.scratchpad import member_spaces
 from costmodel.group.weight_prefetch import planned_prefetches
 from costmodel.mapping.decision import Decision, FusionGroup
-from costmodel.mapping.mapping import Issue
+from costmodel.mapping.mapping import LOOPS, Issue
 
 _OBSTACLES: dict[Issue, Callable[[LoopSetting], str]] = {
     "instructions": lambda setting: "",
@@ -34,18 +41,49 @@ def obstacle_to_issue(setting: LoopSetting) -> str:
 
 def loop_settings(
     schedule: Decision, group: FusionGroup, plan: Mapping[str, Member], early: frozenset[str]
-) -> Iterator[LoopSetting]:
+) -> list[LoopSetting]:
     """What surrounds each tensor-core member of a group; `early` are layers that prefetches concern."""
-    for space in member_spaces(schedule, group, dict(plan)):
-        yield LoopSetting(
+    spaces = member_spaces(schedule, group, dict(plan))
+    resident = sum(space.weights for space in spaces if space.is_resident)
+    settings = [
+        LoopSetting(
             schedule.graph,
             group,
             plan,
             space,
             schedule.mappings[space.layer.name],
             schedule.target,
+            resident - space.weights if space.is_resident else resident,
             space.layer.name in early,
         )
+        for space in spaces
+    ]
+    pinned = pinned_weights(settings)
+    return [replace(setting, pinned=pinned) for setting in settings]
+
+
+def pinned_weights(settings: Sequence[LoopSetting]) -> PinnedWeights | None:
+    """The weights that stay for a group; None if none do, or if some member runs on no loop unit.
+
+    Args:
+        settings: Of all the group's members on the array.
+    """
+    residents = [setting for setting in settings if setting.space.is_resident]
+    if not residents or any(setting.mapping.issue not in LOOPS for setting in settings):
+        return None
+    tiles = {
+        setting.layer.name: math.prod(
+            setting.mapping.trips("L3", setting.layer.dims)[d] for d in RELEVANT["W"]
+        )
+        for setting in residents
+    }
+    return PinnedWeights(tiles, max(_rows(setting) for setting in residents))
+
+
+def _rows(setting: LoopSetting) -> int:
+    """Of a weight tile, as the unit lays it out."""
+    rows = product_rows if setting.mapping.issue == "loop_ws" else convolution_rows
+    return rows(setting)[1]
 
 
 def prefetching_layers(schedule: Decision) -> frozenset[str]:

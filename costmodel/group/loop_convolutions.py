@@ -8,19 +8,23 @@ two at a time.  Depthwise layers are dense convolutions of one block of channels
 
 from __future__ import annotations
 
+import math
+
 from converter.ir.dims import Dim
 from converter.ir.graph import TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.loop_products import streams_pixels
 from costmodel.group.loop_setting import LoopSetting
 from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.shape import shape_of
+from costmodel.mapping.shape import extents, shape_of
 from costmodel.mapping.tiling import Window
 
 _MOST = 0xFFFF
 """Largest extent and stride: the instruction's fields have 16 bits."""
 _MOST_ROWS = 0xFF
 """Largest stride, and rows of padding below a tile: 8 bits."""
+_MOST_PIXELS = 0xFF
+"""Pixels of a line of pooled outputs: 8 bits."""
 
 
 def obstacle_to_convolution_loop(setting: LoopSetting) -> str:
@@ -30,14 +34,13 @@ def obstacle_to_convolution_loop(setting: LoopSetting) -> str:
         return f"a {layer.op} is no convolution"
     if shape_of(layer).has_transposed_weights:
         return "its weights are contiguous along input channels"
-    if setting.stored is not setting.member:
-        return "its stores pool"
     return (
         setting.obstacle
         or _obstacle_in_windows(layer)
         or _obstacle_in_pitches(setting)
         or _obstacle_in_tiles(setting)
-        or _obstacle_in_capacity(setting)
+        or (_obstacle_in_pooling(setting) if setting.pools else "")
+        or setting.obstacle_in_capacity(*convolution_rows(setting))
     )
 
 
@@ -175,17 +178,25 @@ def _obstacle_in_tiles(setting: LoopSetting) -> str:
     return ""
 
 
-def _obstacle_in_capacity(setting: LoopSetting) -> str:
-    inputs, weights, outputs = tile_rows(setting)
-    half, accumulator = setting.target.scratchpad_rows // 2, setting.target.accumulator_rows // 2
-    if inputs + weights > half:
-        return f"its operands take {inputs + weights} of {half} rows of half the scratchpad"
-    if outputs > accumulator:
-        return f"its sums take {outputs} of {accumulator} rows of half the accumulator"
-    return ""
+def _obstacle_in_pooling(setting: LoopSetting) -> str:
+    """One instruction pools all windows of an image and block of channels."""
+    pool, tile = setting.pool, setting.mapping.tile_l2
+    _, p, q = setting.output_strides
+    if p // q > _MOST_PIXELS:
+        return f"lines of {p // q} pooled pixels lie in memory, the unit counts {_MOST_PIXELS}"
+    windows = [
+        tile_extent // pool.stride if tile_extent < max(extents(axis)) else max(extents(pooled))
+        for tile_extent, axis, pooled in (
+            (tile.P, setting.region.P, setting.stored.computed.P),
+            (tile.Q, setting.region.Q, setting.stored.computed.Q),
+        )
+    ]
+    taps = math.prod(windows) * pool.kernel**2
+    most = max(setting.target.scratchpad_rows, setting.target.accumulator_rows)
+    return f"its tiles have {taps} taps of windows, one instruction pools {most}" if taps > most else ""
 
 
-def tile_rows(setting: LoopSetting) -> tuple[int, int, int]:
+def convolution_rows(setting: LoopSetting) -> tuple[int, int, int]:
     """Rows of the input, weight and output tiles as the unit lays them out.
 
     It has stride - 1 more rows and columns of input than the windows touch.

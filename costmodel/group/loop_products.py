@@ -23,12 +23,12 @@ def obstacle_to_product_loop(setting: LoopSetting) -> str:
     layer = setting.layer
     if layer.op == "depthwise" or layer.dims.R * layer.dims.S > 1 or any(layer.pads):
         return "it is no matrix product"
-    if setting.stored is not setting.member:
+    if setting.pools:
         return "its stores pool"
     return (
         setting.obstacle
         or _obstacle_in_tiles(setting)
-        or _obstacle_in_capacity(setting)
+        or setting.obstacle_in_capacity(*product_rows(setting))
         or ("" if None not in row_pitches(setting) else "the pixels of its tiles are no rows of one matrix")
     )
 
@@ -90,15 +90,11 @@ def streams_pixels(mapping: Mapping) -> bool:
     return not pixels or not weights or max(weights) < min(pixels)
 
 
-def _obstacle_in_capacity(setting: LoopSetting) -> str:
-    tile, target, side = setting.mapping.tile_l2, setting.target, setting.target.side
+def product_rows(setting: LoopSetting) -> tuple[int, int, int]:
+    """Rows of the input, weight and output tiles as the unit lays them out: whole blocks."""
+    tile, side = setting.mapping.tile_l2, setting.target.side
     i, j, k = (ceil_div(n, side) for n in (tile.N * tile.P * tile.Q, tile.K, tile.C))
-    operands, sums = (i * k + k * j) * side, i * j * side
-    if operands > target.scratchpad_rows // 2:
-        return f"its operands take {operands} of {target.scratchpad_rows // 2} rows of half the scratchpad"
-    if sums > target.accumulator_rows // 2:
-        return f"its sums take {sums} of {target.accumulator_rows // 2} rows of half the accumulator"
-    return ""
+    return i * k * side, k * j * side, i * j * side
 
 
 def row_pitches(setting: LoopSetting) -> tuple[int | None, int | None]:

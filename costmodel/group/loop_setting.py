@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from converter.ir.graph import Graph, TensorCoreLayer
+from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.group.fusion import Member, stored_as
 from costmodel.group.local_tensors import input_path
+from costmodel.group.pooling import Pool, pool_of
 from costmodel.group.scratchpad import MemberSpace
 from costmodel.mapping.decision import FusionGroup
 from costmodel.mapping.mapping import Mapping as LayerMapping
@@ -17,6 +18,30 @@ from costmodel.target.target import Target
 
 Strides = tuple[int, int, int]
 """Elements from one image, row and column to the next."""
+
+PLACES = 2
+"""For weight tiles that stay: the end of each half of the scratchpad."""
+
+
+@dataclass(frozen=True)
+class PinnedWeights:
+    """Weights that stay in the scratchpad for a whole group, all of whose members run on loop units.
+
+    A unit looks for a weight tile at the end of one half of the scratchpad or of the other: there is room for
+    two tiles, of one member or of two.
+    """
+
+    tiles: Mapping[str, int]
+    """How many each member keeps, in the order of the group."""
+    rows: int
+    """Of the largest."""
+
+    def half(self, name: str) -> int | None:
+        """In which half (1, 2) a member's weight tile is; None: its two tiles are in both."""
+        before = [member for member in self.tiles if self.tiles[member] == 1]
+        if name not in self.tiles:
+            return 1
+        return 2 - before.index(name) if name in before else None
 
 
 @dataclass(frozen=True)
@@ -29,8 +54,12 @@ class LoopSetting:
     space: MemberSpace
     mapping: LayerMapping
     target: Target
+    resident_elsewhere: int = 0
+    """Scratchpad rows of other members' weights that stay."""
     prefetches: bool = False
     """Its first weights are loaded early, or others' are while it runs."""
+    pinned: PinnedWeights | None = None
+    """What stays of the group's weights where its members run on loop units."""
 
     @property
     def layer(self) -> TensorCoreLayer:
@@ -56,17 +85,39 @@ class LoopSetting:
         """
         if self.prefetches:
             return "weights are prefetched before or while it runs, between its products"
-        if self.space.is_resident or self.space.reserved:
-            return "weights or tensors that stay take part of the scratchpad"
+        if self.space.reserved > self.resident_elsewhere:
+            return "tensors that stay take part of the scratchpad"
+        if self.group.resident_weights:
+            if self.pinned is None:
+                return "weights that stay take part of the scratchpad, for members that no loop unit runs"
+            tiles = sum(self.pinned.tiles.values())
+            if tiles > PLACES:
+                return f"weights that stay are {tiles} tiles, and the loop units have places for {PLACES}"
+            if tiles == PLACES and not self.space.is_resident:
+                return "weights that stay take the places of its own in both halves of the scratchpad"
         if self.space.reserved_accumulator or self.space.output_path == "acc":
             return "tensors that stay take part of the accumulator"
         if self.space.input_on_chip or self.space.output_path == "spad":
             return "its input or output stays in the scratchpad"
         if self.stored.writes_inside and self.stored.writes_outside:
             return "its output goes to the tile buffer and to memory"
-        if self.group.halo == "retain" and len(self.group.layers) > 1:
+        if self.group.halo == "retain" and (self.member.fused_inputs or self.stored.writes_inside):
             return "rows of the group's tile buffer wrap around"
         return ""
+
+    @property
+    def pools(self) -> bool:
+        """Whether its stores do a max pool."""
+        return self.stored is not self.member
+
+    @property
+    def pool(self) -> Pool:
+        """The max pool that its stores do."""
+        layer = self.graph.by_name[self.stored.name]
+        assert isinstance(layer, HostLayer)
+        pool = pool_of(self.graph, layer)
+        assert pool is not None
+        return pool
 
     @property
     def stored(self) -> Member:
@@ -84,10 +135,13 @@ class LoopSetting:
 
     @property
     def output_strides(self) -> Strides:
-        """Of the image it writes: the tensor, or a box of the tile buffer."""
+        """Of the image it stores, which may be pooled: the tensor, or a box of the tile buffer."""
         if self.stored.writes_inside:
             return self._box_strides(self.stored.name)
         _, n, p, q, _ = self.layer.output.strides
+        if self.pools:
+            _, rows, columns = self.stored.size
+            return rows * columns * q, columns * q, q
         return n, p, q
 
     @property
@@ -97,6 +151,19 @@ class LoopSetting:
             self.layer.input.tensor in self.member.fused_inputs
             and input_path(self.graph, self.group, self.layer) == "tile-buffer"
         )
+
+    def obstacle_in_capacity(self, inputs: int, weights: int, outputs: int) -> str:
+        """Why operands of so many rows do not fit half of each memory; empty if they do.
+
+        The weights that stay may lie in either half, above the input tile.
+        """
+        half, accumulator = self.target.scratchpad_rows // 2, self.target.accumulator_rows // 2
+        operands = inputs + max(weights, self.pinned.rows if self.pinned else 0)
+        if operands > half:
+            return f"its operands take {operands} of {half} rows of half the scratchpad"
+        if outputs > accumulator:
+            return f"its sums take {outputs} of {accumulator} rows of half the accumulator"
+        return ""
 
     def _box_strides(self, producer: str) -> Strides:
         member = self.members[producer]

@@ -34,6 +34,8 @@ ISSUED: dict[Issue, str] = {
     "tiled_matmul": "one call of tiled_matmul",
     "tiled_conv": "one call of tiled_conv",
 }
+LOOPS: tuple[Issue, ...] = ("loop_ws", "loop_conv_ws")
+"""Hardware loops."""
 CALLS: tuple[Issue, ...] = ("tiled_matmul", "tiled_conv")
 """Of gemmini.h."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from converter.ir.graph import HostLayer, TensorCoreLayer
 from costmodel.group.fusion import stored_as
 from costmodel.group.loop_products import row_pitches
-from costmodel.group.pooling import pool_of
+from costmodel.group.pooling import Pool, pool_of
 from costmodel.mapping.mapping import CALLS, ISSUED, Level
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
@@ -96,21 +96,30 @@ class FunctionPrinter:
             if issue == "instructions":
                 self._instructions(plan, region, input_box, output_box, destinations)
             else:
-                self._loops(plan, region, input_box, output_box)
+                self._loops(plan, region, input_box, output_box, destinations.pool)
             c.call("wait_for_gemmini")
 
-    def _loops(self, plan: LayerPlan, region: Region, input_box: Box | None, output_box: Box | None) -> None:
+    def _loops(
+        self,
+        plan: LayerPlan,
+        region: Region,
+        input_box: Box | None,
+        output_box: Box | None,
+        pool: Pool | None,
+    ) -> None:
         """Scratchpad tiles run by a loop unit of Gemmini's."""
         layer, memory, e = plan.form.layer, self.plan.memory, self.plan.schedule.target.element_bytes
         at = Positions(plan.form, plan.nest, region)
         weights = weight_source(layer, memory, e)
         bias = "" if layer.bias is None else f"WEIGHTS(acc_t, {memory.tensors[layer.bias].offset})"
+        pinned = plan.setting.pinned
         if plan.form.mapping.issue == "loop_ws":
             self.used.add("product_tile")
-            ProductLoops(self.c, at, row_pitches(plan.setting), weights, bias, input_box, output_box).print()
+            pitches = row_pitches(plan.setting)
+            ProductLoops(self.c, at, pinned, pitches, weights, bias, input_box, output_box).print()
         else:
-            self.used.add("convolution_tile")
-            ConvolutionLoops(self.c, at, weights, bias, input_box, output_box).print()
+            self.used |= {"convolution_tile"} | ({"windows"} if pool else set())
+            ConvolutionLoops(self.c, at, pinned, weights, bias, input_box, output_box, pool).print()
 
     def _instructions(
         self,

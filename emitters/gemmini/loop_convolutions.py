@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from converter.ir.dims import REDUCTION
 from costmodel.group.loop_convolutions import loop_steps
+from costmodel.group.pooling import Pool
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr, add, mul
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal
 from emitters.gemmini.loop_tiles import LoopTiles, ends, plus, starts, where
 from emitters.gemmini.operands import Box
+from emitters.gemmini.outputs import pooled_strides, windows_of
 from emitters.gemmini.weight_loads import TAPS
 
 
@@ -29,6 +31,8 @@ class ConvolutionLoops(LoopTiles):
     bias: str
     input_box: Box | None = None
     output_box: Box | None = None
+    pool: Pool | None = None
+    """What its stores do."""
 
     def print(self) -> None:
         """Configuration, loops, tiles."""
@@ -56,11 +60,16 @@ class ConvolutionLoops(LoopTiles):
         at, form = self.at, self.form
         reductions = tuple(loop for loop in self.nest.outer if loop.dim in REDUCTION)
         bias = "ZEROS" if form.layer.bias is None else plus(self.bias, at.output_channel(form.dims.K))
+        if self.pool is not None:
+            windows = [e for d in ("P", "Q") for e in windows_of(self.pool, at, self.nest, d)]
+            numbers = [self.pool.kernel, self.pool.stride, *self.pool.pads, *windows]
+            self.c.line(f"const windows_t windows = {{{', '.join(map(str, numbers))}}};")
         self.c.call(
             "convolution_tile",
             "&convolution",
-            where(starts(self._stays("I")), self._input()),
-            where(starts(self._stays("W")), self._weight()),
+            "NULL" if self.pool is None else "&windows",
+            where(self._loads("I"), self._input()),
+            where(self._loads("W"), self._weight()),
             where(starts(reductions), bias),
             where(ends(reductions), self._output()),
             *(e for d in PIXELS for e in (at.start("L2", d), at.extent("L2", d))),
@@ -114,8 +123,10 @@ class ConvolutionLoops(LoopTiles):
         return plus(self.weights, offset)
 
     def _output_strides(self) -> tuple[int, int, int]:
+        if self.output_box is not None:
+            return self.output_box.strides
         _, n, p, q = self.form.output_strides
-        return (n, p, q) if self.output_box is None else self.output_box.strides
+        return (n, p, q) if self.pool is None else pooled_strides(self.pool, q)
 
     def _output(self) -> str:
         form = self.form

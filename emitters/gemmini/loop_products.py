@@ -53,8 +53,8 @@ class ProductLoops(LoopTiles):
         self.c.call(
             "product_tile",
             "&product",
-            where(starts(self._stays("I")), self._input()),
-            where(starts(self._stays("W")), self._weight()),
+            where(self._loads("I"), self._input()),
+            where(self._loads("W"), self._weight()),
             bias,
             where(ends(reductions), self._output()),
             mul(*(at.extent("L2", d) for d in PIXELS)),

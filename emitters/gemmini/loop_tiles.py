@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from converter.ir.dims import RELEVANT
+from costmodel.group.loop_setting import PinnedWeights
 from emitters.gemmini.expression import Expr, bare
 from emitters.gemmini.form import Form
 from emitters.gemmini.nest import Loop, Nest
@@ -24,6 +26,8 @@ class LoopTiles(ABC):
 
     c: CPrinter
     at: Positions
+    pinned: PinnedWeights | None
+    """Weights that stay in the scratchpad from one run of the layer to the next, and where."""
 
     halves: ClassVar[tuple[tuple[str, str], ...]]
     """(operand, C variable that says in which half its tile lies)."""
@@ -67,16 +71,28 @@ class LoopTiles(ABC):
         """Loops that use a tile of an operand again."""
         return self.nest.outer[self.nest.fetch_position(operand, "L2") :]
 
+    def _loads(self, operand: str) -> list[str]:
+        """Conditions under which a call loads its tile of an operand."""
+        name = self.form.layer.name
+        if operand != "W" or self.pinned is None or name not in self.pinned.tiles:
+            return starts(self._stays(operand))
+        again = (loop for loop in self.nest.outer if loop.dim not in RELEVANT["W"])
+        return [*filter(None, [self.at.region.first]), *starts(again)]
+
     def _moves(self, operand: str) -> bool:
         """Whether tiles of an operand that stay for a while follow one another."""
+        if operand == "W" and self.pinned is not None:
+            return self.pinned.half(self.form.layer.name) is None
         return bool(self._stays(operand)) and self.nest.fetch_position(operand, "L2") > 0
 
     def _in_halves(self) -> list[Expr]:
         """Where the tile of each operand lies: 0 alternates by itself, 1 and 2 are pinned."""
-        return [
-            (name if self._moves(operand) else 1) if self._stays(operand) else 0
-            for operand, name in self.halves
-        ]
+        return [name if self._moves(operand) else self._half(operand) for operand, name in self.halves]
+
+    def _half(self, operand: str) -> int:
+        if operand == "W" and self.pinned is not None:
+            return self.pinned.half(self.form.layer.name) or 0
+        return 1 if self._stays(operand) else 0
 
 
 def starts(loops: Iterable[Loop]) -> list[str]:

@@ -11,7 +11,7 @@ from emitters.gemmini.form import Form
 from emitters.gemmini.formula import float_literal
 from emitters.gemmini.local_memory import HeldRows
 from emitters.gemmini.memory import Memory, Place
-from emitters.gemmini.outputs import Destinations, psum_of
+from emitters.gemmini.outputs import Destinations, pooled_strides, psum_of
 from emitters.gemmini.plan import GroupPlan, LayerPlan
 from emitters.gemmini.printer import CPrinter
 
@@ -75,8 +75,7 @@ class OperandPrinter:
         pool = self.destinations.pool
         _, *strides = self.plan.form.output_strides
         if pool is not None:
-            _, p, q = pool.output_size
-            strides = [p * q * strides[2], q * strides[2], strides[2]]
+            strides = list(pooled_strides(pool, strides[2]))
             self.c.line(
                 f"const pool_t pool = {{{pool.kernel}, {pool.stride}, {pool.pads[0]}, {pool.pads[1]}}};"
             )

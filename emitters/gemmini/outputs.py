@@ -186,15 +186,7 @@ class OutputPrinter:
     def _store_pooled(self, pool: Pool) -> None:
         """Every destination gets the windows that lie in the tile: all of the region's along an axis without
         loops outside the tile."""
-        windows = []
-        axes: tuple[tuple[Dim, str], ...] = (("P", "region->pool_p"), ("Q", "region->pool_q"))
-        for d, field in axes:
-            if any(loop.dim == d for loop in self.nest.outer):
-                first, count = bare(self.at.start("L1", d)), bare(self.at.extent("L1", d))
-                windows.append((f"({first}) / {pool.stride}", f"({first} + {count} - 1) / {pool.stride} + 1"))
-            else:
-                windows.append((f"{field}.start", f"{field}.end"))
-        (p, p_end), (q, q_end) = windows
+        (p, p_end), (q, q_end) = (windows_of(pool, self.at, self.nest, d) for d in ("P", "Q"))
         channel = self.at.output_channel(self.form.dims.K)
         tile = (*self.at.output_pixels(), channel, self.at.extent("L1", self.form.output_channel))
         if self.crosses_banks:
@@ -214,6 +206,20 @@ class OutputPrinter:
         box = [e for d in PIXELS for e in (start[d], self.at.extent("L1", d))]
         channel = add(mul(start["G"], self.psum.extents["K"]), start["K"])
         return [*box, channel, self.at.extent("L1", self.form.output_channel)]
+
+
+def windows_of(pool: Pool, at: Positions, nest: Nest, d: Dim) -> tuple[str, str]:
+    """First and end of the windows in an accumulator tile, along P or Q."""
+    if not any(loop.dim == d for loop in nest.outer):
+        return f"region->pool_{d.lower()}.start", f"region->pool_{d.lower()}.end"
+    first, count = bare(at.start("L1", d)), bare(at.extent("L1", d))
+    return f"({first}) / {pool.stride}", f"({first} + {count} - 1) / {pool.stride} + 1"
+
+
+def pooled_strides(pool: Pool, pixel: int) -> tuple[int, int, int]:
+    """Elements from one image, row and column of a whole pooled tensor to the next."""
+    _, p, q = pool.output_size
+    return p * q * pixel, q * pixel, pixel
 
 
 def not_first(loops: tuple[Loop, ...]) -> str:

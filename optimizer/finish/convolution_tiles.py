@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from converter.ir.dims import Dims
-from costmodel.group.loop_convolutions import tile_rows
+from costmodel.group.loop_convolutions import convolution_rows
 from costmodel.group.loop_setting import LoopSetting
 from costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order
 from costmodel.mapping.shape import extents
@@ -54,7 +54,7 @@ def _channel_tiles(setting: LoopSetting, pixels: Dims) -> Iterator[Dims]:
             tile = pixels.replace({"K": k, "R": taps[0], "S": taps[1]})
             fits = []
             for c in sizes(d.C, side):
-                rows = tile_rows(
+                rows = convolution_rows(
                     replace(setting, mapping=_mapping(setting, tile.replace({"C": c}), _ORDERS[0]))
                 )
                 if rows[0] + rows[1] <= half and rows[2] <= accumulator:
