@@ -25,6 +25,7 @@ BENCHMARKS = {
     "descent": "descent alone, decoded but not polished, against the final schedule",
     "adversary": "attempts to find a schedule below a bound called proven",
     "models": "every sample network, exported, compiled and verified on every target",
+    "hostile": "mutated models, schedules, targets, headers and npz files: no traceback, no hang",
     "conformance": "onnx's own test suite: every case verifies or is refused by name",
 }
 

@@ -21,6 +21,7 @@ from converter.ir.stored import StoredWeights
 from converter.ir.weight_file import WeightFile, with_weights
 from converter.lower import lower
 from converter.plan.plan import Step
+from converter.printable import printable
 from converter.quantise.calibrate import load_samples, random_samples
 from converter.quantise.choose import Choice
 from converter.quantise.imported import is_quantised
@@ -29,6 +30,7 @@ from converter.quantise.weights import Quantisation, as_float, quantise
 from converter.read.inputs import Samples, Spans
 from converter.read.load import load_model
 from converter.read.spans import suggested_spans
+from converter.read.validate import judged_by_onnx
 from converter.rewrites import CHOOSE_RANGES, CORRECT_BIASES, check_names, rewrite
 from converter.simplify import simplify
 
@@ -82,6 +84,7 @@ def _silent(_: str) -> None:
     """No progress wanted."""
 
 
+@judged_by_onnx
 def convert(
     path: str | Path,
     *,
@@ -167,7 +170,7 @@ def convert(
         quantisation = quantise(
             program, steps, choice.ranges, draft.known, choice.corrections, look=not calibrate
         )
-    graph = lower(path.stem, draft.model, program, steps, quantisation, sha256, without)
+    graph = lower(printable(path.stem), draft.model, program, steps, quantisation, sha256, without)
     graph, done = rewrite(graph, without)
     return Conversion(
         graph,

@@ -14,6 +14,8 @@ import numpy as np
 from converter.decompose.nodes import Nodes
 from converter.ir.program import Node, Program
 
+_MOST_STEPS = 4096
+"""Every step becomes nodes of its own."""
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _PARAMETERS = {
@@ -40,6 +42,12 @@ def whole_sequences(program: Program, node: Node) -> str | None:
     if lengths is not None and np.all(lengths == steps):
         return None
     return "sequence_lens shorten sequences; export the model without them"
+
+
+def few_steps(program: Program, node: Node) -> str | None:
+    """At most 4096 time steps."""
+    steps = program.shapes[node.inputs[0]][1 if node.attributes.get("layout", 0) else 0]
+    return None if steps <= _MOST_STEPS else f"{steps} time steps; run it on parts of the sequence"
 
 
 def plain_cell(program: Program, node: Node) -> str | None:

@@ -40,7 +40,12 @@ class Decomposition:
     applies: Callable[[Program, Node], bool] = always
 
 
-_RECURRENT = (recurrent.constant_weights, recurrent.whole_sequences, recurrent.plain_cell)
+_RECURRENT = (
+    recurrent.constant_weights,
+    recurrent.few_steps,
+    recurrent.whole_sequences,
+    recurrent.plain_cell,
+)
 _SCATTER = (picking.constant_indices, picking.no_reduction)
 
 DECOMPOSITIONS: tuple[Decomposition, ...] = (

@@ -134,10 +134,10 @@ def inference_mode(program: Program, node: Node) -> str | None:
 
 
 def not_empty(program: Program, node: Node) -> str | None:
-    """No computed input or used output has a dimension of size zero."""
+    """No computed input or used output has a dimension of size zero, or a window larger than its image."""
     used = [v for v in node.outputs if program.consumers(v) or v in program.outputs]
     for value in (*program.activations(node), *used):
-        if value and 0 in program.shapes.get(value, (1,)):
+        if value and min(program.shapes.get(value, ()), default=1) < 1:
             return f"{value} has shape {list(program.shapes[value])}"
     return None
 

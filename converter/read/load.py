@@ -10,10 +10,12 @@ import numpy as np
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
+from onnx.external_data_helper import load_external_data_for_model
 
 from converter.errors import ModelError
 from converter.ir.stored import StoredWeights, store_weights
+from converter.printable import printable
+from converter.read.validate import check_model, check_sizes
 
 _SCOPES = "pkg.torch.onnx.name_scopes"  # written by torch.onnx: module paths, outermost first
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
@@ -31,16 +33,19 @@ def load_model(path: Path, dims: Mapping[str, int]) -> tuple[onnx.ModelProto, St
             of integer inputs with one element (a sampling rate that an If asks for), by input.
 
     Raises:
-        ModelError: unreadable, truncated or non-ONNX file, missing external data, or a symbolic
-            dimension that `dims` does not bind.
+        ModelError: unreadable, truncated or non-ONNX file, parts that contradict each other, external data
+            that is missing or lies elsewhere, a symbolic dimension that `dims` does not bind, or a value
+            that no memory holds.
     """
     model = _parse(path)
+    check_model(path, model)
     _name_by_module(model)
-    _check_external_data(path, model)
     weights = store_weights(path, model)
     _load_external_data(path, model)
     _pin_dimensions(path, model, dims)
-    return (onnx.inliner.inline_local_functions(model) if model.functions else model), weights
+    model = onnx.inliner.inline_local_functions(model) if model.functions else model
+    check_sizes(path, model)
+    return model, weights
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -72,36 +77,17 @@ def _name_by_module(model: onnx.ModelProto) -> None:
         scopes = next((p.value for p in node.metadata_props if p.key == _SCOPES), "")
         try:
             path = [scope for scope in ast.literal_eval(scopes)[:-1] if scope] if scopes else []
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             path = []
         if not path:
             continue
-        wanted = f"{path[-1]}.{node.op_type}"
+        wanted = printable(f"{path[-1]}.{node.op_type}")
         name, number = wanted, 1
         while name in taken:
             number += 1
             name = f"{wanted}_{number}"
         taken.add(name)
         node.name = name
-
-
-def _check_external_data(path: Path, model: onnx.ModelProto) -> None:
-    for tensor in model.graph.initializer:
-        if not uses_external_data(tensor):
-            continue
-        info = ExternalDataInfo(tensor)
-        file = path.parent / info.location
-        if not file.is_file():
-            raise ModelError(
-                f"{path}: initializer {tensor.name}: external data file {info.location} is missing; "
-                f"put it beside the model in {path.parent}"
-            )
-        needed = int(info.offset or 0) + int(info.length or 0)
-        if file.stat().st_size < needed:
-            raise ModelError(
-                f"{path}: initializer {tensor.name}: external data file {info.location} has "
-                f"{file.stat().st_size} bytes, needs {needed}; copy it again"
-            )
 
 
 def _load_external_data(path: Path, model: onnx.ModelProto) -> None:

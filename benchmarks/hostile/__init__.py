@@ -1,0 +1,89 @@
+"""Hostile input: seeded changes to good models, schedules, targets, headers and .npz files, all commands.
+
+Whatever is wrong with a file, a command ends by itself within a minute and 4 GB, with a line that names
+it: no traceback, no crash, nothing written but what it was told to, no control character on the terminal.
+
+Exit code 1 if a command does otherwise; the case is printed (`--kind KIND --first SEED --cases 1` repeats
+it, `--keep FOLDER` keeps the files of such cases).
+Last line: `key=value`, how many were tried, and how many did what.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from benchmarks.command import command
+from benchmarks.hostile.cases import KINDS, Arguments, schedule_case
+from benchmarks.hostile.mutate import Rng
+from benchmarks.hostile.seeds import models
+from benchmarks.hostile.watch import Run, Watched
+from fadiff import compile
+
+FAULTS = ("traceback", "hang", "crash", "memory", "outside_write", "unescaped")
+_SECONDS = 60.0
+
+Make = Callable[[Rng, Path], Arguments]
+
+
+def all_kinds(folder: Path) -> dict[str, Make]:
+    """Every kind of case; a schedule is made in the folder first."""
+    onnx.save(models()["residual"], folder / "seed.onnx")
+    from fadiff.search import SearchOptions
+
+    made = compile(folder / "seed.onnx", folder / "seed", search=SearchOptions(method="layerwise"))
+    schedule = (made.out / "schedule.json").read_text(encoding="utf-8")
+    return {**KINDS, "schedule": schedule_case(schedule)}
+
+
+def attack(kinds: dict[str, Make], first: int, folder: Path) -> Iterator[tuple[str, int, Path, Run]]:
+    """Cases of every kind in turn, one seed after the other, without end; each has its own folder."""
+    place, scratch = folder / "case", folder / "tmp"
+    scratch.mkdir(exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
+    with Watched((place, scratch), _SECONDS) as watched:
+        seed = first
+        while True:
+            for number, (kind, make) in enumerate(kinds.items()):
+                place.mkdir()
+                arguments = make(np.random.default_rng([seed, number]), place)
+                yield kind, seed, place, watched.run(arguments)
+                shutil.rmtree(place)
+            seed += 1
+
+
+def main(arguments: list[str]) -> int:
+    """Attack for a while."""
+    parser = command("hostile", __doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--kind", choices=(*KINDS, "schedule"), help="this one only (default: all in turn)")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first case")
+    parser.add_argument("--cases", type=int, help="most cases in all")
+    parser.add_argument("--keep", type=Path, help="folder for the files of cases that did otherwise")
+    options = parser.parse_args(arguments)
+    tried: Counter[str] = Counter()
+    until = time.monotonic() + options.seconds
+    with tempfile.TemporaryDirectory(prefix="fadiff-hostile-") as folder:
+        kinds = all_kinds(Path(folder))
+        wanted = kinds if options.kind is None else {options.kind: kinds[options.kind]}
+        for kind, seed, place, run in attack(wanted, options.first, Path(folder)):
+            tried["cases"] += 1
+            tried["refused"] += run.code == 2
+            if run.fault:
+                tried[run.fault] += 1
+                print(f"{run.fault.upper()} {kind} seed {seed}: {run.detail[:300]}", flush=True)
+                if options.keep:
+                    shutil.copytree(place, options.keep / f"{kind}-{seed}", dirs_exist_ok=True, symlinks=True)
+            if time.monotonic() > until or tried["cases"] == options.cases:
+                break
+    counts = " ".join(f"{name if name.endswith('memory') else name + 's'}={tried[name]}" for name in FAULTS)
+    print(f"tried={tried['cases']} refused={tried['refused']} {counts}".replace("crashs", "crashes"))
+    return int(any(tried[name] for name in FAULTS))

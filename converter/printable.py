@@ -1,0 +1,25 @@
+"""Names as people may see them: characters that rule a terminal or turn text around become escapes."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_RULING = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+"""Unicode categories: control and format characters (ESC, line ends, bidirectional overrides), lone
+surrogates, separators of lines and paragraphs."""
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""The text with such characters, but for those to `keep`, as \xNN or \uNNNN.
+
+    >>> printable("conv\x1b[31m"), printable("two\nlines"), printable("Größe 1")
+    ('conv\\x1b[31m', 'two\\nlines', 'Größe 1')
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char.encode("unicode_escape").decode("ascii")
+        if unicodedata.category(char) in _RULING and char not in keep
+        else char
+        for char in text
+    )
