@@ -56,9 +56,9 @@ def _softmax_axes(node: Node, rank: int) -> tuple[int, ...]:
 
 
 def _exponentials(lowering: Lowering, step: Step, scale: float) -> str:
-    """Table of exp(-n scale) for the differences n = 0 to 255 between two int8 numbers; 2^24 is one."""
-    steps = np.arange(256, dtype=np.float64) * scale
-    table = np.rint(_EXPONENTIAL_ONE * np.exp(-steps)).astype(np.int32)
+    """Table of exp(n scale) for the differences n = -255 to 0 to a largest int8 number; 2^24 is one."""
+    steps = np.arange(-255, 1, dtype=np.float64) * scale
+    table = np.rint(_EXPONENTIAL_ONE * np.exp(steps)).astype(np.int32)
     return lowering.graph.tensor(f"{step.name}.exp", (256,), "int32", None, table)
 
 
@@ -203,15 +203,15 @@ def _normalise(
     scale = value.scale or 1.0
     inputs = [value.tensor]
     for name, data in (("gamma", affine[0]), ("beta", affine[1])):
-        inputs.append(lowering.graph.tensor(f"{step.name}.{name}", data.shape, "float32", None, data))
+        steps = (data.astype(np.float64) / (out.scale or 1.0)).astype(np.float32)
+        inputs.append(lowering.graph.tensor(f"{step.name}.{name}", steps.shape, "float32", None, steps))
     attributes = {
         **rows.attributes,
         "center": int(centre),
         "per_inner": int(per_inner),
         "epsilon": epsilon,
         "variance_scale": scale * scale / (rows.length * rows.length),
-        "unit": float(np.float32(scale / rows.length)),
-        "scale": float(np.float32(1.0) / np.float32(out.scale or 1.0)),
+        "unit": scale / rows.length,
     }
     lowering.graph.host(step.name, "layer_norm", tuple(inputs), (out.tensor,), attributes, step.onnx_nodes)
 

@@ -17,6 +17,8 @@ from emitters.gemmini.printer import CPrinter
 
 ELEMENT_BYTES = {"int8": 1, "int32": 4, "float32": 4}
 MOST_AXES = 8
+SHORT_RUN = 16
+"""Elements below which what happens between two runs of the innermost loop costs more than the run."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class _Arguments:
                 f"layer {self.layer.name}: {len(shape)} axes; the firmware loops over at most {MOST_AXES}"
             )
         strides = [self.integers(key) or (0,) for key in keys]
+        order = _loop_order(shape)
+        shape, *strides = [tuple(axes[i] for i in order) for axes in (shape, *strides)]
         lines = [f".rank = {len(shape)}, .operands = {len(keys)}, .shape = {_ints(shape)},"]
         lines += [f".strides[{i}] = {_ints(s)}," for i, s in enumerate(strides)]
         return f"&{self.table('loops', 'loops_t', *lines)}"
@@ -136,6 +140,16 @@ class _Arguments:
         return ELEMENT_BYTES[self.graph.tensors[self.layer.inputs[0]].dtype]
 
 
+def _loop_order(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes from the outermost loop to the innermost, which should be long: elements are independent."""
+    axes = list(range(len(shape)))
+    if shape[-1] < SHORT_RUN:
+        longest = max(reversed(axes), key=lambda axis: shape[axis])
+        axes.remove(longest)
+        axes.append(longest)
+    return tuple(axes)
+
+
 def _list(values: tuple[int, ...]) -> str:
     return f"{{{', '.join(map(str, values))}}}"
 
@@ -146,7 +160,8 @@ def _ints(values: tuple[int, ...]) -> str:
 
 def _copy(a: _Arguments) -> HostCall:
     operands = (a.shifted(a.input(0), "offset"), a.shifted(a.output, "out_offset"))
-    return HostCall("strided_copy", (a.loops("strides", "out_strides"), *operands, a.element_bytes))
+    function = "copy_bytes" if a.element_bytes == 1 else "copy_words"
+    return HostCall(function, (a.loops("strides", "out_strides"), *operands))
 
 
 def _lookup(a: _Arguments) -> HostCall:
@@ -164,9 +179,8 @@ def _binary(a: _Arguments) -> HostCall:
         a.shifted(a.output, "out_offset"),
     )
     scales = (a.float("a_scale"), a.float("b_scale"), a.float("scale"))
-    function = f"BINARY_{a.word('function').upper()}"
     loops = a.loops("strides", "b_strides", "out_strides")
-    return HostCall("binary", (loops, *operands, function, *scales, a.relu))
+    return HostCall(f"binary_{a.word('function')}", (loops, *operands, *scales, a.relu))
 
 
 def _integer(a: _Arguments) -> HostCall:
@@ -176,9 +190,7 @@ def _integer(a: _Arguments) -> HostCall:
         a.shifted(a.input(1), "b_offset"),
         a.shifted(a.output, "out_offset"),
     )
-    is_integer = a.graph.tensors[a.layer.outputs[0]].dtype == "int32"
-    name = "integer_arithmetic" if is_integer else "integer_comparison"
-    return HostCall(name, (*operands, f"INTEGER_{a.word('function').upper()}"))
+    return HostCall(f"integer_{a.word('function')}", operands)
 
 
 def _select(a: _Arguments) -> HostCall:
@@ -257,16 +269,14 @@ def _log_softmax(a: _Arguments) -> HostCall:
 
 
 def _layer_norm(a: _Arguments) -> HostCall:
-    epsilon, variance_scale = a.number("epsilon").hex(), a.number("variance_scale").hex()
     operands = (a.rows(), a.input(0), a.input(1), a.input(2), a.output)
-    factors = (epsilon, variance_scale, a.float("unit"), a.float("scale"))
-    arguments = (*operands, a.integer("center"), a.flag("per_inner"), *factors)
+    factors = tuple(a.number(key).hex() for key in ("epsilon", "variance_scale", "unit"))
+    arguments: tuple[Expr, ...] = (*operands, a.integer("center"), a.flag("per_inner"), *factors)
     return HostCall("layer_norm", arguments)
 
 
 def _reduce(a: _Arguments) -> HostCall:
-    function = f"REDUCE_{a.word('function').upper()}"
-    return HostCall("reduce", (a.rows(), a.input(0), a.output, function, a.float("scale")))
+    return HostCall(f"reduce_{a.word('function')}", (a.rows(), a.input(0), a.output, a.float("scale")))
 
 
 def _arg_max(a: _Arguments) -> HostCall:

@@ -18,7 +18,7 @@ def _rows(emit: Emit, layer: HostLayer) -> tuple[Any, str]:
 
 
 def softmax(emit: Emit, layer: HostLayer) -> None:
-    """rne(f32(e) / f32(sum e) * scale) with e from a table of integers, or exp(x - max) in float32."""
+    """rne(f32(e) * (scale / f32(sum e))) with e from a table of integers, or exp(x - max) in float32."""
     attributes, value = _rows(emit, layer)
     value = emit.word(value)
     blank = None
@@ -32,15 +32,21 @@ def softmax(emit: Emit, layer: HostLayer) -> None:
     if emit.is_float:
         exponential = emit.op("Exp", emit.op("Sub", value, largest))
     else:
-        exponential = emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Sub", largest, value))
+        exponential = _tabulated(emit, layer, emit.op("Sub", value, largest))
     if blank is not None:
         exponential = emit.op("Where", blank, emit.zero(), exponential)
     total = emit.op("ReduceSum", emit.wide(exponential), emit.ints([1]), keepdims=1)
     if blank is not None:  # a row that is masked throughout divides by what is not zero
         tiny = np.float64(np.finfo(np.float32).tiny) if emit.is_float else np.int64(1)
         total = emit.op("Max", total, emit.constant(tiny))
-    share = emit.op("Div", emit.cast(exponential, "float32"), emit.cast(total, "float32"))
-    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(share, attributes["scale"])))
+    gain = emit.op("Div", emit.constant(np.float32(attributes["scale"])), emit.cast(total, "float32"))
+    share = emit.op("Mul", emit.cast(exponential, "float32"), gain)
+    emit.write_dense(layer.outputs[0], emit.element(share))
+
+
+def _tabulated(emit: Emit, layer: HostLayer, below: str) -> str:
+    """Exponentials of differences -255 to 0."""
+    return emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Add", below, emit.constant(np.int32(255))))
 
 
 def log_softmax(emit: Emit, layer: HostLayer) -> None:
@@ -53,7 +59,7 @@ def log_softmax(emit: Emit, layer: HostLayer) -> None:
         logarithm = emit.op("Log", emit.cast(total, "float32"))
         emit.write_dense(layer.outputs[0], emit.op("Sub", below, logarithm))
         return
-    exponential = emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Neg", below))
+    exponential = _tabulated(emit, layer, below)
     total = emit.op("ReduceSum", emit.wide(exponential), emit.ints([1]), keepdims=1)
     total = emit.op("Unsqueeze", emit.cast(total, "float32"), emit.ints([3]))
     reached = emit.op("GreaterOrEqual", total, emit.flat(layer.inputs[2]))
@@ -68,24 +74,28 @@ def layer_norm(emit: Emit, layer: HostLayer) -> None:
     attributes, value = _rows(emit, layer)
     x = emit.wide(value)
     n = emit.wide(emit.constant(np.int64(attributes["length"])))
-    deviation = emit.op("Mul", x, n)
-    squares = emit.op("ReduceSum", emit.op("Mul", x, x), emit.ints([1]), keepdims=1)
-    spread = emit.op("Mul", squares, n)
+    spread = emit.op("Mul", emit.op("ReduceSum", emit.op("Mul", x, x), emit.ints([1]), keepdims=1), n)
+    total = emit.op("ReduceSum", x, emit.ints([1]), keepdims=1)
     if attributes["center"]:
-        total = emit.op("ReduceSum", x, emit.ints([1]), keepdims=1)
-        deviation = emit.op("Sub", deviation, total)
         spread = emit.op("Sub", spread, emit.op("Mul", total, total))
+    else:
+        total = emit.op("Sub", total, total)
     variance = emit.op(
         "Mul", emit.cast(spread, "float64"), emit.constant(np.float64(attributes["variance_scale"]))
     )
     root = emit.op("Sqrt", emit.op("Add", variance, emit.constant(np.float64(attributes["epsilon"]))))
-    inverse = emit.cast(emit.op("Div", emit.constant(np.float64(1)), root), "float32")
-    gain = emit.op("Mul", inverse, emit.constant(np.float32(attributes["unit"])))
+    gain = emit.op("Div", emit.constant(np.float64(attributes["unit"])), root)
+    middle = emit.op("Div", total, n)
+    rest = emit.op("Sub", total, emit.op("Mul", n, middle))
+    kind = "float64" if emit.is_float else "float32"
+    factor = emit.cast(emit.op("Mul", gain, emit.cast(n, "float64")), kind)
+    shift = emit.cast(emit.op("Mul", gain, emit.op("Neg", emit.cast(rest, "float64"))), kind)
+    distance = emit.cast(emit.op("Sub", x, middle), kind)
+    normal = emit.op("Add", emit.op("Mul", distance, factor), shift)
     shape = (1, 1, attributes["inner"]) if attributes["per_inner"] else (1, attributes["length"], 1)
     gamma, beta = (emit.reshape(emit.flat(name), shape) for name in layer.inputs[1:3])
-    normal = emit.op("Mul", emit.cast(deviation, "float32"), gain)
-    affine = emit.op("Add", emit.op("Mul", normal, gamma), beta)
-    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(affine, attributes["scale"])))
+    affine = emit.op("Add", emit.op("Mul", emit.cast(normal, "float32"), gamma), beta)
+    emit.write_dense(layer.outputs[0], emit.element(affine))
 
 
 def reduce(emit: Emit, layer: HostLayer) -> None:

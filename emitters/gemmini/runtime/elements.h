@@ -2,14 +2,51 @@
 #ifndef FADIFF_ELEMENTS_H
 #define FADIFF_ELEMENTS_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "include/gemmini_params.h"
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+/* For functions whose constant arguments decide which code is left of them. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Sums and extrema of elements: registers of the core, which needs instructions to keep numbers narrower. */
+#ifdef ELEM_T_IS_FLOAT
+typedef float wide_t;
+#else
+typedef int64_t wide_t;
+#endif
+
+/* The larger and the smaller number; of a number and NaN the number.  Without branches: older GCC calls fmaxf. */
+#ifdef __riscv_flen
+static inline float larger(float a, float b)
+{
+    __asm__("fmax.s %0, %0, %1" : "+f"(a) : "f"(b));
+    return a;
+}
+
+static inline float smaller(float a, float b)
+{
+    __asm__("fmin.s %0, %0, %1" : "+f"(a) : "f"(b));
+    return a;
+}
+#else
+static inline float larger(float a, float b)
+{
+    return a > b || b != b ? a : b;
+}
+
+static inline float smaller(float a, float b)
+{
+    return a < b || b != b ? a : b;
+}
+#endif
 
 /* A number as an element: as it is, */
 #ifdef ELEM_T_IS_FLOAT
@@ -17,21 +54,75 @@ static inline elem_t to_elem(float x)
 {
     return x;
 }
+
+static inline elem_t positive_elem(float x)
+{
+    return x;
+}
 #else
-/* or the nearest integer, ties to even, saturated to int8. */
+/* or the nearest integer, ties to even, saturated to int8.  A float as large as `magic` has no fraction bits: the
+ * addition rounds and leaves the integer in the lowest bits. */
+static inline elem_t positive_elem(float x)
+{
+    const float magic = 0x1.8p23f;
+    const float shifted = smaller(x, 127.0f) + magic;
+    int32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    return (elem_t)bits;
+}
+
 static inline elem_t to_elem(float x)
 {
-    if (x >= 127.0f) {
-        return 127;
-    }
-    if (!(x > -128.0f)) {
-        return -128;
-    }
-    const float magic = 0x1.8p23f;      /* a float this large has no fraction bits: */
-    volatile float shifted = x + magic; /* the addition rounds to even; volatile: under any compiler option */
-    return (elem_t)(shifted - magic);
+    return positive_elem(larger(x, -128.0f));
 }
 #endif
+
+/* The statement for i = 0 to count - 1, four times per turn: a loop's own instructions cost as much as short work. */
+#define EACH(i, count, statement)                   \
+    do {                                            \
+        int32_t i = 0;                              \
+        while (i < (count) - 3) {                   \
+            statement;                              \
+            i++;                                    \
+            statement;                              \
+            i++;                                    \
+            statement;                              \
+            i++;                                    \
+            statement;                              \
+            i++;                                    \
+        }                                           \
+        for (; i < (count); i++) {                  \
+            statement;                              \
+        }                                           \
+    } while (0)
+
+/* target = value for i = 0 to count - 1.  Four values are computed before the first is stored: operands may be the
+ * target, so nothing else lets the compiler fill the wait for one result with work on the next. */
+#define MAP(i, count, type, target, value)          \
+    do {                                            \
+        int32_t i = 0;                              \
+        while (i < (count) - 3) {                   \
+            const type first = (value);             \
+            i++;                                    \
+            const type second = (value);            \
+            i++;                                    \
+            const type third = (value);             \
+            i++;                                    \
+            const type fourth = (value);            \
+            i -= 3;                                 \
+            target = first;                         \
+            i++;                                    \
+            target = second;                        \
+            i++;                                    \
+            target = third;                         \
+            i++;                                    \
+            target = fourth;                        \
+            i++;                                    \
+        }                                           \
+        for (; i < (count); i++) {                  \
+            target = (value);                       \
+        }                                           \
+    } while (0)
 
 /* Nested loops over up to 8 axes; strides are in elements, one list per operand. */
 typedef struct {
@@ -41,22 +132,51 @@ typedef struct {
     int32_t operands;
 } loops_t;
 
-/* Steps to the next run of the innermost axis; false after the last one. */
-static inline bool next_run(const loops_t *loops, int32_t index[8], ptrdiff_t at[4])
+/* A run of the innermost axis: where each operand starts, and its stride. */
+typedef struct {
+    ptrdiff_t at[4], step[4];
+    int32_t count;
+    bool dense; /* all strides are 1 */
+    int32_t index[8];
+} run_t;
+
+static inline run_t first_run(const loops_t *loops)
+{
+    run_t run = {.count = loops->shape[loops->rank - 1], .dense = true};
+    for (int32_t i = 0; i < loops->operands; i++) {
+        run.step[i] = loops->strides[i][loops->rank - 1];
+        run.dense = run.dense && run.step[i] == 1;
+    }
+    return run;
+}
+
+/* Steps to the next run; false after the last one. */
+static inline bool next_run(const loops_t *loops, run_t *run)
 {
     for (int32_t axis = loops->rank - 2; axis >= 0; axis--) {
-        index[axis]++;
-        const bool wraps = index[axis] == loops->shape[axis];
+        const bool wraps = ++run->index[axis] == loops->shape[axis];
         for (int32_t i = 0; i < loops->operands; i++) {
             const ptrdiff_t stride = loops->strides[i][axis];
-            at[i] += wraps ? -stride * (loops->shape[axis] - 1) : stride;
+            run->at[i] += wraps ? -stride * (loops->shape[axis] - 1) : stride;
         }
         if (!wraps) {
             return true;
         }
-        index[axis] = 0;
+        run->index[axis] = 0;
     }
     return false;
 }
+
+/* MAP over a run; `target` and `value` index operand k by i * step[k]. */
+#define MAP_RUN(run, i, type, target, value)                                              \
+    do {                                                                                  \
+        if ((run)->dense) {                                                               \
+            const ptrdiff_t step[4] = {1, 1, 1, 1};                                       \
+            MAP(i, (run)->count, type, target, value);                                    \
+        } else {                                                                          \
+            const ptrdiff_t *step = (run)->step;                                          \
+            MAP(i, (run)->count, type, target, value);                                    \
+        }                                                                                 \
+    } while (0)
 
 #endif

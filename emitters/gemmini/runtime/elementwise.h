@@ -2,60 +2,63 @@
 #ifndef FADIFF_ELEMENTWISE_H
 #define FADIFF_ELEMENTWISE_H
 
-#include <string.h>
-
 #include "elements.h"
 
-/* Elements of `size` bytes from one strided box to another: a transposition, a slice, part of a concatenation. */
-static inline void strided_copy(const loops_t *loops, const void *input, void *output, size_t size)
+/* Four bytes of any type. */
+typedef int32_t __attribute__((may_alias)) word_t;
+
+enum { LONG_RUN = 16 }; /* elements from which on a call of memcpy pays */
+
+/* From one strided box to another: a transposition, a slice, part of a concatenation. */
+static inline void copy_bytes(const loops_t *loops, const void *input, void *output)
 {
-    const int32_t last = loops->rank - 1;
-    const ptrdiff_t step = loops->strides[0][last];
-    const ptrdiff_t out_step = loops->strides[1][last];
-    const ptrdiff_t bytes = (ptrdiff_t)size;
-    int32_t index[8] = {0};
-    ptrdiff_t at[4] = {0};
+    run_t run = first_run(loops);
     do {
-        const int8_t *from = (const int8_t *)input + at[0] * bytes;
-        int8_t *to = (int8_t *)output + at[1] * bytes;
-        if (step == 1 && out_step == 1) {
-            memcpy(to, from, (size_t)loops->shape[last] * size);
+        const int8_t *x = (const int8_t *)input + run.at[0];
+        int8_t *y = (int8_t *)output + run.at[1];
+        if (run.dense && run.count >= LONG_RUN) {
+            memcpy(y, x, (size_t)run.count);
         } else {
-            for (int32_t i = 0; i < loops->shape[last]; i++) {
-                memcpy(to + i * out_step * bytes, from + i * step * bytes, size);
-            }
+            MAP_RUN(&run, i, int8_t, y[i * step[1]], x[i * step[0]]);
         }
-    } while (next_run(loops, index, at));
+    } while (next_run(loops, &run));
+}
+
+static inline void copy_words(const loops_t *loops, const void *input, void *output)
+{
+    run_t run = first_run(loops);
+    do {
+        const word_t *x = (const word_t *)input + run.at[0];
+        word_t *y = (word_t *)output + run.at[1];
+        if (run.dense && run.count >= LONG_RUN) {
+            memcpy(y, x, (size_t)run.count * sizeof *y);
+        } else {
+            MAP_RUN(&run, i, word_t, y[i * step[1]], x[i * step[0]]);
+        }
+    } while (next_run(loops, &run));
 }
 
 /* out = table[x + 128]. */
 static inline void lookup(const loops_t *loops, const int8_t *input, const int8_t *table, int8_t *output)
 {
-    const int32_t last = loops->rank - 1;
-    const ptrdiff_t step = loops->strides[0][last];
-    const ptrdiff_t out_step = loops->strides[1][last];
-    int32_t index[8] = {0};
-    ptrdiff_t at[4] = {0};
+    const int8_t *of_zero = table + 128;
+    run_t run = first_run(loops);
     do {
-        for (int32_t i = 0; i < loops->shape[last]; i++) {
-            output[at[1] + i * out_step] = table[input[at[0] + i * step] + 128];
-        }
-    } while (next_run(loops, index, at));
+        const int8_t *x = input + run.at[0];
+        int8_t *y = output + run.at[1];
+        MAP_RUN(&run, i, int8_t, y[i * step[1]], of_zero[x[i * step[0]]]);
+    } while (next_run(loops, &run));
 }
 
 /* out = formula(x). */
 static inline void map_elements(const loops_t *loops, const elem_t *input, elem_t *output, elem_t (*formula)(elem_t x))
 {
-    const int32_t last = loops->rank - 1;
-    const ptrdiff_t step = loops->strides[0][last];
-    const ptrdiff_t out_step = loops->strides[1][last];
-    int32_t index[8] = {0};
-    ptrdiff_t at[4] = {0};
+    run_t run = first_run(loops);
     do {
-        for (int32_t i = 0; i < loops->shape[last]; i++) {
-            output[at[1] + i * out_step] = formula(input[at[0] + i * step]);
+        for (int32_t i = 0; i < run.count; i++) {
+            output[run.at[1] + i * run.step[1]] = formula(input[run.at[0] + i * run.step[0]]);
         }
-    } while (next_run(loops, index, at));
+    } while (next_run(loops, &run));
 }
 
 static inline void fill(elem_t *output, size_t count, elem_t value)
@@ -70,17 +73,17 @@ typedef enum {
     BINARY_GREATER, BINARY_GREATER_OR_EQUAL, BINARY_LESS, BINARY_LESS_OR_EQUAL, BINARY_AND, BINARY_OR, BINARY_XOR
 } binary_t;
 
-static inline elem_t binary_value(
-    binary_t function, elem_t a, elem_t b, float a_scale, float b_scale, float scale, bool relu)
+ALWAYS_INLINE elem_t
+binary_value(binary_t function, elem_t a, elem_t b, float a_scale, float b_scale, float scale, bool relu)
 {
     const float fa = (float)a * a_scale;
     const float fb = (float)b * b_scale;
     float value = 0.0f;
     switch (function) {
     case BINARY_MAX:
-        return MAX(to_elem(fa), to_elem(fb));
+        return to_elem(larger(fa, fb));
     case BINARY_MIN:
-        return MIN(to_elem(fa), to_elem(fb));
+        return to_elem(smaller(fa, fb));
     case BINARY_PRELU:
         return to_elem(a >= 0 ? fa : (float)(a * b) * scale);
     case BINARY_EQUAL:
@@ -117,58 +120,88 @@ static inline elem_t binary_value(
         value = (float)a / (float)b;
         break;
     }
-    return to_elem((relu ? MAX(value, 0.0f) : value) * scale);
+    return to_elem((relu ? larger(value, 0.0f) : value) * scale);
 }
 
-static inline void binary(
+ALWAYS_INLINE void binary(
     const loops_t *loops, const elem_t *a, const elem_t *b, elem_t *output, binary_t function, float a_scale,
     float b_scale, float scale, bool relu)
 {
-    const int32_t last = loops->rank - 1;
-    int32_t index[8] = {0};
-    ptrdiff_t at[4] = {0};
+    run_t run = first_run(loops);
     do {
-        for (int32_t i = 0; i < loops->shape[last]; i++) {
-            const elem_t x = a[at[0] + (ptrdiff_t)i * loops->strides[0][last]];
-            const elem_t y = b[at[1] + (ptrdiff_t)i * loops->strides[1][last]];
-            output[at[2] + (ptrdiff_t)i * loops->strides[2][last]]
-                = binary_value(function, x, y, a_scale, b_scale, scale, relu);
-        }
-    } while (next_run(loops, index, at));
+        const elem_t *x = a + run.at[0];
+        const elem_t *y = b + run.at[1];
+        elem_t *out = output + run.at[2];
+        MAP_RUN(
+            &run, i, elem_t, out[i * step[2]],
+            binary_value(function, x[i * step[0]], y[i * step[1]], a_scale, b_scale, scale, relu));
+    } while (next_run(loops, &run));
 }
+
+/* One loop for each function: choosing it element by element would cost more than most of them. */
+#define BINARY(name, function)                                                                                      \
+    static inline void binary_##name(                                                                               \
+        const loops_t *loops, const elem_t *a, const elem_t *b, elem_t *output, float a_scale, float b_scale,       \
+        float scale, bool relu)                                                                                     \
+    {                                                                                                               \
+        binary(loops, a, b, output, function, a_scale, b_scale, scale, relu);                                       \
+    }
+BINARY(add, BINARY_ADD)
+BINARY(sub, BINARY_SUB)
+BINARY(mul, BINARY_MUL)
+BINARY(div, BINARY_DIV)
+BINARY(max, BINARY_MAX)
+BINARY(min, BINARY_MIN)
+BINARY(prelu, BINARY_PRELU)
+BINARY(equal, BINARY_EQUAL)
+BINARY(greater, BINARY_GREATER)
+BINARY(greater_or_equal, BINARY_GREATER_OR_EQUAL)
+BINARY(less, BINARY_LESS)
+BINARY(less_or_equal, BINARY_LESS_OR_EQUAL)
+BINARY(and, BINARY_AND)
+BINARY(or, BINARY_OR)
+BINARY(xor, BINARY_XOR)
+#undef BINARY
 
 static inline void where(
     const loops_t *loops, const elem_t *condition, const elem_t *a, const elem_t *b, elem_t *output, float a_scale,
     float b_scale)
 {
-    const int32_t last = loops->rank - 1;
-    int32_t index[8] = {0};
-    ptrdiff_t at[4] = {0};
+    run_t run = first_run(loops);
     do {
-        for (int32_t i = 0; i < loops->shape[last]; i++) {
-            const float x = (float)a[at[1] + (ptrdiff_t)i * loops->strides[1][last]] * a_scale;
-            const float y = (float)b[at[2] + (ptrdiff_t)i * loops->strides[2][last]] * b_scale;
-            const bool first = condition[at[0] + (ptrdiff_t)i * loops->strides[0][last]] != 0;
-            output[at[3] + (ptrdiff_t)i * loops->strides[3][last]] = to_elem(first ? x : y);
-        }
-    } while (next_run(loops, index, at));
+        const elem_t *choice = condition + run.at[0];
+        const elem_t *x = a + run.at[1];
+        const elem_t *y = b + run.at[2];
+        elem_t *out = output + run.at[3];
+        MAP_RUN(
+            &run, i, elem_t, out[i * step[3]],
+            to_elem(
+                choice[i * step[0]] != 0 ? (float)x[i * step[1]] * a_scale : (float)y[i * step[2]] * b_scale));
+    } while (next_run(loops, &run));
 }
 
-/* act(x * multiplier + addend), product and sum rounded one after the other. */
+/* Product and sum are rounded one after the other. */
+ALWAYS_INLINE elem_t scaled_and_shifted(elem_t x, float multiplier, float addend, bool relu)
+{
+    const float product = (float)x * multiplier;
+    const float sum = product + addend;
+    return to_elem(relu ? larger(sum, 0.0f) : sum);
+}
+
+/* act(x * multiplier + addend). */
 static inline void scale_shift(
     const loops_t *loops, const elem_t *input, const float *multiplier, const float *addend, elem_t *output, bool relu)
 {
-    const int32_t last = loops->rank - 1;
-    int32_t index[8] = {0};
-    ptrdiff_t at[4] = {0};
+    run_t run = first_run(loops);
     do {
-        for (int32_t i = 0; i < loops->shape[last]; i++) {
-            const float x = (float)input[at[0] + (ptrdiff_t)i * loops->strides[0][last]];
-            const float product = x * multiplier[at[1] + (ptrdiff_t)i * loops->strides[1][last]];
-            const float sum = product + addend[at[2] + (ptrdiff_t)i * loops->strides[2][last]];
-            output[at[3] + (ptrdiff_t)i * loops->strides[3][last]] = to_elem(relu ? MAX(sum, 0.0f) : sum);
-        }
-    } while (next_run(loops, index, at));
+        const elem_t *x = input + run.at[0];
+        const float *factor = multiplier + run.at[1];
+        const float *term = addend + run.at[2];
+        elem_t *y = output + run.at[3];
+        MAP_RUN(
+            &run, i, elem_t, y[i * step[3]],
+            scaled_and_shifted(x[i * step[0]], factor[i * step[1]], term[i * step[2]], relu));
+    } while (next_run(loops, &run));
 }
 
 #endif

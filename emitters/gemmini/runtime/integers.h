@@ -7,16 +7,12 @@
 /* out = table[x + 128], integers. */
 static inline void lookup_integer(const loops_t *loops, const elem_t *input, const int32_t *table, int32_t *output)
 {
-    const int32_t last = loops->rank - 1;
-    const ptrdiff_t step = loops->strides[0][last];
-    const ptrdiff_t out_step = loops->strides[1][last];
-    int32_t index[8] = {0};
-    ptrdiff_t at[4] = {0};
+    run_t run = first_run(loops);
     do {
-        for (int32_t i = 0; i < loops->shape[last]; i++) {
-            output[at[1] + i * out_step] = table[(int32_t)input[at[0] + i * step] + 128];
-        }
-    } while (next_run(loops, index, at));
+        const elem_t *x = input + run.at[0];
+        int32_t *y = output + run.at[1];
+        MAP_RUN(&run, i, int32_t, y[i * step[1]], table[(int32_t)x[i * step[0]] + 128]);
+    } while (next_run(loops, &run));
 }
 
 typedef enum {
@@ -26,7 +22,7 @@ typedef enum {
 } integer_t;
 
 /* Results wrap around in 32 bits; divisors are not zero. */
-static inline int32_t integer_value(integer_t function, int32_t a, int32_t b)
+ALWAYS_INLINE int32_t integer_value(integer_t function, int32_t a, int32_t b)
 {
     const uint32_t x = (uint32_t)a;
     const uint32_t y = (uint32_t)b;
@@ -75,66 +71,64 @@ static inline int32_t integer_value(integer_t function, int32_t a, int32_t b)
     return 0;
 }
 
-static inline void integer_arithmetic(
-    const loops_t *loops, const int32_t *a, const int32_t *b, int32_t *output, integer_t function)
-{
-    const int32_t last = loops->rank - 1;
-    int32_t index[8] = {0};
-    ptrdiff_t at[4] = {0};
-    do {
-        for (int32_t i = 0; i < loops->shape[last]; i++) {
-            const int32_t x = a[at[0] + (ptrdiff_t)i * loops->strides[0][last]];
-            const int32_t y = b[at[1] + (ptrdiff_t)i * loops->strides[1][last]];
-            output[at[2] + (ptrdiff_t)i * loops->strides[2][last]] = (int32_t)integer_value(function, x, y);
-        }
-    } while (next_run(loops, index, at));
-}
-
-static inline void integer_comparison(
-    const loops_t *loops, const int32_t *a, const int32_t *b, elem_t *output, integer_t function)
-{
-    const int32_t last = loops->rank - 1;
-    int32_t index[8] = {0};
-    ptrdiff_t at[4] = {0};
-    do {
-        for (int32_t i = 0; i < loops->shape[last]; i++) {
-            const int32_t x = a[at[0] + (ptrdiff_t)i * loops->strides[0][last]];
-            const int32_t y = b[at[1] + (ptrdiff_t)i * loops->strides[1][last]];
-            output[at[2] + (ptrdiff_t)i * loops->strides[2][last]] = (elem_t)integer_value(function, x, y);
-        }
-    } while (next_run(loops, index, at));
-}
+/* One loop for each function. */
+#define INTEGER(name, function, type)                                                                               \
+    static inline void integer_##name(const loops_t *loops, const int32_t *a, const int32_t *b, type *output)       \
+    {                                                                                                               \
+        run_t run = first_run(loops);                                                                               \
+        do {                                                                                                        \
+            const int32_t *x = a + run.at[0];                                                                       \
+            const int32_t *y = b + run.at[1];                                                                       \
+            type *out = output + run.at[2];                                                                         \
+            MAP_RUN(                                                                                                \
+                &run, i, type, out[i * step[2]], (type)integer_value(function, x[i * step[0]], y[i * step[1]]));    \
+        } while (next_run(loops, &run));                                                                            \
+    }
+INTEGER(add, INTEGER_ADD, int32_t)
+INTEGER(sub, INTEGER_SUB, int32_t)
+INTEGER(mul, INTEGER_MUL, int32_t)
+INTEGER(div, INTEGER_DIV, int32_t)
+INTEGER(modulo, INTEGER_MODULO, int32_t)
+INTEGER(remainder, INTEGER_REMAINDER, int32_t)
+INTEGER(max, INTEGER_MAX, int32_t)
+INTEGER(min, INTEGER_MIN, int32_t)
+INTEGER(and, INTEGER_AND, int32_t)
+INTEGER(or, INTEGER_OR, int32_t)
+INTEGER(xor, INTEGER_XOR, int32_t)
+INTEGER(shift_left, INTEGER_SHIFT_LEFT, int32_t)
+INTEGER(shift_right, INTEGER_SHIFT_RIGHT, int32_t)
+INTEGER(equal, INTEGER_EQUAL, elem_t)
+INTEGER(not_equal, INTEGER_NOT_EQUAL, elem_t)
+INTEGER(greater, INTEGER_GREATER, elem_t)
+INTEGER(greater_or_equal, INTEGER_GREATER_OR_EQUAL, elem_t)
+INTEGER(less, INTEGER_LESS, elem_t)
+INTEGER(less_or_equal, INTEGER_LESS_OR_EQUAL, elem_t)
+#undef INTEGER
 
 /* condition != 0 ? a : b. */
 static inline void select_integer(
     const loops_t *loops, const elem_t *condition, const int32_t *a, const int32_t *b, int32_t *output)
 {
-    const int32_t last = loops->rank - 1;
-    int32_t index[8] = {0};
-    ptrdiff_t at[4] = {0};
+    run_t run = first_run(loops);
     do {
-        for (int32_t i = 0; i < loops->shape[last]; i++) {
-            const int32_t x = a[at[1] + (ptrdiff_t)i * loops->strides[1][last]];
-            const int32_t y = b[at[2] + (ptrdiff_t)i * loops->strides[2][last]];
-            const bool first = condition[at[0] + (ptrdiff_t)i * loops->strides[0][last]] != 0;
-            output[at[3] + (ptrdiff_t)i * loops->strides[3][last]] = first ? x : y;
-        }
-    } while (next_run(loops, index, at));
+        const elem_t *choice = condition + run.at[0];
+        const int32_t *x = a + run.at[1];
+        const int32_t *y = b + run.at[2];
+        int32_t *out = output + run.at[3];
+        MAP_RUN(
+            &run, i, int32_t, out[i * step[3]], choice[i * step[0]] != 0 ? x[i * step[1]] : y[i * step[2]]);
+    } while (next_run(loops, &run));
 }
 
 /* Integers as elements: float(x) * scale. */
 static inline void quantise(const loops_t *loops, const int32_t *input, elem_t *output, float scale)
 {
-    const int32_t last = loops->rank - 1;
-    const ptrdiff_t step = loops->strides[0][last];
-    const ptrdiff_t out_step = loops->strides[1][last];
-    int32_t index[8] = {0};
-    ptrdiff_t at[4] = {0};
+    run_t run = first_run(loops);
     do {
-        for (int32_t i = 0; i < loops->shape[last]; i++) {
-            output[at[1] + i * out_step] = to_elem((float)input[at[0] + i * step] * scale);
-        }
-    } while (next_run(loops, index, at));
+        const int32_t *x = input + run.at[0];
+        elem_t *y = output + run.at[1];
+        MAP_RUN(&run, i, elem_t, y[i * step[1]], to_elem((float)x[i * step[0]] * scale));
+    } while (next_run(loops, &run));
 }
 
 #endif

@@ -12,44 +12,102 @@ typedef struct {
     int32_t pads[4]; /* top, left, bottom, right */
 } window_t;
 
+/* Taps first to end - 1 of one axis. */
+typedef struct {
+    int32_t first, end;
+} taps_t;
+
+/* Taps that lie in [low, high), tap 0 at `start`. */
+static inline taps_t taps_inside(int32_t start, int32_t kernel, int32_t dilation, int32_t low, int32_t high)
+{
+    taps_t taps = {0, kernel};
+    while (taps.first < kernel && start + taps.first * dilation < low) {
+        taps.first++;
+    }
+    while (taps.end > taps.first && start + (taps.end - 1) * dilation >= high) {
+        taps.end--;
+    }
+    return taps;
+}
+
+/* Pixels that are folded into one: `lines` times `pixels` of them, at these distances in elements. */
+typedef struct {
+    const elem_t *first;
+    int32_t lines, pixels;
+    ptrdiff_t line, pixel;
+} patch_t;
+
+/* The part of a window inside of the image, for output pixel (p, q). */
+static inline patch_t patch_of(const window_t *w, const elem_t *image, int32_t p, int32_t q)
+{
+    const int32_t y = p * w->stride[0] - w->pads[0];
+    const int32_t x = q * w->stride[1] - w->pads[1];
+    const taps_t r = taps_inside(y, w->kernel[0], w->dilation[0], 0, w->height);
+    const taps_t s = taps_inside(x, w->kernel[1], w->dilation[1], 0, w->width);
+    const ptrdiff_t line = (ptrdiff_t)w->width * w->channels;
+    const ptrdiff_t top = y + r.first * w->dilation[0];
+    const ptrdiff_t left = x + s.first * w->dilation[1];
+    return (patch_t){
+        .first = r.end > r.first && s.end > s.first ? image + top * line + left * w->channels : image,
+        .lines = r.end - r.first,
+        .pixels = s.end - s.first,
+        .line = line * w->dilation[0],
+        .pixel = (ptrdiff_t)w->channels * w->dilation[1],
+    };
+}
+
+/* Folds `width` (1 or 4) neighbouring channels of a patch into their largest values, or sums. */
+ALWAYS_INLINE void fold(const patch_t *patch, ptrdiff_t channel, bool largest, int32_t width, wide_t folded[4])
+{
+    const elem_t *line = patch->first + channel;
+    for (int32_t r = 0; r < patch->lines; r++) {
+        const elem_t *x = line;
+        for (int32_t s = 0; s < patch->pixels; s++) {
+            folded[0] = largest ? MAX(folded[0], x[0]) : folded[0] + x[0];
+            if (width == 4) {
+                folded[1] = largest ? MAX(folded[1], x[1]) : folded[1] + x[1];
+                folded[2] = largest ? MAX(folded[2], x[2]) : folded[2] + x[2];
+                folded[3] = largest ? MAX(folded[3], x[3]) : folded[3] + x[3];
+            }
+            x += patch->pixel;
+        }
+        line += patch->line;
+    }
+}
+
+/* One output pixel: largest values, or float(sum) * factor as elements. */
+ALWAYS_INLINE void pool_pixel(const patch_t *patch, int32_t channels, elem_t *output, bool largest, float factor)
+{
+    const wide_t start = largest ? elem_t_min : 0;
+    int32_t c = 0;
+    for (; c < channels - 3; c += 4) {
+        wide_t value[4] = {start, start, start, start};
+        fold(patch, c, largest, 4, value);
+        output[c] = largest ? (elem_t)value[0] : to_elem((float)value[0] * factor);
+        output[c + 1] = largest ? (elem_t)value[1] : to_elem((float)value[1] * factor);
+        output[c + 2] = largest ? (elem_t)value[2] : to_elem((float)value[2] * factor);
+        output[c + 3] = largest ? (elem_t)value[3] : to_elem((float)value[3] * factor);
+    }
+    for (; c < channels; c++) {
+        wide_t value[4] = {start};
+        fold(patch, c, largest, 1, value);
+        output[c] = largest ? (elem_t)value[0] : to_elem((float)value[0] * factor);
+    }
+}
+
 /* Largest value of each window; positions outside of the image do not take part. */
 static inline void max_pool(const window_t *w, const elem_t *input, elem_t *output)
 {
     for (int32_t n = 0; n < w->images; n++) {
         for (int32_t p = 0; p < w->out_height; p++) {
             for (int32_t q = 0; q < w->out_width; q++) {
-                for (int32_t c = 0; c < w->channels; c++) {
-                    output[c] = elem_t_min;
-                }
-                for (int32_t r = 0; r < w->kernel[0]; r++) {
-                    const int32_t y = p * w->stride[0] + r * w->dilation[0] - w->pads[0];
-                    for (int32_t s = 0; y >= 0 && y < w->height && s < w->kernel[1]; s++) {
-                        const int32_t x = q * w->stride[1] + s * w->dilation[1] - w->pads[1];
-                        if (x < 0 || x >= w->width) {
-                            continue;
-                        }
-                        const elem_t *pixel = input + ((ptrdiff_t)y * w->width + x) * w->channels;
-                        for (int32_t c = 0; c < w->channels; c++) {
-                            output[c] = MAX(output[c], pixel[c]);
-                        }
-                    }
-                }
+                const patch_t patch = patch_of(w, input, p, q);
+                pool_pixel(&patch, w->channels, output, true, 0.0f);
                 output += w->channels;
             }
         }
         input += (ptrdiff_t)w->height * w->width * w->channels;
     }
-}
-
-/* Taps of one axis that lie in [low, high). */
-static inline int32_t taps_inside(int32_t first, int32_t kernel, int32_t dilation, int32_t low, int32_t high)
-{
-    int32_t count = 0;
-    for (int32_t r = 0; r < kernel; r++) {
-        const int32_t at = first + r * dilation;
-        count += at >= low && at < high;
-    }
-    return count;
 }
 
 /* Mean of each window: float(sum) * (ratio / float(count)), as an element; zero where nothing counts. */
@@ -61,25 +119,14 @@ static inline void average_pool(
         = {w->height + (count_include_pad ? w->pads[2] : 0), w->width + (count_include_pad ? w->pads[3] : 0)};
     for (int32_t n = 0; n < w->images; n++) {
         for (int32_t p = 0; p < w->out_height; p++) {
+            const int32_t y = p * w->stride[0] - w->pads[0];
+            const taps_t r = taps_inside(y, w->kernel[0], w->dilation[0], low[0], high[0]);
             for (int32_t q = 0; q < w->out_width; q++) {
-                const int32_t y0 = p * w->stride[0] - w->pads[0];
-                const int32_t x0 = q * w->stride[1] - w->pads[1];
-                const int32_t count = taps_inside(y0, w->kernel[0], w->dilation[0], low[0], high[0])
-                                      * taps_inside(x0, w->kernel[1], w->dilation[1], low[1], high[1]);
-                const float factor = ratio / (float)(count > 0 ? count : 1);
-                for (int32_t c = 0; c < w->channels; c++) {
-                    acc_t sum = 0;
-                    for (int32_t r = 0; r < w->kernel[0]; r++) {
-                        const int32_t y = y0 + r * w->dilation[0];
-                        for (int32_t s = 0; y >= 0 && y < w->height && s < w->kernel[1]; s++) {
-                            const int32_t x = x0 + s * w->dilation[1];
-                            if (x >= 0 && x < w->width) {
-                                sum += input[((ptrdiff_t)y * w->width + x) * w->channels + c];
-                            }
-                        }
-                    }
-                    output[c] = to_elem((float)sum * factor);
-                }
+                const int32_t x = q * w->stride[1] - w->pads[1];
+                const taps_t s = taps_inside(x, w->kernel[1], w->dilation[1], low[1], high[1]);
+                const int32_t count = (r.end - r.first) * (s.end - s.first);
+                const patch_t patch = patch_of(w, input, p, q);
+                pool_pixel(&patch, w->channels, output, false, ratio / (float)(count > 0 ? count : 1));
                 output += w->channels;
             }
         }
@@ -92,16 +139,19 @@ static inline void global_average_pool(
     const elem_t *input, elem_t *output, int32_t images, int32_t pixels, int32_t channels, float scale)
 {
     for (int32_t n = 0; n < images; n++) {
-        for (int32_t c = 0; c < channels; c++) {
-            acc_t sum = 0;
-            for (int32_t i = 0; i < pixels; i++) {
-                sum += input[(ptrdiff_t)i * channels + c];
-            }
-            output[c] = to_elem((float)sum * scale);
-        }
+        const patch_t patch = {input, 1, pixels, 0, channels};
+        pool_pixel(&patch, channels, output, false, scale);
         input += (ptrdiff_t)pixels * channels;
         output += channels;
     }
+}
+
+/* Two neighbours, each with a weight. */
+ALWAYS_INLINE float between(float a, float a_weight, float b, float b_weight)
+{
+    const float left = a * a_weight;
+    const float right = b * b_weight;
+    return left + right;
 }
 
 /* Linear interpolation: two rows and two columns, each with a weight, per output pixel. */
@@ -113,21 +163,22 @@ static inline void resize_linear(
     const ptrdiff_t line = size[2] * channels;
     for (int32_t n = 0; n < size[0]; n++) {
         for (int32_t p = 0; p < out_size[0]; p++) {
+            const elem_t *upper = input + rows[2 * p] * line;
+            const elem_t *lower = input + rows[2 * p + 1] * line;
+            const float u = row_weights[2 * p];
+            const float v = row_weights[2 * p + 1];
             for (int32_t q = 0; q < out_size[1]; q++) {
-                const elem_t *left = input + columns[2 * q] * channels;
-                const elem_t *right = input + columns[2 * q + 1] * channels;
-                for (ptrdiff_t c = 0; c < channels; c++) {
-                    float value[2];
-                    for (int32_t i = 0; i < 2; i++) {
-                        const ptrdiff_t at = rows[2 * p + i] * line + c;
-                        const float a = (float)left[at] * column_weights[2 * q];
-                        const float b = (float)right[at] * column_weights[2 * q + 1];
-                        const float sum = a + b;
-                        value[i] = sum * row_weights[2 * p + i];
-                    }
-                    const float sum = value[0] + value[1];
-                    output[c] = to_elem(sum * scale);
-                }
+                const ptrdiff_t left = columns[2 * q] * channels;
+                const ptrdiff_t right = columns[2 * q + 1] * channels;
+                const float a = column_weights[2 * q];
+                const float b = column_weights[2 * q + 1];
+                const elem_t *x[4] = {upper + left, upper + right, lower + left, lower + right};
+                MAP(c, channels, elem_t, output[c],
+                    to_elem(
+                        between(
+                            between((float)x[0][c], a, (float)x[1][c], b), u,
+                            between((float)x[2][c], a, (float)x[3][c], b), v)
+                        * scale));
                 output += channels;
             }
         }

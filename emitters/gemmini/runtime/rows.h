@@ -1,9 +1,7 @@
-/* Host operators along one axis: softmax, normalisation, reduction, gathering. */
+/* Host operators along one axis: softmax, normalisation, reduction, gathering.  Where elements of a row are next to
+ * each other (inner = 1), `step`, the distance from one to the next, is a constant. */
 #ifndef FADIFF_ROWS_H
 #define FADIFF_ROWS_H
-
-#include <math.h>
-#include <string.h>
 
 #include "elements.h"
 
@@ -12,15 +10,48 @@ typedef struct {
     int32_t outer, length, inner;
 } rows_t;
 
-/* exp(x - largest), for int8 from a table of all differences. */
-static inline acc_t exponential(const int32_t *table, elem_t x, acc_t largest)
+static inline ptrdiff_t row_start(const rows_t *rows, int32_t o, int32_t i)
+{
+    return (ptrdiff_t)o * rows->length * rows->inner + i;
+}
+
+/* exp(x - largest); for int8 `table` has it for all differences, and `of_zero` is its entry for x = 0. */
+static inline wide_t exponential(const int32_t *of_zero, elem_t x, wide_t largest)
 {
 #ifdef ELEM_T_IS_FLOAT
-    (void)table;
+    (void)of_zero;
     return expf(x - largest);
 #else
-    return table[largest - x];
+    (void)largest;
+    return of_zero[x];
 #endif
+}
+
+static inline const int32_t *entry_of_zero(const int32_t *table, wide_t largest)
+{
+    return table == NULL ? NULL : table + 255 - (ptrdiff_t)largest;
+}
+
+/* What `blank` leaves of a row; NULL leaves everything. */
+ALWAYS_INLINE void softmax_row(
+    const elem_t *x, elem_t *y, ptrdiff_t step, int32_t length, const int32_t *table, const int8_t *blank, float scale)
+{
+    wide_t largest = elem_t_min;
+    full_t sum = 0;
+    if (blank == NULL) {
+        EACH(l, length, largest = MAX(largest, x[l * step]));
+        const int32_t *e = entry_of_zero(table, largest);
+        EACH(l, length, sum += (full_t)exponential(e, x[l * step], largest));
+        const float gain = scale / (float)sum;
+        MAP(l, length, elem_t, y[l * step], positive_elem((float)exponential(e, x[l * step], largest) * gain));
+        return;
+    }
+    EACH(l, length, largest = blank[l] == 0 ? MAX(largest, x[l * step]) : largest);
+    const int32_t *e = entry_of_zero(table, largest);
+    EACH(l, length, sum += blank[l] == 0 ? (full_t)exponential(e, x[l * step], largest) : 0);
+    const float gain = scale / (float)sum;
+    MAP(l, length, elem_t, y[l * step],
+        blank[l] == 0 ? positive_elem((float)exponential(e, x[l * step], largest) * gain) : 0);
 }
 
 /* Nonzero elements of row (o modulo mask_rows) of the mask leave an element out; NULL masks nothing. */
@@ -28,31 +59,16 @@ static inline void softmax(
     const rows_t *rows, const elem_t *input, const int32_t *exponentials, const int8_t *mask, int32_t mask_rows,
     elem_t *output, float scale)
 {
+    const int32_t length = rows->length;
     for (int32_t o = 0; o < rows->outer; o++) {
-        const int8_t *blank = mask == NULL ? NULL : mask + (ptrdiff_t)(o % mask_rows) * rows->length;
+        const int8_t *blank = mask == NULL ? NULL : mask + (ptrdiff_t)(o % mask_rows) * length;
         for (int32_t i = 0; i < rows->inner; i++) {
-            const elem_t *x = input + (ptrdiff_t)o * rows->length * rows->inner + i;
-            elem_t *y = output + (ptrdiff_t)o * rows->length * rows->inner + i;
-            acc_t largest = elem_t_min;
-            for (int32_t l = 0; l < rows->length; l++) {
-                if (blank == NULL || blank[l] == 0) {
-                    largest = MAX(largest, x[(ptrdiff_t)l * rows->inner]);
-                }
-            }
-            full_t sum = 0;
-            for (int32_t l = 0; l < rows->length; l++) {
-                if (blank == NULL || blank[l] == 0) {
-                    sum += (full_t)exponential(exponentials, x[(ptrdiff_t)l * rows->inner], largest);
-                }
-            }
-            for (int32_t l = 0; l < rows->length; l++) {
-                const ptrdiff_t at = (ptrdiff_t)l * rows->inner;
-                if (blank == NULL || blank[l] == 0) {
-                    const float share = (float)exponential(exponentials, x[at], largest) / (float)sum;
-                    y[at] = to_elem(share * scale);
-                } else {
-                    y[at] = 0;
-                }
+            const elem_t *x = input + row_start(rows, o, i);
+            elem_t *y = output + row_start(rows, o, i);
+            if (rows->inner == 1) {
+                softmax_row(x, y, 1, length, exponentials, blank, scale);
+            } else {
+                softmax_row(x, y, rows->inner, length, exponentials, blank, scale);
             }
         }
     }
@@ -80,60 +96,85 @@ static inline float logarithm(full_t sum, const float *thresholds, int32_t count
 #endif
 }
 
+ALWAYS_INLINE elem_t log_share(wide_t below, float ratio, float whole)
+{
+    const float scaled = (float)below * ratio;
+    return to_elem(scaled - whole);
+}
+
 /* (x - max) * ratio - log(sum of exp(x - max)). */
 static inline void log_softmax(
     const rows_t *rows, const elem_t *input, const int32_t *exponentials, const float *thresholds, int32_t count,
     float ratio, float unit, elem_t *output)
 {
+    const ptrdiff_t step = rows->inner;
     for (int32_t o = 0; o < rows->outer; o++) {
         for (int32_t i = 0; i < rows->inner; i++) {
-            const elem_t *x = input + (ptrdiff_t)o * rows->length * rows->inner + i;
-            elem_t *y = output + (ptrdiff_t)o * rows->length * rows->inner + i;
-            acc_t largest = elem_t_min;
-            for (int32_t l = 0; l < rows->length; l++) {
-                largest = MAX(largest, x[(ptrdiff_t)l * rows->inner]);
-            }
+            const elem_t *x = input + row_start(rows, o, i);
+            elem_t *y = output + row_start(rows, o, i);
+            wide_t largest = elem_t_min;
             full_t sum = 0;
-            for (int32_t l = 0; l < rows->length; l++) {
-                sum += (full_t)exponential(exponentials, x[(ptrdiff_t)l * rows->inner], largest);
-            }
+            EACH(l, rows->length, largest = MAX(largest, x[l * step]));
+            const int32_t *e = entry_of_zero(exponentials, largest);
+            EACH(l, rows->length, sum += (full_t)exponential(e, x[l * step], largest));
             const float whole = logarithm(sum, thresholds, count, unit);
-            for (int32_t l = 0; l < rows->length; l++) {
-                const ptrdiff_t at = (ptrdiff_t)l * rows->inner;
-                const float below = (float)(x[at] - largest) * ratio;
-                y[at] = to_elem(below - whole);
-            }
+            MAP(l, rows->length, elem_t, y[l * step], log_share(x[l * step] - largest, ratio, whole));
         }
     }
+}
+
+#ifdef ELEM_T_IS_FLOAT
+typedef double normal_t; /* differences of large floats keep their digits */
+#else
+typedef float normal_t;
+#endif
+
+/* (distance * factor + shift) * gamma + beta, each step rounded. */
+ALWAYS_INLINE elem_t normalised(full_t distance, normal_t factor, normal_t shift, float gamma, float beta)
+{
+    const normal_t product = (normal_t)distance * factor;
+    const float normal = (float)(product + shift);
+    const float scaled = normal * gamma;
+    return to_elem(scaled + beta);
+}
+
+ALWAYS_INLINE void layer_norm_row(
+    const elem_t *x, elem_t *y, ptrdiff_t step, int32_t length, const float *gamma, const float *beta,
+    ptrdiff_t parameter_step, int32_t center, double epsilon, double variance_scale, double unit)
+{
+    full_t sum = 0;
+    full_t squares = 0;
+    EACH(l, length, sum += (full_t)x[l * step]; squares += (full_t)x[l * step] * (full_t)x[l * step]);
+    const full_t total = center ? sum : 0;
+    const full_t variance = length * squares - total * total;
+    const double spread = (double)variance * variance_scale;
+    const double gain = unit / sqrt(spread + epsilon);
+    const full_t middle = total / length; /* the mean, for int8 the whole part: no digits are lost in the difference */
+    const full_t rest = total - length * middle;
+    const normal_t factor = (normal_t)(gain * length);
+    const normal_t shift = (normal_t)(gain * (double)-rest);
+    MAP(l, length, elem_t, y[l * step],
+        normalised(
+            (full_t)x[l * step] - middle, factor, shift, gamma[l * parameter_step], beta[l * parameter_step]));
 }
 
 /* Layer norm (center 1) or RMS norm (center 0) from sums that are exact for int8, in double for float32. */
 static inline void layer_norm(
     const rows_t *rows, const elem_t *input, const float *gamma, const float *beta, elem_t *output, int32_t center,
-    bool per_inner, double epsilon, double variance_scale, float unit, float scale)
+    bool per_inner, double epsilon, double variance_scale, double unit)
 {
-    const full_t n = rows->length;
+    const int32_t length = rows->length;
     for (int32_t o = 0; o < rows->outer; o++) {
         for (int32_t i = 0; i < rows->inner; i++) {
-            const elem_t *x = input + (ptrdiff_t)o * rows->length * rows->inner + i;
-            elem_t *y = output + (ptrdiff_t)o * rows->length * rows->inner + i;
-            full_t sum = 0;
-            full_t squares = 0;
-            for (int32_t l = 0; l < rows->length; l++) {
-                const full_t value = x[(ptrdiff_t)l * rows->inner];
-                sum += value;
-                squares += value * value;
-            }
-            const full_t variance = n * squares - center * sum * sum;
-            const double spread = (double)variance * variance_scale;
-            const float gain = (float)(1.0 / sqrt(spread + epsilon)) * unit;
-            for (int32_t l = 0; l < rows->length; l++) {
-                const ptrdiff_t at = (ptrdiff_t)l * rows->inner;
-                const int32_t parameter = per_inner ? i : l;
-                const float normal = (float)(n * (full_t)x[at] - center * sum) * gain;
-                const float scaled = normal * gamma[parameter];
-                const float shifted = scaled + beta[parameter];
-                y[at] = to_elem(shifted * scale);
+            const elem_t *x = input + row_start(rows, o, i);
+            elem_t *y = output + row_start(rows, o, i);
+            if (rows->inner == 1 && !per_inner) {
+                layer_norm_row(x, y, 1, length, gamma, beta, 1, center, epsilon, variance_scale, unit);
+            } else {
+                const ptrdiff_t of_row = per_inner ? i : 0;
+                layer_norm_row(
+                    x, y, rows->inner, length, gamma + of_row, beta + of_row, per_inner ? 0 : 1, center, epsilon,
+                    variance_scale, unit);
             }
         }
     }
@@ -141,41 +182,52 @@ static inline void layer_norm(
 
 typedef enum { REDUCE_SUM, REDUCE_MAX, REDUCE_MIN } reduce_t;
 
-static inline void reduce(const rows_t *rows, const elem_t *input, elem_t *output, reduce_t function, float scale)
+ALWAYS_INLINE wide_t reduced(wide_t value, wide_t x, reduce_t function)
 {
+    return function == REDUCE_SUM ? value + x : function == REDUCE_MAX ? MAX(value, x) : MIN(value, x);
+}
+
+ALWAYS_INLINE void reduce(const rows_t *rows, const elem_t *input, elem_t *output, reduce_t function, float scale)
+{
+    const ptrdiff_t step = rows->inner;
     for (int32_t o = 0; o < rows->outer; o++) {
         for (int32_t i = 0; i < rows->inner; i++) {
-            const elem_t *x = input + (ptrdiff_t)o * rows->length * rows->inner + i;
-            acc_t value = function == REDUCE_SUM ? 0 : x[0];
-            for (int32_t l = 0; l < rows->length; l++) {
-                const acc_t element = x[(ptrdiff_t)l * rows->inner];
-                if (function == REDUCE_SUM) {
-                    value += element;
-                } else {
-                    value = function == REDUCE_MAX ? MAX(value, element) : MIN(value, element);
-                }
-            }
-            output[(ptrdiff_t)o * rows->inner + i] = to_elem((float)value * scale);
+            const elem_t *x = input + row_start(rows, o, i);
+            wide_t value = function == REDUCE_SUM ? 0 : x[0];
+            EACH(l, rows->length, value = reduced(value, x[l * step], function));
+            *output++ = to_elem((float)value * scale);
         }
     }
 }
+
+/* One loop for each function. */
+#define REDUCE(name, function)                                                                                      \
+    static inline void reduce_##name(const rows_t *rows, const elem_t *input, elem_t *output, float scale)          \
+    {                                                                                                               \
+        reduce(rows, input, output, function, scale);                                                               \
+    }
+REDUCE(sum, REDUCE_SUM)
+REDUCE(max, REDUCE_MAX)
+REDUCE(min, REDUCE_MIN)
+#undef REDUCE
 
 /* Index of the extremum; of equals the first, or the last. */
 static inline void arg_max(const rows_t *rows, const elem_t *input, int32_t *output, bool smallest, bool select_last)
 {
     for (int32_t o = 0; o < rows->outer; o++) {
         for (int32_t i = 0; i < rows->inner; i++) {
-            const elem_t *x = input + (ptrdiff_t)o * rows->length * rows->inner + i;
+            const elem_t *x = input + row_start(rows, o, i);
+            wide_t champion = x[0];
             int32_t best = 0;
             for (int32_t l = 1; l < rows->length; l++) {
-                const acc_t element = x[(ptrdiff_t)l * rows->inner];
-                const acc_t champion = x[(ptrdiff_t)best * rows->inner];
+                const wide_t element = x[(ptrdiff_t)l * rows->inner];
                 const bool better = smallest ? element < champion : element > champion;
                 if (better || (select_last && element == champion)) {
+                    champion = element;
                     best = l;
                 }
             }
-            output[(ptrdiff_t)o * rows->inner + i] = best;
+            *output++ = best;
         }
     }
 }
@@ -185,12 +237,18 @@ static inline void gather(
     const rows_t *rows, const void *input, const int32_t *indices, int32_t count, void *output, size_t size)
 {
     const size_t run = (size_t)rows->inner * size;
+    const int8_t *from = (const int8_t *)input;
+    int8_t *to = (int8_t *)output;
     for (int32_t o = 0; o < rows->outer; o++) {
-        const int8_t *from = (const int8_t *)input + (size_t)o * (size_t)rows->length * run;
-        int8_t *to = (int8_t *)output + (size_t)o * (size_t)count * run;
-        for (int32_t j = 0; j < count; j++) {
-            memcpy(to + (size_t)j * run, from + (size_t)indices[j] * run, run);
+        if (run == 1) {
+            MAP(j, count, int8_t, to[j], from[indices[j]]);
+        } else {
+            for (int32_t j = 0; j < count; j++) {
+                memcpy(to + (size_t)j * run, from + (size_t)indices[j] * run, run);
+            }
         }
+        from += (size_t)rows->length * run;
+        to += (size_t)count * run;
     }
 }
 

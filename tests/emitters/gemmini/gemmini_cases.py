@@ -293,7 +293,7 @@ def attention(rng: random.Random, net: Net, heads: int = 0, p: int = 0, keys: in
     out = b.tensor("y", (p, heads, values), scale=0.1)
     dims = Dims(G=heads, P=p, C=depth, K=keys)
     b.tensor_core("l0", "bmm", dims, query, key, View(scores, 0, strides), (p, 1))
-    table = np.rint(2**16 * np.exp(-0.1 * np.arange(256))).astype(np.int32)
+    table = np.rint(2**16 * np.exp(0.1 * np.arange(-255, 1))).astype(np.int32)
     inputs = (scores, b.tensor("exp", (256,), "int32", data=table))
     attributes: dict[str, Any] = {"outer": heads * p, "length": keys, "inner": 1, "scale": 127.0}
     masks = rng.choice([0, 1, p] if outermost else [0, 1])

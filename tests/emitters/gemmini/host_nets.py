@@ -131,7 +131,7 @@ def windows() -> Graph:
 
 def rows() -> Graph:
     net = HostNet()
-    exponentials = net.constant(np.rint(32767 * np.exp(-np.arange(256) * 0.05)).astype(np.int32))
+    exponentials = net.constant(np.rint(32767 * np.exp(np.arange(-255, 1) * 0.05)).astype(np.int32))
     mask = net.constant((net.numbers.random((W, C)) < 0.4).astype(np.int8))
     net.layer("softmax", (net.x, exponentials), SHAPE, scale=127.0, **ROW)
     net.layer("softmax", (net.x, exponentials), SHAPE, scale=127.0, **COLUMN)
@@ -143,14 +143,13 @@ def rows() -> Graph:
         inputs = (net.x, exponentials, thresholds)
         net.layer("log_softmax", inputs, SHAPE, ratio=0.7, unit=0.0625, **view)
     for view, length in ((ROW, C), (COLUMN, H)):
-        gamma = net.constant(net.numbers.normal(size=length).astype(np.float32))
-        beta = net.constant(net.numbers.normal(size=length).astype(np.float32))
+        gamma = net.constant(20 * net.numbers.normal(size=length).astype(np.float32))
+        beta = net.constant(20 * net.numbers.normal(size=length).astype(np.float32))
         for center in (0, 1):
             parameters = {
                 "epsilon": 1e-5,
                 "variance_scale": 0.01 / length**2,
                 "unit": 0.1 / length,
-                "scale": 20.0,
             }
             inputs = (net.x, gamma, beta)
             net.layer("layer_norm", inputs, SHAPE, center=center, per_inner=0, **parameters, **view)

@@ -121,14 +121,16 @@ class Net:
         y = self.builder.tensor(f"y{i}", shape, scale=0.02)
         affine = [
             self.builder.tensor(
-                f"{name}{i}", (length,), "float32", data=self.numbers.normal(size=length).astype(np.float32)
+                f"{name}{i}",
+                (length,),
+                "float32",
+                data=50 * self.numbers.normal(size=length).astype(np.float32),
             )
             for name in ("gamma", "beta")
         ]
         attributes = {
             "outer": int(np.prod(shape[:3])), "length": length, "inner": 1, "center": 1, "per_inner": 0,
-            "epsilon": 1e-5, "variance_scale": 0.01 / length**2, "unit": float(np.float32(0.1 / length)),
-            "scale": 50.0,
+            "epsilon": 1e-5, "variance_scale": 0.01 / length**2, "unit": 0.1 / length,
         }  # fmt: skip
         self.builder.host(f"l{i}", "layer_norm", (x, *affine), (y,), attributes)
         self.names.append(f"l{i}")

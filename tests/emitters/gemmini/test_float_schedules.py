@@ -55,7 +55,7 @@ def as_float(case: Case, numbers: np.random.Generator) -> Schedule:
             )
         if x.op == "layer_norm":
             length = case.graph.tensors[x.inputs[1]].size
-            units = {"variance_scale": 1 / length**2, "unit": 1 / length, "scale": 1.0}
+            units = {"variance_scale": 1 / length**2, "unit": 1 / length}
             return replace(x, attributes={**x.attributes, **units})
         if x.op == "max_pool":
             return x

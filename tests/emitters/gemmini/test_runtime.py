@@ -17,7 +17,7 @@ RUNTIME = Path(emitters.gemmini.__file__).parent / "runtime"
 HEADERS = sorted(path.name for path in RUNTIME.glob("*.h"))
 
 
-def _compile(target: str, code: str, folder: Path, *flags: str) -> Path:
+def compile_unit(target: str, code: str, folder: Path, *flags: str) -> Path:
     (folder / "unit.c").write_text(code)
     params = write_params(load_target(target), folder)
     command = [
@@ -41,7 +41,7 @@ def _compile(target: str, code: str, folder: Path, *flags: str) -> Path:
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_header_compiles_alone(header: str, target: str, tmp_path: Path) -> None:
     """Without warnings, though nothing of it is used."""
-    _compile(
+    compile_unit(
         target, f'#include "{header}"\nint unit(void);\nint unit(void) {{ return 0; }}\n', tmp_path, "-c"
     )
 
@@ -50,7 +50,7 @@ def test_elements_round_to_even_and_saturate(tmp_path: Path) -> None:
     code = '#include "elements.h"\nvoid unit(const float *x, elem_t *y, int count);\n'
     code += "void unit(const float *x, elem_t *y, int count)\n"
     code += "{\n    for (int i = 0; i < count; i++) {\n        y[i] = to_elem(x[i]);\n    }\n}\n"
-    library = ctypes.CDLL(str(_compile("gemmini-default", code, tmp_path, "-shared", "-fPIC")))
+    library = ctypes.CDLL(str(compile_unit("gemmini-default", code, tmp_path, "-shared", "-fPIC")))
     ties = np.arange(-140, 140, 0.5, np.float32)
     x = np.concatenate(
         [ties, np.nextafter(ties, np.float32(np.inf)), np.float32([1e30, -1e30, np.inf, -np.inf])]
