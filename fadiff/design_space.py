@@ -12,22 +12,32 @@ search:                          # optional; names and defaults of `fadiff compi
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from converter.printable import printable
 from costmodel.target.validation import not_yaml, one_line
-from fadiff.errors import InputError
+from fadiff import errors
+from fadiff.errors import InputError, is_bad_input
+from fadiff.workers import WorkerDied
 
 if TYPE_CHECKING:
     from converter.ir.graph import Graph
     from costmodel.target.target import Target
     from fadiff.search import SearchOptions
+
+
+MOST_DESIGNS = 100_000
 
 
 class DesignSpace(BaseModel):
@@ -50,15 +60,29 @@ class Design:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One model on one design."""
+class Result:
+    """What one model costs on one design; None, with the problem, where that is not known."""
 
-    model: str
-    design: Design
-    edp_uj_cycles: float | None
-    energy_pj: float | None = None
+    edp_uj_cycles: float | None = None
+    energy_uj: float | None = None
     latency_cycles: float | None = None
     problem: str = ""
+
+    @classmethod
+    def failed(cls, error: BaseException) -> Result:
+        """Of a search that did not end well."""
+        known = is_bad_input(error) or isinstance(error, WorkerDied)
+        said = errors.one_line(error)
+        return cls(problem=printable(said if known else f"internal error: {type(error).__name__}: {said}"))
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Result:
+        """Read back from a row of a table."""
+
+        def number(name: str) -> float | None:
+            return None if row[name] in ("", None) else float(row[name])
+
+        return cls(number("edp_uj_cycles"), number("energy_uj"), number("latency_cycles"), row["problem"])
 
 
 def read_space(path: Path) -> DesignSpace:
@@ -79,6 +103,9 @@ def read_space(path: Path) -> DesignSpace:
     empty = [name for name, values in space.vary.items() if not values]
     if empty:
         raise InputError(f"{path}: vary.{empty[0]}: give at least one value")
+    count = math.prod(map(len, space.vary.values()))
+    if count > MOST_DESIGNS:
+        raise InputError(f"{path}: vary: {count:,} combinations, at most {MOST_DESIGNS:,}: leave out values")
     return space
 
 
@@ -121,21 +148,34 @@ def _name(base: str, changes: dict[str, int | float | bool | str]) -> str:
     )
 
 
-def explore(graph: Graph, design: Design, search: SearchOptions) -> Outcome:
-    """Search one model on one design; a model that does not fit is an outcome, not an error."""
-    from costmodel.group.fusion import ScheduleError
-    from costmodel.mapping.mapping import MappingError
+def key(model: Path, design: Design, search: SearchOptions, dims: Mapping[str, int]) -> str:
+    """What tells a point of a sweep from all others, also in a later sweep: 16 hexadecimal digits.
+
+    Raises:
+        InputError: the model cannot be read.
+    """
+    try:
+        content = hashlib.sha256(model.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{model}: {error.strerror}: give the path of an ONNX model") from error
+    hardware = design.target.model_dump(mode="json") if design.target else design.changes
+    parts = (version("fadiff"), model.stem, content, hardware, asdict(search), dict(dims))
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def explore(graph: Graph, design: Design, search: SearchOptions) -> Result:
+    """Search one model on one design.
+
+    Raises:
+        Exception: what the search raises, also where the model does not fit.
+    """
     from fadiff.console import Console
     from fadiff.search import find_schedule
 
     if design.target is None:
-        return Outcome(graph.name, design, None, problem=design.problem)
-    try:
-        found = find_schedule(graph, design.target, search, Console(verbosity=-1))
-    except (ScheduleError, MappingError) as error:
-        return Outcome(graph.name, design, None, problem=str(error))
-    cost = found.cost
-    return Outcome(graph.name, design, cost.edp_uj_cycles, cost.energy_pj, cost.latency_cycles)
+        return Result(problem=design.problem)
+    cost = find_schedule(graph, design.target, search, Console(verbosity=-1)).cost
+    return Result(cost.edp_uj_cycles, cost.energy_pj * 1e-6, cost.latency_cycles)
 
 
 def without_weights(graph: Graph) -> Graph:

@@ -51,6 +51,17 @@ def check_free(target: Path, *, force: bool) -> None:
 
 
 @contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Give errors of the system that name no file, as that of a full disk, the name of what is written."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def replacing_folder(target: Path, *, force: bool) -> Iterator[Path]:
     """A temporary sibling of `target` that becomes `target` when the block ends well.
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +12,12 @@ from fadiff.commands.options import METHODS, bound_dims, console_options, dim_op
 from fadiff.console import Console
 from fadiff.errors import InputError
 from fadiff.output import check_new
+from fadiff.workers import workers
 
 if TYPE_CHECKING:
+    from converter.ir.graph import ElementType
     from costmodel.schedule.schedule import LatencyModel
-    from fadiff.design_space import Outcome
+    from fadiff.design_space import Design, Result
     from fadiff.search import SearchOptions
 
 
@@ -36,9 +34,9 @@ if TYPE_CHECKING:
     "--out",
     metavar="FILE.csv",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="All results as CSV.",
+    help="All results as CSV, row by row as they come; a file that is there already is completed.",
 )
-@click.option("--force", is_flag=True, help="Replace the CSV file.")
+@click.option("--force", is_flag=True, help="Begin the CSV file anew.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @console_options
 def sweep(
@@ -54,6 +52,9 @@ def sweep(
 ) -> None:
     """Search MODEL.onnx on every design of SPACE.yaml and list EDP, energy and latency.
 
+    A point that fails is a row with its problem. With --out a sweep that was ended, however, goes on where it
+    was when it is started again.
+
     \b
     A design space:
       base: gemmini-default
@@ -66,39 +67,54 @@ def sweep(
       fadiff sweep space.yaml resnet18.onnx vgg16.onnx --jobs 4 -o sweep.csv
     """
     from converter import convert
-    from fadiff.design_space import designs, explore, read_space, without_weights
+    from fadiff.design_space import Result, designs, explore, key, read_space, without_weights
+    from fadiff.sweep_table import SweepTable
 
     described = read_space(space)
     search = _search_options(described.search, space)
-    points = list(designs(described, space))
+    designed = list(designs(described, space))
     if out is not None:
-        check_new(out, force=force)
-    elements = [design.target.element_type if design.target else "int8" for design in points]
-    work = []
-    for model in models:
+        check_new(out, force=True)
+    bound = bound_dims(dims)
+    points = [(model, design, key(model, design, search, bound)) for model in models for design in designed]
+    columns = list(_row("", designed[0], Result(), search.latency))
+    with SweepTable(out, columns, force=force) as table:
+        left = [point for point in points if point[2] not in table.rows]
+        if done := len(points) - len(left):
+            console.note(f"{out} has {done} of {len(points)} points already")
         graphs = {}
-        for element in dict.fromkeys(elements):
+        for model, element in dict.fromkeys((model, _element(design)) for model, design, _ in left):
             with console.stage(f"converting {model.name} ({element})"):
-                conversion = convert(model, element=element, dims=bound_dims(dims), progress=console.update)
-                graphs[element] = without_weights(conversion.graph)
-        work += [(graphs[element], design, search) for element, design in zip(elements, points, strict=True)]
-    results: dict[int, Outcome] = {}
-    with (
-        console.stage(f"searching {len(points)} designs x {len(models)} models"),
-        _workers(jobs, cluster) as submit,
-    ):
-        for index, outcome in submit(explore, work):
-            results[index] = outcome
-            console.update(f"{len(results)} of {len(work)}: {outcome.model} {outcome.design.changes}")
-    rows = [_row(results[index], search.latency) for index in range(len(work))]
+                conversion = convert(model, element=element, dims=bound, progress=console.update)
+                graphs[model, element] = without_weights(conversion.graph)
+        work = [(graphs[model, _element(design)], design, search) for model, design, _ in left]
+        with (
+            console.stage(f"searching {len(designed)} designs x {len(models)} models"),
+            workers(jobs, cluster) as submit,
+        ):
+            for count, (index, ended) in enumerate(submit(explore, work), start=1):
+                model, design, point = left[index]
+                result = ended if isinstance(ended, Result) else Result.failed(ended)
+                table.add(point, _row(model.stem, design, result, search.latency))
+                console.update(f"{count} of {len(work)}: {model.stem} {design.changes}")
+        table.sort([point for _, _, point in points])
+        rows = [
+            _row(model.stem, design, Result.of_row(table.rows[point]), search.latency)
+            for model, design, point in points
+        ]
     if out is not None:
-        _write_csv(out, rows)
         console.note(f"wrote {out}")
+    if failed := sum("internal error" in row["problem"] for row in rows):
+        console.warn(f"{failed} of {len(rows)} points ended with an internal error: see the column problem")
     if as_json:
         console.result(json.dumps(rows, indent=2))
     else:
         _print(console, rows)
         console.result(f"latency by the {search.latency} model: {rows[0]['latency_error']}")
+
+
+def _element(design: Design) -> ElementType:
+    return design.target.element_type if design.target else "int8"
 
 
 def _search_options(options: dict[str, Any], path: Path) -> SearchOptions:
@@ -113,6 +129,8 @@ def _search_options(options: dict[str, Any], path: Path) -> SearchOptions:
         option = known.get(name)
         if option is None:
             raise InputError(f"{path}: search.{name}: unknown option; choose from {', '.join(known)}")
+        if not isinstance(value, bool | int | float | str):
+            raise InputError(f"{path}: search.{name}: should be one value")
         if isinstance(option.default, bool):
             if not isinstance(value, bool):
                 raise InputError(f"{path}: search.{name}: {value!r} is not true or false")
@@ -125,62 +143,18 @@ def _search_options(options: dict[str, Any], path: Path) -> SearchOptions:
     return SearchOptions(**values)
 
 
-Submit = Callable[[Callable[..., Any], list[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
-
-
-@contextmanager
-def _workers(jobs: int, cluster: str | None) -> Iterator[Submit]:
-    """A function that runs calls somewhere and yields (index, result) as they come."""
-    if cluster is not None:
-        try:
-            from distributed import Client
-            from distributed import as_completed as completed_on_cluster
-        except ImportError as error:
-            raise InputError("--cluster needs Dask: pip install 'fadiff[cluster]'") from error
-        try:
-            client = Client(cluster, timeout="20s")
-        except (OSError, ValueError) as error:
-            raise InputError(f"--cluster {cluster}: no Dask scheduler answers: {error}") from error
-        with client:
-            yield lambda function, calls: _as_they_come(
-                [client.submit(function, *call, pure=False) for call in calls], completed_on_cluster
-            )
-    elif jobs == 1:
-        yield lambda function, calls: ((i, function(*call)) for i, call in enumerate(calls))
-    else:
-        import multiprocessing
-
-        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-            yield lambda function, calls: _as_they_come(
-                [pool.submit(function, *call) for call in calls], as_completed
-            )
-
-
-def _as_they_come(futures: list[Future[Any]], completed: Callable[..., Any]) -> Iterator[tuple[int, Any]]:
-    index = {future: i for i, future in enumerate(futures)}
-    for future in completed(futures):
-        yield index[future], future.result()
-
-
-def _row(outcome: Outcome, latency: LatencyModel) -> dict[str, Any]:
+def _row(model: str, design: Design, result: Result, latency: LatencyModel) -> dict[str, Any]:
     from costmodel.latency.clock import error_against_rtl
 
     return {
-        "model": outcome.model,
-        **outcome.design.changes,
-        "edp_uj_cycles": outcome.edp_uj_cycles,
-        "energy_uj": None if outcome.energy_pj is None else outcome.energy_pj * 1e-6,
-        "latency_cycles": outcome.latency_cycles,
+        "model": model,
+        **design.changes,
+        "edp_uj_cycles": result.edp_uj_cycles,
+        "energy_uj": result.energy_uj,
+        "latency_cycles": result.latency_cycles,
         "latency_error": error_against_rtl(latency),
-        "problem": outcome.problem,
+        "problem": result.problem,
     }
-
-
-def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _print(console: Console, rows: list[dict[str, Any]]) -> None:

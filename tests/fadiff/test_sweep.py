@@ -2,10 +2,16 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from fadiff.workers import WorkerDied, workers
 from tests.fadiff.models import small_network
 
 SPACE = """
@@ -15,6 +21,9 @@ vary:
   bandwidth.dram_bytes: [4, 16]
 search: {method: layerwise}
 """
+
+
+_FIVE = ("side", "scratchpad_bytes", "scratchpad_banks", "accumulator_bytes", "max_bytes")
 
 
 @pytest.fixture
@@ -78,6 +87,11 @@ def test_a_design_that_is_too_small_is_a_row_with_its_reason(fadiff, tmp_path, m
             "base: gemmini-small\nvary: {side: [8]}\nsearch: {fusion: 7}\n",
             "search.fusion: 7 is not true or false",
         ),
+        ("base: gemmini-small\nvary: {side: [8]}\nsearch: {method: [a]}\n", "search.method: should be one"),
+        (
+            f"base: gemmini-small\nvary: { {field: list(range(1, 61)) for field in _FIVE} }\n",
+            "777,600,000 combinations",
+        ),
         ("base: [\n", "not YAML"),
     ],
 )
@@ -94,3 +108,106 @@ def test_the_csv_needs_a_folder_before_the_search(fadiff, tmp_path, model):
 def test_no_dask_scheduler(fadiff, tmp_path, model):
     ended = fadiff("sweep", space(tmp_path), model, "--cluster", "tcp://127.0.0.1:9", "-q")
     assert ended.code == 2 and "--cluster" in ended.err
+
+
+def test_a_search_that_fails_is_a_row_with_its_error(fadiff, tmp_path, model, monkeypatch):
+    """Also with a bug of ours: the other designs keep what they found."""
+    from fadiff import search
+
+    real = search.find_schedule
+
+    def sometimes(graph, target, *rest):
+        if target.side == 8:
+            raise KeyError("surprise")
+        return real(graph, target, *rest)
+
+    monkeypatch.setattr(search, "find_schedule", sometimes)
+    ended = fadiff("sweep", space(tmp_path), model, "--json", "-q", "-o", tmp_path / "sweep.csv")
+    rows = json.loads(ended.out)
+    assert ended.code == 0 and "2 of 4 points ended with an internal error" in ended.err
+    assert ["surprise" in row["problem"] for row in rows] == [True, True, False, False]
+    assert [row["edp_uj_cycles"] is None for row in rows] == [True, True, False, False]
+
+
+def test_an_energy_without_end_is_a_row(fadiff, tmp_path, model):
+    text = "base: gemmini-small\nvary: {energy.mac: [1, .inf]}\nsearch: {method: layerwise}\n"
+    ended = fadiff("sweep", space(tmp_path, text), model, "--json", "-q")
+    rows = json.loads(ended.out)
+    assert ended.code == 0 and rows[0]["edp_uj_cycles"] > 0 and "finite" in rows[1]["problem"]
+
+
+def test_a_sweep_goes_on_where_it_was_killed(fadiff, tmp_path, model):
+    """kill -9 after the second row: what was found stays, is not searched again, and nobody is left."""
+    table, described = tmp_path / "sweep.csv", space(tmp_path)
+    script = f"""
+import os, signal, sys
+from fadiff import sweep_table
+from fadiff.cli import main
+add = sweep_table.SweepTable.add
+def deadly(table, key, row):
+    add(table, key, row)
+    if len(table.rows) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+sweep_table.SweepTable.add = deadly
+if __name__ == "__main__":
+    main(["sweep", {str(described)!r}, {str(model)!r}, "--jobs", "2", "-o", {str(table)!r}, "-q"])
+"""
+    (tmp_path / "killed.py").write_text(script)
+    killed = subprocess.Popen([sys.executable, str(tmp_path / "killed.py")], start_new_session=True)
+    assert killed.wait(120) == -signal.SIGKILL
+    kept = table.read_text().splitlines()
+    assert len(kept) == 3
+    for _ in range(200):  # the workers end by themselves
+        if not _in_session(killed.pid):
+            break
+        time.sleep(0.1)
+    assert not _in_session(killed.pid)
+    with table.open("a") as file:
+        file.write("small,16,half a line")
+    ended = fadiff("sweep", described, model, "-o", table, "--json")
+    assert ended.code == 0 and "2 of 4 points already" in ended.err
+    rows = json.loads(ended.out)
+    assert all(row["edp_uj_cycles"] > 0 for row in rows)
+    lines = table.read_text().splitlines()
+    assert len(lines) == 5 and set(kept) <= set(lines)
+    again = fadiff("sweep", described, model, "-o", table, "--json")
+    assert json.loads(again.out) == rows and "converting" not in again.err
+    assert table.read_text().splitlines() == lines
+
+
+def _in_session(session: int) -> list[int]:
+    """Processes of a session that run (not those that nobody has waited for yet)."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, owner = status.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if int(owner) == session and state != "Z":
+            found.append(int(status.parent.name))
+    return found
+
+
+def test_another_file_is_not_completed(fadiff, tmp_path, model):
+    for text in ("years of work", "years\nof work\n"):
+        table = tmp_path / "sweep.csv"
+        table.write_text(text)
+        ended = fadiff("sweep", space(tmp_path), model, "-o", table, "-q")
+        assert ended.code == 2 and "--force" in ended.err and table.read_text() == text
+    assert fadiff("sweep", space(tmp_path), model, "-o", table, "-q", "--force").code == 0
+    assert len(table.read_text().splitlines()) == 5
+
+
+def test_a_process_that_dies_costs_one_point(tmp_path):
+    with workers(2, None) as submit:
+        ended = dict(submit(_deadly, [(i,) for i in range(5)]))
+    assert {i: result for i, result in ended.items() if i not in (1, 3)} == {0: 0, 2: 20, 4: 40}
+    assert isinstance(ended[1], WorkerDied) and isinstance(ended[3], ValueError)
+
+
+def _deadly(number: int) -> int:
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 3:
+        raise ValueError("three")
+    return 10 * number
