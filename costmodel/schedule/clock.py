@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping as MappingABC
 from typing import NamedTuple
 
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
@@ -35,14 +36,22 @@ def program_counts(schedule: Schedule) -> ProgramCounts:
     """Counts of every layer of a schedule of profile hw."""
     found: ProgramCounts = {}
     for group in schedule.groups:
-        plan = plan_group(schedule.graph, group)
-        for name in group.layers:
-            layer = schedule.graph.by_name[name]
-            if isinstance(layer, TensorCoreLayer):
-                mapping = schedule.mappings[name]
-                found[name] = layer_counts(schedule.graph, group, plan, layer, mapping, schedule.target)
-            else:
-                found[name] = host_counts(schedule.graph, group, plan, layer, schedule.target)
+        found |= group_counts(schedule.graph, group, schedule.mappings, schedule.target)
+    return found
+
+
+def group_counts(
+    graph: Graph, group: FusionGroup, mappings: MappingABC[str, Mapping], target: Target
+) -> ProgramCounts:
+    """Counts of every layer of a group."""
+    plan = plan_group(graph, group)
+    found: ProgramCounts = {}
+    for name in group.layers:
+        layer = graph.by_name[name]
+        if isinstance(layer, TensorCoreLayer):
+            found[name] = layer_counts(graph, group, plan, layer, mappings[name], target)
+        else:
+            found[name] = host_counts(graph, group, plan, layer, target)
     return found
 
 

@@ -6,18 +6,22 @@ one mapping are in costmodel.group.legality.
 
 from __future__ import annotations
 
-from converter.ir.graph import HostLayer, TensorCoreLayer
+from collections.abc import Mapping as MappingABC
+
+from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.fusion import Member, ScheduleError, plan_group, pooled
 from costmodel.group.issue import check_issues
 from costmodel.group.legality import check_mapping, occupancy
 from costmodel.group.pooling import obstacle_in_tiles
 from costmodel.group.resident_tensors import check_resident_tensors
-from costmodel.group.scratchpad import member_spaces
+from costmodel.group.scratchpad import MemberSpace, member_spaces
 from costmodel.group.tile_buffer import plan_tile_buffer
 from costmodel.group.weight_prefetch import planned_prefetches
-from costmodel.mapping.decision import Decision, FusionGroup
+from costmodel.mapping.decision import Decision, FusionGroup, Profile
+from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import shape_of
+from costmodel.target.target import Target
 
 
 def check_schedule(schedule: Decision) -> None:
@@ -82,43 +86,64 @@ def _tensor_core(schedule: Decision, name: str) -> TensorCoreLayer | None:
 
 
 def _check_group(schedule: Decision, group: FusionGroup, plan: dict[str, Member]) -> None:
-    _check_pools(schedule, plan)
     for space in member_spaces(schedule, group, plan):
         layer = space.layer
         if schedule.profile == "dosa":
             _check_final(schedule, layer, group, plan[layer.name])
-        check_mapping(
-            layer,
-            schedule.mappings[layer.name],
-            schedule.target,
-            schedule.profile,
-            plan[layer.name].computed,
-            resident=space.is_resident,
-            reserved=space.reserved,
-            input_on_chip=space.input_on_chip,
-            output_path=space.output_path,
-            reserved_accumulator=space.reserved_accumulator,
-        )
+        mapping = schedule.mappings[layer.name]
+        check_member(schedule.graph, plan, space, mapping, schedule.target, schedule.profile)
 
 
-def _check_pools(schedule: Decision, plan: dict[str, Member]) -> None:
+def check_member(
+    graph: Graph,
+    plan: MappingABC[str, Member],
+    space: MemberSpace,
+    mapping: Mapping,
+    target: Target,
+    profile: Profile,
+) -> None:
+    """Check that a member of a group has room in its space, and can pool as it stores where it must.
+
+    Raises:
+        ScheduleError: the first rule that breaks, naming the layer.
+    """
+    _check_pool(graph, plan, space.layer, mapping, target, profile)
+    check_mapping(
+        space.layer,
+        mapping,
+        target,
+        profile,
+        plan[space.layer.name].computed,
+        resident=space.is_resident,
+        reserved=space.reserved,
+        input_on_chip=space.input_on_chip,
+        output_path=space.output_path,
+        reserved_accumulator=space.reserved_accumulator,
+    )
+
+
+def _check_pool(
+    graph: Graph,
+    plan: MappingABC[str, Member],
+    layer: TensorCoreLayer,
+    mapping: Mapping,
+    target: Target,
+    profile: Profile,
+) -> None:
     """Max pools in the store path: where Gemmini has one, on whole windows of final values."""
-    for name, member in plan.items():
-        done = pooled(schedule.graph, plan, name)
-        if done is None:
-            continue
-        if schedule.profile != "hw":
-            raise ScheduleError(f"{member.pooled_by}: max pools join no fusion group in profile dosa")
-        if not schedule.target.has_max_pool:
-            raise ScheduleError(
-                f"{member.pooled_by}: target {schedule.target.name} cannot pool as it stores (has_max_pool)"
-            )
-        layer = _tensor_core(schedule, name)
-        assert layer is not None
-        mapping = schedule.mappings[name]
-        reason = obstacle_in_tiles(shape_of(layer), mapping, member.computed, done, schedule.target)
-        if reason:
-            raise ScheduleError(f"{name}: its stores cannot do {member.pooled_by}: {reason}")
+    member = plan[layer.name]
+    done = pooled(graph, plan, layer.name)
+    if done is None:
+        return
+    if profile != "hw":
+        raise ScheduleError(f"{member.pooled_by}: max pools join no fusion group in profile dosa")
+    if not target.has_max_pool:
+        raise ScheduleError(
+            f"{member.pooled_by}: target {target.name} cannot pool as it stores (has_max_pool)"
+        )
+    reason = obstacle_in_tiles(shape_of(layer), mapping, member.computed, done, target)
+    if reason:
+        raise ScheduleError(f"{layer.name}: its stores cannot do {member.pooled_by}: {reason}")
 
 
 def _check_final(schedule: Decision, layer: TensorCoreLayer, group: FusionGroup, member: Member) -> None:

@@ -18,15 +18,15 @@ class InputPrinter:
     """Prints the loads of one layer's input tiles to `input_row`; `image` must be declared."""
 
     def __init__(self, c: CPrinter, positions: Positions, places: tuple[int, ...], *, boxed: bool) -> None:
-        """`places`: of the buffers; `boxed`: the input is in the tile buffer, where the channels of all
-        groups of a pixel are together."""
+        """`places`: of the buffers, none where others keep the input in local memory; `boxed`: it is in the
+        tile buffer, where the channels of all groups of a pixel are together."""
         self.c, self.at, self.places, self.boxed = c, positions, places, boxed
         self.form = positions.form
         self.gaps = self._may_have_gaps()
         # Packed loads are between fences, and so are loads with gaps.
         waits = self.gaps or self.form.repeats > 1
         self.next_tile = None if waits else next_tile_of(positions, "I", places)
-        self.products = 0 if waits else self._products_of_all_lines()
+        self.products = 0 if waits or not places else self._products_of_all_lines()
         """During which the lines of a tile load; 0: they load before."""
 
     @property

@@ -1,126 +1,78 @@
 """How the layers of a finished schedule are issued: one call of gemmini.h where it can be, else one
-hardware loop per scratchpad tile, else single instructions, each of which takes the core 23 to 31 more.
+hardware loop per scratchpad tile, else single instructions, each of which keeps the core busy.
 
-A layer whose tiles suit no loop unit may be mapped again, to tiles that do.  Loops are priced by the `rtl`
-model, which was fitted on programs of hardware loops, single instructions by what they take the core, too.
+The clock decides, the model of the emitted program that knows how layers are issued: what lowers the
+objective under it is done, as far as the DRAM bytes allow.  A layer may be mapped again, to tiles that suit a
+loop unit; a group with layers that none can run may be run in other ways (`loop_ways.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import islice
-from typing import get_args
+import numpy as np
+from numpy.typing import NDArray
 
-from costmodel.count.traffic import Placement, Role
-from costmodel.group.fusion import plan_group
-from costmodel.group.issue import loop_settings, obstacle_to_issue, prefetching_layers
-from costmodel.group.loop_setting import LoopSetting
-from costmodel.group.placement import placement_of
-from costmodel.mapping.mapping import Issue
-from costmodel.mapping.mapping import Mapping as LayerMapping
-from costmodel.mapping.shape import shape_of
-from costmodel.schedule.evaluate import LayerNumbers, evaluate, layer_cost
+from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import Schedule
-from optimizer.finish.convolution_tiles import convolution_mappings
-from optimizer.finish.product_tiles import product_mappings
-from optimizer.finish.traffic_limit import dram_bytes
+from optimizer.cut.partition import Objective
+from optimizer.cut.problem import value
+from optimizer.finish.loop_ways import LoopWays, Prices
+from optimizer.finish.replacements import Costs, Replacement, choose, with_replacements
+from optimizer.finish.traffic_limit import DRAM_PRICES, dram_bytes
 
-SHORTEST_FIRST: tuple[Issue, ...] = ("tiled_matmul", "loop_ws", "tiled_conv", "loop_conv_ws")
-ALL_ROLES: frozenset[Role] = frozenset(get_args(Role))
-BIAS: frozenset[Role] = frozenset({"bias"})
-"""LOOP_CONV_WS loads it once per line of an output tile: few bytes for the instructions that it saves."""
-NOTHING: frozenset[Role] = frozenset()
-CORE_CYCLES = 25
-"""Of the core for every move and product that it issues itself, measured on RTL."""
+DRAM_PRICES_TRIED = (1.0, *DRAM_PRICES)
+"""Until the ways that are best at one move as few bytes as they may."""
+ROUNDS = 3
+"""Of choosing for all groups at what energy, cycles and bytes are worth after the round before."""
 
 
-def with_issues(schedule: Schedule, most_bytes: int | None = None) -> Schedule:
-    """`schedule` (profile hw) with the issues and tiles that lower its energy-delay product.
+def with_issues(schedule: Schedule, most_bytes: int | None = None, objective: Objective = "edp") -> Schedule:
+    """`schedule` (profile hw) with the issues, tiles and groups that lower its objective under the clock.
 
     Args:
         schedule: What a search found.
         most_bytes: DRAM bytes that the schedule may move, if there is a limit.
+        objective: What counts.
     """
-    for may_grow in (ALL_ROLES, BIAS, NOTHING):
-        issued = _with_issues(schedule, may_grow)
-        if most_bytes is None or dram_bytes(evaluate(issued)) <= most_bytes:
+    ways = LoopWays(schedule)
+    units = [[Replacement.as_is(schedule, group)] for group in schedule.groups]
+    chosen = [unit[0] for unit in units]
+    aim = most_bytes
+    for _ in range(ROUNDS):
+        for price in DRAM_PRICES_TRIED:
+            prices = _prices(schedule, chosen, objective, price)
+            found = [ways.best(group, prices) for group in schedule.groups]
+            for unit, way in zip(units, found, strict=True):
+                unit += [way] if way not in unit else []
+            if aim is None or sum(way.bytes for way in found) <= aim:
+                break
+        before, chosen = chosen, _choose(units, aim, objective)
+        if chosen == before:
+            break
+    while True:
+        issued = with_replacements(schedule, chosen)
+        # Where places in the tile buffer fragment, `with_replacements` takes tensors off the chip.
+        excess = 0 if most_bytes is None else dram_bytes(evaluate(issued)) - most_bytes
+        if aim is None or excess <= 0 or chosen == [unit[0] for unit in units]:
             return issued
-    return issued
+        aim -= excess
+        chosen = _choose(units, aim, objective)
 
 
-def _with_issues(schedule: Schedule, may_grow: frozenset[Role]) -> Schedule:
-    cost = evaluate(schedule, "rtl")
-    choice = _Choice(cost.energy_pj, cost.latency_cycles, may_grow)
-    mappings = dict(schedule.mappings)
-    early = prefetching_layers(schedule)
-    known: dict[object, LayerMapping] = {}
-    for group in schedule.groups:
-        plan = plan_group(schedule.graph, group)
-        for setting in loop_settings(schedule, group, plan, early):
-            layer = setting.layer
-            placement = placement_of(schedule.graph, group, plan, layer)
-            strides = setting.input_strides, setting.output_strides
-            place = setting.region, placement, *strides, setting.obstacle, len(group.layers) > 1
-            key = (shape_of(layer), layer.op, setting.mapping, *place)
-            if key not in known:
-                known[key] = choice.of(setting, placement)
-            mappings[layer.name] = known[key]
-    return replace(schedule, mappings=mappings)
+def _prices(schedule: Schedule, chosen: list[Replacement], objective: Objective, dram_price: float) -> Prices:
+    """What the objective pays, if DRAM took `dram_price` times the energy that it does."""
+    energy, cycles = sum(way.energy for way in chosen), sum(way.clock for way in chosen)
+    weights = {"edp": (cycles, energy), "energy": (1.0, 1e-6), "latency": (1e-6, 1.0)}[objective]
+    return Prices(*weights, (dram_price - 1) * schedule.target.energy.dram_byte * weights[0])
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """What a network takes: what a layer's mapping is worth follows."""
+def _choose(units: list[list[Replacement]], limit: int | None, objective: Objective) -> list[Replacement]:
+    """One way per group: from the first of each, what gains most under the clock within the limit."""
 
-    energy: float
-    latency: float
-    may_grow: frozenset[Role]
-    """Operands of which a layer may move more bytes than it does."""
+    def score(now: Costs, then: Costs) -> NDArray[np.float64]:
+        before, after = (value(objective, costs.energy, costs.clock) for costs in (now, then))
+        may = before - after > 1e-9 * before
+        if limit is not None:
+            may &= then.bytes <= max(limit, now.bytes)
+        return np.where(may, after - before, np.inf)
 
-    def of(self, setting: LoopSetting, placement: Placement) -> LayerMapping:
-        """The mapping of one layer."""
-        now = replace(setting.mapping, issue="instructions")
-        cost = _cost(setting, now, placement)
-        as_few = _bytes(cost, self.may_grow & BIAS)
-        tried = []
-        for mapping in (now, *product_mappings(setting), *convolution_mappings(setting)):
-            for issued in islice(_legal(setting, mapping), 1):
-                priced = _cost(setting, issued, placement)
-                more = _bytes(priced, self.may_grow & BIAS) > as_few
-                if mapping is now and not more:
-                    return issued
-                tried.append((more, self._worth(priced), issued))
-        if not tried:
-            return now
-        more, worth, best = min(tried, key=lambda ranked: ranked[:2])
-        pays = self.may_grow == ALL_ROLES and worth < self._worth(cost, _core_cycles(cost, setting))
-        return best if pays or not more else now
-
-    def _worth(self, cost: LayerNumbers, core_cycles: float = 0) -> float:
-        return cost.energy_pj * self.latency + max(cost.latency_cycles, core_cycles) * self.energy
-
-
-def _legal(setting: LoopSetting, mapping: LayerMapping) -> Iterator[LayerMapping]:
-    for issue in SHORTEST_FIRST:
-        issued = replace(mapping, issue=issue)
-        if not obstacle_to_issue(replace(setting, mapping=issued)):
-            yield issued
-
-
-def _cost(setting: LoopSetting, mapping: LayerMapping, placement: Placement) -> LayerNumbers:
-    shape, region = shape_of(setting.layer), setting.region
-    return layer_cost(shape, mapping, setting.target, "hw", "rtl", region=region, placement=placement)
-
-
-def _bytes(cost: LayerNumbers, without: frozenset[Role]) -> int:
-    """Bytes that the DMA moves, `without` some operands."""
-    on_its_way = (move for move in cost.moves if move.memory in ("dram", "tile-buffer"))
-    return sum(move.bytes for move in on_its_way if move.role not in without)
-
-
-def _core_cycles(cost: LayerNumbers, setting: LoopSetting) -> float:
-    """To issue products, two commands each, on rows of at most `side` pixels."""
-    words: int = sum(move.bytes for move in cost.moves if move[:3] == ("L1", "psum", "write"))
-    sums = words / setting.target.accumulator_bytes_per_word
-    return CORE_CYCLES * 2.0 * sums / (setting.target.side * setting.mapping.cols.product)
+    return choose(units, score)

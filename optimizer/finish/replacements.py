@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
+from costmodel.latency.clock import clock
 from costmodel.mapping.mapping import Mapping as LayerMapping
+from costmodel.schedule.clock import group_counts, network_cycles
 from costmodel.schedule.evaluate import LayerCost, group_cost
 from costmodel.schedule.schedule import FusionGroup, LatencyModel, Schedule
 from optimizer.group.residency import with_places
@@ -18,13 +20,15 @@ from optimizer.group.residency import with_places
 
 @dataclass(frozen=True)
 class Replacement:
-    """Another way to run the layers of a group: energy in pJ, cycles of both latency models, DRAM bytes."""
+    """Another way to run the layers of a group: energy in pJ, cycles of all latency models, DRAM bytes."""
 
     groups: tuple[FusionGroup, ...]
     mappings: Mapping[str, LayerMapping]
     energy: float
     roofline: float
     rtl: float
+    clock: float
+    """Of the program as it is issued."""
     bytes: int
 
     @classmethod
@@ -44,6 +48,11 @@ class Replacement:
             sum(cost.energy_pj for cost in roofline),
             sum(cost.latency_cycles for cost in roofline),
             sum(cost.latency_cycles for cost in costs("rtl")),
+            sum(
+                sum(network_cycles(counts, clock()[0]).values())
+                for group in groups
+                if (counts := group_counts(schedule.graph, group, mappings, schedule.target))
+            ),
             sum(map(layer_bytes, roofline)),
         )
 
@@ -60,6 +69,7 @@ class Costs(NamedTuple):
     energy: Any
     roofline: Any
     rtl: Any
+    clock: Any
     bytes: Any
 
 
@@ -74,12 +84,7 @@ def choose(
             is made (the first of equals), one that scores inf never; it ends when all do.
     """
     replacements = [replacement for unit in units for replacement in unit]
-    costs = np.array(
-        [
-            (replacement.energy, replacement.roofline, replacement.rtl, replacement.bytes)
-            for replacement in replacements
-        ]
-    )
+    costs = np.array([(way.energy, way.roofline, way.rtl, way.clock, way.bytes) for way in replacements])
     sizes = [len(unit) for unit in units]
     unit_of = np.repeat(np.arange(len(units)), sizes)
     chosen = np.cumsum([0, *sizes[:-1]])

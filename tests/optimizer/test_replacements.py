@@ -9,7 +9,7 @@ from optimizer.finish.replacements import Costs, Replacement, choose
 
 
 def replacement(energy: float, nbytes: int) -> Replacement:
-    return Replacement((), {}, energy, roofline=1.0, rtl=1.0, bytes=nbytes)
+    return Replacement((), {}, energy, roofline=1.0, rtl=1.0, clock=1.0, bytes=nbytes)
 
 
 UNITS = [

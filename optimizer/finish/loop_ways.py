@@ -1,0 +1,282 @@
+"""Ways to run the layers of a group on Gemmini's loop units, where they can be.
+
+In its place in a group every mapping of a layer that a unit can run is priced, by the clock: the best of each
+layer make a way.  Where one is left to single instructions, the layers may also run in several groups, in
+other group tiles, with the weights of fewer members staying (a unit has places for two tiles).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations, islice, product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converter.ir.dims import RELEVANT
+from converter.ir.graph import HostLayer, TensorCoreLayer
+from costmodel.group.fusion import Member, ScheduleError, plan_group
+from costmodel.group.issue import loop_settings, obstacle_to_issue, prefetching_layers
+from costmodel.group.loop_setting import PLACES, LoopSetting, PinnedWeights
+from costmodel.group.placement import placement_of
+from costmodel.group.tile_buffer import box_bytes
+from costmodel.latency.clock import clock, host_cycles, layer_cycles
+from costmodel.mapping.decision import Decision
+from costmodel.mapping.mapping import Issue, ceil_div
+from costmodel.mapping.mapping import Mapping as LayerMapping
+from costmodel.mapping.shape import shape_of
+from costmodel.schedule.clock import host_counts, layer_counts
+from costmodel.schedule.evaluate import host_cost, layer_cost
+from costmodel.schedule.legality import check_member
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from optimizer.finish.convolution_tiles import convolution_mappings
+from optimizer.finish.product_tiles import product_mappings
+from optimizer.finish.replacements import Replacement, layer_bytes
+from optimizer.group.tiles import last_output
+
+SHORTEST_FIRST: tuple[Issue, ...] = ("tiled_matmul", "loop_ws", "tiled_conv", "loop_conv_ws")
+
+
+class Prices(NamedTuple):
+    """What a search pays for a pJ, a cycle and a DRAM byte."""
+
+    energy: float
+    cycle: float
+    byte: float
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Mappings of one layer and what each costs: rows of (pJ, cycles, DRAM bytes)."""
+
+    mappings: tuple[LayerMapping, ...]
+    costs: NDArray[np.float64]
+
+    def best(self, prices: Prices) -> tuple[float, LayerMapping]:
+        """The cheapest, the first of equals."""
+        worth = self.costs @ np.array(prices)
+        at = int(np.argmin(worth))
+        return float(worth[at]), self.mappings[at]
+
+
+class _Priced(NamedTuple):
+    """A way to run some layers of a group, and what it is worth."""
+
+    worth: float
+    groups: tuple[FusionGroup, ...]
+    mappings: dict[str, LayerMapping]
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A group whose members have options."""
+
+    group: FusionGroup
+    options: Mapping[str, _Options]
+    rest: NDArray[np.float64]
+    """What members that are not on the array cost."""
+
+    @property
+    def by_core(self) -> bool:
+        """Whether there is a member that no loop unit can run."""
+        return any(found.mappings[-1].issue == "instructions" for found in self.options.values())
+
+    def best(self, prices: Prices) -> _Priced:
+        """Every member as is cheapest."""
+        worth, mappings = float(self.rest @ np.array(prices)), {}
+        for name, options in self.options.items():
+            own, mappings[name] = options.best(prices)
+            worth += own
+        return _Priced(worth, (self.group,), mappings)
+
+
+@dataclass
+class LoopWays:
+    """Ways to run the groups of one schedule (profile hw); remembers what it has priced."""
+
+    schedule: Schedule
+    _options: dict[object, _Options] = field(default_factory=dict)
+    _opened: dict[object, tuple[_Open, ...]] = field(default_factory=dict)
+
+    def best(self, group: FusionGroup, prices: Prices) -> Replacement:
+        """The best way to run the layers of a group at these prices."""
+        (as_is,) = self._open_all(group, [group])
+        best = as_is.best(prices)
+        early = prefetching_layers(self.schedule)
+        if as_is.by_core and early.isdisjoint(group.layers) and not group.prefetch_during:
+            found = [way for way in self._cut(group, prices) if way.worth < best.worth]
+            best = min(found, key=lambda way: way.worth, default=best)
+        return Replacement.of(self.schedule, best.groups, best.mappings)
+
+    def _cut(self, group: FusionGroup, prices: Prices) -> Iterator[_Priced]:
+        """The cheapest ways to cut the layers of a group into groups and to run these."""
+        best: list[_Priced | None] = [_Priced(0, (), {})]
+        for end in range(1, len(group.layers) + 1):
+            found = []
+            for start, before in enumerate(best):
+                ways = (way.best(prices) for way in self._segment(group, start, end))
+                part = min(ways, key=lambda way: way.worth, default=None)
+                if before is not None and part is not None:
+                    worth, groups = before.worth + part.worth, before.groups + part.groups
+                    found.append(_Priced(worth, groups, before.mappings | part.mappings))
+            best.append(min(found, key=lambda way: way.worth, default=None))
+        if best[-1] is not None:
+            yield best[-1]
+
+    def _segment(self, group: FusionGroup, start: int, end: int) -> tuple[_Open, ...]:
+        """Ways to run some neighbouring layers of a group together."""
+        layers = group.layers[start:end]
+        key = layers, group.resident_tensors
+        if key not in self._opened:
+            self._opened[key] = self._open_all(group, list(self._runs(group, layers)))
+        return self._opened[key]
+
+    def _runs(self, group: FusionGroup, layers: tuple[str, ...]) -> Iterator[FusionGroup]:
+        graph = self.schedule.graph
+        if len(layers) == 1:
+            yield FusionGroup(layers, resident_tensors=group.resident_tensors)
+            return
+        size = last_output(graph, layers)
+        if size is None:
+            return
+        pools = any(graph.by_name[name].op == "max_pool" for name in layers)
+        n, p, q = size
+        tiles = [GroupTile(n, p, q)]
+        tiles += [GroupTile(1, h, w) for w in (_shares(q) if pools else [q]) for h in _shares(p)]
+        if group.layers == layers and group.tile is not None:
+            tiles.append(group.tile)
+        on_array = [name for name in layers if isinstance(graph.by_name[name], TensorCoreLayer)]
+        for tile in dict.fromkeys(tiles):
+            staying = [*combinations(on_array, 1), *combinations(on_array, 2)] if tile != tiles[0] else []
+            for names in ((), *staying):
+                yield FusionGroup(
+                    layers,
+                    tile,
+                    resident_weights=frozenset(names),
+                    resident_tensors=group.resident_tensors,
+                )
+
+    def _open_all(self, group: FusionGroup, runs: list[FusionGroup]) -> tuple[_Open, ...]:
+        return tuple(way for run in runs for way in self._open(run, as_is=run is group))
+
+    def _open(self, group: FusionGroup, *, as_is: bool) -> Iterator[_Open]:
+        """A group with what its members may be; nothing if it cannot be run, or not without the core."""
+        schedule, graph = self.schedule, self.schedule.graph
+        trial = Decision(graph, schedule.target, schedule.mappings, (group,))
+        try:
+            plan = plan_group(graph, group)
+            settings = loop_settings(trial, group, plan, prefetching_layers(schedule))
+        except ScheduleError:
+            return
+        if not as_is and not self._fits(group, plan):
+            return
+        for pinned in [None] if as_is else list(_pins(settings)):
+            options = {}
+            for setting in settings:
+                placed = replace(setting, pinned=pinned)
+                options[setting.layer.name] = self._options_of(placed, group, plan, as_is=as_is)
+            if not all(found.mappings for found in options.values()):
+                continue
+            yield _Open(group, options, self._rest(group, plan))
+
+    def _fits(self, group: FusionGroup, plan: dict[str, Member]) -> bool:
+        """Whether the tile buffer has room, as far as bytes tell."""
+        graph, target = self.schedule.graph, self.schedule.target
+        boxes = sum(box_bytes(graph, member, target) for member in plan.values() if member.writes_inside)
+        whole = sum(graph.tensors[name].nbytes for name in group.resident_tensors)
+        return boxes + whole <= target.tile_buffer_bytes
+
+    def _rest(self, group: FusionGroup, plan: dict[str, Member]) -> NDArray[np.float64]:
+        graph, target = self.schedule.graph, self.schedule.target
+        total = np.zeros(3)
+        for name in group.layers:
+            layer = graph.by_name[name]
+            if isinstance(layer, HostLayer):
+                cost = host_cost(graph, layer, plan[name], target, "hw", group.resident_tensors)
+                cycles = host_cycles(*host_counts(graph, group, plan, layer, target), clock()[0])
+                total += (cost.energy_pj, cycles, layer_bytes(cost))
+        return total
+
+    def _options_of(
+        self, setting: LoopSetting, group: FusionGroup, plan: dict[str, Member], *, as_is: bool
+    ) -> _Options:
+        graph, layer = self.schedule.graph, setting.layer
+        placement = placement_of(graph, group, plan, layer)
+        now = (replace(setting.mapping, issue="instructions"),) if as_is else ()
+        strides = setting.input_strides, setting.output_strides
+        stays = setting.pinned and (setting.pinned.rows, setting.pinned.tiles.get(layer.name))
+        space = setting.space.is_resident, setting.space.reserved, setting.obstacle, stays
+        key = shape_of(layer), layer.op, now, setting.region, placement, *strides, *space, len(plan) > 1
+        if key not in self._options:
+            mappings = [*now, *_on_loops(setting)]
+            costs = [self._price(setting, mapping, group, plan) for mapping in mappings]
+            self._options[key] = _Options(tuple(mappings), np.array(costs).reshape(-1, 3))
+        return self._options[key]
+
+    def _price(
+        self, setting: LoopSetting, mapping: LayerMapping, group: FusionGroup, plan: dict[str, Member]
+    ) -> tuple[float, float, int]:
+        graph, layer, target = self.schedule.graph, setting.layer, setting.target
+        placement = placement_of(graph, group, plan, layer)
+        run = shape_of(layer), mapping, target, "hw", "roofline"
+        cost = layer_cost(*run, region=setting.region, placement=placement)  # type: ignore[arg-type]
+        cycles = layer_cycles(layer_counts(graph, group, plan, layer, mapping, target), clock()[0])
+        nbytes = sum(move.bytes for move in cost.moves if move.memory == "dram")
+        return cost.energy_pj, cycles, nbytes
+
+
+def _shares(extent: int) -> list[int]:
+    """The half of an extent, a quarter, an eighth, a sixteenth."""
+    return [size for parts in (2, 4, 8, 16) if (size := ceil_div(extent, parts)) < extent]
+
+
+def _pins(settings: list[LoopSetting]) -> Iterator[PinnedWeights | None]:
+    """What of a group's weights may stay: one tile of each member that keeps them, or two of a single one."""
+    residents = [setting for setting in settings if setting.space.is_resident]
+    if not residents:
+        yield None
+        return
+    for tiles in product(range(1, PLACES + 1), repeat=len(residents)):
+        if sum(tiles) <= PLACES:
+            rows = max(_weight_rows(s, count) for s, count in zip(residents, tiles, strict=True))
+            names = (setting.layer.name for setting in residents)
+            yield PinnedWeights(dict(zip(names, tiles, strict=True)), rows)
+
+
+def _weight_rows(setting: LoopSetting, tiles: int) -> int:
+    """Of a tile of weights, where as many make up all; at most."""
+    d, side = setting.layer.dims, setting.target.side
+    if setting.layer.op == "depthwise":
+        return d.R * d.S * side
+    return ceil_div(ceil_div(d.K, side), tiles) * d.R * d.S * ceil_div(d.C, side) * side
+
+
+def _on_loops(setting: LoopSetting) -> Iterator[LayerMapping]:
+    """Mappings that a unit can run, those with which the layer's weights stay as they must."""
+    d = setting.layer.dims
+    wanted = setting.pinned and setting.pinned.tiles.get(setting.layer.name)
+    now = replace(setting.mapping, issue="instructions")
+    for mapping in dict.fromkeys((now, *product_mappings(setting), *convolution_mappings(setting))):
+        if wanted:
+            trips = mapping.trips("L3", d)
+            if np.prod([trips[x] for x in RELEVANT["W"]]) != wanted:
+                continue
+        yield from islice(_issued(setting, mapping), 1)
+
+
+def _issued(setting: LoopSetting, mapping: LayerMapping) -> Iterator[LayerMapping]:
+    for issue in SHORTEST_FIRST:
+        issued = replace(mapping, issue=issue)
+        if not obstacle_to_issue(replace(setting, mapping=issued)) and _has_room(setting, issued):
+            yield issued
+
+
+def _has_room(setting: LoopSetting, mapping: LayerMapping) -> bool:
+    """Whether the schedule's own rules allow a mapping here, too."""
+    try:
+        check_member(setting.graph, setting.members, setting.space, mapping, setting.target, "hw")
+    except ScheduleError:
+        return False
+    return True

@@ -1,0 +1,54 @@
+"""What `with_issues` makes of schedules nobody chose: legal, bit for bit, never slower, within its bytes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import assume, given, settings
+
+from costmodel.schedule.clock import program_cycles
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import Schedule
+from optimizer.finish.issue import with_issues
+from optimizer.finish.traffic_limit import dram_bytes
+from tests.emitters.gemmini.executed import Case, check
+from tests.emitters.gemmini.gemmini_cases import (
+    SEEDS,
+    SETTINGS,
+    bmm_case,
+    group_case,
+    held_case,
+    layer_case,
+    rows_case,
+)
+from tests.emitters.gemmini.test_pooling import pooled_case
+
+KINDS = [layer_case, bmm_case, group_case, held_case, rows_case, pooled_case]
+
+
+def clock_edp(schedule: Schedule) -> float:
+    return evaluate(schedule).energy_pj * sum(program_cycles(schedule).values())
+
+
+@settings(SETTINGS, max_examples=40)
+@given(SEEDS)
+def test_any_schedule(seed: int) -> None:
+    rng = random.Random(seed)
+    case = rng.choice(KINDS)(rng)
+    assume(case is not None)
+    assert case is not None
+    issued = with_issues(case.schedule)
+    assert clock_edp(issued) <= clock_edp(case.schedule) * (1 + 1e-9)
+    check(Case(issued))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_more_bytes_than_they_may_move(seed: int) -> None:
+    rng = random.Random(seed)
+    case = rng.choice([group_case, pooled_case])(rng)
+    assert case is not None
+    limit = dram_bytes(evaluate(case.schedule))
+    issued = with_issues(case.schedule, limit)
+    assert dram_bytes(evaluate(issued)) <= limit
+    assert clock_edp(issued) <= clock_edp(case.schedule) * (1 + 1e-9)
