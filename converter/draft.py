@@ -13,10 +13,11 @@ import onnx
 
 from converter.errors import UnsupportedError
 from converter.ir.graph import ElementType
-from converter.ir.program import program_of
+from converter.ir.program import Program, program_of
 from converter.ir.stored import StoredWeights
 from converter.lower import unsupported
-from converter.plan.plan import plan
+from converter.plan.floats import keep_float
+from converter.plan.plan import Step, plan
 from converter.quantise.choose import WORTH_DB, Calibration
 from converter.quantise.equalise import Equalised, equalise
 from converter.quantise.scales import inherited, unfit_clips, unknown_scales
@@ -49,7 +50,8 @@ class Draft:
 class Drafter:
     """What all drafts of a model have in common.
 
-    `scales` are those that the file prescribes, `samples` the user's calibration inputs (if any).
+    `scales` are those that the file prescribes, `samples` the user's calibration inputs (if any);
+    `keep_float` names layers that stay in float32 (converter/plan/floats.py), which are not split.
     """
 
     file: str
@@ -59,6 +61,7 @@ class Drafter:
     samples: Samples
     element: ElementType
     without: Collection[str]
+    keep_float: Collection[str] = ()
 
     def best(self, progress: Callable[[str], None]) -> Draft:
         """The draft that does best; where nothing can be judged, one with all channels equalised.
@@ -104,17 +107,23 @@ class Drafter:
             notes.append(equalised.note)
             program = program_of(model, self.weights)
         if split_channels:
-            parted = split(model, program)
+            parted = split(model, program, self.keep_float)
             notes.append(parted)
             program = program_of(model, self.weights)
-        steps = plan(program, self.element, self.without, caps=equalised.caps)
+        steps = self._plan(program, caps=equalised.caps)
         problems = unsupported(program, steps, self.element)
         if problems:
             raise UnsupportedError(self.file, problems)
         known = inherited(program, steps, self.scales)
         if apart := unfit_clips(steps, known):
-            steps = plan(program, self.element, self.without, apart)
+            steps = self._plan(program, apart=apart)
             known = inherited(program, steps, self.scales)
         values = unknown_scales(program, steps, known)
         calibration = Calibration(self.file, model, self.weights, program, steps, values, known, self.samples)
         return Draft(calibration, least, tuple(note for note in notes if note), bool(parted))
+
+    def _plan(
+        self, program: Program, apart: Collection[str] = (), caps: Collection[str] = ()
+    ) -> tuple[Step, ...]:
+        steps = plan(program, self.element, self.without, apart, caps)
+        return keep_float(self.file, program, steps, self.keep_float) if self.element == "int8" else steps

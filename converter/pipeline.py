@@ -25,6 +25,7 @@ from converter.printable import printable
 from converter.quantise.calibrate import load_samples, random_samples
 from converter.quantise.choose import Choice
 from converter.quantise.imported import is_quantised
+from converter.quantise.mixed import Mixed, MixedSearch
 from converter.quantise.qdq import quantised_model
 from converter.quantise.weights import Quantisation, as_float, quantise
 from converter.read.inputs import Samples, Spans
@@ -61,6 +62,8 @@ class Conversion:
     """The calibration inputs; empty where the file prescribes every scale."""
     random_calibration: bool = False
     """The samples were drawn: the user gave none."""
+    mixed: Mixed = field(default_factory=Mixed)
+    """The layers that are kept in float32 beside an int8 array."""
     spans: Spans = field(default_factory=dict, repr=False)
     """What inputs can be, by the file's own quantisation of them, or by its first operators."""
     _program: Program | None = field(default=None, repr=False, compare=False)
@@ -95,6 +98,8 @@ def convert(
     calibrate: bool = True,
     seed: int = 0,
     without: Collection[str] = (),
+    keep_float: Collection[str] = (),
+    keep_float_until: float | None = None,
     progress: Progress = _silent,
 ) -> Conversion:
     """Import, normalise, quantise and lower an ONNX model.
@@ -111,6 +116,8 @@ def convert(
         calibrate: False leaves scales that the file does not give at 1: for looking at layers only.
         seed: of the random samples.
         without: names of rewrites (`converter.rewrites.NAMES`) to leave out.
+        keep_float: names of layers that an int8 array leaves to the core, in float32.
+        keep_float_until: keep further ones until every output has so many dB on held-out samples.
         progress: told what is going on, one short line at a time.
 
     Raises:
@@ -133,7 +140,9 @@ def convert(
     notes.extend(simplified.notes)
     scales = {} if quantize == "int8" else simplified.scales
     samples = _given(path, simplified.program, calibration) if calibrate else ()
-    best = Drafter(str(path), simplified, weights, scales, samples, element, without).best(progress)
+    best = Drafter(str(path), simplified, weights, scales, samples, element, without, keep_float).best(
+        progress
+    )
     draft = best.calibration
     notes.extend(best.notes)
     program, steps = draft.program, draft.steps
@@ -146,7 +155,7 @@ def convert(
             f"{path}: {len(draft.values)} values have no scale (first: {draft.values[0]}), so the model is "
             "not quantised; use --quantize int8, or auto"
         )
-    choice = Choice({})
+    choice, mixed = Choice({}), Mixed()
     spans = {**suggested_spans(program), **simplified.spans}
     drawn = False
     if draft.values and calibrate and element == "int8":
@@ -161,6 +170,16 @@ def convert(
             draft = replace(draft, samples=random_samples(program, seed, spans))
         progress(f"calibrating on {len(draft.samples)} samples")
         choice = draft.choose(left_out, progress)
+        search = MixedSearch(draft, choice, draft.is_judged and not drawn)
+        kept = search.named
+        if keep_float_until is not None:
+            kept = search.until(keep_float_until, progress)
+            if kept != search.named:
+                draft = search.planned(kept)
+                choice, steps = draft.choose(left_out, progress), draft.steps
+        mixed = search.worth(kept)
+        if kept or keep_float_until is not None:
+            notes.append(f"keep-float: {mixed}")
         if choice.way:
             notes.append(f"calibration: {choice.way}")
     progress("lowering")
@@ -182,6 +201,7 @@ def convert(
         (*explain(program, steps, graph), *(f"{CHOOSE_RANGES}: {line}" for line in choice.lines), *done),
         tuple(draft.samples) if choice.ranges else (),
         drawn,
+        mixed,
         spans,
         _program=program,
         _steps=steps,

@@ -14,7 +14,7 @@ from converter.ir.graph import Tensor
 from costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
 from costmodel.schedule.serialize import graph_from_document, read_document
 from emulator.build import build_firmware, library
-from emulator.compare import FLOAT_TOLERANCE, Mismatch, VectorResult
+from emulator.compare import Mismatch, VectorResult, tolerance_of
 from emulator.errors import FirmwareError
 from emulator.memory_map import LayerPlace, read_memory_map
 from emulator.pool import Progress, run_vectors
@@ -112,7 +112,7 @@ def _report(
         floats = {name: stored[name] for name in map(_onnx_name, _outputs(document))}
     return VerifyReport(
         vectors=len(results),
-        tolerance=FLOAT_TOLERANCE if document.target.element_type == "float32" else 0.0,
+        tolerance=tolerance_of(document.target),
         predicted=predicted,
         measured=Measured(
             dram_bytes=counts.dram_bytes,

@@ -20,7 +20,7 @@ from fadiff.output import check_free, replacing_folder
 
 if TYPE_CHECKING:
     from converter import Conversion
-    from costmodel.schedule.document import ConversionRecord, ScheduleDocument, SearchRecord
+    from costmodel.schedule.document import ConversionRecord, FloatRecord, ScheduleDocument, SearchRecord
     from costmodel.schedule.schedule import LatencyModel, Schedule
     from costmodel.schedule.serialize import Bound
     from costmodel.target.target import Target
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from optimizer import SearchResult
 
 Quantize = Literal["auto", "int8", "none"]
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class ModelOptions:
     dims: Mapping[str, int] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     """Rewrites to leave out (`converter.rewrites.NAMES`)."""
+    keep_float: tuple[str, ...] = ()
+    """Layers that an int8 target runs in float32 on the core, by name; AUTO: more until `min_sqnr` holds."""
+    min_sqnr: float | None = None
+    """Least signal to noise of every output in dB; None: the verdict's default."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,8 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
             calibration=reading.calibration,
             dims=reading.dims,
             without=reading.without,
+            keep_float=[name for name in reading.keep_float if name != AUTO],
+            keep_float_until=_least_db(reading),
             progress=console.update,
         )
     for warning in conversion.warnings:
@@ -166,6 +173,14 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
     for note in conversion.notes:
         console.note(note)
     return conversion
+
+
+def _least_db(reading: ModelOptions) -> float | None:
+    from costmodel.schedule.verdict import MIN_SQNR_DB
+
+    if AUTO not in reading.keep_float:
+        return None
+    return MIN_SQNR_DB if reading.min_sqnr is None else reading.min_sqnr
 
 
 def front_end_record(conversion: Conversion, vectors: TestVectors, console: Console) -> ConversionRecord:
@@ -187,7 +202,16 @@ def front_end_record(conversion: Conversion, vectors: TestVectors, console: Cons
             QuantizationRecord(tensor=name, sqnr_db=round(ratio, 2)) for name, ratio in found.sqnr_db.items()
         ),
         accuracy=found.accuracy,
+        kept_float=_kept_float(conversion),
     )
+
+
+def _kept_float(conversion: Conversion) -> FloatRecord | None:
+    from costmodel.schedule.document import FloatRecord
+
+    layers = tuple(layer.name for layer in conversion.graph.layers if layer.op.startswith("float_"))
+    mixed = conversion.mixed
+    return FloatRecord(layers=layers, before_db=mixed.before_db, after_db=mixed.after_db) if layers else None
 
 
 def describe(

@@ -7,7 +7,8 @@ Everything here is frozen, hardware-free and already *lowered*:
 * every tensor-core layer addresses its operands through a `View` (offset and element strides), so
   reshapes, transposes, splits and concatenations that a strided access can express have vanished;
 * int8 tensors are symmetric: value = scale * integer (zero point 0); a graph for a float32 array has no
-  scales, and its activations, weights and biases are float32.
+  scales, and its activations, weights and biases are float32.  In an int8 graph layers on the core may be
+  kept in float32 (ops float_*), between `to_float` and `to_int8`.
 """
 
 from __future__ import annotations
@@ -186,9 +187,10 @@ class Graph:
 
     @cached_property
     def element_type(self) -> ElementType:
-        """What the array computes with: int8 unless a computed value is float32."""
+        """What the array computes with: float32 if computed values are, and none is int8."""
         values = (*self.inputs, *(name for layer in self.layers for name in layer.outputs))
-        return "float32" if any(self.tensors[name].dtype == "float32" for name in values) else "int8"
+        types = {self.tensors[name].dtype for name in values}
+        return "float32" if "float32" in types and "int8" not in types else "int8"
 
     @cached_property
     def by_name(self) -> Mapping[str, Layer]:

@@ -12,6 +12,7 @@ from converter.ir.operators import is_elementwise
 from converter.ir.program import Program
 from converter.ir.strided import dense
 from converter.lower.context import Lowering
+from converter.lower.float_layers import FloatLayers
 from converter.lower.formula import lower_formula
 from converter.lower.layout import finish_outputs
 from converter.lower.lookup import lower_lookup
@@ -91,20 +92,28 @@ def lower(
     lowering = Lowering(name, program, quantisation, model)
     for value in program.inputs:
         _lower_input(lowering, value)
+    floats = FloatLayers(lowering, steps)
     for step in steps:
-        if step.kind == "lookup":
-            (lower_formula if lowering.is_float else lower_lookup)(lowering, step)
-        elif step.norm is not None:
-            lower_norm(lowering, step, step.norm)
-        else:
-            operator = find(step.head)
-            assert operator is not None
-            operator.lower(lowering, step)
-            if ABSORB_MOVEMENT in without and step.head.op in _MOVEMENT:
-                for value in step.head.outputs:
-                    lowering.values[value] = lowering.copy(lowering.values[value], name=step.name)
+        if step.is_float:
+            floats.lower(step, _lower_step)
+            continue
+        _lower_step(lowering, step)
+        if ABSORB_MOVEMENT in without and step.head.op in _MOVEMENT:
+            for value in step.head.outputs:
+                lowering.values[value] = lowering.copy(lowering.values[value], name=step.name)
     outputs = finish_outputs(lowering)
     return lowering.graph.build(outputs, sha256)
+
+
+def _lower_step(lowering: Lowering, step: Step) -> None:
+    if step.kind == "lookup":
+        (lower_formula if lowering.is_float else lower_lookup)(lowering, step)
+    elif step.norm is not None:
+        lower_norm(lowering, step, step.norm)
+    else:
+        operator = find(step.head)
+        assert operator is not None
+        operator.lower(lowering, step)
 
 
 def _lower_input(lowering: Lowering, value: str) -> None:

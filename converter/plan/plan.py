@@ -50,6 +50,8 @@ class Step:
     norm: Norm | None = None
     ceiling: float | None = None
     """Upper bound of a fused Clip: saturation stands for it, so 127 must not mean more."""
+    is_float: bool = False
+    """Kept in float32, on the core, although the array computes in int8 (converter/plan/floats.py)."""
 
     @property
     def name(self) -> str:

@@ -116,7 +116,7 @@ def _pieces(model: onnx.ModelProto, sums: Mapping[str, _Product]) -> list[list[o
 def _products(program: Program, steps: Sequence[Step]) -> list[_Product]:
     found = []
     for step in steps:
-        if step.kind != "node" or step.head.op not in WEIGHTED:
+        if step.kind != "node" or step.head.op not in WEIGHTED or step.is_float:
             continue
         sums = (step.nodes[1] if step.bias else step.head).outputs[0]
         weights = [name for name in step.head.inputs[:2] if name in program.constants]

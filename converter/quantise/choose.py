@@ -58,6 +58,8 @@ class Choice:
     """How they were found, in words; empty where nobody judged."""
     lines: tuple[str, ...] = ()
     """What was tried."""
+    ranges_by: str = next(iter(METHODS))
+    """The method that found the ranges."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,10 @@ class Calibration:
             if score > scores[best] + WORTH_DB:
                 best = way
         lines = (
-            f"{way}: {score:.1f} dB on {len(self._held)} held-out samples" for way, score in scores.items()
+            f"{way}: {score:.1f} dB on {len(self.held_out)} held-out samples" for way, score in scores.items()
         )
         chosen = self._choice(best, self._simulation, self._few)
-        return replace(chosen, way=str(best), lines=tuple(lines))
+        return replace(chosen, way=str(best), lines=tuple(lines), ranges_by=best.ranges)
 
     @cached_property
     def _few(self) -> Samples:
@@ -123,27 +125,29 @@ class Calibration:
         return self.samples[:: max(1, -(-len(self.samples) // count))]
 
     @cached_property
-    def _held(self) -> Samples:
+    def held_out(self) -> Samples:
+        """The samples that judge."""
         return self._few[_HELD_OUT - 1 :: _HELD_OUT]
 
     @cached_property
-    def _fit(self) -> Calibration:
+    def fitting(self) -> Calibration:
+        """The same with the other samples only."""
         rest = [sample for i, sample in enumerate(self._few) if i % _HELD_OUT != _HELD_OUT - 1]
         return replace(self, samples=rest)
 
     @cached_property
     def _simulation(self) -> Simulation:
-        first = self._fit._quantised(Choice(self._fit._ranges(_Way())))
+        first = self.fitting._quantised(Choice(self.fitting._ranges(_Way())))
         return Simulation(self.model, self.program, self.steps, first)
 
     @cached_property
     def _judge(self) -> Judge:
-        return Judge(self.file, self.model, self._simulation, self._held)
+        return Judge(self.file, self.model, self._simulation, self.held_out)
 
     def _score(self, way: _Way) -> float:
         if way not in self._scores:
-            choice = self._fit._choice(way, self._simulation, self._fit.samples)
-            self._scores[way] = self._judge.score(self._fit._quantised(choice))
+            choice = self.fitting._choice(way, self._simulation, self.fitting.samples)
+            self._scores[way] = self._judge.score(self.fitting._quantised(choice))
         return self._scores[way]
 
     @cached_property

@@ -47,7 +47,7 @@ class Judge:
                 wanted = self._floats[name][i].astype(np.float64)
                 signal[name] += float(np.sum(wanted**2))
                 noise[name] += float(np.sum((wanted - array) ** 2))
-        return float(np.mean([_decibel(signal[name], noise[name]) for name in self.values] or [0.0]))
+        return float(np.mean([decibel(signal[name], noise[name]) for name in self.values] or [0.0]))
 
 
 def deciding_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
@@ -72,7 +72,8 @@ def _picks(step: Step) -> bool:
     return step.head.op in ("Softmax", "LogSoftmax") or keeps_scale(step.head)
 
 
-def _decibel(signal: float, noise: float) -> float:
+def decibel(signal: float, noise: float) -> float:
+    """Signal to noise, between -60 and 60; noise without signal is 0 dB."""
     if not np.isfinite(signal) or not np.isfinite(noise):
         return -_BEST
     if noise == 0 or signal == 0:

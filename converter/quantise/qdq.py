@@ -21,7 +21,8 @@ def quantised_model(
     quantisation: Quantisation,
     file: WeightFile | None = None,
 ) -> onnx.ModelProto:
-    """`model` with a QuantizeLinear / DequantizeLinear pair on every stored value.
+    """`model` with a QuantizeLinear / DequantizeLinear pair on every stored value (none between steps that
+    are kept in float).
 
     Weights become int8, biases int32 initializers behind a DequantizeLinear, so the file holds
     the very integers that are lowered.  Graph input and output names stay.  Large constants go to
@@ -36,8 +37,13 @@ def quantised_model(
         for place, (label, content) in stored_constants(program, steps, quantisation).items()
     }
     stored = quantisation.scales
+    floats = {name for step in steps if step.is_float for name in step.onnx_nodes}
     for node in graph.node:
         for i, value in enumerate(node.input):
+            writer = program.producer.get(value)
+            if node.name in floats and value in stored and writer is not None and writer.name in floats:
+                node.input[i] = f"{value}.float"
+                continue
             value_is_weight = ("", value) in replaced and _reads_quantised(steps, node.name, value)
             if (node.name, value) in replaced:
                 node.input[i] = replaced[(node.name, value)]
@@ -82,8 +88,11 @@ def stored_constants(
 
 
 def _reads_quantised(steps: Sequence[Step], node: str, value: str) -> bool:
-    """Whether `node` heads a step (only heads read int8 constants)."""
-    return any(step.head.name == node and step.kind == "node" and value in step.head.inputs for step in steps)
+    """Whether `node` heads a step (only heads read int8 constants) that is not kept in float."""
+    return any(
+        step.head.name == node and step.kind == "node" and value in step.head.inputs and not step.is_float
+        for step in steps
+    )
 
 
 class _Pairs:

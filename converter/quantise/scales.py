@@ -8,6 +8,7 @@ import numpy as np
 
 from converter.ir.operators import keeps_scale, linear_factor
 from converter.ir.program import Node, Program
+from converter.plan.floats import only_in_float, outputs_of
 from converter.plan.plan import Step, clip_bounds
 
 INT8_MAX = 127
@@ -15,13 +16,18 @@ _TOLERATED_RATIO = 2.0
 _SLACK = 1 + 0.5 / INT8_MAX  # half a step rounds to the bound itself
 
 
+def int8_steps(steps: Sequence[Step]) -> list[Step]:
+    """Those that are not kept in float."""
+    return [step for step in steps if not step.is_float]
+
+
 def stored_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
-    """Float activations that a layer writes or the graph takes in."""
+    """Float activations that a layer writes or the graph takes in, and that are int8 somewhere."""
     values = [v for v in program.inputs if program.is_float(v)]
     for step in steps:
-        outputs = (step.output,) if len(step.nodes) > 1 else step.nodes[-1].outputs
-        values.extend(v for v in outputs if v and program.is_float(v))
-    return tuple(dict.fromkeys(values))
+        values.extend(v for v in outputs_of(step) if program.is_float(v))
+    floats = only_in_float(program, steps)
+    return tuple(value for value in dict.fromkeys(values) if value not in floats)
 
 
 def inherited(program: Program, steps: Sequence[Step], known: Mapping[str, float]) -> dict[str, float]:
@@ -68,7 +74,7 @@ def saturates_at(ceiling: float, scale: float) -> bool:
 def unknown_scales(program: Program, steps: Sequence[Step], known: Mapping[str, float]) -> tuple[str, ...]:
     """Stored values whose scale neither `known` nor another value prescribes: to be calibrated."""
     derived = set(known)
-    for step in steps:
+    for step in int8_steps(steps):
         follows = step.kind == "node" and keeps_scale(step.head)
         if follows or (step.kind == "lookup" and linear_factor(program, step.nodes) is not None):
             derived.update(step.head.outputs)
@@ -108,6 +114,7 @@ def assign_scales(
         low, high = ranges.get(value, (0.0, 0.0))
         calibrated = symmetric_scale(low, high) if low or high else 0.0  # zeros fit any scale
         scales[value] = float(np.float32(known.get(value, calibrated)))
+    steps = int8_steps(steps)
     for step in steps:
         if (derived := _derived_scale(program, step, scales, known)) is not None:
             scales[step.output] = fixed[step.output] = derived

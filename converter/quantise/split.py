@@ -12,7 +12,7 @@ the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -43,14 +43,17 @@ class _Space:
     reader: Node
 
 
-def split(model: onnx.ModelProto, program: Program) -> str:
-    """Sort and cut channels of a normalised model in place; a note, empty where nothing changed."""
+def split(model: onnx.ModelProto, program: Program, whole: Collection[str] = ()) -> str:
+    """Sort and cut channels of a normalised model in place, but not of nodes that stay `whole`.
+
+    Returns a note, empty where nothing changed.
+    """
     editor = _Editor(model, program)
     products = layers = 0
     taken: set[str] = set()
     for node in program.nodes:
         space = None if node.name in taken else _space(program, node)
-        if space is None:
+        if space is None or any(product.name in whole for product in space.products):
             continue
         taken.update(product.name for product in space.products)
         ranges = [_ranges(product, editor.arrays[product.inputs[1]]) for product in space.products]

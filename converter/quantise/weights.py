@@ -19,7 +19,7 @@ from converter.ir.graph import ElementType
 from converter.ir.operators import BINARY, WEIGHTED
 from converter.ir.program import Node, Program
 from converter.plan.plan import Step
-from converter.quantise.scales import INT8_MAX, assign_scales, symmetric_scale
+from converter.quantise.scales import INT8_MAX, assign_scales, int8_steps, symmetric_scale
 
 _BLOCK = 2**20
 _BIAS_STEPS = 2.0**24
@@ -41,7 +41,8 @@ class Quantisation:
     """Scales of the stored values, and the constants as integers.
 
     `weights` are keyed by constant name, `biases` by the name of the step they belong to.  With
-    `element` float32 there are no scales, and the constants are float32 (scale 1).
+    `element` float32 there are no scales, and the constants are float32 (scale 1).  Steps that are kept in
+    float have none of it here.
     """
 
     scales: Mapping[str, float]
@@ -86,6 +87,7 @@ def quantise(
     """
     known = known or {}
     scales = assign_scales(program, steps, ranges, known)
+    steps = int8_steps(steps)
     weights: dict[str, Quantised] = {}
     biases: dict[str, Quantised] = {}
     unread = program.stored if look else frozenset()

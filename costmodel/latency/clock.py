@@ -82,6 +82,11 @@ HOST_WEIGHTS: Mapping[str, float] = {
 """Cycles per byte of an operator, relative to an element-wise one; 1 where none is given."""
 
 
+FLOAT_MAC_CYCLES = 5.0
+"""Of a multiply-accumulate in float32 on the core: a load, a product, a sum and their share of the loop, one
+each cycle of Rocket's pipeline but for stalls.  Not measured on RTL."""
+
+
 def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> float:
     """Cycles of one layer on the array."""
     array = counts.full_rows + sum(max(rows, c.short_strip) * times for rows, times in counts.short_strips)
@@ -95,9 +100,10 @@ def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> float:
     return together + counts.visits * c.visit
 
 
-def host_cycles(op: str, nbytes: int, visits: int, c: ClockCoefficients) -> float:
-    """Cycles of an operator that the core runs (or of an addition, which Gemmini's DMA does)."""
-    return nbytes * c.host * HOST_WEIGHTS.get(op, 1.0) + visits * c.visit
+def host_cycles(op: str, nbytes: int, visits: int, c: ClockCoefficients, macs: int = 0) -> float:
+    """Cycles of an operator that the core runs (or of an addition, which Gemmini's DMA does); `macs` are its
+    multiply-accumulates in float32."""
+    return nbytes * c.host * HOST_WEIGHTS.get(op, 1.0) + visits * c.visit + macs * FLOAT_MAC_CYCLES
 
 
 @lru_cache(maxsize=1)

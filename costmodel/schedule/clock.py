@@ -9,7 +9,7 @@ from typing import NamedTuple
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.fusion import Member, plan_group
-from costmodel.group.host import host_moves
+from costmodel.group.host import float_macs, host_moves
 from costmodel.group.placement import placement_of
 from costmodel.latency import rtl
 from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock, host_cycles, layer_cycles
@@ -26,6 +26,12 @@ class HostCounts(NamedTuple):
     op: str
     nbytes: int
     visits: int
+    macs: int = 0
+    """Multiply-accumulates in float32."""
+
+    def cycles(self, c: ClockCoefficients) -> float:
+        """On the core."""
+        return host_cycles(self.op, self.nbytes, self.visits, c, self.macs)
 
 
 ProgramCounts = dict[str, LayerCounts | HostCounts]
@@ -58,7 +64,7 @@ def group_counts(
 def network_cycles(counts: ProgramCounts, c: ClockCoefficients) -> dict[str, float]:
     """Cycles of every layer."""
     return {
-        name: host_cycles(*work, c) if isinstance(work, HostCounts) else layer_cycles(work, c)
+        name: work.cycles(c) if isinstance(work, HostCounts) else layer_cycles(work, c)
         for name, work in counts.items()
     }
 
@@ -109,4 +115,4 @@ def host_counts(
         return HostCounts(layer.op, 0, 0)
     moves = host_moves(graph, layer, member, target, group.resident_tensors)
     nbytes = sum(move.bytes for _, move in moves if move.memory in ("host", "dram", "tile-buffer"))
-    return HostCounts(layer.op, nbytes, math.prod(len(axis) for axis in member.computed))
+    return HostCounts(layer.op, nbytes, math.prod(len(axis) for axis in member.computed), float_macs(layer))

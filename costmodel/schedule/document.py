@@ -306,12 +306,23 @@ class AccuracyRecord(_Record):
     outputs: tuple[OutputAccuracyRecord, ...]
 
 
+class FloatRecord(_Record):
+    """Layers kept in float32 beside an int8 array, and what they gain."""
+
+    layers: tuple[str, ...]
+    before_db: float | None = Field(
+        None, description="signal to noise of the worst output on held-out calibration samples without them"
+    )
+    after_db: float | None = None
+
+
 class ConversionRecord(_Record):
     """What the front end did to the model."""
 
     notes: tuple[str, ...] = ()
     quantization: tuple[QuantizationRecord, ...] = ()
     accuracy: AccuracyRecord | None = Field(None, description="null: float32 target")
+    kept_float: FloatRecord | None = None
 
 
 class ScheduleDocument(_Record):

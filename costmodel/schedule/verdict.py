@@ -134,4 +134,7 @@ def _remedy(document: ScheduleDocument, state: State) -> str:
         return "convert the float model with --calibration FILE.npz instead of the quantised file"
     if any("no calibration data" in note for note in notes):
         return "the ranges come from random inputs: give real ones with --calibration FILE.npz"
+    if document.conversion.kept_float is None and state == "failed":
+        keep = f"keep the layers that lose it in float32: --keep-float auto --min-sqnr {POOR_SQNR_DB:.0f}"
+        return f"give more (or more typical) calibration inputs, or {keep}; docs/accuracy.md has more"
     return "give more (or more typical) calibration inputs, or a float32 target; docs/accuracy.md has more"

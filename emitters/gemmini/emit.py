@@ -67,10 +67,9 @@ def emit(
 
 def _require_target(schedule: Schedule) -> None:
     graph, target = schedule.graph, schedule.target
-    elements = {tensor.dtype for tensor in graph.tensors.values() if tensor.data is None} - {"int32"}
-    if not elements <= {target.element_type}:
+    if graph.element_type != target.element_type:
         raise EmitError(
-            f"{graph.name}: its tensors are {', '.join(sorted(elements))}, but target {target.name} "
+            f"{graph.name}: its tensors are {graph.element_type}, but target {target.name} "
             f"computes in {target.element_type}: convert the model for this target"
         )
     adds = [layer.name for layer in graph.layers if layer.op == "add"]

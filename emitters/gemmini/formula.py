@@ -43,7 +43,7 @@ def print_formulas(c: CPrinter, graph: Graph) -> None:
     """All formulas of the graph, in order of first use."""
     for number, formula in enumerate(_formulas(graph)):
         c.line()
-        with c.function(f"static elem_t formula_{number}(elem_t x)"):
+        with c.function(f"static float formula_{number}(float x)"):
             for place, step in enumerate(formula):
                 primitive, *operands = step.split()
                 c.line(f"const float v{place} = {_expression(primitive, [_operand(o) for o in operands])};")
@@ -57,7 +57,11 @@ def _formula(layer: HostLayer) -> tuple[str, ...]:
 
 
 def _formulas(graph: Graph) -> list[tuple[str, ...]]:
-    layers = (layer for layer in graph.layers if isinstance(layer, HostLayer) and layer.op == "formula")
+    layers = (
+        layer
+        for layer in graph.layers
+        if isinstance(layer, HostLayer) and layer.op in ("formula", "float_formula")
+    )
     return list(dict.fromkeys(_formula(layer) for layer in layers))
 
 

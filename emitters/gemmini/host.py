@@ -298,7 +298,40 @@ def _fill(a: _Arguments) -> HostCall:
 def _formula(a: _Arguments) -> HostCall:
     operands = (a.shifted(a.input(0), "offset"), a.shifted(a.output, "out_offset"))
     function = formula_name(a.graph, a.layer)
-    return HostCall("map_elements", (a.loops("strides", "out_strides"), *operands, function))
+    call = "map_elements" if a.layer.op == "formula" else a.layer.op
+    return HostCall(call, (a.loops("strides", "out_strides"), *operands, function))
+
+
+def _conversion(a: _Arguments) -> HostCall:
+    size = a.graph.tensors[a.layer.outputs[0]].size
+    return HostCall(a.layer.op, (a.input(0), a.output, size, a.float("scale")))
+
+
+def _float_binary(a: _Arguments) -> HostCall:
+    operands = (
+        a.shifted(a.input(0), "offset"),
+        a.shifted(a.input(1), "b_offset"),
+        a.shifted(a.output, "out_offset"),
+    )
+    function = f"FLOAT_{a.word('function').upper()}"
+    loops = a.loops("strides", "b_strides", "out_strides")
+    return HostCall("float_binary", (loops, *operands, function, a.relu, a.float("ceiling", math.inf)))
+
+
+def _float_product(a: _Arguments) -> HostCall:
+    g, n, k, c, p, q, r, s = a.integers("dims")
+    height, width = a.integers("input_size")
+    pairs = (a.integers("stride"), a.integers("dilation"), a.integers("pads")[:2])
+    accesses = (a.integers("strides"), a.integers("b_strides"), a.integers("out_strides"))
+    lines = (
+        f"{g}, {n}, {k}, {c}, {p}, {q}, {r}, {s}, {height}, {width},",
+        f"{', '.join(map(_list, (*pairs, *accesses)))},",
+        f"{a.relu}, {a.float('ceiling', math.inf)},",
+    )
+    product = a.table("product", "float_product_t", *lines)
+    operands = (a.shifted(a.input(0), "offset"), a.shifted(a.input(1), "b_offset"))
+    bias = a.input(2) if len(a.layer.inputs) > 2 else "NULL"
+    return HostCall("float_product", (f"&{product}", *operands, bias, a.shifted(a.output, "out_offset")))
 
 
 _CALLS: dict[str, Callable[[_Arguments], HostCall]] = {
@@ -307,6 +340,9 @@ _CALLS: dict[str, Callable[[_Arguments], HostCall]] = {
     "binary": _binary,
     "copy": _copy,
     "fill": _fill,
+    "float_binary": _float_binary,
+    "float_formula": _formula,
+    "float_product": _float_product,
     "formula": _formula,
     "gather": _gather,
     "global_average_pool": _global_average_pool,
@@ -321,6 +357,8 @@ _CALLS: dict[str, Callable[[_Arguments], HostCall]] = {
     "scale_shift": _scale_shift,
     "select": _select,
     "softmax": _softmax,
+    "to_float": _conversion,
+    "to_int8": _conversion,
     "where": _where,
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from costmodel.latency.clock import error_against_rtl
 from costmodel.schedule.document import ScheduleDocument
+from costmodel.schedule.mixed_precision import mixed_precision
 from costmodel.schedule.verdict import verdict_of
 from emitters.report.text import count, edp, percent, picojoules, si
 
@@ -59,6 +60,8 @@ def figures_of(document: ScheduleDocument, verification: Mapping[str, Any] | Non
             )
         )
     figures.extend(_accuracy(document, verification or {}))
+    if (mixed := mixed_precision(document)) is not None:
+        figures.append(Figure("Layers in float32", str(len(mixed.record.layers)), mixed.line()))
     if verification and not verification["measured"]:
         figures.append(Figure("Verified", "failed", verification["error"], "bad"))
         return figures

@@ -33,6 +33,9 @@ HOST_REASONS = {
     "global_average_pool": "a mean has no form on the array that is exact in int8",
     "softmax": "needs exponentials over a whole row",
     "layer_norm": "needs mean and variance over a whole row",
+    "to_float": "a layer in float reads it",
+    "to_int8": "a layer in float wrote it",
+    **dict.fromkeys(("float_product", "float_binary", "float_formula"), "kept in float32 (--keep-float)"),
 }
 DEFAULT_REASON = "no N K C P Q R S form: plain C on the core"
 

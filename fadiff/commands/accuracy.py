@@ -12,6 +12,7 @@ from fadiff.commands.options import (
     bound_dims,
     console_options,
     dim_option,
+    keep_float_option,
     model_argument,
     quantize_options,
     target_option,
@@ -45,6 +46,7 @@ _LABELS = ("labels", "label", "y", "targets", "target")
 @target_option()
 @quantize_options
 @dim_option
+@keep_float_option
 @without_option
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @console_options
@@ -58,6 +60,7 @@ def accuracy(
     calibration: Path | None,
     dims: tuple[tuple[str, int], ...],
     without: tuple[str, ...],
+    keep_float: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Measure MODEL.onnx on labelled data: in float, as our integers, and as ONNX Runtime's static int8.
@@ -78,7 +81,10 @@ def accuracy(
     name = metric or ("top1" if labels.dtype.kind in "iu" else "mse")
     measure = metric_of(name)
     conversion = read_model(
-        model, target, ModelOptions(quantize, calibration, None, bound_dims(dims), without), console
+        model,
+        target,
+        ModelOptions(quantize, calibration, None, bound_dims(dims), without, keep_float),
+        console,
     )
     inputs = make_vectors(conversion, data, seed=0).onnx_inputs
     count = len(next(iter(inputs.values())))

@@ -15,6 +15,7 @@ from fadiff.commands.options import (
     bound_dims,
     console_options,
     dim_option,
+    keep_float_option,
     model_argument,
     quantize_options,
     search_options,
@@ -103,6 +104,7 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     "equal under roofline latency (0.1 % of the objective in all).",
 )
 @dim_option
+@keep_float_option
 @without_option
 @click.option(
     "--schedule",
@@ -135,6 +137,7 @@ def compile_command(
     test_inputs: Path | None,
     dims: tuple[tuple[str, int], ...],
     without: tuple[str, ...],
+    keep_float: tuple[str, ...],
     max_dram_bytes: Any,
     schedule: Path | None,
     timeloop_dialect: Any,
@@ -167,7 +170,9 @@ def compile_command(
         model,
         out or Path(model.stem),
         target=target,
-        reading=ModelOptions(quantize, calibration, test_inputs, bound_dims(dims), without),
+        reading=ModelOptions(
+            quantize, calibration, test_inputs, bound_dims(dims), without, keep_float, min_sqnr
+        ),
         search=SearchOptions(**search),
         schedule=schedule,
         max_dram_bytes=max_dram_bytes,
@@ -186,16 +191,20 @@ def compile_command(
 
 
 def _summary(result: CompileResult, accuracy: Verdict | None) -> dict[str, Any]:
+    from costmodel.schedule.mixed_precision import mixed_precision
+
     return {
         "out": str(result.out),
         "totals": result.document.totals.model_dump(),
         "accuracy": accuracy.as_dict() if accuracy is not None else None,
+        "kept_float": mixed.as_dict() if (mixed := mixed_precision(result.document)) else None,
         "verification": result.verification.as_dict() if result.verification else None,
     }
 
 
 def _print(console: Console, result: CompileResult, accuracy: Verdict | None) -> None:
     from costmodel.latency.clock import error_against_rtl
+    from costmodel.schedule.mixed_precision import mixed_precision
     from fadiff.commands.verify import print_accuracy, print_verification
 
     document, totals = result.document, result.document.totals
@@ -228,6 +237,8 @@ def _print(console: Console, result: CompileResult, accuracy: Verdict | None) ->
     if document.is_executable:
         _print_memory(console, OutputFolder(result.out).firmware)
     print_accuracy(console, accuracy)
+    if (mixed := mixed_precision(document)) is not None:
+        console.result(f"  in float    {mixed.line()}")
     _print_sensitive(console, document)
     if document.search:
         search = document.search

@@ -158,6 +158,17 @@ def accuracy_options(function: Command) -> Command:
     )(function)
 
 
+def keep_float_option(function: Command) -> Command:
+    """--keep-float LAYER[,LAYER...]."""
+    return click.option(
+        "--keep-float",
+        metavar="LAYER[,LAYER...]|auto",
+        callback=lambda context, parameter, given: tuple(filter(None, (given or "").split(","))),
+        help="Layers that run in float32 on the core, where int8 loses the model; auto: until --min-sqnr "
+        "holds on held-out calibration samples.",
+    )(function)
+
+
 def without_option(function: Command) -> Command:
     """--without REWRITE, repeatable."""
     return click.option(

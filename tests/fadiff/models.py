@@ -52,6 +52,38 @@ def small_network(path: Path, batch: int | str = 1) -> Path:
     return path
 
 
+def unlike_channels(path: Path) -> Path:
+    """Channels that differ 1000-fold in size, a function that keeps them from being scaled alike, and a
+    convolution that needs them all: one scale cannot hold them.  Calibration data lies beside it."""
+    rng = np.random.default_rng(0)
+    sizes = np.logspace(-3, 0, 16)
+
+    def weight(name: str, data: np.ndarray) -> onnx.TensorProto:
+        return numpy_helper.from_array(data.astype(np.float32), name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], "first", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["r"], "relu"),
+        helper.make_node("Conv", ["r", "w2"], ["b"], "wide", pads=[1, 1, 1, 1]),
+        helper.make_node("HardSwish", ["b"], ["h"], "swish"),
+        helper.make_node("Conv", ["h", "w3"], ["y"], "reader"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "unlike",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 8, 8])],
+        [
+            weight("w1", rng.standard_normal((8, 4, 3, 3)) / 6),
+            weight("w2", rng.standard_normal((16, 8, 3, 3)) / 8 * sizes[:, None, None, None]),
+            weight("w3", rng.standard_normal((8, 16, 1, 1)) / 4 / sizes[None, :, None, None]),
+        ],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    np.savez(path.with_suffix(".calibration.npz"), x=rng.standard_normal((12, 1, 4, 8, 8)).astype(np.float32))
+    return path
+
+
 def with_unsupported_nodes(path: Path) -> Path:
     """Two nodes that no layer can stand for, behind a convolution."""
     nodes = [

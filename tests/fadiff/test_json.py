@@ -46,7 +46,8 @@ def folder(tmp_path_factory) -> Path:
 
 COMMANDS = {
     "inspect": "inspect {at}/small.onnx",
-    "compile": "compile {at}/small.onnx --target gemmini-small --method layerwise --out {at}/again --force",
+    "compile": "compile {at}/small.onnx --target gemmini-small --method layerwise --out {at}/again --force "
+    "--keep-float classifier",
     "verify": "verify {at}/out",
     "evaluate": "evaluate {at}/out/schedule.json",
     "compare": "compare {at}/small.onnx --target gemmini-small --methods layerwise",

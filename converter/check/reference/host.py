@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.check.reference import integers, rows
+from converter.check.reference import floats, integers, rows
 from converter.check.reference.emit import Emit
 from converter.check.reference.strided import operand, store
 from converter.ir.graph import HostLayer
@@ -241,6 +241,9 @@ HOST_OPS: Mapping[str, Callable[[Emit, HostLayer], None]] = {
     "binary": binary,
     "copy": copy,
     "fill": fill,
+    "float_binary": floats.float_binary,
+    "float_formula": formula,
+    "float_product": floats.float_product,
     "formula": formula,
     "gather": rows.gather,
     "global_average_pool": global_average_pool,
@@ -255,5 +258,7 @@ HOST_OPS: Mapping[str, Callable[[Emit, HostLayer], None]] = {
     "scale_shift": scale_shift,
     "select": integers.select,
     "softmax": rows.softmax,
+    "to_float": floats.to_float,
+    "to_int8": floats.to_int8,
     "where": where,
 }

@@ -75,6 +75,7 @@ const small_tensor small_outputs[SMALL_NUM_OUTPUTS] = {
 
 #include "runtime/elements.h"
 #include "runtime/elementwise.h"
+#include "runtime/float_layers.h"
 #include "runtime/integers.h"
 #include "runtime/pool.h"
 #include "runtime/rows.h"

@@ -1,0 +1,103 @@
+"""Layers that are kept in float32 beside an int8 array: docs/host-ops.md (Layers in float), to the bit.
+
+Every product and every sum is rounded on its own, in the order of the C: ONNX Runtime's own kernels sum in
+an order of theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from converter.check.reference.emit import Emit
+from converter.check.reference.strided import operand, store
+from converter.ir.graph import HostLayer
+
+
+def to_float(emit: Emit, layer: HostLayer) -> None:
+    """f32(x) * scale."""
+    attributes: Any = layer.attributes
+    emit.write_dense(layer.outputs[0], emit.scaled(emit.flat(layer.inputs[0]), attributes["scale"]))
+
+
+def to_int8(emit: Emit, layer: HostLayer) -> None:
+    """sat8(rne(x / scale))."""
+    attributes: Any = layer.attributes
+    steps = emit.op("Div", emit.flat(layer.inputs[0]), emit.constant(np.float32(attributes["scale"])))
+    emit.write_dense(layer.outputs[0], emit.element(steps))
+
+
+def float_binary(emit: Emit, layer: HostLayer) -> None:
+    """One operation, then ReLU and upper bound."""
+    attributes: Any = layer.attributes
+    a, b = operand(emit, layer, 0), operand(emit, layer, 1)
+    store(emit, layer, _bounded(emit, layer, emit.op(attributes["function"].capitalize(), a, b)))
+
+
+def float_product(emit: Emit, layer: HostLayer) -> None:
+    """Bias, then one product after the other: kernel rows, kernel columns, input channels."""
+    attributes: Any = layer.attributes
+    g, n, k, c, p, q, r, s = attributes["dims"]
+    pixels = n * p * q
+    weight, offset, strides = layer.inputs[1], attributes["b_offset"], attributes["b_strides"]
+    total = emit.constant(np.zeros((g, 1, k), np.float32))
+    if len(layer.inputs) > 2:
+        total = emit.reshape(emit.flat(layer.inputs[2]), (g, 1, k))
+    total = emit.op("Expand", total, emit.ints((g, pixels, k)))
+    image = _padded(emit, layer)
+    for y, x in np.ndindex(r, s):
+        seen = emit.reshape(_seen(emit, layer, image, y, x), (c, g, pixels, 1))
+        start = offset + y * strides[1] + x * strides[2]
+        weights = emit.read(weight, start, (c, g, 1, k), (strides[3], strides[0], 0, strides[4]))
+        total = emit.op("Scan", total, seen, weights, body=_body(), num_scan_inputs=2)
+    sizes = (g, n, p, q, k)
+    value = _bounded(emit, layer, emit.reshape(total, sizes))
+    emit.write(layer.outputs[0], value, attributes["out_offset"], sizes, attributes["out_strides"])
+
+
+def _padded(emit: Emit, layer: HostLayer) -> str:
+    """The input with its padding: [G, N, H, W, C]."""
+    attributes: Any = layer.attributes
+    g, n, _, c, *_ = attributes["dims"]
+    sizes = (g, n, *attributes["input_size"], c)
+    image = emit.read(layer.inputs[0], attributes["offset"], sizes, attributes["strides"])
+    top, left, bottom, right = attributes["pads"]
+    return emit.op("Pad", image, emit.ints([0, 0, top, left, 0, 0, 0, bottom, right, 0]))
+
+
+def _seen(emit: Emit, layer: HostLayer, image: str, y: int, x: int) -> str:
+    """What one tap of the kernel meets: [C, G, N, P, Q]."""
+    attributes: Any = layer.attributes
+    p, q = attributes["dims"][4:6]
+    strides, (apart, aside) = attributes["stride"], attributes["dilation"]
+    starts = (y * apart, x * aside)
+    ends = (starts[0] + (p - 1) * strides[0] + 1, starts[1] + (q - 1) * strides[1] + 1)
+    axes = emit.ints((2, 3))
+    tap = emit.op("Slice", image, emit.ints(starts), emit.ints(ends), axes, emit.ints(strides))
+    return emit.op("Transpose", tap, perm=[4, 0, 1, 2, 3])
+
+
+def _body() -> onnx.GraphProto:
+    """total + x * w, both rounded."""
+    values = [helper.make_empty_tensor_value_info(name) for name in ("total", "x", "w")]
+    for value in values:
+        value.type.tensor_type.elem_type = TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["term"]),
+        helper.make_node("Add", ["total", "term"], ["sum"]),
+    ]
+    result = helper.make_empty_tensor_value_info("sum")
+    result.type.tensor_type.elem_type = TensorProto.FLOAT
+    return helper.make_graph(nodes, "product", values, [result])
+
+
+def _bounded(emit: Emit, layer: HostLayer, value: str) -> str:
+    attributes: Any = layer.attributes
+    if attributes.get("activation", "none") == "relu":
+        value = emit.op("Max", value, emit.constant(np.float32(0)))
+    if "ceiling" in attributes:
+        value = emit.op("Min", value, emit.constant(np.float32(attributes["ceiling"])))
+    return value

@@ -1,0 +1,106 @@
+"""Steps that stay in float32 on an int8 array: lowered as for a float32 array, then moved to the core.
+
+docs/host-ops.md (Layers in float) has the operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from converter.ir.builder import GraphBuilder
+from converter.ir.graph import HostLayer, Layer, TensorCoreLayer
+from converter.ir.strided import Strided
+from converter.lower.context import Lowering
+from converter.plan.floats import outputs_of
+from converter.plan.plan import Step
+from converter.quantise.weights import as_float
+
+Handler = Callable[[Lowering, Step], None]
+
+
+class FloatLayers:
+    """Lowers the float steps of an int8 graph beside `integers`, which lowers the others.
+
+    Args:
+        integers: the lowering of the int8 steps; both grow one graph.
+        steps: the plan.
+    """
+
+    def __init__(self, integers: Lowering, steps: Sequence[Step]) -> None:
+        self.integers = integers
+        kept = [step for step in steps if step.is_float]
+        quantisation = as_float(integers.program, kept)
+        self.floats = Lowering(integers.graph.name, integers.program, quantisation, integers.model)
+        self.floats.graph = integers.graph
+        self._made: dict[tuple[str, float], str] = {}
+
+    def lower(self, step: Step, handler: Handler) -> None:
+        """Lower a step with a handler for float32 arrays; other steps find its outputs in int8."""
+        layers = self.integers.graph.layers
+        for node in step.nodes:
+            for value in self.integers.program.activations(node):
+                if value in self.integers.values and value not in self.floats.values:
+                    self.floats.values[value] = self._in_float(self.integers.values[value])
+        first = len(layers)
+        handler(self.floats, step)
+        layers[first:] = [_on_core(self.integers.graph, layer, step.ceiling) for layer in layers[first:]]
+        for value in outputs_of(step):
+            if value in self.integers.quantisation.scales:
+                self.integers.values[value] = self._in_int8(value)
+
+    def _in_float(self, value: Strided) -> Strided:
+        """The same access to the float32 form of a whole int8 tensor."""
+        graph = self.integers.graph
+        source, scale = graph.tensors[value.tensor], value.scale or 1.0
+        key = (source.name, scale)
+        if key not in self._made:
+            name = f"{source.name}.float"
+            self._made[key] = graph.tensor(name, source.shape, "float32", onnx_axes=source.onnx_axes)
+            graph.host(
+                f"{source.name}.to_float", "to_float", (source.name,), (self._made[key],), {"scale": scale}
+            )
+        return replace(value, tensor=self._made[key], scale=None)
+
+    def _in_int8(self, name: str) -> Strided:
+        graph, value = self.integers.graph, self.floats.values[name]
+        source, scale = graph.tensors[value.tensor], self.integers.scale(name)
+        assert scale is not None
+        tensor = graph.tensor(
+            f"{source.name}.int8", source.shape, "int8", scale, None, source.onnx_name, source.onnx_axes
+        )
+        graph.host(f"{source.name}.to_int8", "to_int8", (source.name,), (tensor,), {"scale": scale})
+        return replace(value, tensor=tensor, scale=scale)
+
+
+def _on_core(graph: GraphBuilder, layer: Layer, ceiling: float | None) -> Layer:
+    """A layer of a float32 graph as the core runs it beside an int8 array."""
+    bound = {} if ceiling is None else {"ceiling": ceiling}
+    if isinstance(layer, TensorCoreLayer):
+        d = layer.dims
+        attributes: dict[str, object] = {
+            "dims": (d.G, d.N, d.K, d.C, d.P, d.Q, d.R, d.S),
+            "input_size": layer.input_size,
+            "stride": layer.stride,
+            "dilation": layer.dilation,
+            "pads": layer.pads,
+            "offset": layer.input.offset,
+            "strides": layer.input.strides,
+            "b_offset": layer.weight.offset,
+            "b_strides": layer.weight.strides,
+            "out_offset": layer.output.offset,
+            "out_strides": layer.output.strides,
+            "activation": layer.activation,
+            **bound,
+        }
+        nodes = layer.onnx_nodes
+        return HostLayer(layer.name, "float_product", layer.inputs, layer.outputs, attributes, nodes)
+    if layer.op == "add":
+        size = graph.tensors[layer.outputs[0]].size
+        dense = {"shape": (size,), "strides": (1,), "b_strides": (1,), "out_strides": (1,)}
+        attributes = {"function": "add", "activation": layer.attributes["activation"], **dense, **bound}
+        return replace(layer, op="float_binary", attributes=attributes)
+    if layer.op == "binary":
+        kept = {key: value for key, value in layer.attributes.items() if not key.endswith("scale")}
+        return replace(layer, op="float_binary", attributes={**kept, **bound})
+    return replace(layer, op="float_formula") if layer.op == "formula" else layer

@@ -1,0 +1,215 @@
+"""Mixed precision by need: which layers to keep in float32 so that the outputs are good enough.
+
+What costs int8 its accuracy is mostly one value that it holds badly: the layer that writes it and those that
+read it go to float together.  Each round tries the values that lose most, and keeps the set of layers that
+gains most for its work on the core; what turns out not to be needed in the end goes back to int8.  All
+figures are of samples that took no part in calibration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from converter.errors import ModelError
+from converter.ir.operators import WEIGHTED
+from converter.ir.stored import StoredWeights
+from converter.plan.floats import can_be_float, keep_float, outputs_of
+from converter.plan.plan import Step
+from converter.quantise.choose import Calibration, Choice
+from converter.quantise.judge import decibel
+from converter.quantise.observe import Observed, activations, observe
+from converter.quantise.ranges import ranges
+from converter.quantise.scales import stored_values, unknown_scales
+from converter.quantise.sentinels import without_sentinels
+from converter.quantise.simulate import Simulation
+from converter.quantise.weights import quantise
+
+MARGIN_DB = 1.0
+"""The samples that the result is judged on in the end are others."""
+_WORTH_DB = 0.2
+_TRIALS = 10
+"""Sets of layers that a round tries."""
+_SAMPLES = 8
+_LOOKED_AT = 2
+"""Samples that every value is compared on."""
+_CLEAN_DB = 45.0
+"""What is assumed of values that are not rounded before."""
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Layers in float32, and the worst output's signal to noise in dB on held-out samples without and with
+    them; None where there is nothing to judge by."""
+
+    layers: tuple[str, ...] = ()
+    before_db: float | None = None
+    after_db: float | None = None
+
+    def __str__(self) -> str:
+        gain = (
+            ""
+            if self.before_db is None
+            else f": {self.before_db:.1f} -> {self.after_db:.1f} dB on held-out samples"
+        )
+        return f"{', '.join(self.layers) or 'no layer'} in float32 on the core{gain}"
+
+
+@dataclass(frozen=True)
+class MixedSearch:
+    """Tries plans of one calibrated program with further steps in float.
+
+    Args:
+        calibration: the program as it is planned so far.
+        choice: how its ranges are found, and corrections of its biases.
+        is_judged: whether the samples are the user's, and enough of them.
+    """
+
+    calibration: Calibration
+    choice: Choice
+    is_judged: bool
+
+    def until(self, least_db: float, progress: Callable[[str], None]) -> frozenset[str]:
+        """Names of the steps to keep in float so that every output has `least_db` and a margin, or as much
+        as can be had.
+
+        Raises:
+            ModelError: no samples to judge by.
+        """
+        if not self.is_judged:
+            raise ModelError(
+                f"{self.calibration.file}: --keep-float auto needs a float model and at least 3 calibration "
+                "samples to judge by; give --calibration FILE.npz, or name the layers"
+            )
+        wanted = least_db + MARGIN_DB
+        kept, score = self.named, self.score(self.named)
+        while score < wanted:
+            sets = self._candidates(kept)
+            if not sets:
+                break
+            found = {}
+            for number, more in enumerate(sets):
+                progress(f"{len(kept)} layers in float, {score:.1f} dB: trying {number + 1} of {len(sets)}")
+                found[more] = self.score(kept | more)
+            best = max(sets, key=lambda more: (found[more] - score) / self._work(more - kept))
+            if found[best] < score + _WORTH_DB:  # nothing helps alone: the worst first
+                best = max(sets, key=lambda more: found[more])
+            if found[best] < score + _WORTH_DB:
+                best = sets[0]
+            kept, score = kept | best, found[best]
+        return self._needed(kept, min(wanted, score))
+
+    def worth(self, names: Collection[str]) -> Mixed:
+        """What these steps in float gain."""
+        layers = tuple(step.name for step in self._planned(names) if step.is_float)
+        if not self.is_judged:
+            return Mixed(layers)
+        return Mixed(layers, round(self.score(()), 2), round(self.score(names), 2))
+
+    @cached_property
+    def named(self) -> frozenset[str]:
+        """The steps that the user keeps in float."""
+        c = self.calibration
+        return frozenset(step.name for step in c.steps if step.is_float and can_be_float(c.program, step))
+
+    def score(self, names: Collection[str]) -> float:
+        """The worst output's signal to noise in dB on held-out samples."""
+        wanted = [v for v in self.calibration.program.outputs if self.calibration.program.is_float(v)]
+        return min(self._ratios(names, wanted).values(), default=np.inf)
+
+    def _needed(self, kept: frozenset[str], wanted: float) -> frozenset[str]:
+        for name in sorted(kept - self.named, key=lambda name: -self._work({name})):
+            if self.score(kept - {name}) >= wanted:
+                kept -= {name}
+        return kept
+
+    def _candidates(self, kept: Collection[str]) -> list[frozenset[str]]:
+        """Sets of steps that would hold a value in float, or only the weights of its writer: those of values
+        that lose most first."""
+        program, steps = self.calibration.program, self._planned(kept)
+        stored = [v for v in stored_values(program, steps) if v not in program.inputs]
+        ratio = self._ratios(kept, stored, _LOOKED_AT)
+        found: dict[frozenset[str], float] = {}
+        for step in steps:
+            for value in outputs_of(step):
+                if value not in ratio:
+                    continue
+                loss = min([_CLEAN_DB, *(ratio[v] for v in self._sources(step) if v in ratio)]) - ratio[value]
+                around = self._around(value)
+                for more in (around, around & {step.name}):
+                    if more - set(kept):
+                        found[more] = max(loss, found.get(more, loss))
+        return sorted(found, key=lambda more: -found[more])[:_TRIALS]
+
+    def _sources(self, step: Step) -> list[str]:
+        return [value for node in step.nodes for value in self.calibration.program.activations(node)]
+
+    def _around(self, value: str) -> frozenset[str]:
+        """The writer and the readers of a value, those of its moves included, that can be in float."""
+        program = self.calibration.program
+        found, pending = set(), [program.producer.get(value), *program.consumers(value)]
+        while pending:
+            node = pending.pop()
+            step = self._step_of.get(node.name) if node is not None else None
+            if step is not None and can_be_float(program, step):
+                found.add(step.name)
+            elif step is not None and value not in outputs_of(step) and step.kind == "node":
+                moved = [v for v in outputs_of(step) if step.head.op in ("Reshape", "Transpose", "Flatten")]
+                pending += [reader for v in moved for reader in program.consumers(v)]
+        return frozenset(found)
+
+    @cached_property
+    def _step_of(self) -> dict[str, Step]:
+        return {node: step for step in self.calibration.steps for node in step.onnx_nodes}
+
+    def _work(self, names: Collection[str]) -> float:
+        """Operations of the core, on which products take about equal cycles each."""
+        program, total = self.calibration.program, 1.0
+        for name in names:
+            step = self._step_of[name]
+            out = float(np.prod(program.shapes[step.output]))
+            weight = program.shapes[step.head.inputs[1]] if step.head.op in WEIGHTED else ()
+            channels = weight[-1 if step.head.op == "MatMul" else 0] if weight else 1
+            total += out * (float(np.prod(weight)) / channels if weight else 1.0)
+        return total
+
+    def _planned(self, names: Collection[str]) -> tuple[Step, ...]:
+        c = self.calibration
+        return keep_float(c.file, c.program, c.steps, names)
+
+    def planned(self, names: Collection[str]) -> Calibration:
+        """The calibration with these steps in float."""
+        c, steps = self.calibration, self._planned(names)
+        return replace(c, steps=steps, values=unknown_scales(c.program, steps, c.known), _scores={})
+
+    def _ratios(
+        self, names: Collection[str], values: Sequence[str], most: int = _SAMPLES
+    ) -> dict[str, float]:
+        """Signal to noise of values in dB, on `most` held-out samples."""
+        c, steps = self.calibration, self._planned(names)
+        wanted = unknown_scales(c.program, steps, c.known)
+        found = ranges({value: self._observed[value] for value in wanted}, self.choice.ranges_by)
+        quantisation = quantise(
+            c.program, steps, without_sentinels(c.program, steps, found), c.known, self.choice.corrections
+        )
+        simulation = Simulation(c.model, c.program, steps, quantisation)
+        held = self.calibration.held_out[:most]
+        exactly: dict[str, list[np.ndarray]] = {}
+        for name, array in activations(c.file, c.model, StoredWeights(), held, values):
+            exactly.setdefault(name, []).append(array)
+        signal, noise = dict.fromkeys(values, 0.0), dict.fromkeys(values, 0.0)
+        for i, computed in enumerate(simulation.run(quantisation, held, values)):
+            for value, array in computed.items():
+                exact = exactly[value][i].astype(np.float64)
+                signal[value] += float(np.sum(exact**2))
+                noise[value] += float(np.sum((exact - array) ** 2))
+        return {value: decibel(signal[value], noise[value]) for value in values}
+
+    @cached_property
+    def _observed(self) -> dict[str, Observed]:
+        c = self.calibration.fitting
+        every = stored_values(c.program, [replace(step, is_float=False) for step in c.steps])
+        return observe(c.file, c.model, c.weights, c.samples, every)
