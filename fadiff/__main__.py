@@ -2,7 +2,16 @@
 
 import sys
 
-from fadiff.cli import main
+
+def run() -> int:
+    """Run the command line; Ctrl-C while it is still being loaded is an interrupt as any other."""
+    try:
+        from fadiff.cli import main
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -120,8 +120,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_error(one_line(error))
             return BAD_INPUT
         print_error(
-            f"internal error in fadiff {version('fadiff')}: {type(error).__name__}: {one_line(error)}\n"
+            f"internal error in fadiff {version('fadiff')}: {type(error).__name__}: {one_line(error)}"
+        )
+        print(
             "This is a bug. Please report it with the model (or `fadiff inspect MODEL.onnx --json`), "
-            "the command, and its output with -v."
+            "the command, and its output with -v.",
+            file=sys.stderr,
         )
         return INTERNAL

@@ -7,10 +7,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console as RichConsole
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
+
+from converter.printable import printable
+
+
+class _Terminal(RichConsole):
+    """Shows names from files, whatever is in them: escapes instead of what would rule the terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Text of a line or of a cell."""
+        return super().render_str(printable(text, keep="\n"), **options)
 
 
 @dataclass
@@ -21,10 +33,8 @@ class Console:
     """
 
     verbosity: int = 0
-    err: RichConsole = field(
-        default_factory=lambda: RichConsole(stderr=True, highlight=False, soft_wrap=True)
-    )
-    out: RichConsole = field(default_factory=lambda: RichConsole(highlight=False, soft_wrap=True))
+    err: RichConsole = field(default_factory=lambda: _Terminal(stderr=True, highlight=False, soft_wrap=True))
+    out: RichConsole = field(default_factory=lambda: _Terminal(highlight=False, soft_wrap=True))
     _status: Status | None = None
     _last_plain: float = 0.0
 
@@ -34,6 +44,7 @@ class Console:
         if self.verbosity < 0:
             yield
             return
+        title = printable(title)
         start = time.monotonic()
         if self.err.is_terminal:
             with self.err.status(title) as self._status:
@@ -49,7 +60,7 @@ class Console:
         if self.verbosity < 0:
             return
         if self._status is not None:
-            self._status.update(message)
+            self._status.update(printable(message))
             return
         now = time.monotonic()
         if self.verbosity > 0 or now - self._last_plain >= 2.0:
@@ -90,4 +101,4 @@ def _escape(message: str) -> str:
 
 def print_error(message: str) -> None:
     """The one line that ends a failed run."""
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)

@@ -22,11 +22,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from converter.printable import printable
-from costmodel.target.validation import not_yaml, one_line
+from costmodel.target.text_file import FormatError, load_yaml
+from costmodel.target.validation import one_line
 from fadiff import errors
 from fadiff.errors import InputError, is_bad_input
 from fadiff.workers import WorkerDied
@@ -92,12 +92,11 @@ def read_space(path: Path) -> DesignSpace:
         InputError: unreadable, not YAML, or a field that does not validate.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        space = DesignSpace.model_validate(content)
+        space = DesignSpace.model_validate(load_yaml(path))
     except OSError as error:
         raise InputError(f"{path}: cannot read the design space: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(not_yaml(path, error)) from error
+    except FormatError as error:
+        raise InputError(str(error)) from error
     except ValidationError as error:
         raise InputError(f"{path}: {one_line(error, DesignSpace)}") from error
     empty = [name for name, values in space.vary.items() if not values]

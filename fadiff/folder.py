@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from converter.printable import printable
+from costmodel.target.text_file import FormatError, load_json
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,16 +101,36 @@ class OutputFolder:
         return self.report
 
 
+def obstacle_to_deleting(path: Path) -> str:
+    """Why a folder may hold what `fadiff compile` did not write, nothing where it is ours."""
+    ours = OutputFolder(path)
+    try:
+        content = _json(ours.schedule) or {}
+    except InputError:
+        content = {}
+    if not str(content.get("generator", "")).startswith("fadiff ") or "version" not in content:
+        return f"no {SCHEDULE} of fadiff in it"
+    known = (
+        ours.schedule,
+        ours.target,
+        ours.firmware,
+        ours.timeloop,
+        ours.verification_data,
+        ours.measurement,
+        ours.report,
+    )
+    other = sorted(entry.name for entry in path.iterdir() if entry not in known)
+    return f"{printable(other[0])} is none of its files" if other else ""
+
+
 def _json(path: Path) -> dict[str, Any] | None:
     """A JSON object, None where there is no such file."""
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file") from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+        content = load_json(path)
+    except FormatError as error:
+        raise InputError(str(error)) from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a JSON object")
     return content

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fadiff.errors import InputError
-from fadiff.folder import SCHEDULE
+from fadiff.folder import obstacle_to_deleting
 
 
 def check_new(path: Path, *, force: bool) -> None:
@@ -39,9 +39,9 @@ def check_free(target: Path, *, force: bool) -> None:
     if target.exists() and any(target.iterdir()):
         if not force:
             raise InputError(f"{target}: already exists: choose another --out, or replace it with --force")
-        if not (target / SCHEDULE).is_file():  # every folder we write has one
+        if obstacle := obstacle_to_deleting(target):
             raise InputError(
-                f"{target}: is not an output folder of fadiff (no {SCHEDULE}): --force will not delete it"
+                f"{target}: is not an output folder of fadiff ({obstacle}): --force will not delete it"
             )
     parent = target.absolute().parent
     while not parent.exists():
@@ -63,44 +63,68 @@ def naming_file(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing_folder(target: Path, *, force: bool) -> Iterator[Path]:
-    """A temporary sibling of `target` that becomes `target` when the block ends well.
+    """A sibling of `target` that becomes `target` when the block ends well.
 
     On any exception, a keyboard interrupt included, the sibling and any parent folders made for it
-    are removed and `target` is as it was.
+    are removed and `target` is as it was.  What a killed process left is removed by the next one.
+
+    Raises:
+        InputError: as `check_free`, or another process is making this folder.
     """
     check_free(target, force=force)
     target = target.absolute()
     made = [p for p in (target.parent, *target.parent.parents) if not p.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    work.chmod(0o777 & ~_umask())
+    work, old = (target.with_name(f".{target.name}.{what}") for what in ("fadiff", "fadiff-old"))
+    held = _claimed(work, target)
     try:
-        yield work
-        _swap(work, target)
+        _recover(old, target)
+        check_free(target, force=force)
+        with naming_file(target):
+            yield work
+        _swap(work, target, old)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         for parent in made:
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
         raise
+    finally:
+        os.close(held)
 
 
-def _swap(work: Path, target: Path) -> None:
+def _claimed(work: Path, target: Path) -> int:
+    """Make the folder, or empty the one that a killed process left; a descriptor that holds it for us."""
+    busy = InputError(f"{target}: another fadiff is making this folder: wait, or choose another --out")
+    work.mkdir(exist_ok=True)
+    held = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not work.exists() or not os.path.samestat(os.fstat(held), work.stat()):
+            raise busy  # it was finished, and renamed, a moment ago
+    except BaseException as error:
+        os.close(held)
+        raise busy from (error if isinstance(error, OSError) else None)
+    for entry in work.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    return held
+
+
+def _swap(work: Path, target: Path, old: Path) -> None:
     if not target.exists():
         work.rename(target)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    target.rename(old / target.name)
+    target.rename(old)
     try:
         work.rename(target)
     except BaseException:
-        (old / target.name).rename(target)
+        old.rename(target)
         raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _recover(old: Path, target: Path) -> None:
+    """Undo or end a swap in the middle of which a process was killed."""
+    if old.is_dir() and not target.exists():
+        old.rename(target)
+    shutil.rmtree(old, ignore_errors=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from fadiff.console import Console
 from fadiff.errors import InputError, naming, one_line
 from fadiff.folder import OutputFolder
-from fadiff.output import check_free, replacing_folder
+from fadiff.output import replacing_folder
 
 if TYPE_CHECKING:
     from converter import Conversion
@@ -106,24 +106,25 @@ def compile(
     console = console or Console(verbosity=-1)
     reading, search = reading or ModelOptions(), search or SearchOptions()
     _check_file(model)
-    check_free(out, force=force)
-    given = None if schedule is None else read_document(Path(schedule))
-    rules = given or search
-    if verify and (rules.profile, rules.fusion_model) != ("hw", "sound"):
-        raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
-    hardware = given.target if given else as_target(target)
-    conversion = read_model(model, hardware, reading, console)
-    inputs = reading.test_inputs or _beside(model, ".inputs.npz")
-    vectors = make_vectors(conversion, inputs, seed=0)  # a file that does not fit is refused before searching
-    if given is None:
-        conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
-        decision, described = found.schedule, partial(describe_search, found)
-    else:
-        with naming(str(schedule)):
-            decision = schedule_from_document(given, conversion.graph)
-        described = partial(_describe_given, given, decision)
-    document = described(front_end_record(conversion, vectors, console))
     with replacing_folder(out, force=force) as work:
+        given = None if schedule is None else read_document(Path(schedule))
+        rules = given or search
+        if verify and (rules.profile, rules.fusion_model) != ("hw", "sound"):
+            raise InputError("--verify needs --profile hw and --fusion-model sound: the others emit no C")
+        hardware = given.target if given else as_target(target)
+        conversion = read_model(model, hardware, reading, console)
+        inputs = reading.test_inputs or _beside(model, ".inputs.npz")
+        vectors = make_vectors(
+            conversion, inputs, seed=0
+        )  # a file that does not fit is refused before searching
+        if given is None:
+            conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
+            decision, described = found.schedule, partial(describe_search, found)
+        else:
+            with naming(str(schedule)):
+                decision = schedule_from_document(given, conversion.graph)
+            described = partial(_describe_given, given, decision)
+        document = described(front_end_record(conversion, vectors, console))
         folder = OutputFolder(work)
         write_folder(folder, conversion, decision, document, vectors, console, timeloop or TimeloopOptions())
         folder.refresh_report()

@@ -6,14 +6,12 @@ and a memory-mapped constant of the Program.  Every look-up maps the file anew: 
 
 from __future__ import annotations
 
-import atexit
 import math
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import onnx
@@ -35,6 +33,8 @@ class StoredWeight:
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    owner: IO[bytes] | None = None
+    """Keeps a temporary file open that has no name: it goes with the process, however that ends."""
 
     def read(self) -> np.ndarray:
         """The content in float32; mapped, not read, where the file has float32."""
@@ -122,14 +122,8 @@ def _place(path: Path, tensor: onnx.TensorProto) -> StoredWeight:
     if uses_external_data(tensor):
         info = ExternalDataInfo(tensor)
         return StoredWeight(path.parent / info.location, int(info.offset or 0), tuple(tensor.dims), dtype)
-    with tempfile.NamedTemporaryFile(dir=_scratch(), delete=False) as file:
-        file.write(tensor.raw_data)
+    file = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the weight is known)
+    file.write(tensor.raw_data)
+    file.flush()
     tensor.ClearField("raw_data")
-    return StoredWeight(Path(file.name), 0, tuple(tensor.dims), dtype)
-
-
-def _scratch() -> str:
-    """A temporary folder that goes with the process."""
-    folder = tempfile.mkdtemp(prefix="fadiff-weights-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    return StoredWeight(Path(f"/dev/fd/{file.fileno()}"), 0, tuple(tensor.dims), dtype, file)

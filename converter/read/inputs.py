@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from converter.errors import ModelError
+from converter.printable import printable
+from converter.read.npz import read_arrays
 
 Wanted = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Shape and element type of each model input."""
@@ -54,11 +55,11 @@ def read_inputs(path: Path, what: str, wanted: Wanted) -> dict[str, np.ndarray]:
     Raises:
         ModelError: unreadable file, missing input, a shape that does not fit, or no finite numbers.
     """
-    arrays = _arrays(path, what)
+    arrays, there = read_arrays(path, what, wanted)
     stacked = {}
     for name, (shape, dtype) in wanted.items():
         if name not in arrays:
-            found = ", ".join(sorted(arrays)) or "none"
+            found = ", ".join(map(printable, sorted(there))) or "none"
             raise ModelError(f"{path}: no array named {name!r}, which the model reads; it has {found}")
         array = arrays[name]
         if array.shape == shape:
@@ -79,19 +80,3 @@ def read_inputs(path: Path, what: str, wanted: Wanted) -> dict[str, np.ndarray]:
     if counts == {0}:
         raise ModelError(f"{path}: holds no samples; save at least one array per input")
     return stacked
-
-
-def _arrays(path: Path, what: str) -> dict[str, np.ndarray]:
-    try:
-        content = np.load(path, allow_pickle=False)
-        if not isinstance(content, np.lib.npyio.NpzFile):
-            raise ModelError(
-                f"{path}: a single array (.npy), not an .npz file; "
-                f"save {what} with numpy.savez(file, NAME=array)"
-            )
-        with content:
-            return {name: content[name] for name in content.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        missing = isinstance(error, OSError) and error.strerror
-        reason = missing or "not an .npz file; write it with numpy.savez(file, NAME=array)"
-        raise ModelError(f"{path}: cannot read {what}: {reason}") from error

@@ -39,6 +39,7 @@ from costmodel.schedule.records import (
     totals_record,
 )
 from costmodel.schedule.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
+from costmodel.target.text_file import FormatError, load_json
 from costmodel.target.validation import problems
 
 __all__ = [
@@ -68,14 +69,12 @@ def read_document(path: Path) -> ScheduleDocument:
         ScheduleFileError: unreadable, not JSON, another version, or a field that does not validate.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = load_json(path)
     except OSError as error:
         hint = ": give the schedule.json in it" if path.is_dir() else ""
         raise ScheduleFileError(f"{path}: cannot read the schedule: {error.strerror}{hint}") from error
-    except UnicodeDecodeError as error:
-        raise ScheduleFileError(f"{path}: not a text file") from error
-    except json.JSONDecodeError as error:
-        raise ScheduleFileError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    except FormatError as error:
+        raise ScheduleFileError(str(error)) from error
     version = content.get("version") if isinstance(content, dict) else None
     if version != 1:
         raise ScheduleFileError(

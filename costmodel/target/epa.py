@@ -8,12 +8,16 @@ column's* slice of the accumulator.  A memory without rows keeps DOSA's closed f
 from __future__ import annotations
 
 import csv
+import io
 import math
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from costmodel.target.text_file import FormatError, read_text
+
 HIDDEN = 4
+_MOST_BYTES = 2**20
 MEMORIES = ("scratchpad", "accumulator", "tile-buffer")
 
 
@@ -60,7 +64,7 @@ def fit_table(path: Path) -> Epa:
     """
     points: dict[str, list[tuple[float, float]]] = {}
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with io.StringIO(read_text(path, _MOST_BYTES), newline="") as file:
             for line, row in enumerate(csv.DictReader(file), start=2):
                 try:
                     memory, kb, pj = row["memory"].strip(), float(row["capacity_kb"]), float(row["pj"])
@@ -77,7 +81,7 @@ def fit_table(path: Path) -> Epa:
                 points.setdefault(memory, []).append((kb, pj))
     except OSError as error:
         raise EpaError(f"{path}: cannot read the table: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (FormatError, csv.Error) as error:
         raise EpaError(f"{path}: cannot read the table: {error}") from None
     if not points:
         raise EpaError(f"{path}: the table has no rows")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,11 +19,15 @@ from typing import Literal
 from pydantic import ValidationError
 
 from costmodel.target.target import Target, TargetError
+from costmodel.target.text_file import FormatError, read_text
 from costmodel.target.validation import one_line
 
-_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)]*\))?(?:[ \t]+(.*?))?[ \t]*$", re.MULTILINE)
-_TYPEDEF = re.compile(r"\btypedef\s+([\w\s]+?)\s+(\w+)\s*;")
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.DOTALL)
+_DEFINE = re.compile(r"#[ \t]*define[ \t]+(\w+)(\([^)]*\))?(.*)")
+_SUFFIX = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b")
+_MOST_BYTES = 2**20
+_MOST_BITS = 64
+"""Of a C integer."""
 
 HEADER_FIELDS = (
     "side",
@@ -82,49 +86,66 @@ def read_params_header(path: str | Path) -> ParamsHeader:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise TargetError(f"{path}: cannot read the header: {reason}") from error
-    text = _COMMENT.sub(" ", text).replace("\\\n", " ")
+        text = read_text(path, _MOST_BYTES)
+    except OSError as error:
+        raise TargetError(f"{path}: cannot read the header: {error.strerror}") from error
+    except FormatError as error:
+        raise TargetError(str(error)) from error
+    lines = [line.strip() for line in _COMMENT.sub(" ", text).replace("\\\n", " ").splitlines()]
     values: dict[str, str] = {}
     flags: set[str] = set()
-    for name, arguments, value in _DEFINE.findall(text):
+    for found in filter(None, map(_DEFINE.match, lines)):
+        name, arguments, value = found.groups()
         flags.add(name)
-        if not arguments and value:
-            values[name] = value
-    integers = {name: number for name in values if (number := _evaluate(name, values, ())) is not None}
-    types = {name: " ".join(c_type.split()) for c_type, name in _TYPEDEF.findall(text)}
-    return ParamsHeader(path, integers, frozenset(flags), types)
+        if not arguments and value.strip():
+            values[name] = value.strip()
+    known: dict[str, int | None] = {}
+    for name in values:
+        _evaluate(name, values, known)
+    integers = {name: number for name, number in known.items() if number is not None}
+    return ParamsHeader(path, integers, frozenset(flags), _typedefs(lines))
 
 
-def _evaluate(name: str, values: Mapping[str, str], seen: tuple[str, ...]) -> int | None:
-    """Integer value of a macro, None where it is not an integer expression."""
-    if name in seen or name not in values:
-        return None
-    try:
-        tree = ast.parse(re.sub(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b", r"\1", values[name]), mode="eval")
-    except (SyntaxError, ValueError):
-        return None
+def _typedefs(lines: Iterable[str]) -> dict[str, str]:
+    """C types by the name that a typedef gives them."""
+    found = {}
+    for statement in " ".join(line for line in lines if not line.startswith("#")).split(";"):
+        _, keyword, named = statement.rpartition("typedef")
+        *words, name = named.split() or [""]
+        if keyword and words and all(word.isidentifier() for word in (*words, name)):
+            found[name] = " ".join(words)
+    return found
+
+
+def _evaluate(name: str, values: Mapping[str, str], known: dict[str, int | None]) -> int | None:
+    """Integer value of a macro, None where it is not an integer expression; each is worked out once."""
+    if name in known or name not in values:
+        return known.get(name)
+    known[name] = None  # for a macro that names itself
 
     def number(node: ast.expr) -> int | None:
         match node:
             case ast.Constant(value=int() as value) if not isinstance(value, bool):
                 return value
             case ast.Name(id=other):
-                return _evaluate(other, values, (*seen, name))
+                return _evaluate(other, values, known)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 a, b = number(left), number(right)
                 if a is None or b is None:
                     return None
                 shifts = isinstance(op, ast.LShift | ast.RShift)
-                if (shifts and not 0 <= b < 64) or (isinstance(op, ast.Div) and b == 0):
+                if (shifts and not 0 <= b < _MOST_BITS) or (isinstance(op, ast.Div) and b == 0):
                     return None  # undefined in C
-                return _OPERATORS[type(op)](a, b)
+                result = _OPERATORS[type(op)](a, b)
+                return result if result.bit_length() <= _MOST_BITS else None
             case _:
                 return None
 
-    return number(tree.body)
+    try:
+        known[name] = number(ast.parse(_SUFFIX.sub(r"\1", values[name]), mode="eval").body)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # no expression, or one without end
+        known[name] = None
+    return known[name]
 
 
 def target_from_header(path: str | Path, name: str | None = None) -> Target:

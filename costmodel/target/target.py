@@ -14,7 +14,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from costmodel.target.epa import Epa, EpaError, fit_table
-from costmodel.target.validation import not_yaml, one_line
+from costmodel.target.text_file import FormatError, load_yaml
+from costmodel.target.validation import one_line
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -194,7 +195,7 @@ def load_target(name_or_path: str | Path) -> Target:
             )
         path = preset
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = load_yaml(path)
         if isinstance(content, dict) and content.get("epa") is not None:
             content = {**content, "epa": _epa(content["epa"], path.parent)}
         return Target.model_validate(content)
@@ -202,7 +203,7 @@ def load_target(name_or_path: str | Path) -> Target:
         raise TargetError(f"{path}: epa: {error}") from error
     except OSError as error:
         raise TargetError(f"{path}: cannot read the target: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TargetError(not_yaml(path, error)) from error
+    except FormatError as error:
+        raise TargetError(str(error)) from error
     except ValidationError as error:
         raise TargetError(f"{path}: {one_line(error, Target)}") from error

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 
@@ -23,13 +21,6 @@ def one_line(error: ValidationError, schema: type[BaseModel]) -> str:
     return "; ".join(
         f"{'.'.join(map(str, place))}: {what}" if place else what for place, what in problems(error, schema)
     )
-
-
-def not_yaml(path: Path, error: yaml.YAMLError | UnicodeDecodeError) -> str:
-    """`file:line: not YAML: why`, in one line."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"{path}:{error.problem_mark.line + 1}: not YAML: {error.problem}"
-    return f"{path}: not YAML: {' '.join(str(error).split())}"
 
 
 def _what(kind: str, message: str, given: Any, known: list[str], place: tuple[int | str, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from converter.printable import printable
 from emitters.gemmini.expression import Expr, bare
 
 
@@ -20,8 +21,8 @@ class CPrinter:
         self._lines.append(f"{'    ' * self._depth}{text}" if text else "")
 
     def comment(self, *lines: str) -> None:
-        """A block comment; comment ends inside the text are broken up."""
-        safe = [text.replace("*/", "* /").replace("/*", "/ *") for text in lines]
+        """A block comment; comment ends inside the text are broken up, control characters are escapes."""
+        safe = [printable(text).replace("*/", "* /").replace("/*", "/ *") for text in lines]
         if len(safe) == 1:
             self.line(f"/* {safe[0]} */")
             return

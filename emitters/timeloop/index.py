@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from costmodel.target.validation import not_yaml, one_line
+from costmodel.target.text_file import FormatError, load_yaml
+from costmodel.target.validation import one_line
 from emitters.timeloop.read.yaml_lines import TimeloopFormatError
 
 FORMAT: Literal[1] = 1
@@ -48,12 +48,12 @@ def read_index(path: Path) -> Index:
         TimeloopFormatError: unreadable, no YAML, or a field that does not validate.
     """
     try:
-        return Index.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return Index.model_validate(load_yaml(path))
     except OSError as error:
         raise TimeloopFormatError(
             f"{path}: cannot read: {error.strerror}; compile the model first"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TimeloopFormatError(not_yaml(path, error)) from error
+    except FormatError as error:
+        raise TimeloopFormatError(str(error)) from error
     except ValidationError as error:
         raise TimeloopFormatError(f"{path}: {one_line(error, Index)}") from error

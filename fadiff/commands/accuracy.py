@@ -132,17 +132,10 @@ def _labels(data: Path) -> np.ndarray:
     Raises:
         InputError: no such file, or no array that is called labels.
     """
-    from zipfile import BadZipFile
+    from converter.read.npz import read_arrays
 
-    import numpy as np
-
-    try:
-        with np.load(data, allow_pickle=False) as content:
-            for name in _LABELS:
-                if name in content.files:
-                    return np.asarray(content[name])
-            raise InputError(f"{data}: no array 'labels'; it has {', '.join(content.files)}")
-    except (ValueError, BadZipFile, AttributeError) as error:
-        raise InputError(
-            f"{data}: not an .npz file; write it with numpy.savez(file, INPUT=..., labels=...)"
-        ) from error
+    arrays, there = read_arrays(data, "labelled data", _LABELS)
+    for name in _LABELS:
+        if name in arrays:
+            return arrays[name]
+    raise InputError(f"{data}: no array 'labels'; it has {', '.join(there)}")

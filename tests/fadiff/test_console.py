@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console as RichConsole
 from rich.table import Table
 
-from fadiff.console import Console
+from fadiff.console import Console, print_error
 
 
 @pytest.mark.parametrize("width", [30, 80])
@@ -24,3 +24,21 @@ def test_tables_cut_neither_names_nor_numbers(width):
     assert all(len(line) <= width for line in text.splitlines())
     shown_once = "".join(("layer", "operator", "bytes", name, operator, number))
     assert sorted("".join(text.split())) == sorted(shown_once), "every character is there"
+
+
+def test_names_cannot_rule_the_terminal(capfd):
+    console = Console(verbosity=1)
+    name = "\x1b[2Jconv\u202e\r"
+    with console.stage(name):
+        console.update(name)
+    console.note(name)
+    console.warn(name)
+    console.result(f"{name}\nsecond line")
+    table = Table("layer")
+    table.add_row(name)
+    console.table(table)
+    print_error(name)
+    out, err = capfd.readouterr()
+    assert (out + err).count("\\x1b[2Jconv\\u202e\\r") >= 7
+    assert all(char.isprintable() or char == "\n" for char in out + err)
+    assert "\nsecond line" in out

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -41,3 +43,19 @@ def test_nothing_half_written_is_left(fadiff, tmp_path, monkeypatch, number, cod
     assert ended.code == code and ended.err.splitlines()[-1] == f"error: {says}"
     assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
     assert signal.getsignal(number) == before
+
+
+def test_ctrl_c_while_the_command_line_is_loaded():
+    """Anything that it imports may be interrupted."""
+    script = """
+import sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "fadiff.commands.compile":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from fadiff.__main__ import run
+sys.exit(run())
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "error: interrupted\n")

@@ -10,6 +10,7 @@ from typing import NoReturn
 import yaml
 
 from converter.errors import ModelError
+from costmodel.target.text_file import FormatError, compose_yaml
 
 
 class TimeloopFormatError(ModelError):
@@ -81,7 +82,7 @@ class Entry:
     def positive(self) -> int:
         """A positive integer."""
         text = self.text()
-        if not text.isdecimal() or int(text) < 1:
+        if not text.isdecimal() or len(text) > 18 or int(text) < 1:
             self.fail(f"{text!r} is not a positive integer")
         return int(text)
 
@@ -97,17 +98,11 @@ def read_root(path: Path, key: str) -> Entry:
         TimeloopFormatError: the file cannot be read, is no YAML, or lacks `key`.
     """
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        root = compose_yaml(path)
     except OSError as error:
         raise TimeloopFormatError(f"{path}: cannot read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise TimeloopFormatError(f"{path}: not a text file: {error.reason}") from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = mark.line + 1 if mark else 1
-        raise TimeloopFormatError(f"{path}:{line}: not YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise TimeloopFormatError(f"{path}:1: not YAML: {' '.join(str(error).split())}") from error
+    except FormatError as error:
+        raise TimeloopFormatError(str(error)) from error
     if root is None:
         raise TimeloopFormatError(f"{path}:1: the file is empty; expected a `{key}:` entry")
     entries = Entry(path, "", root).keys()
