@@ -17,7 +17,7 @@ from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.issue import loop_settings, obstacle_to_issue
 from costmodel.group.legality import check_mapping
-from costmodel.mapping.mapping import Mapping, ceil_div
+from costmodel.mapping.mapping import LOOPS, Mapping, ceil_div
 from costmodel.schedule.schedule import FusionModel, Profile, Schedule, singleton_groups
 from costmodel.target.target import Target
 from optimizer.layer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS
@@ -30,7 +30,11 @@ def automatic_schedule(
     profile: Profile = "hw",
     fusion_model: FusionModel = "sound",
 ) -> Schedule:
-    """What gemmini.h's automatic functions would run: every layer alone, convolutions on the loop unit."""
+    """What gemmini.h's automatic functions would run: every layer alone, on the loop units where they can.
+
+    Raises:
+        ScheduleError: memories too small for gemmini.h's tiles.
+    """
     mappings = {
         layer.name: automatic_mapping(layer, target, row_packing) for layer in graph.tensor_core_layers
     }
@@ -39,9 +43,11 @@ def automatic_schedule(
         return schedule
     for group in schedule.groups:
         for setting in loop_settings(schedule, group, plan_group(graph, group), frozenset()):
-            looped = replace(setting.mapping, issue="loop_conv_ws")
-            if not obstacle_to_issue(replace(setting, mapping=looped)):
-                mappings[setting.layer.name] = looped
+            for issue in LOOPS:
+                looped = replace(setting.mapping, issue=issue)
+                if not obstacle_to_issue(replace(setting, mapping=looped)):
+                    mappings[setting.layer.name] = looped
+                    break
     return replace(schedule, mappings=mappings)
 
 

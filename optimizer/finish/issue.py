@@ -11,8 +11,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.group.fusion import ScheduleError
+from costmodel.schedule.clock import program_cycles
 from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import Schedule
+from costmodel.schedule.schedule import FusionGroup, Schedule
+from optimizer.baselines.gemmini_auto import automatic_schedule
 from optimizer.cut.partition import Objective
 from optimizer.cut.problem import value
 from optimizer.finish.loop_ways import LoopWays, Prices
@@ -48,6 +51,7 @@ def with_issues(schedule: Schedule, most_bytes: int | None = None, objective: Ob
         before, chosen = chosen, _choose(units, aim, objective)
         if chosen == before:
             break
+    chosen = _no_slower_than_gemmini_h(schedule, chosen, aim, objective)
     while True:
         issued = with_replacements(schedule, chosen)
         # Where places in the tile buffer fragment, `with_replacements` takes tensors off the chip.
@@ -56,6 +60,34 @@ def with_issues(schedule: Schedule, most_bytes: int | None = None, objective: Ob
             return issued
         aim -= excess
         chosen = _choose(units, aim, objective)
+
+
+def _no_slower_than_gemmini_h(
+    schedule: Schedule, chosen: list[Replacement], most_bytes: int | None, objective: Objective
+) -> list[Replacement]:
+    """What is chosen, with gemmini.h's automatic tiles for some groups if the clock finds those faster."""
+    try:
+        automatic = automatic_schedule(schedule.graph, schedule.target, row_packing=True)
+    except ScheduleError:  # memories too small for gemmini.h's tiles
+        return chosen
+    limit = sum(program_cycles(automatic).values())
+    if sum(way.clock for way in chosen) <= limit:
+        return chosen
+    units = []
+    for group, way in zip(schedule.groups, chosen, strict=True):
+        alone = [FusionGroup((name,), resident_tensors=group.resident_tensors) for name in group.layers]
+        mappings = {name: automatic.mappings[name] for name in way.mappings}
+        units.append([way, Replacement.of(schedule, alone, mappings)])
+
+    def score(now: Costs, then: Costs) -> NDArray[np.float64]:
+        before, after = (value(objective, costs.energy, costs.clock) for costs in (now, then))
+        saved = now.clock - then.clock
+        may = (saved > 0) & (now.clock > limit)
+        if most_bytes is not None:
+            may &= then.bytes <= max(most_bytes, now.bytes)
+        return np.where(may, (after - before) / np.where(may, saved, 1), np.inf)
+
+    return choose(units, score)
 
 
 def _prices(schedule: Schedule, chosen: list[Replacement], objective: Objective, dram_price: float) -> Prices:
