@@ -13,7 +13,7 @@ import onnx
 
 from converter.ir.operators import reduction_axes
 from converter.ir.program import NARROW_INTEGERS, Node, Program
-from converter.lower.window import window_of
+from converter.ir.window import window_of
 
 Constraint = Callable[[Program, Node], str | None]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from converter.ir.strided import Strided, dense
+from converter.ir.window import window_of
 from converter.lower.constraints import spatial_mean
 from converter.lower.context import Lowering, image_shape
 from converter.lower.rows import lower_reduce
-from converter.lower.window import window_of
 from converter.plan.plan import Step
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from converter.ir.builder import weight_view
 from converter.ir.dims import Dims
 from converter.ir.strided import Strided, merged
+from converter.ir.window import window_of
 from converter.lower.context import Lowering, image_shape, view
-from converter.lower.window import window_of
 from converter.plan.plan import Step
 from converter.quantise.weights import Quantised
 

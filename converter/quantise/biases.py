@@ -19,8 +19,7 @@ from converter.ir.operators import WEIGHTED
 from converter.ir.program import Node, Program
 from converter.ir.stored import StoredWeights
 from converter.plan.plan import Step
-from converter.quantise.observe import activations, channel_axis, channel_means, mean_of_channels
-from converter.quantise.simulate import Simulation
+from converter.quantise.observe import activations, channel_axis, mean_of_channels
 from converter.quantise.weights import Quantisation
 from converter.read.inputs import Samples
 from converter.read.runtime import run_nodes
@@ -30,7 +29,7 @@ Corrections = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class _Product:
+class Product:
     """A product with constant weights and one bias per output channel."""
 
     step: Step
@@ -53,7 +52,7 @@ def weight_shift(
 
     A product is linear: the mean of its results over samples is its result on the mean input.
     """
-    products = _products(program, steps)
+    products = biased_products(program, steps)
     means: dict[str, np.ndarray] = {}
     sources = list(dict.fromkeys(p.step.source for p in products))
     for name, array in activations(file, model, StoredWeights(), samples, sources):
@@ -73,47 +72,8 @@ def weight_shift(
     return found
 
 
-def whole_shift(
-    file: str, model: onnx.ModelProto, simulation: Simulation, samples: Samples, quantisation: Quantisation
-) -> Corrections:
-    """What int8 takes from the mean of each output channel, layer by layer, all before it corrected."""
-    products = {p.sums: p for p in _products(simulation.program, simulation.steps)}
-    wanted = channel_means(file, model, samples, {p.sums: p.axis for p in products.values()})
-    feeds, found = simulation.feeds(quantisation), {}
-    states = [dict(sample) for sample in samples]
-    pieces = _pieces(simulation.model, products)
-    outputs = {value.name for value in simulation.model.graph.output}
-    for number, nodes in enumerate(pieces[:-1]):
-        later = {name for piece in pieces[number + 1 :] for node in piece for name in node.input} | outputs
-        sums = nodes[-1].output[0]
-        made = [name for node in nodes for name in node.output if name in later or name == sums]
-        read = {name for node in nodes for name in node.input}
-        fed = [{n: a for n, a in {**feeds, **state}.items() if n in read} for state in states]
-        made_of = run_nodes(nodes, fed, made, simulation.model.graph.initializer, like=simulation.model)
-        for state, values in zip(states, made_of, strict=True):
-            state.update(values)
-        product = products[sums.removesuffix(".float")]
-        shape = [-1 if i == product.axis else 1 for i in range(states[0][sums].ndim)]
-        got = sum(mean_of_channels(state[sums], product.axis) for state in states) / len(states)
-        found[product.step.name] = wanted[product.sums] - got
-        for state in states:
-            state[sums] = state[sums] + found[product.step.name].reshape(shape).astype(np.float32)
-            for name in [name for name in state if name not in later]:
-                del state[name]
-    return found
-
-
-def _pieces(model: onnx.ModelProto, sums: Mapping[str, _Product]) -> list[list[onnx.NodeProto]]:
-    """Nodes in order, cut behind each of the values."""
-    pieces: list[list[onnx.NodeProto]] = [[]]
-    for node in model.graph.node:
-        pieces[-1].append(node)
-        if node.output[0].removesuffix(".float") in sums and not node.op_type.endswith("Linear"):
-            pieces.append([])
-    return pieces
-
-
-def _products(program: Program, steps: Sequence[Step]) -> list[_Product]:
+def biased_products(program: Program, steps: Sequence[Step]) -> list[Product]:
+    """The products that can take back what the mean of a channel loses."""
     found = []
     for step in steps:
         if step.kind != "node" or step.head.op not in WEIGHTED or step.is_float:
@@ -123,7 +83,7 @@ def _products(program: Program, steps: Sequence[Step]) -> list[_Product]:
         bias = program.constant(step.bias or _third(step.head))
         axis = channel_axis(program, sums, step.head.op)
         if len(weights) == 1 and bias is not None and bias.size == program.shapes[sums][axis]:
-            found.append(_Product(step, sums, axis, weights[0]))
+            found.append(Product(step, sums, axis, weights[0]))
     return found
 
 

@@ -1,4 +1,4 @@
-"""choose-ranges, correct-biases: what calibration leaves open, decided on samples that it did not see.
+"""choose-ranges, correct-biases, round-weights: what calibration leaves open, decided on held-out samples.
 
 Every way is tried in a simulation of the whole network; one takes the place of a simpler one where it wins
 by `WORTH_DB` on the held-out samples.  What won is then computed anew from all samples.
@@ -6,7 +6,7 @@ by `WORTH_DB` on the held-out samples.  What won is then computed anew from all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -18,42 +18,47 @@ from converter.ir.operators import WEIGHTED
 from converter.ir.program import Program
 from converter.ir.stored import StoredWeights
 from converter.plan.plan import Step
-from converter.quantise.biases import Corrections, weight_shift, whole_shift
+from converter.quantise.biases import weight_shift
+from converter.quantise.importance import importances
 from converter.quantise.judge import Judge
+from converter.quantise.layerwise import Fitted, fit
 from converter.quantise.observe import Observed, observe
 from converter.quantise.ranges import METHODS, Range, ranges
 from converter.quantise.sentinels import without_sentinels
 from converter.quantise.simulate import Simulation
 from converter.quantise.weights import Quantisation, quantise
 from converter.read.inputs import Samples
-from converter.rewrites import CHOOSE_RANGES, CORRECT_BIASES
+from converter.rewrites import CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS
 
 WORTH_DB = 0.2
 _HELD_OUT = 3
 """One sample in so many is kept out of calibration."""
 _PLAIN = ("min-max", "least squares")
-_MOST_SAMPLES = 48
+_MOST_SAMPLES = 256
 _MOST_MACS = 3e9
 """Of one pass over the samples that the choice is made on."""
 
 
 @dataclass(frozen=True)
 class _Way:
-    """How ranges are found, and which shifts the biases take back."""
+    """How ranges are found, which shifts the biases take back, and how weights are rounded."""
 
     ranges: str = next(iter(METHODS))
     biases: Literal["none", "of weights", "layer by layer"] = "none"
+    rounds: bool = False
+    """Weights are rounded so that errors cancel, layer by layer."""
 
     def __str__(self) -> str:
-        return f"ranges by {self.ranges}" + ("" if self.biases == "none" else f", biases {self.biases}")
+        biases = "" if self.biases == "none" else f", biases {self.biases}"
+        return f"ranges by {self.ranges}{biases}" + (", weights rounded jointly" if self.rounds else "")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Ranges and corrections of biases; `score` in dB on held-out samples, None where nobody judged."""
+    """Ranges, corrections of biases and weights that are rounded already."""
 
     ranges: Mapping[str, Range]
-    corrections: Corrections = field(default_factory=dict)
+    fitted: Fitted = field(default_factory=Fitted)
     way: str = ""
     """How they were found, in words; empty where nobody judged."""
     lines: tuple[str, ...] = ()
@@ -94,7 +99,7 @@ class Calibration:
         Raises:
             ModelError: the samples do not fit the model.
         """
-        if not self.is_judged or {CHOOSE_RANGES, CORRECT_BIASES} <= set(without):
+        if not self.is_judged or {CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS} <= set(without):
             return Choice(self._ranges(_Way()))
         scores = {_Way(): self._score(_Way())}
 
@@ -104,10 +109,12 @@ class Calibration:
 
         for method in METHODS if CHOOSE_RANGES not in without else ():
             attempt(_Way(method))
-        if CORRECT_BIASES not in without:
-            for way in sorted(scores, key=lambda way: -scores[way])[:2]:
+        for way in sorted(scores, key=lambda way: -scores[way])[:2]:
+            if CORRECT_BIASES not in without:
                 attempt(replace(way, biases="of weights"))
-                attempt(replace(way, biases="layer by layer"))
+                attempt(way := replace(way, biases="layer by layer"))
+            if ROUND_WEIGHTS not in without:
+                attempt(replace(way, rounds=True))
         best = _Way()
         for way, score in scores.items():
             if score > scores[best] + WORTH_DB:
@@ -150,26 +157,48 @@ class Calibration:
             self._scores[way] = self._judge.score(self.fitting._quantised(choice))
         return self._scores[way]
 
+    def observe(self, values: Sequence[str]) -> Mapping[str, Observed]:
+        """What values are on the samples, and what their errors count for."""
+        program, steps = self.program, self.steps
+        counts = importances(self.model, program, steps, values) if not self.weights else {}
+        return observe(self.file, self.model, self.weights, self.samples, values, counts)
+
     @cached_property
     def _observed(self) -> Mapping[str, Observed]:
-        return observe(self.file, self.model, self.weights, self.samples, self.values)
+        return self.observe(self.values)
 
     def _ranges(self, way: _Way) -> dict[str, Range]:
         return without_sentinels(self.program, self.steps, ranges(self._observed, way.ranges))
 
     def _choice(self, way: _Way, simulation: Simulation, samples: Samples) -> Choice:
         found = Choice(self._ranges(way))
-        if way.biases == "none":
+        if way.biases == "none" and not way.rounds:
             return found
         plain = self._quantised(found)
         if way.biases == "of weights":
             shifts = weight_shift(self.file, self.model, self.program, self.steps, samples, plain)
-        else:
-            shifts = whole_shift(self.file, self.model, simulation, samples, plain)
-        return replace(found, corrections=shifts)
+            return replace(found, fitted=Fitted(shifts))
+        corrects = way.biases != "none"
+        fitted = fit(
+            self.file,
+            self.model,
+            simulation,
+            samples,
+            plain,
+            correct_biases=corrects,
+            round_weights=way.rounds,
+        )
+        return replace(found, fitted=fitted)
 
     def _quantised(self, choice: Choice) -> Quantisation:
-        return quantise(self.program, self.steps, choice.ranges, self.known, choice.corrections)
+        return quantise(
+            self.program,
+            self.steps,
+            choice.ranges,
+            self.known,
+            choice.fitted.corrections,
+            choice.fitted.weights,
+        )
 
 
 def _macs(program: Program) -> float:

@@ -17,8 +17,8 @@ from converter.quantise.simulate import Simulation
 from converter.quantise.weights import Quantisation
 from converter.read.inputs import Samples
 
-_BEST = 60.0
-"""More dB of one value make up for nothing in another."""
+_WORST = 1e6
+"""Noise over signal: beyond, and below its inverse, nothing gets worse or better."""
 
 
 class Judge:
@@ -39,7 +39,10 @@ class Judge:
             self._floats[name].append(array)
 
     def score(self, quantisation: Quantisation) -> float:
-        """Signal to quantisation noise in dB, the mean over the values that decide."""
+        """Signal to quantisation noise in dB, of the mean share of noise in the values that decide.
+
+        The worst of them counts for most: what one output gains makes up for little in another.
+        """
         signal: dict[str, float] = defaultdict(float)
         noise: dict[str, float] = defaultdict(float)
         for i, found in enumerate(self.simulation.run(quantisation, self.samples, self.values)):
@@ -47,7 +50,10 @@ class Judge:
                 wanted = self._floats[name][i].astype(np.float64)
                 signal[name] += float(np.sum(wanted**2))
                 noise[name] += float(np.sum((wanted - array) ** 2))
-        return float(np.mean([decibel(signal[name], noise[name]) for name in self.values] or [0.0]))
+        if not self.values:
+            return 0.0
+        shares = [_share(signal[name], noise[name]) for name in self.values]
+        return float(-10 * np.log10(np.mean(shares)))
 
 
 def deciding_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
@@ -74,8 +80,13 @@ def _picks(step: Step) -> bool:
 
 def decibel(signal: float, noise: float) -> float:
     """Signal to noise, between -60 and 60; noise without signal is 0 dB."""
+    return float(-10 * np.log10(_share(signal, noise)))
+
+
+def _share(signal: float, noise: float) -> float:
+    """Noise over signal, between what is as good as none and what is as bad as can be."""
     if not np.isfinite(signal) or not np.isfinite(noise):
-        return -_BEST
-    if noise == 0 or signal == 0:
-        return _BEST if noise == 0 else 0.0
-    return float(np.clip(10 * np.log10(signal / noise), -_BEST, _BEST))
+        return _WORST
+    if signal == 0:
+        return 1.0 if noise else 1 / _WORST
+    return float(np.clip(noise / signal, 1 / _WORST, _WORST))

@@ -8,7 +8,7 @@ figures are of samples that took no part in calibration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from converter.plan.floats import can_be_float, keep_float, outputs_of
 from converter.plan.plan import Step
 from converter.quantise.choose import Calibration, Choice
 from converter.quantise.judge import decibel
-from converter.quantise.observe import Observed, activations, observe
+from converter.quantise.observe import Observed, activations
 from converter.quantise.ranges import ranges
 from converter.quantise.scales import stored_values, unknown_scales
 from converter.quantise.sentinels import without_sentinels
@@ -193,7 +193,12 @@ class MixedSearch:
         wanted = unknown_scales(c.program, steps, c.known)
         found = ranges({value: self._observed[value] for value in wanted}, self.choice.ranges_by)
         quantisation = quantise(
-            c.program, steps, without_sentinels(c.program, steps, found), c.known, self.choice.corrections
+            c.program,
+            steps,
+            without_sentinels(c.program, steps, found),
+            c.known,
+            self.choice.fitted.corrections,
+            self.choice.fitted.weights,
         )
         simulation = Simulation(c.model, c.program, steps, quantisation)
         held = self.calibration.held_out[:most]
@@ -209,7 +214,7 @@ class MixedSearch:
         return {value: decibel(signal[value], noise[value]) for value in values}
 
     @cached_property
-    def _observed(self) -> dict[str, Observed]:
+    def _observed(self) -> Mapping[str, Observed]:
         c = self.calibration.fitting
         every = stored_values(c.program, [replace(step, is_float=False) for step in c.steps])
-        return observe(c.file, c.model, c.weights, c.samples, every)
+        return c.observe(every)

@@ -15,6 +15,7 @@ import onnx
 from converter.errors import ModelError, one_line
 from converter.ir.program import Program
 from converter.ir.stored import StoredWeights
+from converter.quantise.importance import Importance
 from converter.read.inputs import Samples
 from converter.read.piecewise import run_model
 from converter.read.runtime import run_nodes
@@ -35,31 +36,38 @@ class Observed:
     top: float = 0.0
     """A power of two, so that a histogram can become wider."""
     counts: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64), repr=False)
+    weighted: np.ndarray = field(default_factory=lambda: np.zeros(BINS), repr=False)
+    """The same with every element counting for as much as its errors do."""
 
     @property
     def largest(self) -> float:
         """The largest magnitude."""
         return max(abs(self.low), abs(self.high)) if self.low <= self.high else 0.0
 
-    def add(self, array: np.ndarray) -> None:
+    def add(self, array: np.ndarray, importance: Importance | None = None) -> None:
         """Count the elements of an array; bounds are exact, of large arrays only some elements count."""
         if array.size == 0:
             return
         low, high = (float(take.reduce(array, axis=None)) for take in (np.fmin, np.fmax))  # (not NaN)
         self.low, self.high = min(self.low, low), max(self.high, high)
-        flat = array.reshape(-1)[:: -(-array.size // _MOST_ELEMENTS)]
-        magnitudes = np.abs(flat[np.isfinite(flat) & (flat != 0)].astype(np.float64))
+        stride = -(-array.size // _MOST_ELEMENTS)
+        flat = array.reshape(-1)[::stride]
+        used = np.isfinite(flat) & (flat != 0)
+        magnitudes = np.abs(flat[used].astype(np.float64))
         if magnitudes.size:
             self._widen(float(np.exp2(np.ceil(np.log2(magnitudes.max())))))
             places = np.minimum((magnitudes * (BINS / self.top)).astype(np.int64), BINS - 1)
             self.counts += np.bincount(places, minlength=BINS)
+            weights = None if importance is None else importance.of(array).reshape(-1)[::stride][used]
+            self.weighted += np.bincount(places, weights, minlength=BINS)
 
     def _widen(self, top: float) -> None:
         """Make the histogram reach `top`, a power of two."""
         if self.top and top > self.top:
             joined = int(min(top / self.top, BINS))
-            sums = self.counts.reshape(-1, joined).sum(1)
-            self.counts = np.concatenate([sums, np.zeros(BINS - len(sums), np.int64)])
+            for counts in (self.counts, self.weighted):
+                sums = counts.reshape(-1, joined).sum(1)
+                counts[: len(sums)], counts[len(sums) :] = sums, 0
         self.top = max(self.top, top)
 
 
@@ -92,7 +100,12 @@ def activations(
 
 
 def observe(
-    file: str, model: onnx.ModelProto, weights: StoredWeights, samples: Samples, values: Collection[str]
+    file: str,
+    model: onnx.ModelProto,
+    weights: StoredWeights,
+    samples: Samples,
+    values: Collection[str],
+    importance: Mapping[str, Importance],
 ) -> dict[str, Observed]:
     """What each value was on the samples; a value that nothing computes is left out.
 
@@ -101,7 +114,7 @@ def observe(
     """
     found: dict[str, Observed] = {}
     for name, array in activations(file, model, weights, samples, values):
-        found.setdefault(name, Observed()).add(array)
+        found.setdefault(name, Observed()).add(array, importance.get(name))
     return found
 
 
@@ -128,12 +141,11 @@ def channel_axis(program: Program, value: str, op: str) -> int:
 def channel_means(
     file: str, model: onnx.ModelProto, samples: Samples, axes: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """The mean of each channel of some computed values, channels along the given axis."""
-    sums: dict[str, np.ndarray] = {}
+    """The means [samples, channels] of some computed values, channels along the given axis."""
+    means: dict[str, list[np.ndarray]] = {}
     for name, array in activations(file, model, StoredWeights(), samples, axes):
-        mean = mean_of_channels(array, axes[name])
-        sums[name] = sums.get(name, 0.0) + mean / len(samples)
-    return sums
+        means.setdefault(name, []).append(mean_of_channels(array, axes[name]))
+    return {name: np.stack(found) for name, found in means.items()}
 
 
 def mean_of_channels(array: np.ndarray, axis: int) -> np.ndarray:

@@ -27,9 +27,18 @@ def min_max(observed: Observed) -> float:
 
 def least_squares(observed: Observed) -> float:
     """The bound with the least mean squared error, of steps and of saturation together."""
+    return _least_squares(observed, observed.counts)
+
+
+def least_squares_read(observed: Observed) -> float:
+    """The same, errors multiplied as the readers of the value do (converter/quantise/importance.py)."""
+    return _least_squares(observed, observed.weighted)
+
+
+def _least_squares(observed: Observed, weights: np.ndarray) -> float:
     centres = (np.arange(BINS) + 0.5) * (observed.top / BINS)
     used = np.flatnonzero(observed.counts)
-    centres, counts = centres[used], observed.counts[used]
+    centres, counts = centres[used], weights[used]
     bounds = observed.largest * np.linspace(1, _NARROWEST, _CANDIDATES)
     steps = (bounds / INT8_MAX)[:, None]
     errors = np.minimum(np.rint(centres / steps), INT8_MAX) * steps - centres
@@ -74,6 +83,7 @@ def entropy(observed: Observed) -> float:
 METHODS: Mapping[str, Callable[[Observed], float]] = {
     "min-max": min_max,
     "least squares": least_squares,
+    "least squares as read": least_squares_read,
     "99.99 %": percentile(1e-4),
     "99.9 %": percentile(1e-3),
     "entropy": entropy,

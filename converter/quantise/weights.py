@@ -69,6 +69,7 @@ def quantise(
     ranges: Mapping[str, tuple[float, float]],
     known: Mapping[str, float] | None = None,
     corrections: Mapping[str, np.ndarray] | None = None,
+    rounded: Mapping[str, Quantised] | None = None,
     *,
     look: bool = False,
 ) -> Quantisation:
@@ -80,6 +81,7 @@ def quantise(
         ranges: calibrated range per stored value.
         known: scales that an imported quantised model prescribes, by value or constant name.
         corrections: what to add to biases, by the name of the step (converter/quantise/biases.py).
+        rounded: weights that are integers already, by constant name (converter/quantise/rounding.py).
         look: leave weights on disk unread (they become zero): for looking at layers only.
 
     Raises:
@@ -99,6 +101,9 @@ def quantise(
     _make_room_for_biases(program, steps, scales, weight_scales, known)
     for step in steps:
         for name in _quantised_constants(program, step):
+            if rounded and name in rounded:
+                weights[name] = rounded[name]
+                continue
             array, scale = program.constants[name], weight_scales[name]
             lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
             integers = np.zeros(array.shape, np.int8) if name in unread else to_int8(array, scale, lowest)

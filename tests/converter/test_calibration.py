@@ -16,7 +16,7 @@ from converter.quantise.observe import Observed
 from converter.quantise.ranges import METHODS
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
-BOTH = ("choose-ranges", "correct-biases")
+ALL = ("choose-ranges", "correct-biases", "round-weights")
 
 
 def _observed(*arrays: np.ndarray) -> Observed:
@@ -101,7 +101,7 @@ def test_a_rare_loud_value_no_longer_takes_the_range(tmp_path: Path) -> None:
     samples[0]["x"] = samples[0]["x"].copy()
     samples[0]["x"][0, 0, 0, 0] = 200.0
     chosen = _convert(_network(), tmp_path, calibration=samples)
-    plain = _convert(_network(), tmp_path, calibration=samples, without=BOTH)
+    plain = _convert(_network(), tmp_path, calibration=samples, without=ALL)
     (note,) = (note for note in chosen.notes if note.startswith("calibration: "))
     assert "min-max" not in note
     assert sum(line.startswith("choose-ranges: ") for line in chosen.rewrites) >= 5
@@ -116,8 +116,10 @@ def test_a_rare_loud_value_no_longer_takes_the_range(tmp_path: Path) -> None:
 def test_biases_take_back_what_coarse_weights_shift(tmp_path: Path) -> None:
     """One loud channel leaves the others few steps: their sums are off on average."""
     samples, model = _samples(12, 100), _network(loud=40.0)
-    chosen = _convert(model, tmp_path, calibration=samples, without=["choose-ranges", "equalise-channels"])
-    plain = _convert(model, tmp_path, calibration=samples, without=[*BOTH, "equalise-channels"])
+    chosen = _convert(
+        model, tmp_path, calibration=samples, without=["choose-ranges", "equalise-channels", "round-weights"]
+    )
+    plain = _convert(model, tmp_path, calibration=samples, without=[*ALL, "equalise-channels"])
     assert any("biases" in note for note in chosen.notes)
     gained, before = (_unseen_db(c, _samples(8, 500), "z") for c in (chosen, plain))
     assert gained > before + 1
@@ -127,7 +129,7 @@ def test_biases_take_back_what_coarse_weights_shift(tmp_path: Path) -> None:
 def test_the_shift_of_weights_is_that_of_the_whole_convolution(tmp_path: Path) -> None:
     """Padding, strides and all: float inputs through float weights, and through rounded ones."""
     samples = _samples(6, 100)
-    converted = _convert(_network(loud=40.0), tmp_path, calibration=samples, without=BOTH)
+    converted = _convert(_network(loud=40.0), tmp_path, calibration=samples, without=ALL)
     program, steps, plain = converted._program, converted._steps, converted._quantisation
     assert program is not None
     found = weight_shift("", converted.float_model, program, steps, samples, plain)
@@ -152,7 +154,7 @@ def test_outputs_that_squash_are_judged_by_what_they_squash(tmp_path: Path) -> N
 def test_too_few_samples_to_keep_any_out(count: int, tmp_path: Path) -> None:
     samples = _samples(count, 100)
     chosen, plain = (
-        _convert(_network(), tmp_path, calibration=samples, without=without) for without in ((), BOTH)
+        _convert(_network(), tmp_path, calibration=samples, without=without) for without in ((), ALL)
     )
     assert not any(note.startswith("calibration: ") for note in chosen.notes)
     scales = [{t.name: t.scale for t in c.graph.tensors.values()} for c in (chosen, plain)]

@@ -1,0 +1,174 @@
+"""Weights rounded jointly, and what an error counts for: against exhaustive search and ONNX Runtime."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from converter import Conversion, convert
+from converter.ir.program import program_of
+from converter.plan.plan import plan
+from converter.quantise.importance import importances
+from converter.quantise.layerwise import certain_mean
+from converter.quantise.rounding import rounded, with_feedback
+from converter.quantise.weights import to_int8
+from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
+
+MIX = weights(90, 2, 6)
+"""Six channels that go together: two at a time are independent."""
+
+
+def _correlated(seed: int, *pixels: int) -> np.ndarray:
+    hidden = weights(seed, 2, *pixels)
+    return np.asarray(np.tensordot(MIX, hidden, (0, 0))[None], np.float32)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_between_the_nearest_and_the_best_of_all(seed: int) -> None:
+    vectors = _correlated(seed, 40)[0].T.astype(np.float64)
+    gram, row = vectors.T @ vectors, 9 * weights(seed, 1, 6).astype(np.float64)
+
+    def lost(integers: np.ndarray) -> float:
+        error = integers - row
+        return float((error @ gram @ error.T)[0, 0])
+
+    best = min(lost(np.rint(row) + np.array([off])) for off in itertools.product(range(-2, 3), repeat=6))
+    assert best * 0.999 <= lost(with_feedback(row, gram)) < 0.7 * lost(np.rint(row))
+
+
+def test_inputs_that_are_always_zero_have_no_say() -> None:
+    row = np.array([[0.4, 1.6, -200.0]])
+    np.testing.assert_array_equal(with_feedback(row, np.zeros((3, 3))), [[0, 2, -127]])
+
+
+CONVOLUTIONS: list[dict[str, Any]] = [
+    {"pads": [1, 1, 1, 1]},
+    {"strides": [2, 1], "pads": [0, 2, 1, 0]},
+    {"dilations": [1, 2]},
+    {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    {"group": 2},
+    {"group": 6, "pads": [1, 1, 1, 1]},
+]
+
+
+@pytest.mark.parametrize("attributes", CONVOLUTIONS)
+def test_a_convolution_loses_less(attributes: dict[str, Any]) -> None:
+    """Only where weights meet the very inputs that ONNX Runtime multiplies them with."""
+    # smooth images: neighbouring pixels go together, in every channel alone, too
+    images = [np.cumsum(np.cumsum(_correlated(seed, 14, 14), 2), 3) / 20 for seed in range(6)]
+    weight = weights(3, 12, 6 // attributes.get("group", 1), 3, 3)
+    scale = float(np.abs(weight).max()) / 20
+    model = model_of(
+        [helper.make_node("Conv", ["x", "w"], ["y"], **attributes)],
+        {"x": (1, 6, 14, 14), "w": weight.shape},
+        {"y": None},
+        {},
+    )
+    runtime = session(model)
+    node = program_of(model).nodes[0]
+    jointly = rounded(node, weight, scale, images, centred=False)
+    nearest = to_int8(weight, scale)
+    lost = []
+    for integers in (jointly, nearest):
+        error = integers.astype(np.float32) * np.float32(scale) - weight
+        lost.append(sum(float(np.sum(runtime.run(None, {"x": x, "w": error})[0] ** 2)) for x in images))
+    assert np.abs(jointly - weight / scale).max() < 12
+    assert lost[0] < 0.6 * lost[1]
+
+
+def _network() -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["h"]),
+        helper.make_node("MatMul", ["h", "f"], ["y"]),
+    ]
+    w = weights(0, 16, 6, 3, 3)
+    w[0] *= 30  # leaves the others few steps
+    constants = {"w": w, "b": weights(1, 16), "f": weights(4, 16, 10)}
+    return model_of(nodes, {"x": (1, 6, 12, 12)}, {"y": None}, constants)
+
+
+def _converted(folder: Path, **options: object) -> Conversion:
+    onnx.save(_network(), folder / "model.onnx")
+    samples = [{"x": _correlated(100 + i, 12, 12)} for i in range(18)]
+    return convert(
+        folder / "model.onnx",
+        calibration=samples,
+        without=("equalise-channels", "split-channels", *options.get("without", ())),  # type: ignore[misc]
+    )
+
+
+def _unseen_db(conversion: Conversion) -> float:
+    samples = [{"x": _correlated(500 + i, 12, 12)} for i in range(10)]
+    runs = [
+        np.stack([session(model).run(None, sample)[0] for sample in samples])
+        for model in (conversion.float_model, conversion.quantized_model)
+    ]
+    return sqnr_db(*runs)
+
+
+def test_a_network_gains_on_samples_that_it_never_saw(tmp_path: Path) -> None:
+    chosen, plain = _converted(tmp_path), _converted(tmp_path, without=("round-weights",))
+    assert any("weights rounded jointly" in note for note in chosen.notes)
+    assert not any("jointly" in line for line in (*plain.notes, *plain.rewrites))
+    assert _unseen_db(chosen) > _unseen_db(plain) + 2
+    assert compare(chosen, np.random.default_rng(0)).lsb_to_quantized <= 1.01
+
+
+def test_a_mean_that_samples_do_not_agree_on_is_none() -> None:
+    shifts = np.array([[1.0, 1.0], [1.1, -1.0], [0.9, 1.0], [1.0, -1.0]])
+    found = certain_mean(shifts)
+    assert found[0] == pytest.approx(1.0, abs=0.01)
+    assert found[1] == 0
+    np.testing.assert_array_equal(certain_mean(shifts[:1]), shifts[0])
+
+
+READERS = [
+    ("Conv", (6, 3, 1, 1), {"group": 2}),
+    ("Conv", (4, 6, 3, 3), {}),
+    ("Gemm", (6, 5), {}),
+    ("Gemm", (5, 6), {"transB": 1}),
+    ("MatMul", (6, 5), {}),
+]
+
+
+@pytest.mark.parametrize(("op", "shape", "attributes"), READERS)
+def test_what_an_error_counts_for_is_what_it_does(
+    op: str, shape: tuple[int, ...], attributes: dict[str, int]
+) -> None:
+    """One element changed by one: the sum of squares of what changes behind the product."""
+    size = (1, 6, 5, 5) if op == "Conv" else (1, 6)
+    weight = weights(7, *shape)
+    model = model_of(
+        [helper.make_node(op, ["x", "w"], ["y"], **attributes)], {"x": size}, {"y": None}, {"w": weight}
+    )
+    program = program_of(model)
+    importance = importances(model, program, plan(program), ["x"])["x"].of(np.zeros(size, np.float32))
+    runtime = session(model)
+    for channel in range(6):
+        changed = np.zeros(size, np.float32)
+        place = (0, channel, *(n // 2 for n in size[2:]))
+        changed[place] = 1
+        effect = float(np.sum(runtime.run(None, {"x": changed})[0] ** 2))
+        assert importance[place] == pytest.approx(effect, rel=1e-5)
+
+
+def test_a_function_counts_by_its_slope() -> None:
+    model = model_of(
+        [helper.make_node("Sigmoid", ["x"], ["s"], "f"), helper.make_node("Gemm", ["s", "w"], ["y"], "g")],
+        {"x": (1, 3)},
+        {"y": None},
+        {"w": np.eye(3, dtype=np.float32)},
+    )
+    program = program_of(onnx.shape_inference.infer_shapes(model))
+    found = importances(model, program, plan(program), ["x", "s"])["x"].of(np.array([[0, 2.0, 30.0]]))
+    slope = 1 / (1 + np.exp(-2.0)) * (1 - 1 / (1 + np.exp(-2.0)))
+    np.testing.assert_allclose(found, [[1 / 16, slope**2, 0]], atol=1e-4)
