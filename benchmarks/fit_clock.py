@@ -38,7 +38,6 @@ START = ClockCoefficients(
     miss=8.2,
     store_row=1,
     overlap=6,
-    host=20,
 )
 """Where the search starts: cycles of single instructions and loops, timed on their own."""
 SCALE = 0.1

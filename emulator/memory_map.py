@@ -74,6 +74,14 @@ class Tile(_Record):
     activation: Literal["none", "relu"] = "none"
 
 
+class Work(_Record):
+    """What the core does itself in a layer, over all its visits; priced by the target's core."""
+
+    operator: str
+    elements: int
+    visits: int
+
+
 class LayerPlace(_Record):
     """One layer: its index in the list is what the observer gets."""
 
@@ -82,6 +90,8 @@ class LayerPlace(_Record):
     outputs: tuple[str, ...]
     group: int
     regions: tuple[Region, ...]
+    work: Work | None = None
+    """Of kind host."""
     image: tuple[int, int, int, int, int] = (1, 1, 1, 1, 1)
     """N, P, Q, groups and channels per group of the output that `tiles` are boxes of."""
     image_strides: tuple[int, int, int, int, int] = (1, 1, 1, 1, 1)

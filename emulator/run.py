@@ -202,6 +202,8 @@ class _Observer:
             if layer.kind == "host":
                 self.machine.require_fence(f"layer {layer.name}")
         elif phase == END:
+            if layer.work is not None:
+                self.machine.compute(layer.work.operator, layer.work.elements / layer.work.visits)
             self.cycles[index] += self.machine.cycles() - self._began
             for tile in self._tiles[index].get(self._visits[index], ()):
                 self._take_tile(layer, tile)

@@ -44,12 +44,6 @@ def host_moves(
     return tuple((name, move) for name, move in zip(names, named, strict=True) if move.bytes)
 
 
-def float_macs(layer: HostLayer) -> int:
-    """Multiply-accumulates that a layer kept in float32 takes on the core."""
-    dims = layer.attributes.get("dims")
-    return math.prod(int(str(d)) for d in dims) if isinstance(dims, tuple | list) else 0
-
-
 def add_moves(
     computed: Number, stored: Number, fused: Sequence[Number], copied: Number, written: Number, target: Target
 ) -> list[Move]:

@@ -9,21 +9,22 @@
     store   rows that leave the accumulator
     visits  of the layer, one per group tile: fences, the first loads, the last stores
 
-Host operators take cycles per byte.  Unlike `rtl`, which the search may minimise, this model sees how a layer
-is issued, and it is fitted to programs that this tool emitted: the figures are in clock_coefficients.json, by
-`python -m benchmarks fit_clock` from the runs of `python -m benchmarks rtl`.
+Host operators take the cycles per element of the target's core.  Unlike `rtl`, which the search may minimise,
+this model sees how a layer is issued, and it is fitted to programs that this tool emitted: the figures are in
+clock_coefficients.json, by `python -m benchmarks fit_clock` from the runs of `python -m benchmarks rtl`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from costmodel.mapping.decision import LatencyModel
+from costmodel.target.core import Core
 
 COEFFICIENTS = Path(__file__).parent / "clock_coefficients.json"
 
@@ -49,8 +50,6 @@ class ClockCoefficients:
     store_row: float
     """Per accumulator row stored."""
     overlap: float
-    host: float
-    """Per byte that a host operator reads or writes, times the operator's weight in HOST_WEIGHTS."""
 
 
 class LayerCounts(NamedTuple):
@@ -71,22 +70,6 @@ class LayerCounts(NamedTuple):
     stored_rows: float
 
 
-HOST_WEIGHTS: Mapping[str, float] = {
-    "add": 0.1,
-    "copy": 0.5,
-    "lookup": 1.0,
-    "max_pool": 2.0,
-    "softmax": 12.0,
-    "layer_norm": 12.0,
-}
-"""Cycles per byte of an operator, relative to an element-wise one; 1 where none is given."""
-
-
-FLOAT_MAC_CYCLES = 5.0
-"""Of a multiply-accumulate in float32 on the core: a load, a product, a sum and their share of the loop, one
-each cycle of Rocket's pipeline but for stalls.  Not measured on RTL."""
-
-
 def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> float:
     """Cycles of one layer on the array."""
     array = counts.full_rows + sum(max(rows, c.short_strip) * times for rows, times in counts.short_strips)
@@ -100,10 +83,8 @@ def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> float:
     return together + counts.visits * c.visit
 
 
-def host_cycles(op: str, nbytes: int, visits: int, c: ClockCoefficients, macs: int = 0) -> float:
-    """Cycles of an operator that the core runs (or of an addition, which Gemmini's DMA does); `macs` are its
-    multiply-accumulates in float32."""
-    return nbytes * c.host * HOST_WEIGHTS.get(op, 1.0) + visits * c.visit + macs * FLOAT_MAC_CYCLES
+ADDITION_BYTES_PER_CYCLE = 2.5
+"""Of operands and sum of an addition, which Gemmini's DMA moves."""
 
 
 @lru_cache(maxsize=1)
@@ -115,6 +96,13 @@ def clock() -> tuple[ClockCoefficients, Mapping[str, Any]]:
     """
     content = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
     return ClockCoefficients(**content["coefficients"]), content["validation"]
+
+
+@lru_cache(maxsize=8)
+def clock_of(core: Core) -> ClockCoefficients:
+    """The committed coefficients, with those that a target gives in their place."""
+    given = {name: getattr(core, name) for name in ("command", "loop", "visit")}
+    return replace(clock()[0], **{name: cycles for name, cycles in given.items() if cycles is not None})
 
 
 def error_against_rtl(model: LatencyModel | Literal["clock"]) -> str:

@@ -9,10 +9,17 @@ from typing import NamedTuple
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.fusion import Member, plan_group
-from costmodel.group.host import float_macs, host_moves
+from costmodel.group.host import host_moves
+from costmodel.group.host_work import host_work
 from costmodel.group.placement import placement_of
 from costmodel.latency import rtl
-from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock, host_cycles, layer_cycles
+from costmodel.latency.clock import (
+    ADDITION_BYTES_PER_CYCLE,
+    ClockCoefficients,
+    LayerCounts,
+    clock_of,
+    layer_cycles,
+)
 from costmodel.latency.rtl_work import layer_work, strips
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import shape_of
@@ -21,17 +28,14 @@ from costmodel.target.target import Target
 
 
 class HostCounts(NamedTuple):
-    """What a layer that is not on the array reads and writes."""
+    """What a layer that is not on the array takes, and how often it is called."""
 
-    op: str
-    nbytes: int
+    core_cycles: float
     visits: int
-    macs: int = 0
-    """Multiply-accumulates in float32."""
 
     def cycles(self, c: ClockCoefficients) -> float:
-        """On the core."""
-        return host_cycles(self.op, self.nbytes, self.visits, c, self.macs)
+        """With what every visit takes."""
+        return self.core_cycles + self.visits * c.visit
 
 
 ProgramCounts = dict[str, LayerCounts | HostCounts]
@@ -70,8 +74,8 @@ def network_cycles(counts: ProgramCounts, c: ClockCoefficients) -> dict[str, flo
 
 
 def program_cycles(schedule: Schedule) -> dict[str, float]:
-    """Cycles of every layer by the committed coefficients."""
-    return network_cycles(program_counts(schedule), clock()[0])
+    """Cycles of every layer by the target's coefficients."""
+    return network_cycles(program_counts(schedule), clock_of(schedule.target.core))
 
 
 def layer_counts(
@@ -109,10 +113,17 @@ def layer_counts(
 def host_counts(
     graph: Graph, group: FusionGroup, plan: dict[str, Member], layer: HostLayer, target: Target
 ) -> HostCounts:
-    """What a layer that is not on the array moves; nothing where the stores of a convolution do its work."""
+    """What a layer that is not on the array takes: the core, or for an addition Gemmini's DMA.
+
+    Nothing where the stores of a convolution do its work.
+    """
     member = plan[layer.name]
-    if layer.op == "max_pool" and member.fused_inputs:
-        return HostCounts(layer.op, 0, 0)
-    moves = host_moves(graph, layer, member, target, group.resident_tensors)
-    nbytes = sum(move.bytes for _, move in moves if move.memory in ("host", "dram", "tile-buffer"))
-    return HostCounts(layer.op, nbytes, math.prod(len(axis) for axis in member.computed), float_macs(layer))
+    if layer.op == "add":
+        moves = host_moves(graph, layer, member, target, group.resident_tensors)
+        nbytes = sum(move.bytes for _, move in moves if move.memory in ("dram", "tile-buffer"))
+        visits = math.prod(len(axis) for axis in member.computed)
+        return HostCounts(nbytes / ADDITION_BYTES_PER_CYCLE, visits)
+    work = host_work(graph, layer, member)
+    if not work.elements:
+        return HostCounts(0, 0)
+    return HostCounts(target.core.host_cycles(work.operator, work.elements), work.visits)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import asdict
 from itertools import product as combinations
 from typing import Any
 
 from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.group.fusion import Member, stored_as
+from costmodel.group.host_work import host_work
 from costmodel.group.local_tensors import channels_out
 from costmodel.group.row_operators import source
 from emitters.gemmini.constants import STACK_BYTES
@@ -54,11 +56,19 @@ def memory_map(plan: FirmwarePlan) -> dict[str, Any]:
                 "outputs": list(layer.outputs),
                 "group": group_of[layer.name],
                 "regions": _regions(plan, layer, plan.groups[group_of[layer.name]]),
+                **_work(graph, layer, plan.groups[group_of[layer.name]].members[layer.name]),
                 **_tiles(plan, layer, plan.groups[group_of[layer.name]]),
             }
             for layer in graph.layers
         ],
     }
+
+
+def _work(graph: Graph, layer: Layer, member: Member) -> dict[str, Any]:
+    """What the core does itself, over all visits."""
+    if isinstance(layer, TensorCoreLayer) or layer.op == "add":
+        return {}
+    return {"work": asdict(host_work(graph, layer, member))}
 
 
 def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]:

@@ -87,17 +87,26 @@ static bool ready(void) {
   exit(1);
 }
 
+static bool is_of_loop(uint32_t funct) {
+  return (funct >= LOOP_WS && funct <= LOOP_WS_STRIDES_DC) || (funct >= LOOP_CONV_WS && funct <= LOOP_CONV_WS_6) ||
+         funct == LOOP_WS_SPAD_AB || funct == LOOP_WS_SPAD_C;
+}
+
 uint64_t fadiff_rocc(uint32_t funct, uint64_t rs1, uint64_t rs2) {
   if (!ready()) return 0;
   machine.counts.core_instructions++;
   machine.issued = funct;
-  timing_issue();
+  timing_issue(is_of_loop(funct));
   if (funct == COUNTER) {
     machine.executed[COUNTER]++;
     return counter_instruction(rs1);
   }
   if (!setjmp(machine.abandon)) execute(funct, rs1, rs2);
   return 0;
+}
+
+void fadiff_compute(double cycles) {
+  if (ready()) timing_compute(cycles);
 }
 
 void fadiff_fence(void) {

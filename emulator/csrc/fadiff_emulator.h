@@ -42,7 +42,8 @@ typedef struct {
   double tile_buffer_bytes_per_cycle; /* SoC cache that holds the tile buffer */
   double request_cycles;              /* cycles one DMA request (<= 64 bytes of a row) occupies the DMA */
   double load_latency;                /* from the last request to the data in local memory */
-  double issue_cycles;                /* core cycles per RoCC instruction */
+  double issue_cycles;                /* core cycles per RoCC instruction, */
+  double loop_issue_cycles;           /* and per one that sets up or starts a hardware loop */
 } fadiff_config;
 
 /* Role of a DRAM region; loads are attributed to the lowest role that holds the row. */
@@ -65,12 +66,15 @@ typedef struct {
   uint32_t peak_acc_rows;
   double cycles;                   /* estimate, see timing.c */
   double load_busy, execute_busy, store_busy;
+  double host_busy;                /* of the core, with operators that it runs itself */
 } fadiff_counts;
 
 /* Instruction stream.  fadiff_rocc returns the value of the counter instruction, else 0. */
 uint64_t fadiff_rocc(uint32_t funct, uint64_t rs1, uint64_t rs2);
 void fadiff_fence(void);
 uint64_t fadiff_cycles(void);
+/* The core computes something itself for that many cycles. */
+void fadiff_compute(double cycles);
 
 /* Builds a machine, dropping the previous one.  Returns 0, or -1 with fadiff_error() set. */
 int fadiff_configure(const fadiff_config *config);

@@ -63,7 +63,8 @@ void fadiff_configure_from_header(uint32_t dim, uint32_t bank_num, uint32_t bank
       .has_max_pool = 1, .has_row_packing = 1, .has_full_width_read = 1, .has_os = 1, .has_ws = 1,
       .has_transformed_conv = !is_float, .ex_read_from_acc = 1, .ex_write_to_spad = 1, .exit_on_error = 1,
       .load_queue = 8, .execute_queue = 16, .store_queue = 4, .dram_bytes_per_cycle = 8,
-      .tile_buffer_bytes_per_cycle = 16, .request_cycles = 4, .load_latency = 64, .issue_cycles = 4};
+      .tile_buffer_bytes_per_cycle = 16, .request_cycles = 4, .load_latency = 64, .issue_cycles = 12,
+      .loop_issue_cycles = 4};
   if (fadiff_configure(&config)) {
     fprintf(stderr, "gemmini emulator: %s\n", machine.error);
     exit(1);
@@ -108,6 +109,7 @@ fadiff_counts fadiff_get_counts(void) {
   counts.load_busy = timing_busy(LOAD_QUEUE);
   counts.execute_busy = timing_busy(EXECUTE_QUEUE);
   counts.store_busy = timing_busy(STORE_QUEUE);
+  counts.host_busy = timing_host_busy();
   return counts;
 }
 

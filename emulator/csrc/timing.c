@@ -1,6 +1,7 @@
 /* Estimate of cycles.
  *
- * The core issues instructions into a command queue and waits while it is full.  They leave it in order,
+ * The core issues instructions into a command queue and waits while it is full; each takes it issue_cycles (of hardware
+ * loops: loop_issue_cycles), operators that it runs itself what fadiff_compute says.  They leave it in order,
  * each for an entry of the reservation station's load, execute or store queue: one whose queue has none
  * left holds up all behind it, whatever queue they go to.  An instruction gives its entry back when it has
  * completed; PRELOAD and COMPUTE have one each, a CONFIG of loads keeps its own only until it issues.
@@ -33,6 +34,7 @@
 
 static struct {
   double core;                /* when the core issued its last instruction */
+  double host;                /* how long it did something else */
   double left[COMMAND_QUEUE]; /* ring: when each instruction left the command queue */
   uint32_t issued;
   double head;                /* when the last one left it */
@@ -55,11 +57,19 @@ void timing_reset(void) { memset(&timing, 0, sizeof timing); }
 
 static double latest(double a, double b) { return a > b ? a : b; }
 
-void timing_issue(void) {
+void timing_issue(bool of_loop) {
+  const double cycles = of_loop ? machine.config.loop_issue_cycles : machine.config.issue_cycles;
   timing.left[(timing.issued + COMMAND_QUEUE - 1) % COMMAND_QUEUE] = timing.head; /* of the one before */
-  timing.core = latest(timing.core + machine.config.issue_cycles, timing.left[timing.issued % COMMAND_QUEUE]);
+  timing.core = latest(timing.core + cycles, timing.left[timing.issued % COMMAND_QUEUE]);
   timing.issued++;
 }
+
+void timing_compute(double cycles) {
+  timing.core += cycles;
+  timing.host += cycles;
+}
+
+double timing_host_busy(void) { return timing.host; }
 
 /* When everything sent so far has entered its queue. */
 static double all_entered(void) {

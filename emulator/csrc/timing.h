@@ -2,13 +2,17 @@
 #ifndef FADIFF_TIMING_H
 #define FADIFF_TIMING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { LOAD_QUEUE, EXECUTE_QUEUE, STORE_QUEUE, NUM_QUEUES };
 
 void timing_reset(void);
-/* The core issued one instruction. */
-void timing_issue(void);
+/* The core issued one instruction, or one of those that a hardware loop needs. */
+void timing_issue(bool of_loop);
+/* The core did something else. */
+void timing_compute(double cycles);
+double timing_host_busy(void);
 /* That was LOOP_WS or LOOP_CONV_WS; what executes until the end are the instructions it sends. */
 void timing_loop(uint32_t funct);
 void timing_loop_end(void);

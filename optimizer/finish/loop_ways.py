@@ -22,7 +22,7 @@ from costmodel.group.issue import loop_settings, obstacle_to_issue, prefetching_
 from costmodel.group.loop_setting import PLACES, LoopSetting, PinnedWeights
 from costmodel.group.placement import placement_of
 from costmodel.group.tile_buffer import box_bytes
-from costmodel.latency.clock import clock, layer_cycles
+from costmodel.latency.clock import clock_of, layer_cycles
 from costmodel.mapping.decision import Decision
 from costmodel.mapping.mapping import Issue, ceil_div
 from costmodel.mapping.mapping import Mapping as LayerMapping
@@ -195,7 +195,7 @@ class LoopWays:
             layer = graph.by_name[name]
             if isinstance(layer, HostLayer):
                 cost = host_cost(graph, layer, plan[name], target, "hw", group.resident_tensors)
-                cycles = host_counts(graph, group, plan, layer, target).cycles(clock()[0])
+                cycles = host_counts(graph, group, plan, layer, target).cycles(clock_of(target.core))
                 total += (cost.energy_pj, cycles, layer_bytes(cost))
         return total
 
@@ -222,7 +222,7 @@ class LoopWays:
         placement = placement_of(graph, group, plan, layer)
         run = shape_of(layer), mapping, target, "hw", "roofline"
         cost = layer_cost(*run, region=setting.region, placement=placement)  # type: ignore[arg-type]
-        cycles = layer_cycles(layer_counts(graph, group, plan, layer, mapping, target), clock()[0])
+        cycles = layer_cycles(layer_counts(graph, group, plan, layer, mapping, target), clock_of(target.core))
         nbytes = sum(move.bytes for move in cost.moves if move.memory == "dram")
         return cost.energy_pj, cycles, nbytes
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
-from costmodel.latency.clock import clock
+from costmodel.latency.clock import clock_of
 from costmodel.mapping.mapping import Mapping as LayerMapping
 from costmodel.schedule.clock import group_counts, network_cycles
 from costmodel.schedule.evaluate import LayerCost, group_cost
@@ -49,7 +49,7 @@ class Replacement:
             sum(cost.latency_cycles for cost in roofline),
             sum(cost.latency_cycles for cost in costs("rtl")),
             sum(
-                sum(network_cycles(counts, clock()[0]).values())
+                sum(network_cycles(counts, clock_of(schedule.target.core)).values())
                 for group in groups
                 if (counts := group_counts(schedule.graph, group, mappings, schedule.target))
             ),

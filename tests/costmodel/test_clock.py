@@ -20,7 +20,6 @@ C = ClockCoefficients(
     miss=8,
     store_row=1,
     overlap=50,
-    host=20,
 )
 NOTHING = LayerCounts(1, 0, 0, 0, (), 0, 0, 0, 0)
 

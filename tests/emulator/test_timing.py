@@ -13,6 +13,7 @@ from tests.emulator.isa import ACC, GARBAGE, Device, target
 
 SIDE = 16
 ISSUE, LOAD, LATENCY, PRODUCT = 4, 64, 64, 16
+CORE = {"command": ISSUE, "loop": 8 * ISSUE}
 PRODUCTS = 80
 TILE = (SIDE, SIDE)
 DRAM = np.ones((256, SIDE), np.int8)
@@ -23,7 +24,9 @@ DRAM = np.ones((256, SIDE), np.int8)
 def device() -> Device:
     """Operands at rows 0 (A) and 16 (B), nothing in flight."""
     machine = Device(
-        target(SIDE, scratchpad_bytes=2048 * SIDE, accumulator_bytes=256 * SIDE * 4, max_bytes=SIDE),
+        target(
+            SIDE, scratchpad_bytes=2048 * SIDE, accumulator_bytes=256 * SIDE * 4, max_bytes=SIDE, core=CORE
+        ),
         check_regions=False,
     )
     machine.config_ex()

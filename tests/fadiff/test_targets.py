@@ -87,6 +87,12 @@ def test_import_does_not_overwrite(fadiff, tmp_path):
             "energy.mac: should be greater than or equal to 0, not -1; energy.xyz: unknown field: choose "
             "from mac, register_byte,",
         ),
+        (
+            "name: x\nside: 4\nscratchpad_bytes: 1024\naccumulator_bytes: 64\n"
+            "core: {host: {sofmax: 2, lookup: 0}}\n",
+            "core.host.lookup: should be greater than 0, not 0; core.host.sofmax: unknown field: "
+            "did you mean softmax?",
+        ),
         ("name: [x\n", "wrong.yaml:2: not YAML: expected"),
         ("- 1\n", "should be a mapping"),
     ],

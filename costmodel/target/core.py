@@ -1,0 +1,78 @@
+"""Core: cycles of the RISC-V core beside the array, for commands and for operators that it runs itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+HOST_INSTRUCTIONS: Mapping[str, float] = {
+    "arg_max": 5.1,  # per element read
+    "average_pool": 4.1,  # per tap
+    "binary": 14.0,
+    "copy_elements": 4.7,  # transposed, say
+    "copy_runs": 2.1,
+    "division": 28.0,  # a divider takes one bit per cycle
+    "fill": 0.5,
+    "float_binary": 5.0,
+    "float_formula": 100.0,
+    "float_product": 4.0,  # per multiply-accumulate
+    "formula": 100.0,  # a call or two of the math library
+    "gather": 1.5,
+    "global_average_pool": 2.8,  # per element read
+    "integer": 6.0,
+    "layer_norm": 20.0,
+    "log_softmax": 23.0,
+    "lookup": 4.7,
+    "max_pool": 4.0,  # per tap
+    "quantise": 11.5,
+    "reduce": 4.0,  # per element read
+    "resize_linear": 25.0,
+    "scale_shift": 13.2,
+    "select": 6.2,
+    "softmax": 20.0,
+    "to_float": 4.6,
+    "to_int8": 24.0,  # a division
+    "where": 14.5,
+}
+"""Core instructions per element of every host operator's C, for int8 (docs/host-ops.md says how counted).
+
+Per element written unless said; a division counts as what it takes.
+"""
+
+
+class _Prices(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+HostCycles = create_model(
+    "HostCycles",
+    __base__=_Prices,
+    **{operator: (float | None, Field(None, gt=0)) for operator in HOST_INSTRUCTIONS},  # type: ignore[call-overload]
+)
+"""Cycles per element of each operator."""
+
+
+class Core(_Prices):
+    """Cycles of the core.  Default: Rocket, single issue."""
+
+    instruction: float = Field(1.3, description="per instruction of plain C", gt=0)
+    command: float | None = Field(
+        None, description="per command issued one by one; default: fitted to RTL", gt=0
+    )
+    loop: float | None = Field(
+        None, description="per tile that a loop unit runs; default: fitted to RTL", gt=0
+    )
+    visit: float | None = Field(
+        None,
+        description="per visit of a layer: fence, first loads, last stores; default: fitted to RTL",
+        gt=0,
+    )
+    host: HostCycles = Field(
+        HostCycles(), description="per element of a host operator; default: its instructions * instruction"
+    )
+
+    def host_cycles(self, operator: str, elements: float) -> float:
+        """Cycles that the core takes for elements of an operator of HOST_INSTRUCTIONS."""
+        given: float | None = getattr(self.host, operator)
+        return elements * (HOST_INSTRUCTIONS[operator] * self.instruction if given is None else given)

@@ -1,0 +1,88 @@
+"""What host operators take: elements by hand, prices from the target, the same in both models of time."""
+
+from __future__ import annotations
+
+import pytest
+
+from converter.ir.builder import GraphBuilder
+from converter.ir.graph import Graph
+from costmodel.group.fusion import plan_group
+from costmodel.group.host_work import HostWork, host_work
+from costmodel.latency.clock import clock
+from costmodel.schedule.clock import program_cycles
+from costmodel.schedule.schedule import Schedule, singleton_groups
+from costmodel.target.core import HOST_INSTRUCTIONS, Core
+from costmodel.target.target import Target, load_target
+from tests.emitters.gemmini.executed import random_inputs, run_firmware
+from tests.emitters.gemmini.host_nets import elementwise, integers, rows, windows
+
+SHAPE = (2, 5, 6, 7)
+SIZE = 2 * 5 * 6 * 7
+FLAT = {"shape": (SIZE,), "strides": (1,), "b_strides": (1,), "out_strides": (1,)}
+WINDOW = {"kernel": (3, 2), "stride": (2, 2), "dilation": (1, 1), "pads": (0, 0, 0, 0)}
+
+
+def single(op: str, out: tuple[int, ...], **attributes: object) -> Graph:
+    builder = GraphBuilder("single")
+    x = builder.input("x", SHAPE, scale=0.1)
+    y = builder.tensor("y", out, scale=0.1)
+    builder.host("layer", op, (x,), (y,), attributes)
+    return builder.build((y,))
+
+
+def work_of(graph: Graph, name: str = "layer") -> HostWork:
+    groups = singleton_groups(graph)
+    group = next(group for group in groups if name in group.layers)
+    layer = graph.by_name[name]
+    return host_work(graph, layer, plan_group(graph, group)[name])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("graph", "operator", "elements"),
+    [
+        (single("lookup", SHAPE, **FLAT), "lookup", SIZE),
+        (single("copy", SHAPE, **FLAT), "copy_runs", SIZE),
+        (single("copy", SHAPE, shape=(7, 60), strides=(1, 7), out_strides=(60, 1)), "copy_elements", SIZE),
+        (single("copy", (2, 420), shape=(SIZE,), strides=(1,), out_strides=(1,)), "copy_runs", SIZE),
+        (single("max_pool", (2, 2, 3, 7), **WINDOW), "max_pool", 2 * 2 * 3 * 7 * 6),
+        (single("average_pool", (2, 2, 3, 7), **WINDOW), "average_pool", 2 * 2 * 3 * 7 * 6),
+        (single("global_average_pool", (2, 1, 1, 7)), "global_average_pool", SIZE),
+        (single("reduce", (60,), outer=60, length=7, inner=1, function="sum"), "reduce", SIZE),
+        (single("binary", SHAPE, function="div", **FLAT), "division", SIZE),
+        (single("binary", SHAPE, function="add", **FLAT), "binary", SIZE),
+        (single("softmax", SHAPE, outer=60, length=7, inner=1), "softmax", SIZE),
+    ],
+)
+def test_elements_by_hand(graph: Graph, operator: str, elements: int) -> None:
+    assert work_of(graph) == HostWork(operator, elements, 1)
+
+
+@pytest.mark.parametrize("build", [elementwise, windows, rows, integers])
+def test_every_operator_has_a_price(build: object) -> None:
+    graph = build()  # type: ignore[operator]
+    assert {work_of(graph, layer.name).operator for layer in graph.layers} <= set(HOST_INSTRUCTIONS)
+
+
+def _slow(**core: object) -> Target:
+    return Target.model_validate(load_target("gemmini-default").model_dump() | {"core": core})
+
+
+def test_a_price_of_the_target_replaces_the_default() -> None:
+    assert Core().host_cycles("softmax", 10) == pytest.approx(200 * 1.3)
+    assert Core(instruction=2).host_cycles("softmax", 10) == pytest.approx(400)
+    assert _slow(host={"softmax": 7}).core.host_cycles("softmax", 10) == 70
+    graph = single("lookup", SHAPE, **FLAT)
+    schedule = Schedule(graph, _slow(host={"lookup": 9}, visit=50), {}, singleton_groups(graph))
+    assert program_cycles(schedule) == {"layer": pytest.approx(9 * SIZE + 50)}
+
+
+def test_the_functional_model_takes_the_same_cycles() -> None:
+    graph = rows()
+    schedule = Schedule(graph, load_target("gemmini-default"), {}, singleton_groups(graph))
+    ran = run_firmware(schedule, random_inputs(graph))
+    per_visit = clock()[0].visit
+    predicted = program_cycles(schedule)
+    assert {layer.name: layer.cycles for layer in ran.layers} == {
+        name: pytest.approx(cycles - per_visit, abs=1.5) for name, cycles in predicted.items()
+    }
+    assert ran.counts.host_busy == pytest.approx(sum(predicted.values()) - len(predicted) * per_visit)
