@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from converter.ir.dims import RELEVANT
-from costmodel.group.fusion import Member, ScheduleError
+from costmodel.group.fusion import Member, ScheduleError, plan_group
 from costmodel.group.loop_convolutions import (
     convolution_rows,
     obstacle_to_convolution_call,
@@ -37,6 +37,25 @@ _OBSTACLES: dict[Issue, Callable[[LoopSetting], str]] = {
 def obstacle_to_issue(setting: LoopSetting) -> str:
     """Why the layer cannot be issued as its mapping says; empty if it can."""
     return _OBSTACLES[setting.mapping.issue](setting)
+
+
+def obstacle_to_loops(setting: LoopSetting) -> str:
+    """Why no loop unit can run the layer as it is mapped; empty if one can."""
+    product, convolution = obstacle_to_product_loop(setting), obstacle_to_convolution_loop(setting)
+    if not product or not convolution:
+        return ""
+    return product if setting.layer.op in ("gemm", "bmm") else convolution
+
+
+def issued_by_core(schedule: Decision) -> dict[str, str]:
+    """Layers of a schedule (profile hw) issued as single instructions, and why no loop unit runs them."""
+    early = prefetching_layers(schedule)
+    return {
+        setting.layer.name: obstacle_to_loops(setting) or "the core is as fast"
+        for group in schedule.groups
+        for setting in loop_settings(schedule, group, plan_group(schedule.graph, group), early)
+        if setting.mapping.issue == "instructions"
+    }
 
 
 def loop_settings(

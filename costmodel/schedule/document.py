@@ -87,6 +87,7 @@ class MappingRecord(_Record):
         description="instructions: the core issues every move and product; loop_ws, loop_conv_ws: one "
         "hardware loop per scratchpad tile; tiled_matmul, tiled_conv: gemmini.h runs the layer in one call",
     )
+    by_core: str = Field("", description="why no hardware loop runs it, where the core does; for people")
 
 
 class TransferRecord(_Record):

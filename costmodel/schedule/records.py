@@ -117,9 +117,13 @@ def tensor_record(tensor: Tensor) -> TensorRecord:
 
 
 def layer_record(
-    layer: Layer, schedule: Schedule, layer_cost: LayerCost, clock: MappingABC[str, float]
+    layer: Layer,
+    schedule: Schedule,
+    layer_cost: LayerCost,
+    clock: MappingABC[str, float],
+    by_core: MappingABC[str, str],
 ) -> LayerRecord:
-    """A layer with its mapping and cost; `clock` as in `totals_record`."""
+    """A layer with its mapping and cost; `clock` as in `totals_record`, `by_core` of `issued_by_core`."""
     cost = _cost_record(layer, layer_cost, schedule.target, clock.get(layer.name))
     if isinstance(layer, HostLayer):
         return LayerRecord(
@@ -151,7 +155,7 @@ def layer_record(
         ),
         inputs=layer.inputs,
         outputs=layer.outputs,
-        mapping=mapping_record(schedule.mappings[layer.name], layer.dims),
+        mapping=mapping_record(schedule.mappings[layer.name], layer.dims, by_core.get(layer.name, "")),
         cost=cost,
     )
 
@@ -160,7 +164,7 @@ def _view_record(view: View) -> ViewRecord:
     return ViewRecord(tensor=view.tensor, offset=view.offset, strides=view.strides)
 
 
-def mapping_record(mapping: Mapping, bounds: Dims) -> MappingRecord:
+def mapping_record(mapping: Mapping, bounds: Dims, by_core: str) -> MappingRecord:
     """The record of a mapping; its trip counts are those of full tiles of the whole layer."""
     return MappingRecord(
         temporal={level: _extents(mapping.trips(level, bounds)) for level in LEVELS},
@@ -172,6 +176,7 @@ def mapping_record(mapping: Mapping, bounds: Dims) -> MappingRecord:
             "L0": _extents(mapping.tile_l0),
         },
         issue=mapping.issue,
+        by_core=by_core,
     )
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from converter.ir.dims import DIMS, Dim, Dims
 from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+from costmodel.group.issue import issued_by_core
 from costmodel.latency.clock import error_against_rtl
 from costmodel.mapping.mapping import Mapping, MappingError, Order
 from costmodel.schedule.clock import program_cycles
@@ -125,6 +126,7 @@ def to_document(
     graph = schedule.graph
     executable = schedule.profile == "hw" and schedule.fusion_model == "sound"
     clock = program_cycles(schedule) if executable else {}
+    by_core = issued_by_core(schedule) if executable else {}
     return ScheduleDocument(
         generator=generator,
         model=ModelRecord(name=graph.name, sha256=graph.sha256, inputs=graph.inputs, outputs=graph.outputs),
@@ -136,7 +138,7 @@ def to_document(
         totals=totals_record(schedule, cost, bound, clock),
         tensors=tuple(tensor_record(tensor) for tensor in graph.tensors.values()),
         layers=tuple(
-            layer_record(layer, schedule, cost.by_name[layer.name], clock) for layer in graph.layers
+            layer_record(layer, schedule, cost.by_name[layer.name], clock, by_core) for layer in graph.layers
         ),
         fusion=fusion_record(schedule),
         readings=readings_record(schedule),

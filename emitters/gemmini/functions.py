@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from converter.ir.graph import HostLayer, TensorCoreLayer
 from costmodel.group.fusion import stored_as
+from costmodel.group.issue import obstacle_to_loops
 from costmodel.group.loop_products import row_pitches
 from costmodel.group.pooling import Pool, pool_of
 from costmodel.mapping.mapping import CALLS, ISSUED, Level
@@ -205,6 +206,8 @@ class FunctionPrinter:
             f"issued as {ISSUED[m.issue]}; loop orders, outermost first: "
             + " ".join(f"{level} {''.join(m.order(level))}" for level in _LEVELS),
         ]
+        if m.issue == "instructions" and (reason := obstacle_to_loops(self.plan.layers[layer.name].setting)):
+            lines.append(f"no hardware loop: {reason}")
         if layer.onnx_nodes:
             lines.insert(1, f"ONNX nodes: {', '.join(layer.onnx_nodes)}")
         if layer.name in self.plan.early:

@@ -311,6 +311,8 @@ def loop_nest(layer: LayerRecord, mapping: MappingRecord) -> str:
         for d, n in extents.items()
     ]
     what = f"{layer.op}: {', '.join(unrolled) or 'one element'}; issued as {ISSUED[mapping.issue]}"
+    if mapping.by_core:
+        what += f", because {mapping.by_core}"
     lines.append(f"{'  ' * len(lines)}{what}")
     return "\n".join(lines)
 

@@ -13,7 +13,9 @@ from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.pooling import pool_of
 from costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order
+from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.schedule.serialize import to_document
 from costmodel.target.target import Target
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import SEEDS, SETTINGS, TARGETS, TINY, largest_region
@@ -158,3 +160,22 @@ def test_single_instructions_leave_no_half_alone() -> None:
     slow = schedule.mappings | {"l1": replace(schedule.mappings["l1"], issue="instructions")}
     with pytest.raises(ScheduleError, match=r"l0: .* for members that no loop unit runs"):
         replace(schedule, mappings=slow)
+
+
+def why(schedule: Schedule) -> dict[str, str]:
+    document = to_document(schedule, evaluate(schedule), generator="test")
+    return {layer.name: layer.mapping.by_core for layer in document.layers if layer.mapping}
+
+
+def test_of_single_instructions_it_is_said_why() -> None:
+    graph = chain((1, 8, 8, 4), (4, 1), (4, 3))
+    schedule = grouped(graph, GroupTile(1, 4, 4), ())
+    mappings = {name: replace(mapping, issue="instructions") for name, mapping in schedule.mappings.items()}
+    cut = mappings | {"l1": replace(mappings["l1"], tile_l1=mappings["l1"].tile_l1.replace({"P": 2}))}
+    assert why(replace(schedule, mappings=cut)) == {
+        "l0": "the core is as fast",
+        "l1": "its accumulator tile is not its scratchpad tile",
+    }
+    retained = FusionGroup(("l0", "l1"), GroupTile(1, 4, 8), "retain")
+    wraps = "rows of the group's tile buffer wrap around"
+    assert why(replace(schedule, groups=(retained,), mappings=mappings)) == {"l0": wraps, "l1": wraps}

@@ -640,6 +640,7 @@ static void add_lines(const sum_t *sum)
 /* l0: conv K8 C8 P8 Q8 R3 S3
  * tiles: scratchpad K8 C8 P4 Q8 R3 S3; accumulator K8 C8 P2 Q8 R3 S3; array rows C8, columns K8
  * issued as single instructions; loop orders, outermost first: L3 GKCRSNPQ L2 GKCRSNPQ L1 GKCRSNPQ
+ * no hardware loop: weights that stay take part of the scratchpad, for members that no loop unit runs
  * DRAM bytes: b0 192 read 0 written, w0 1152 read 0 written, x 1024 read 0 written
  * tile buffer bytes: y0 0 read 640 written
  */
@@ -718,6 +719,7 @@ static void layer_l0(const elem_t *input, elem_t *result, const region_t *region
 /* l1: conv K8 C8 P8 Q8 R3 S3
  * tiles: scratchpad K8 C8 P4 Q8 R3 S3; accumulator K8 C8 P2 Q8 R3 S3; array rows C8, columns K8
  * issued as single instructions; loop orders, outermost first: L3 GKCRSNPQ L2 GKCRSNPQ L1 GKCRSNPQ
+ * no hardware loop: weights that stay take part of the scratchpad, for members that no loop unit runs
  * DRAM bytes: b1 128 read 0 written, w1 576 read 0 written, y1 0 read 512 written
  * tile buffer bytes: y0 640 read 0 written
  */
@@ -882,6 +884,7 @@ static void layer_l2(const elem_t *input, elem_t *result)
 /* l3: conv K8 C24 P8 Q8
  * tiles: scratchpad K8 C8 P4 Q8; accumulator K8 C8 P4 Q8; array rows C8, columns K8
  * issued as single instructions; loop orders, outermost first: L3 CGNKPQRS L2 GKCRSNPQ L1 GKCRSNPQ
+ * no hardware loop: it stores partial sums
  * DRAM bytes: b3 128 read 0 written, w3 192 read 0 written, y2 1536 read 0 written, y3 0 read 512 written, y3.psum 4096 read 4096 written
  */
 static void layer_l3(const elem_t *input, elem_t *result)
