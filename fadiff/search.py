@@ -127,7 +127,7 @@ def decide(
         notes.append(note)
     if search.profile == "hw":
         with console.stage("choosing hardware loops"):
-            issued = with_issues(found.schedule, limit, search.objective)
+            issued = with_issues(found.schedule, limit, search.objective, residency=search.residency)
         found = replace(found, schedule=issued, cost=evaluate(issued, found.settings.latency))
     notes = [text for text in notes if text]
     for text in notes:

@@ -12,15 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.group.fusion import ScheduleError
+from costmodel.group.issue import prefetching_layers
 from costmodel.schedule.clock import program_cycles
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, Schedule
 from optimizer.baselines.gemmini_auto import automatic_schedule
 from optimizer.cut.partition import Objective
 from optimizer.cut.problem import value
-from optimizer.finish.loop_ways import LoopWays, Prices
+from optimizer.finish.loop_ways import LoopWays, Prices, shortest
 from optimizer.finish.replacements import Costs, Replacement, choose, with_replacements
 from optimizer.finish.traffic_limit import DRAM_PRICES, dram_bytes
+from optimizer.finish.whole_groups import taken_apart
 
 DRAM_PRICES_TRIED = (1.0, *DRAM_PRICES)
 """Until the ways that are best at one move as few bytes as they may."""
@@ -28,14 +30,22 @@ ROUNDS = 3
 """Of choosing for all groups at what energy, cycles and bytes are worth after the round before."""
 
 
-def with_issues(schedule: Schedule, most_bytes: int | None = None, objective: Objective = "edp") -> Schedule:
+def with_issues(
+    schedule: Schedule,
+    most_bytes: int | None = None,
+    objective: Objective = "edp",
+    *,
+    residency: bool = True,
+) -> Schedule:
     """`schedule` (profile hw) with the issues, tiles and groups that lower its objective under the clock.
 
     Args:
         schedule: What a search found.
         most_bytes: DRAM bytes that the schedule may move, if there is a limit.
         objective: What counts.
+        residency: Whether tensors may stay on chip from group to group.
     """
+    schedule = taken_apart(schedule) if residency else schedule
     ways = LoopWays(schedule)
     units = [[Replacement.as_is(schedule, group)] for group in schedule.groups]
     chosen = [unit[0] for unit in units]
@@ -57,7 +67,7 @@ def with_issues(schedule: Schedule, most_bytes: int | None = None, objective: Ob
         # Where places in the tile buffer fragment, `with_replacements` takes tensors off the chip.
         excess = 0 if most_bytes is None else dram_bytes(evaluate(issued)) - most_bytes
         if aim is None or excess <= 0 or chosen == [unit[0] for unit in units]:
-            return issued
+            return shortest(taken_apart(issued) if residency else issued)
         aim -= excess
         chosen = _choose(units, aim, objective)
 
@@ -73,8 +83,11 @@ def _no_slower_than_gemmini_h(
     limit = sum(program_cycles(automatic).values())
     if sum(way.clock for way in chosen) <= limit:
         return chosen
-    units = []
+    units, early = [], prefetching_layers(schedule)
     for group, way in zip(schedule.groups, chosen, strict=True):
+        if not early.isdisjoint(group.layers):  # gemmini.h's calls load nothing early
+            units.append([way])
+            continue
         alone = [FusionGroup((name,), resident_tensors=group.resident_tensors) for name in group.layers]
         mappings = {name: automatic.mappings[name] for name in way.mappings}
         units.append([way, Replacement.of(schedule, alone, mappings)])

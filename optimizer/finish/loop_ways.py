@@ -24,7 +24,7 @@ from costmodel.group.placement import placement_of
 from costmodel.group.tile_buffer import box_bytes
 from costmodel.latency.clock import clock_of, layer_cycles
 from costmodel.mapping.decision import Decision
-from costmodel.mapping.mapping import Issue, ceil_div
+from costmodel.mapping.mapping import LOOPS, Issue, ceil_div
 from costmodel.mapping.mapping import Mapping as LayerMapping
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.clock import host_counts, layer_counts
@@ -271,6 +271,17 @@ def _issued(setting: LoopSetting, mapping: LayerMapping) -> Iterator[LayerMappin
         issued = replace(mapping, issue=issue)
         if not obstacle_to_issue(replace(setting, mapping=issued)) and _has_room(setting, issued):
             yield issued
+
+
+def shortest(schedule: Schedule) -> Schedule:
+    """`schedule` with a call of gemmini.h for each layer on a loop unit whose tiles it would walk alike."""
+    mappings = dict(schedule.mappings)
+    for group in schedule.groups:
+        plan = plan_group(schedule.graph, group)
+        for setting in loop_settings(schedule, group, plan, prefetching_layers(schedule)):
+            if setting.mapping.issue in LOOPS:
+                mappings[setting.layer.name] = next(_issued(setting, setting.mapping))
+    return replace(schedule, mappings=mappings)
 
 
 def _has_room(setting: LoopSetting, mapping: LayerMapping) -> bool:
