@@ -16,7 +16,7 @@ from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal, print_formulas
 from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.host import description, host_call, print_tables
-from emitters.gemmini.library_calls import print_library_call, print_tiled_call, resadd_tile
+from emitters.gemmini.library_calls import print_addition, print_library_call, print_tiled_call
 from emitters.gemmini.loop_convolutions import ConvolutionLoops
 from emitters.gemmini.loop_products import ProductLoops
 from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer, weight_source
@@ -283,12 +283,8 @@ class FunctionPrinter:
             rows = (size // shape[-1], shape[-1])
             self.c.call("tiled_resadd_auto", *rows, *scales, *operands, relu, "WS")
             return
-        tile = resadd_tile(size, self.plan.schedule.target)
-        if tile is not None:
+        if print_addition(self.c, layer, size, self.plan.schedule.target, operands):
             self.used.add("library_call")
-            relu = "true" if a["activation"] == "relu" else "false"
-            whole = (size // tile[1], tile[1], tile[1])
-            self.c.call("tiled_resadd", *whole, *tile, *scales, *operands, relu, "WS")
             return
         self.used.add("add_lines")
         with self.c.scope(), self.c.initialiser_argument("add_lines", "sum_t"):  # the scope ends sum_t's life

@@ -7,11 +7,13 @@ import math
 from converter.ir.dims import Dim
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.group.fusion import stored_as
+from costmodel.mapping.shape import extents
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal
 from emitters.gemmini.host import description
+from emitters.gemmini.library_calls import print_addition, resadd_tile
 from emitters.gemmini.operands import Box, box_of, held_fields, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from emitters.gemmini.printer import CPrinter
@@ -235,6 +237,8 @@ class GroupPrinter:
         whole = Box((p * q * channels, q * channels, channels), 0)
         retained = self.group.group.halo == "retain"
         both = member.writes_inside and member.writes_outside
+        if not retained and not both and self._adds_whole_lines(layer, whole, channels):
+            return
         with c.block("for (int32_t n = region.n.start; n < region.n.end; n++)"):
             if retained:  # lines of a ring of rows go one by one: every operand may wrap elsewhere
                 with c.block("for (int32_t p = region.p.start; p < region.p.end; p++)"):
@@ -248,6 +252,30 @@ class GroupPrinter:
                 c.call("add_fresh", "&sum", "MAX(region.fresh_p - region.p.start, 0)", first)
             else:
                 c.call("add_lines", "&sum")
+
+    def _adds_whole_lines(self, layer: HostLayer, whole: Box, channels: int) -> bool:
+        """A call of gemmini.h's, where all group tiles are alike and their lines adjoin in every operand."""
+        member, own = self.group.members[layer.name], self.group.group.layers.index(layer.name)
+        lines, columns = (set(extents(axis)) for axis in member.computed[1:])
+        producers = [self._producer(name) if name in member.fused_inputs else None for name in layer.inputs]
+        places = zip(
+            (*layer.inputs, layer.outputs[0]),
+            (*producers, own if member.writes_inside else None),
+            strict=True,
+        )
+        pixels = [
+            self._pixel(name, "region.p.start", "region.q.start", whole, producer)
+            for name, producer in places
+        ]
+        if len(lines) > 1 or {stride for _, stride in pixels} != {width * channels for width in columns}:
+            return False
+        size, target = max(lines) * max(columns) * channels, self.plan.schedule.target
+        if resadd_tile(size, target) is None:
+            return False
+        self.used.add("library_call")
+        with self.c.block("for (int32_t n = region.n.start; n < region.n.end; n++)"):
+            print_addition(self.c, layer, size, target, [address for address, _ in pixels])
+        return True
 
     def _sum(self, layer: HostLayer, line: str, whole: Box, channels: int, also: bool) -> None:
         """The sum_t of the lines from `line` on."""

@@ -7,7 +7,9 @@ predictions do not describe these calls.  Layers that the library cannot express
 
 from __future__ import annotations
 
-from converter.ir.graph import TensorCoreLayer
+from collections.abc import Sequence
+
+from converter.ir.graph import HostLayer, TensorCoreLayer
 from costmodel.mapping.mapping import Mapping, ceil_div
 from costmodel.target.target import Target
 from emitters.gemmini.constants import ACTIVATIONS
@@ -165,6 +167,18 @@ def _depthwise(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> 
         0,
         "WS",
     )
+
+
+def print_addition(c: CPrinter, layer: HostLayer, size: int, target: Target, operands: Sequence[str]) -> bool:
+    """A call of tiled_resadd for `size` elements that adjoin in operands and sum; False if none can."""
+    tile = resadd_tile(size, target)
+    if tile is not None:
+        a = layer.attributes
+        scales = [float_literal(float(str(a[key]))) for key in ("a_scale", "b_scale", "scale")]
+        relu = "true" if a["activation"] == "relu" else "false"
+        whole = (size // tile[1], tile[1], tile[1])
+        c.call("tiled_resadd", *whole, *tile, *scales, *operands, relu, "WS")
+    return tile is not None
 
 
 def resadd_tile(size: int, target: Target) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ other group tiles, with the weights of fewer members staying (a unit has places 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice, product
 from typing import NamedTuple
@@ -97,6 +97,7 @@ class LoopWays:
     """Ways to run the groups of one schedule (profile hw); remembers what it has priced."""
 
     schedule: Schedule
+    _candidates: dict[object, tuple[LayerMapping, ...]] = field(default_factory=dict)
     _options: dict[object, _Options] = field(default_factory=dict)
     _opened: dict[object, tuple[_Open, ...]] = field(default_factory=dict)
 
@@ -210,10 +211,19 @@ class LoopWays:
         space = setting.space.is_resident, setting.space.reserved, setting.obstacle, stays
         key = shape_of(layer), layer.op, now, setting.region, placement, *strides, *space, len(plan) > 1
         if key not in self._options:
-            mappings = [*now, *_on_loops(setting)]
+            mappings = [*now, *_on_loops(setting, self._candidates_of(setting))]
             costs = [self._price(setting, mapping, group, plan) for mapping in mappings]
             self._options[key] = _Options(tuple(mappings), np.array(costs).reshape(-1, 3))
         return self._options[key]
+
+    def _candidates_of(self, setting: LoopSetting) -> tuple[LayerMapping, ...]:
+        """Mappings for its region, whatever else is in the scratchpad."""
+        layer = setting.layer
+        key = shape_of(layer), layer.op, setting.region
+        if key not in self._candidates:
+            found = (*product_mappings(setting), *convolution_mappings(setting))
+            self._candidates[key] = tuple(dict.fromkeys(found))
+        return self._candidates[key]
 
     def _price(
         self, setting: LoopSetting, mapping: LayerMapping, group: FusionGroup, plan: dict[str, Member]
@@ -253,12 +263,12 @@ def _weight_rows(setting: LoopSetting, tiles: int) -> int:
     return ceil_div(ceil_div(d.K, side), tiles) * d.R * d.S * ceil_div(d.C, side) * side
 
 
-def _on_loops(setting: LoopSetting) -> Iterator[LayerMapping]:
+def _on_loops(setting: LoopSetting, candidates: Iterable[LayerMapping]) -> Iterator[LayerMapping]:
     """Mappings that a unit can run, those with which the layer's weights stay as they must."""
     d = setting.layer.dims
     wanted = setting.pinned and setting.pinned.tiles.get(setting.layer.name)
     now = replace(setting.mapping, issue="instructions")
-    for mapping in dict.fromkeys((now, *product_mappings(setting), *convolution_mappings(setting))):
+    for mapping in dict.fromkeys((now, *candidates)):
         if wanted:
             trips = mapping.trips("L3", d)
             if np.prod([trips[x] for x in RELEVANT["W"]]) != wanted:
@@ -267,7 +277,7 @@ def _on_loops(setting: LoopSetting) -> Iterator[LayerMapping]:
 
 
 def _issued(setting: LoopSetting, mapping: LayerMapping) -> Iterator[LayerMapping]:
-    for issue in SHORTEST_FIRST:
+    for issue in SHORTEST_FIRST if len(setting.group.layers) == 1 else LOOPS:
         issued = replace(mapping, issue=issue)
         if not obstacle_to_issue(replace(setting, mapping=issued)) and _has_room(setting, issued):
             yield issued

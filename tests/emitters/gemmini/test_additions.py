@@ -1,4 +1,4 @@
-"""Residual additions alone: one call of gemmini.h where its loop unit keeps the operands in order."""
+"""Residual additions: one call of gemmini.h where its loop unit keeps the operands in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.schedule.schedule import Schedule, singleton_groups
+from converter.ir.dims import Dims
+from costmodel.mapping.mapping import Mapping
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from costmodel.target.target import load_target
 from emitters.gemmini import emit
 from emitters.gemmini.library_calls import resadd_tile
@@ -37,6 +39,27 @@ def test_addition(shape: tuple[int, int, int, int], call: str) -> None:
     y = net.add(net.input(shape), net.builder.input("z", shape, scale=0.1), shape)
     graph = net.builder.build((y,))
     schedule = Schedule(graph, DEFAULT, {}, singleton_groups(graph))
+    with tempfile.TemporaryDirectory() as scratch:
+        code = (emit(schedule, model_name="add", out_dir=Path(scratch)) / "add.c").read_text()
+    assert f"{call}(" in code
+    check(Case(schedule))
+
+
+@pytest.mark.parametrize(
+    "lines, wide, call", [(7, 14, "tiled_resadd"), (5, 14, "add_lines"), (7, 7, "add_lines")]
+)
+def test_addition_in_a_group(lines: int, wide: int, call: str) -> None:
+    """A call where all group tiles are whole lines, as many each."""
+    net, shape = Net(random.Random(4)), (2, 14, 14, 64)
+    x = net.input(shape)
+    made = net.conv(x, shape, outputs=64, kernel=(1, 1))
+    assert made
+    graph = net.builder.build((net.add(made[0], x, shape),))
+    (layer,) = graph.tensor_core_layers
+    tile = Dims(K=64, C=64, P=lines, Q=wide)
+    mapping = Mapping(tile, tile, Dims(K=16, C=16), Dims(C=16), Dims(K=16))
+    group = FusionGroup(tuple(net.names), GroupTile(1, lines, wide))
+    schedule = Schedule(graph, DEFAULT, {layer.name: mapping}, (group,))
     with tempfile.TemporaryDirectory() as scratch:
         code = (emit(schedule, model_name="add", out_dir=Path(scratch)) / "add.c").read_text()
     assert f"{call}(" in code
