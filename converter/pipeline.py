@@ -32,7 +32,7 @@ from converter.read.inputs import Samples, Spans
 from converter.read.load import load_model
 from converter.read.spans import suggested_spans
 from converter.read.validate import judged_by_onnx
-from converter.rewrites import CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS, check_names, rewrite
+from converter.rewrites import CHOOSE_RANGES, JUDGED, check_names, rewrite
 from converter.simplify import simplify
 
 QuantizeMode = Literal["auto", "int8", "none"]
@@ -166,7 +166,7 @@ def convert(
                 "no calibration data: int8 ranges come from seeded random inputs; "
                 "accuracy on real data may be poor (give --calibration FILE.npz)"
             )
-            left_out |= {CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS}  # random numbers can judge nothing
+            left_out |= set(JUDGED)  # random numbers can judge nothing
             draft = replace(draft, samples=random_samples(program, seed, spans))
         progress(f"calibrating on {len(draft.samples)} samples")
         choice = draft.choose(left_out, progress)
@@ -193,6 +193,7 @@ def convert(
             draft.known,
             choice.fitted.corrections,
             choice.fitted.weights,
+            shift_zeros=choice.shift_zeros,
             look=not calibrate,
         )
     graph = lower(printable(path.stem), draft.model, program, steps, quantisation, sha256, without)

@@ -37,6 +37,8 @@ class TensorPlace(_Record):
     shape: tuple[int, ...]
     dtype: Literal["int8", "int32", "float32"]
     scale: float | None = None
+    zero: int = 0
+    """The integer that stands for 0.0."""
     symbol: Literal["arena", "weights", "tile_buffer", "input", "output"] | None
     index: int = 0
     offset: int = 0

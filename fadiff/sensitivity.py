@@ -87,6 +87,6 @@ def _sqnr(tensor: Tensor, stored: np.ndarray, floats: Arrays) -> float | None:
         expected = expected.transpose(0, *(axis + 1 for axis in tensor.onnx_axes))
     if expected.size != stored.size:
         return None
-    noise = expected.reshape(stored.shape) - stored * tensor.scale
+    noise = expected.reshape(stored.shape) - (stored.astype(np.float64) - tensor.zero) * tensor.scale
     signal_power, noise_power = float(np.sum(expected**2)), float(np.sum(noise**2))
     return 10 * float(np.log10(signal_power / noise_power)) if signal_power and noise_power else None

@@ -32,4 +32,6 @@ def from_storage(tensor: Tensor, stored: np.ndarray, shape: tuple[int, ...]) -> 
         order = tensor.onnx_axes
         stored = stored.reshape([shape[i] for i in order]).transpose(np.argsort(order))
     stored = stored.reshape(shape)
-    return stored.astype(np.float32) * np.float32(tensor.scale) if tensor.scale is not None else stored
+    if tensor.scale is None:
+        return stored
+    return np.asarray((stored.astype(np.float32) - np.float32(tensor.zero)) * np.float32(tensor.scale))

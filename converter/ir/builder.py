@@ -77,12 +77,13 @@ class GraphBuilder:
         data: np.ndarray | None = None,
         onnx_name: str | None = None,
         onnx_axes: tuple[int, ...] | None = None,
+        zero: int = 0,
     ) -> str:
         """Add a tensor (a constant when it has `data`); returns its unique name."""
         if scale is not None:
             scale = float(np.float32(scale))
         unique = self.unique(name)
-        self.tensors[unique] = Tensor(unique, shape, dtype, scale, data, onnx_name, onnx_axes)
+        self.tensors[unique] = Tensor(unique, shape, dtype, scale, data, onnx_name, onnx_axes, zero)
         return unique
 
     def input(self, name: str, shape: tuple[int, ...], dtype: DType = "int8", **more: object) -> str:

@@ -48,6 +48,8 @@ class Tensor:
     onnx_name: str | None = None
     onnx_axes: tuple[int, ...] | None = None
     """storage = transpose(onnx value, onnx_axes); None means the same order."""
+    zero: int = 0
+    """The integer that stands for 0.0 (converter/quantise/zeros.py)."""
 
     @property
     def size(self) -> int:

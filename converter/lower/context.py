@@ -9,11 +9,12 @@ import numpy as np
 import onnx
 
 from converter.ir.builder import GraphBuilder
-from converter.ir.graph import DType, ElementType, View
+from converter.ir.graph import Activation, DType, ElementType, View
 from converter.ir.program import Program
 from converter.ir.strided import Strided, common_loops, dense, merged
 from converter.plan.plan import Step
-from converter.quantise.weights import Quantisation, Quantised
+from converter.quantise.weights import Quantisation, Quantised, product_scale, shift_of_bias
+from converter.quantise.zeros import LOWEST
 
 IMAGE_ORDER = (0, 2, 3, 1)  # N C H W stored as N H W C
 
@@ -71,6 +72,14 @@ class Lowering:
         """Scale of a stored value; None for integers and booleans, and where elements are float32."""
         return self.quantisation.scales[value] if self.program.is_float(value) and not self.is_float else None
 
+    def zero(self, value: str) -> int:
+        """The integer that stands for 0.0 in a stored value."""
+        return self.quantisation.zeros.get(value, 0)
+
+    def activation(self, step: Step) -> Activation:
+        """What the array does to the sums of a step: saturation is the ReLU where -128 stands for 0.0."""
+        return "none" if self.zero(step.output) == LOWEST else step.activation
+
     def dtype(self, value: str) -> DType:
         """How a value is stored: floats and booleans as elements of the array, integers in int32."""
         is_element = self.program.is_float(value) or self.program.types[value] == onnx.TensorProto.BOOL
@@ -111,6 +120,7 @@ class Lowering:
             scale,
             onnx_name=value,
             onnx_axes=None if order == tuple(range(len(shape))) else order,
+            zero=self.zero(value),
         )
         self.values[value] = dense(tensor, shape, scale, order)
         return self.values[value]
@@ -128,7 +138,13 @@ class Lowering:
             # an order within an axis is none of the ONNX value's: nobody can compare the two
             onnx_name = value if like.is_row_major or order else None
             tensor = self.graph.tensor(
-                value, shape, self.dtype(value), scale, onnx_name=onnx_name, onnx_axes=order
+                value,
+                shape,
+                self.dtype(value),
+                scale,
+                onnx_name=onnx_name,
+                onnx_axes=order,
+                zero=self.zero(value),
             )
             self.values[value] = Strided(tensor, 0, like.axes, scale)
             return self.values[value]
@@ -138,9 +154,16 @@ class Lowering:
     def bias(self, step: Step, groups: int, channels: int) -> str | None:
         """The bias of a product as accumulator words [G, K] (int32 or float32), None without bias."""
         bias = self.quantisation.biases.get(step.name)
-        if bias is None:
+        moved = shift_of_bias(step, self.quantisation)
+        if bias is None and moved is None:
             return None
-        data = np.broadcast_to(bias.data.reshape(-1), (groups * channels,)).reshape(groups, channels)
+        if bias is None:
+            bias = Quantised(np.zeros(1, np.int32), product_scale(step, self.quantisation))
+        data = np.broadcast_to(bias.data.reshape(-1), (groups * channels,))
+        if moved is not None:
+            limit = np.iinfo(np.int32)
+            data = np.clip(data + moved, limit.min, limit.max).astype(np.int32)
+        data = data.reshape(groups, channels)
         dtype: DType = "float32" if self.is_float else "int32"
         return self.graph.tensor(f"{step.name}.bias", (groups, channels), dtype, self.unit(bias), data)
 

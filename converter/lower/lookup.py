@@ -16,8 +16,8 @@ from converter.read.runtime import run_nodes
 def lower_lookup(lowering: Lowering, step: Step) -> None:
     """A chain of element-wise nodes over one value: op `lookup`, or nothing when it only scales.
 
-    table[q + 128] = sat8(round_half_even(f(q * input scale) / output scale)) for q in -128..127;
-    NaN becomes 0; a boolean result is 0 or 1, an integer result is not clipped (int32 table).
+    table[q + 128] = sat8(round_half_even(f((q - zero) * input scale) / output scale) + output zero) for q in
+    -128..127; NaN becomes 0; a boolean result is 0 or 1, an integer result is not clipped (int32 table).
     """
     value = lowering.value(step.source)
     scale = lowering.quantisation.scales.get(step.output)
@@ -26,14 +26,16 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
         return
     steps = np.arange(-128, 128)
     is_float = lowering.program.is_float(step.source)
-    inputs = steps.astype(np.float32) * np.float32(value.scale or 1.0) if is_float else steps != 0
+    zero, scaled = lowering.zero(step.source), np.float32(value.scale or 1.0)
+    inputs = (steps - zero).astype(np.float32) * scaled if is_float else steps != 0
     outputs = _run(lowering.model, step, inputs)
     dtype = lowering.dtype(step.output)
     with np.errstate(invalid="ignore", over="ignore"):
         if dtype == "int8":
             outputs = outputs.astype(np.float32) / np.float32(scale or 1.0)
         limits = np.iinfo(dtype)
-        table = np.clip(np.nan_to_num(np.rint(outputs), nan=0.0), limits.min, limits.max).astype(dtype)
+        outputs = np.nan_to_num(np.rint(outputs), nan=0.0) + lowering.zero(step.output)
+        table = np.clip(outputs, limits.min, limits.max).astype(dtype)
     out = lowering.output_like(step, value)
     name = lowering.graph.tensor(f"{step.name}.table", (256,), dtype, scale, table)
     loops = common_loops((value, out))

@@ -45,7 +45,7 @@ def lower_conv(lowering: Lowering, step: Step) -> None:
         dilation=window.dilation,
         pads=window.pads,
         scales=(source.scale or 1.0, weight.scale, out.scale or 1.0),
-        activation=step.activation,
+        activation=lowering.activation(step),
         onnx_nodes=step.onnx_nodes,
     )
 
@@ -96,7 +96,7 @@ def lower_matrix_product(lowering: Lowering, step: Step, value: Strided, weight:
         (rows, 1),
         scales=(flat.scale or 1.0, weight.scale, out.scale or 1.0),
         bias=lowering.bias(step, 1, k),
-        activation=step.activation,
+        activation=lowering.activation(step),
         onnx_nodes=step.onnx_nodes,
     )
 

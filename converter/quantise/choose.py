@@ -1,4 +1,4 @@
-"""choose-ranges, correct-biases, round-weights: what calibration leaves open, decided on held-out samples.
+"""What calibration leaves open: ranges, biases, rounding, zero points, decided on held-out samples.
 
 Every way is tried in a simulation of the whole network; one takes the place of a simpler one where it wins
 by `WORTH_DB` on the held-out samples.  What won is then computed anew from all samples.
@@ -27,13 +27,18 @@ from converter.quantise.ranges import METHODS, Range, ranges
 from converter.quantise.sentinels import without_sentinels
 from converter.quantise.simulate import Simulation
 from converter.quantise.weights import Quantisation, quantise
+from converter.quantise.zeros import can_shift
 from converter.read.inputs import Samples
-from converter.rewrites import CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS
+from converter.rewrites import CHOOSE_RANGES, CORRECT_BIASES, JUDGED, ROUND_WEIGHTS, SHIFT_ZEROS
 
 WORTH_DB = 0.2
 _HELD_OUT = 3
 """One sample in so many is kept out of calibration."""
 _PLAIN = ("min-max", "least squares")
+_REFINED = 3
+"""So many of the best ranges are tried with corrections."""
+_RISK_DB = {"99.9 %": 1.5, "entropy": 1.5}
+"""What narrow ranges have to win more: the few held-out samples rarely show what they cut off of others."""
 _MOST_SAMPLES = 256
 _MOST_MACS = 3e9
 """Of one pass over the samples that the choice is made on."""
@@ -47,10 +52,21 @@ class _Way:
     biases: Literal["none", "of weights", "layer by layer"] = "none"
     rounds: bool = False
     """Weights are rounded so that errors cancel, layer by layer."""
+    shifts: bool = False
+    """Values have zero points where they may."""
+
+    @property
+    def risk_db(self) -> float:
+        """What held-out samples flatter it by."""
+        return _RISK_DB.get(self.ranges, 0.0)
 
     def __str__(self) -> str:
         biases = "" if self.biases == "none" else f", biases {self.biases}"
-        return f"ranges by {self.ranges}{biases}" + (", weights rounded jointly" if self.rounds else "")
+        return (
+            f"ranges by {self.ranges}{biases}"
+            + (", weights rounded jointly" if self.rounds else "")
+            + (", zero points" if self.shifts else "")
+        )
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,7 @@ class Choice:
     """How they were found, in words; empty where nobody judged."""
     lines: tuple[str, ...] = ()
     """What was tried."""
+    shift_zeros: bool = False
     ranges_by: str = next(iter(METHODS))
     """The method that found the ranges."""
 
@@ -99,7 +116,7 @@ class Calibration:
         Raises:
             ModelError: the samples do not fit the model.
         """
-        if not self.is_judged or {CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS} <= set(without):
+        if not self.is_judged or set(JUDGED) <= set(without):
             return Choice(self._ranges(_Way()))
         scores = {_Way(): self._score(_Way())}
 
@@ -109,15 +126,18 @@ class Calibration:
 
         for method in METHODS if CHOOSE_RANGES not in without else ():
             attempt(_Way(method))
-        for way in sorted(scores, key=lambda way: -scores[way])[:2]:
+        for way in sorted(scores, key=lambda way: way.risk_db - scores[way])[:_REFINED]:
             if CORRECT_BIASES not in without:
                 attempt(replace(way, biases="of weights"))
                 attempt(way := replace(way, biases="layer by layer"))
             if ROUND_WEIGHTS not in without:
                 attempt(replace(way, rounds=True))
+        if SHIFT_ZEROS not in without and can_shift(self.program, self.steps):
+            for way in sorted(scores, key=lambda way: way.risk_db - scores[way])[:2]:
+                attempt(replace(way, shifts=True))
         best = _Way()
         for way, score in scores.items():
-            if score > scores[best] + WORTH_DB:
+            if score - way.risk_db > scores[best] - best.risk_db + WORTH_DB:
                 best = way
         lines = (
             f"{way}: {score:.1f} dB on {len(self.held_out)} held-out samples" for way, score in scores.items()
@@ -171,7 +191,7 @@ class Calibration:
         return without_sentinels(self.program, self.steps, ranges(self._observed, way.ranges))
 
     def _choice(self, way: _Way, simulation: Simulation, samples: Samples) -> Choice:
-        found = Choice(self._ranges(way))
+        found = Choice(self._ranges(way), shift_zeros=way.shifts)
         if way.biases == "none" and not way.rounds:
             return found
         plain = self._quantised(found)
@@ -198,6 +218,7 @@ class Calibration:
             self.known,
             choice.fitted.corrections,
             choice.fitted.weights,
+            shift_zeros=choice.shift_zeros,
         )
 
 

@@ -199,6 +199,7 @@ class MixedSearch:
             c.known,
             self.choice.fitted.corrections,
             self.choice.fitted.weights,
+            shift_zeros=self.choice.shift_zeros,
         )
         simulation = Simulation(c.model, c.program, steps, quantisation)
         held = self.calibration.held_out[:most]

@@ -58,7 +58,7 @@ class Observed:
             self._widen(float(np.exp2(np.ceil(np.log2(magnitudes.max())))))
             places = np.minimum((magnitudes * (BINS / self.top)).astype(np.int64), BINS - 1)
             self.counts += np.bincount(places, minlength=BINS)
-            weights = None if importance is None else importance.of(array).reshape(-1)[::stride][used]
+            weights = None if importance is None else importance.of(array, stride)[used]
             self.weighted += np.bincount(places, weights, minlength=BINS)
 
     def _widen(self, top: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -31,7 +31,7 @@ def quantised_model(
     out = onnx.ModelProto()
     out.CopyFrom(model)
     graph = out.graph
-    pairs = _Pairs(graph, file)
+    pairs = _Pairs(graph, file, quantisation.zeros)
     replaced = {
         place: pairs.constant(label, content)
         for place, (label, content) in stored_constants(program, steps, quantisation).items()
@@ -98,7 +98,8 @@ def _reads_quantised(steps: Sequence[Step], node: str, value: str) -> bool:
 class _Pairs:
     """Nodes and initializers of Q/DQ pairs, each made once."""
 
-    def __init__(self, graph: onnx.GraphProto, file: WeightFile | None) -> None:
+    def __init__(self, graph: onnx.GraphProto, file: WeightFile | None, zeros: Mapping[str, int]) -> None:
+        self._zeros = zeros
         self._file = file
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
@@ -122,7 +123,7 @@ class _Pairs:
         if out not in self._done:
             self._done.add(out)
             scale = self._initializer(f"{label}.scale", np.asarray(scale_value, np.float32))
-            zero = self._initializer(f"{label}.zero", np.zeros((), np.int8))
+            zero = self._initializer(f"{label}.zero", np.asarray(self._zeros.get(label, 0), np.int8))
             q = f"{label}.q"
             self.nodes.append(
                 helper.make_node("QuantizeLinear", [source, scale, zero], [q], name=f"{label}.Q")

@@ -18,7 +18,7 @@ from converter.ir.window import window_of
 from converter.quantise.scales import INT8_MAX
 from converter.quantise.weights import to_int8
 
-_MOST_ROWS = 2**14
+_MOST_ROWS = 2**13
 """Input vectors that are looked at, of all samples."""
 _MOST_INPUTS = 2**11
 """Weights of one output channel that share their errors; longer sums are cut."""

@@ -41,8 +41,8 @@ class Simulation:
                 replaced.update(node.input)
                 self._open.add(node.output[0])
             elif node.op_type == "QuantizeLinear" and node.input[1] in held - self._open:
-                replaced.add(node.input[1])
-                self._open.add(node.input[1])
+                replaced.update(node.input[1:])
+                self._open.update(node.input[1:])
         kept = [tensor for tensor in graph.initializer if tensor.name not in replaced]
         del graph.initializer[:]
         graph.initializer.extend(kept)
@@ -50,6 +50,10 @@ class Simulation:
     def feeds(self, quantisation: Quantisation) -> dict[str, np.ndarray]:
         """The inputs that stand for scales and constants."""
         found = {f"{value}.scale": np.asarray(s, np.float32) for value, s in quantisation.scales.items()}
+        found |= {
+            f"{value}.zero": np.asarray(quantisation.zeros.get(value, 0), np.int8)
+            for value in quantisation.scales
+        }
         constants = stored_constants(self.program, self.steps, quantisation)
         for label, content in constants.values():
             found[f"{label}.dq"] = content.data.astype(np.float32) * np.float32(content.scale)

@@ -20,6 +20,7 @@ from converter.ir.operators import BINARY, WEIGHTED
 from converter.ir.program import Node, Program
 from converter.plan.plan import Step
 from converter.quantise.scales import INT8_MAX, assign_scales, int8_steps, symmetric_scale
+from converter.quantise.zeros import shifted
 
 _BLOCK = 2**20
 _BIAS_STEPS = 2.0**24
@@ -49,6 +50,8 @@ class Quantisation:
     weights: Mapping[str, Quantised]
     biases: Mapping[str, Quantised]
     element: ElementType = "int8"
+    zeros: Mapping[str, int] = field(default_factory=dict)
+    """The integer that stands for 0.0, of stored values for which that is not 0."""
 
 
 def to_int8(array: np.ndarray, scale: float, lowest: int = -INT8_MAX) -> np.ndarray:
@@ -71,6 +74,7 @@ def quantise(
     corrections: Mapping[str, np.ndarray] | None = None,
     rounded: Mapping[str, Quantised] | None = None,
     *,
+    shift_zeros: bool = False,
     look: bool = False,
 ) -> Quantisation:
     """Scales for every stored value and integers for every constant that layers read.
@@ -90,6 +94,9 @@ def quantise(
     known = known or {}
     scales = assign_scales(program, steps, ranges, known)
     steps = int8_steps(steps)
+    apart = shifted(program, steps, ranges) if shift_zeros else {}
+    scales.update((value, scale) for value, (_, scale) in apart.items() if value not in known)
+    zeros = {value: zero for value, (zero, _) in apart.items() if value not in known}
     weights: dict[str, Quantised] = {}
     biases: dict[str, Quantised] = {}
     unread = program.stored if look else frozenset()
@@ -116,7 +123,7 @@ def quantise(
             steps_of_bias = np.rint(corrected / float(accumulator))
             integers = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
             biases[step.name] = Quantised(integers, float(accumulator))
-    return Quantisation(scales, weights, biases)
+    return Quantisation(scales, weights, biases, zeros=zeros)
 
 
 def _make_room_for_biases(
@@ -179,6 +186,29 @@ def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:
     else:
         names = ()
     return tuple(v for v in names if v in program.constants and program.is_float(v))
+
+
+def product_scale(step: Step, quantisation: Quantisation) -> float:
+    """What one unit of a product's sums stands for."""
+    scale = _product_scale(quantisation.weights, step.head)
+    return float(np.float32(quantisation.scales[step.source]) * scale)
+
+
+def shift_of_bias(step: Step, quantisation: Quantisation) -> np.ndarray | None:
+    """What zero points add to the bias of a product, by output channel; None where there are none.
+
+    The weights' sum times what the input's integers are too large by, and the output's zero point in units
+    of the sums.
+    """
+    read, written = quantisation.zeros.get(step.source, 0), quantisation.zeros.get(step.output, 0)
+    if not read and not written:
+        return None
+    head = step.head
+    data = quantisation.weights[head.inputs[1]].data.astype(np.int64)
+    by_input = head.op == "MatMul" or (head.op == "Gemm" and not head.attributes.get("transB", 0))
+    sums = data.sum(0) if by_input else data.reshape(len(data), -1).sum(1)
+    unit = product_scale(step, quantisation) / quantisation.scales[step.output]
+    return np.asarray(np.rint(written / unit) - read * sums).astype(np.int64)
 
 
 def _product_scale(weights: Mapping[str, Quantised], node: Node) -> np.float32:

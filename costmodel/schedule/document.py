@@ -32,10 +32,11 @@ class TensorRecord(_Record):
     name: str
     shape: tuple[int, ...]
     dtype: Literal["int8", "int32", "float32"]
-    scale: float | None = Field(None, description="real value = scale * integer")
+    scale: float | None = Field(None, description="real value = scale * (integer - zero)")
     constant: bool = False
     onnx_name: str | None = None
     onnx_axes: tuple[int, ...] | None = Field(None, description="storage = transpose(onnx value, onnx_axes)")
+    zero: int = Field(0, description="the integer that stands for 0.0")
 
 
 class ModelRecord(_Record):

@@ -113,6 +113,7 @@ def tensor_record(tensor: Tensor) -> TensorRecord:
         constant=tensor.data is not None,
         onnx_name=tensor.onnx_name,
         onnx_axes=tensor.onnx_axes,
+        zero=tensor.zero,
     )
 
 

@@ -256,7 +256,14 @@ def _check_operands(layer: TensorCoreLayer, graph: Graph) -> None:
 def _tensor(record: TensorRecord) -> Tensor:
     data = np.broadcast_to(np.zeros((), record.dtype), record.shape) if record.constant else None
     return Tensor(
-        record.name, record.shape, record.dtype, record.scale, data, record.onnx_name, record.onnx_axes
+        record.name,
+        record.shape,
+        record.dtype,
+        record.scale,
+        data,
+        record.onnx_name,
+        record.onnx_axes,
+        record.zero,
     )
 
 

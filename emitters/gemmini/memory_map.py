@@ -30,6 +30,8 @@ def memory_map(plan: FirmwarePlan) -> dict[str, Any]:
     for name in activations:
         tensor = graph.tensors[name]
         entry: dict[str, Any] = {"shape": list(tensor.shape), "dtype": tensor.dtype, "scale": tensor.scale}
+        if tensor.zero:
+            entry["zero"] = tensor.zero
         place = memory.tensors.get(name)
         entry.update(
             _where(place) if place else {"symbol": None, "index": 0, "offset": 0, "bytes": tensor.nbytes}

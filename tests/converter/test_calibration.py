@@ -16,7 +16,7 @@ from converter.quantise.observe import Observed
 from converter.quantise.ranges import METHODS
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
-ALL = ("choose-ranges", "correct-biases", "round-weights")
+ALL = ("choose-ranges", "correct-biases", "round-weights", "shift-zeros")
 
 
 def _observed(*arrays: np.ndarray) -> Observed:

@@ -151,7 +151,9 @@ def test_what_an_error_counts_for_is_what_it_does(
         [helper.make_node(op, ["x", "w"], ["y"], **attributes)], {"x": size}, {"y": None}, {"w": weight}
     )
     program = program_of(model)
-    importance = importances(model, program, plan(program), ["x"])["x"].of(np.zeros(size, np.float32))
+    importance = (
+        importances(model, program, plan(program), ["x"])["x"].of(np.zeros(size, np.float32)).reshape(size)
+    )
     runtime = session(model)
     for channel in range(6):
         changed = np.zeros(size, np.float32)
@@ -171,4 +173,4 @@ def test_a_function_counts_by_its_slope() -> None:
     program = program_of(onnx.shape_inference.infer_shapes(model))
     found = importances(model, program, plan(program), ["x", "s"])["x"].of(np.array([[0, 2.0, 30.0]]))
     slope = 1 / (1 + np.exp(-2.0)) * (1 - 1 / (1 + np.exp(-2.0)))
-    np.testing.assert_allclose(found, [[1 / 16, slope**2, 0]], atol=1e-4)
+    np.testing.assert_allclose(found, [1 / 16, slope**2, 0], atol=1e-3)

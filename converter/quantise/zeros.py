@@ -1,0 +1,94 @@
+"""shift-zeros: values that need not be symmetric get a zero point, and 255 steps instead of as few as 127.
+
+What a rectifier, a sigmoid or an ELU leaves lies on one side of zero, or mostly: with 127 for the largest
+magnitude half of the integers never occur.  Gemmini has no zero points, but sums are linear: the reader's
+bias takes z times the sum of its weights, the writer's bias adds z steps of the output, and a ReLU whose
+zero is -128 is saturation.  Tables hold any integers.  Padding is zero on the array, so a value that is read
+with padding stays symmetric, as do those that others than products and tables touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from converter.ir.operators import linear_factor
+from converter.ir.program import Program
+from converter.ir.window import window_of
+from converter.plan.plan import Step
+
+LOWEST = -128
+_STEPS = 255
+
+
+def can_shift(program: Program, steps: Sequence[Step]) -> frozenset[str]:
+    """The values that may have a zero point: one product or table writes them, and only such read them."""
+    readers: dict[str, list[Step]] = {}
+    for step in steps:
+        names = {name for node in step.nodes for name in program.activations(node)}
+        for name in names:
+            readers.setdefault(name, []).append(step)
+    return frozenset(
+        step.output
+        for step in steps
+        if (_is_table(program, step) or _is_product(program, step))
+        and step.output not in program.outputs
+        and readers.get(step.output)
+        and all(_reads(program, reader, step.output) for reader in readers[step.output])
+    )
+
+
+def zero_and_scale(low: float, high: float, *, rectified: bool) -> tuple[int, float] | None:
+    """The zero point and the scale that spread a range over all integers; None where it is empty."""
+    low, high = (0.0 if rectified else min(low, 0.0)), max(high, 0.0)
+    scale = float(np.float32(high - low) / np.float32(_STEPS))
+    if not np.isfinite(scale) or scale < np.finfo(np.float32).tiny:
+        return None
+    return int(np.clip(np.rint(LOWEST - low / scale), LOWEST, -LOWEST - 1)), scale
+
+
+def shifted(
+    program: Program, steps: Sequence[Step], ranges: Mapping[str, tuple[float, float]]
+) -> dict[str, tuple[int, float]]:
+    """Zero point and scale by value, of those that gain steps by one."""
+    rectified = {step.output for step in steps if step.activation == "relu"}
+    found = {}
+    for value in sorted(can_shift(program, steps) & ranges.keys()):
+        pair = zero_and_scale(*ranges[value], rectified=value in rectified)
+        if pair is not None:
+            found[value] = pair
+    return found
+
+
+def _reads(program: Program, step: Step, value: str) -> bool:
+    if _is_table(program, step):
+        return True
+    if not _is_product(program, step) or step.head.inputs[0] != value:
+        return False
+    if step.head.op != "Conv":
+        return True
+    weight, shape = program.shapes[step.head.inputs[1]], program.shapes[value]
+    return not any(window_of(step.head, _plane(shape), weight[2:]).pads)
+
+
+def _plane(shape: tuple[int, ...]) -> tuple[int, int]:
+    return (shape[2], shape[3]) if len(shape) == 4 else (1, shape[2])
+
+
+def _is_table(program: Program, step: Step) -> bool:
+    """Whether a step is a table of int8, and no mere change of the scale."""
+    floats = program.is_float(step.source) and program.is_float(step.output)
+    table = step.kind == "lookup" and linear_factor(program, step.nodes) is None
+    return table and floats and not step.is_float
+
+
+def _is_product(program: Program, step: Step) -> bool:
+    """Whether a step multiplies by constants that the lowering can sum up."""
+    head = step.head
+    if step.kind != "node" or step.is_float or head.op not in ("Conv", "Gemm", "MatMul"):
+        return False
+    weight = program.constant(head.inputs[1])
+    plain = head.op == "Conv" or (weight is not None and weight.ndim == 2)
+    alpha = float(head.attributes.get("alpha", 1.0))
+    return plain and weight is not None and head.inputs[0] not in program.constants and alpha > 0
