@@ -173,7 +173,8 @@ def convert(
         search = MixedSearch(draft, choice, draft.is_judged and not drawn)
         kept = search.named
         if keep_float_until is not None:
-            kept = search.until(keep_float_until, progress)
+            kept, warning = search.until(keep_float_until, progress)
+            warnings += [warning] if warning else []
             if kept != search.named:
                 draft = search.planned(kept)
                 choice, steps = draft.choose(left_out, progress), draft.steps

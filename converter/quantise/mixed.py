@@ -1,9 +1,10 @@
 """Mixed precision by need: which layers to keep in float32 so that the outputs are good enough.
 
-What costs int8 its accuracy is mostly one value that it holds badly: the layer that writes it and those that
+What costs int8 its accuracy is often one value that it holds badly: the layer that writes it and those that
 read it go to float together.  Each round tries the values that lose most, and keeps the set of layers that
-gains most for its work on the core; what turns out not to be needed in the end goes back to int8.  All
-figures are of samples that took no part in calibration.
+gains most for its work on the core.  Where no such set gains much, noise comes from everywhere: as many go to
+float as it takes.  What turns out not to be needed in the end goes back to int8.  All figures are of samples
+that took no part in calibration.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ MARGIN_DB = 1.0
 _WORTH_DB = 0.2
 _TRIALS = 10
 """Sets of layers that a round tries."""
+_STRIDE = 0.25
+"""A round has to gain so much of what is missing; otherwise many layers are needed."""
 _SAMPLES = 8
 _LOOKED_AT = 2
 """Samples that every value is compared on."""
@@ -72,9 +75,9 @@ class MixedSearch:
     choice: Choice
     is_judged: bool
 
-    def until(self, least_db: float, progress: Callable[[str], None]) -> frozenset[str]:
-        """Names of the steps to keep in float so that every output has `least_db` and a margin, or as much
-        as can be had.
+    def until(self, least_db: float, progress: Callable[[str], None]) -> tuple[frozenset[str], str]:
+        """Names of the steps to keep in float so that every output has `least_db` and a margin (if there can
+        be one), and a warning: where that is out of reach, no further step is kept.
 
         Raises:
             ModelError: no samples to judge by.
@@ -84,23 +87,48 @@ class MixedSearch:
                 f"{self.calibration.file}: --keep-float auto needs a float model and at least 3 calibration "
                 "samples to judge by; give --calibration FILE.npz, or name the layers"
             )
-        wanted = least_db + MARGIN_DB
         kept, score = self.named, self.score(self.named)
+        every = kept.union(*self._candidates(kept))
+        wanted = least_db + MARGIN_DB
+        if score >= wanted:
+            return kept, ""
+        most = self.score(every)  # graph outputs, softmax and their like are int8 in any case
+        if most < least_db:
+            held = f"{score:.1f} dB as it is, {most:.1f} dB with every layer in float that can be"
+            return kept, f"--keep-float auto: {least_db:.1f} dB are out of reach on held-out samples ({held})"
+        wanted = min(wanted, most - _WORTH_DB)
         while score < wanted:
-            sets = self._candidates(kept)
-            if not sets:
-                break
+            sets = self._candidates(kept)[:_TRIALS]
             found = {}
             for number, more in enumerate(sets):
                 progress(f"{len(kept)} layers in float, {score:.1f} dB: trying {number + 1} of {len(sets)}")
                 found[more] = self.score(kept | more)
-            best = max(sets, key=lambda more: (found[more] - score) / self._work(more - kept))
-            if found[best] < score + _WORTH_DB:  # nothing helps alone: the worst first
-                best = max(sets, key=lambda more: found[more])
-            if found[best] < score + _WORTH_DB:
-                best = sets[0]
+            gain = {more: min(found[more], wanted) - score for more in sets}
+            best = max(sets, key=lambda more: gain[more] / self._work(more - kept), default=frozenset())
+            if gain.get(best, 0.0) < max(_WORTH_DB, (wanted - score) * _STRIDE):
+                kept = self._enough(kept, wanted, progress)
+                break
             kept, score = kept | best, found[best]
-        return self._needed(kept, min(wanted, score))
+        return self._needed(kept, wanted, progress), ""
+
+    def _enough(self, kept: frozenset[str], wanted: float, progress: Callable[[str], None]) -> frozenset[str]:
+        """Noise comes from everywhere: the values that lose most, twice as many each time."""
+        sets, count = self._candidates(kept), 2
+        while count < 2 * len(sets):
+            more = kept.union(*sets[:count])
+            progress(f"trying {len(more)} layers in float")
+            if self.score(more) >= wanted:
+                return more
+            count *= 2
+        return kept.union(*sets)
+
+    def _needed(self, kept: frozenset[str], wanted: float, progress: Callable[[str], None]) -> frozenset[str]:
+        """Without the layers that are not needed, the most expensive ones first."""
+        for name in sorted(kept - self.named, key=lambda name: -self._work({name})):
+            progress(f"{len(kept)} layers in float: trying without {name}")
+            if self.score(kept - {name}) >= wanted:
+                kept -= {name}
+        return kept
 
     def worth(self, names: Collection[str]) -> Mixed:
         """What these steps in float gain."""
@@ -120,12 +148,6 @@ class MixedSearch:
         wanted = [v for v in self.calibration.program.outputs if self.calibration.program.is_float(v)]
         return min(self._ratios(names, wanted).values(), default=np.inf)
 
-    def _needed(self, kept: frozenset[str], wanted: float) -> frozenset[str]:
-        for name in sorted(kept - self.named, key=lambda name: -self._work({name})):
-            if self.score(kept - {name}) >= wanted:
-                kept -= {name}
-        return kept
-
     def _candidates(self, kept: Collection[str]) -> list[frozenset[str]]:
         """Sets of steps that would hold a value in float, or only the weights of its writer: those of values
         that lose most first."""
@@ -142,7 +164,7 @@ class MixedSearch:
                 for more in (around, around & {step.name}):
                     if more - set(kept):
                         found[more] = max(loss, found.get(more, loss))
-        return sorted(found, key=lambda more: -found[more])[:_TRIALS]
+        return sorted(found, key=lambda more: -found[more])
 
     def _sources(self, step: Step) -> list[str]:
         return [value for node in step.nodes for value in self.calibration.program.activations(node)]

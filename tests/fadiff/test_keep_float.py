@@ -86,3 +86,22 @@ def test_float_targets_have_nothing_to_keep(fadiff, tmp_path):
         assert fadiff("compile", model, *arguments).code == 0
         sources.append((Path(out) / "firmware" / "small.c").read_bytes())
     assert sources[0] == sources[1]
+
+
+def test_a_goal_out_of_reach_costs_nothing(fadiff, tmp_path):
+    """Outputs are int8 in any case: no layer in float gives them 100 dB."""
+    model = unlike_channels(tmp_path / "unlike.onnx")
+    arguments = (
+        "compile",
+        model,
+        *FAST,
+        "--out",
+        tmp_path / "out",
+        "--keep-float",
+        "auto",
+        "--min-sqnr",
+        "100",
+    )
+    ended = fadiff(*arguments)
+    assert ended.code == 1 and "100.0 dB are out of reach" in ended.err
+    assert OutputFolder(tmp_path / "out").document.conversion.kept_float is None
