@@ -84,7 +84,7 @@ def supported_ops_markdown() -> str:
         f"`--keep-float` may name {', '.join(sorted(PRODUCTS | ARITHMETIC))}, and chains of one value of",
         ", ".join(sorted(EXACT_FUNCTIONS)) + ".",
         "Between two such layers these operators join them, and so do",
-        ", ".join(sorted(MOVES)) + ". Others are refused by name.",
+        ", ".join(sorted(MOVES)) + " (of Resize: nearest). Others are refused by name.",
         "",
         "## Quantised models",
         "",

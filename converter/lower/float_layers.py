@@ -103,4 +103,6 @@ def _on_core(graph: GraphBuilder, layer: Layer, ceiling: float | None) -> Layer:
     if layer.op == "binary":
         kept = {key: value for key, value in layer.attributes.items() if not key.endswith("scale")}
         return replace(layer, op="float_binary", attributes={**kept, **bound})
-    return replace(layer, op="float_formula") if layer.op == "formula" else layer
+    if layer.op in ("formula", "max_pool"):
+        return replace(layer, op=f"float_{layer.op}")
+    return layer

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from converter.errors import ModelError
+from converter.ir.operators import keeps_scale
 from converter.ir.program import Node, Program
 from converter.plan.plan import Step
 
@@ -41,7 +42,24 @@ EXACT_FUNCTIONS = frozenset(
 )
 """Element-wise nodes whose every step one float32 operation rounds."""
 ARITHMETIC = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min"))
-MOVES = frozenset(("Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"))
+MOVES = frozenset(
+    [
+        "Concat",
+        "DepthToSpace",
+        "Flatten",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Resize",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    ]
+)
+"""They give elements that they read (a Resize: to the nearest)."""
 
 
 def keep_float(
@@ -115,8 +133,14 @@ def _joined(program: Program, steps: Sequence[Step], chosen: Collection[str]) ->
 
 
 def _joins(program: Program, step: Step) -> bool:
-    moves = step.kind == "node" and step.head.op in MOVES and _holds_floats(program, step)
-    return moves or (can_be_float(program, step) and step.head.op not in PRODUCTS)
+    return moves(program, step) or (can_be_float(program, step) and step.head.op not in PRODUCTS)
+
+
+def moves(program: Program, step: Step) -> bool:
+    """Whether a step only moves or chooses elements, and may join steps in float."""
+    head = step.head
+    exact = head.op in MOVES and (head.op != "Resize" or keeps_scale(head))
+    return step.kind == "node" and exact and _holds_floats(program, step)
 
 
 def _holds_floats(program: Program, step: Step) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from converter.errors import ModelError
 from converter.ir.operators import WEIGHTED
 from converter.ir.stored import StoredWeights
-from converter.plan.floats import can_be_float, keep_float, outputs_of
+from converter.plan.floats import can_be_float, keep_float, moves, outputs_of
 from converter.plan.plan import Step
 from converter.quantise.choose import Calibration, Choice
 from converter.quantise.judge import decibel
@@ -178,9 +178,8 @@ class MixedSearch:
             step = self._step_of.get(node.name) if node is not None else None
             if step is not None and can_be_float(program, step):
                 found.add(step.name)
-            elif step is not None and value not in outputs_of(step) and step.kind == "node":
-                moved = [v for v in outputs_of(step) if step.head.op in ("Reshape", "Transpose", "Flatten")]
-                pending += [reader for v in moved for reader in program.consumers(v)]
+            elif step is not None and value not in outputs_of(step) and moves(program, step):
+                pending += [reader for v in outputs_of(step) for reader in program.consumers(v)]
         return frozenset(found)
 
     @cached_property

@@ -33,7 +33,7 @@ def host_work(graph: Graph, layer: HostLayer, member: Member) -> HostWork:
 def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
     """Name in the price list, and elements that count for each one written."""
     a, op = layer.attributes, layer.op
-    if op in ("max_pool", "average_pool"):
+    if op in ("max_pool", "float_max_pool", "average_pool"):
         kernel = a["kernel"]
         assert isinstance(kernel, tuple | list)
         return op, math.prod(int(k) for k in kernel)

@@ -16,6 +16,7 @@ HOST_INSTRUCTIONS: Mapping[str, float] = {
     "fill": 0.5,
     "float_binary": 5.0,
     "float_formula": 100.0,
+    "float_max_pool": 7.0,  # per tap
     "float_product": 4.0,  # per multiply-accumulate
     "formula": 100.0,  # a call or two of the math library
     "gather": 1.5,

@@ -223,7 +223,7 @@ def _scale_shift(a: _Arguments) -> HostCall:
 
 
 def _max_pool(a: _Arguments) -> HostCall:
-    return HostCall("max_pool", (a.window(), a.input(0), a.output))
+    return HostCall(a.layer.op, (a.window(), a.input(0), a.output))
 
 
 def _average_pool(a: _Arguments) -> HostCall:
@@ -342,6 +342,7 @@ _CALLS: dict[str, Callable[[_Arguments], HostCall]] = {
     "fill": _fill,
     "float_binary": _float_binary,
     "float_formula": _formula,
+    "float_max_pool": _max_pool,
     "float_product": _float_product,
     "formula": _formula,
     "gather": _gather,

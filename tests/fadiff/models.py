@@ -84,6 +84,34 @@ def unlike_channels(path: Path) -> Path:
     return path
 
 
+def pooled_and_joined(path: Path) -> Path:
+    """Two convolutions, one of them pooled and enlarged again, side by side before a third."""
+    rng = np.random.default_rng(1)
+    shapes = {"w1": (6, 4, 3, 3), "w2": (5, 4, 1, 1), "w3": (3, 11, 1, 1)}
+    weights = {
+        name: numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), name)
+        for name, s in shapes.items()
+    }
+    window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], "one", pads=[1, 1, 1, 1]),
+        helper.make_node("MaxPool", ["a"], ["p"], "pool", **window),
+        helper.make_node("Resize", ["p", "", "factors"], ["r"], "enlarge", mode="nearest"),
+        helper.make_node("Conv", ["x", "w2"], ["b"], "two"),
+        helper.make_node("Concat", ["r", "b"], ["j"], "join", axis=1),
+        helper.make_node("Conv", ["j", "w3"], ["y"], "three"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "joined",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [*weights.values(), numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "factors")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
 def with_unsupported_nodes(path: Path) -> Path:
     """Two nodes that no layer can stand for, behind a convolution."""
     nodes = [

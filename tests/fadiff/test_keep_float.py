@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fadiff.folder import OutputFolder
-from tests.fadiff.models import small_network, unlike_channels
+from tests.fadiff.models import pooled_and_joined, small_network, unlike_channels
 
 FAST = ("--target", "gemmini-small", "--method", "layerwise", "-q")
 
@@ -34,6 +34,17 @@ def test_named_layers_run_in_float_and_are_verified(fadiff, tmp_path):
     ops = {layer.name: layer.op for layer in OutputFolder(out).document.layers}
     assert ops["second"] == ops["classifier"] == "float_product" and ops["residual"] == "float_binary"
     assert ops["first"] == "conv"
+
+
+def test_floats_are_pooled_enlarged_and_joined(fadiff, tmp_path):
+    model, out = pooled_and_joined(tmp_path / "joined.onnx"), tmp_path / "out"
+    keep = ("--keep-float", "one,two,three", "--min-top1", "0")
+    ended = fadiff("compile", model, *FAST, "--out", out, "--verify", "--json", *keep)
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["verification"]["bit_exact"]
+    document = OutputFolder(out).document
+    conversions = [layer.name for layer in document.layers if layer.op in ("to_float", "to_int8")]
+    assert len(conversions) == 2 and "float_max_pool" in {layer.op for layer in document.layers}
 
 
 def test_auto_keeps_what_int8_loses(fadiff, tmp_path):

@@ -74,6 +74,10 @@ class Emit:
         """The same elements under another shape."""
         return self.op("Reshape", value, self.ints(shape))
 
+    def lowest_of(self, tensor: str) -> np.generic:
+        """The smallest element that a tensor can have."""
+        return np.finfo(np.float32).min if self.tensors[tensor].dtype == "float32" else self.lowest
+
     # numbers -------------------------------------------------------------------------------
 
     def element(self, value: str) -> str:

@@ -207,7 +207,7 @@ def max_pool(emit: Emit, layer: HostLayer) -> None:
         "Pad",
         value,
         emit.ints([0, 0, top, left, 0, 0, max(bottom, 0), max(right, 0)]),
-        emit.constant(emit.lowest),
+        emit.constant(emit.lowest_of(layer.inputs[0])),
     )
     value = emit.op(
         "MaxPool",
@@ -243,6 +243,7 @@ HOST_OPS: Mapping[str, Callable[[Emit, HostLayer], None]] = {
     "fill": fill,
     "float_binary": floats.float_binary,
     "float_formula": formula,
+    "float_max_pool": max_pool,
     "float_product": floats.float_product,
     "formula": formula,
     "gather": rows.gather,

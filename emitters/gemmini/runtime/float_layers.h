@@ -3,7 +3,10 @@
 #ifndef FADIFF_FLOAT_LAYERS_H
 #define FADIFF_FLOAT_LAYERS_H
 
+#include <float.h>
+
 #include "elements.h"
+#include "pool.h"
 
 #ifndef ELEM_T_IS_FLOAT
 
@@ -68,6 +71,31 @@ ALWAYS_INLINE void float_binary(
             &run, i, float, z[i * step[2]],
             bounded(float_binary_value(function, x[i * step[0]], y[i * step[1]]), relu, ceiling));
     } while (next_run(loops, &run));
+}
+
+/* Largest element of each window; the lowest number where it holds none. */
+static inline void float_max_pool(const window_t *w, const float *input, float *output)
+{
+    for (int32_t i = 0; i < w->images * w->out_height * w->out_width; i++) {
+        const int32_t q = i % w->out_width;
+        const int32_t p = i / w->out_width % w->out_height;
+        const float *image = input + (ptrdiff_t)(i / w->out_width / w->out_height) * w->height * w->width * w->channels;
+        const int32_t top = p * w->stride[0] - w->pads[0];
+        const int32_t left = q * w->stride[1] - w->pads[1];
+        const taps_t rows = taps_inside(top, w->kernel[0], w->dilation[0], 0, w->height);
+        const taps_t columns = taps_inside(left, w->kernel[1], w->dilation[1], 0, w->width);
+        for (int32_t c = 0; c < w->channels; c++) {
+            float largest = -FLT_MAX;
+            for (int32_t r = rows.first; r < rows.end; r++) {
+                for (int32_t s = columns.first; s < columns.end; s++) {
+                    const ptrdiff_t y = top + r * w->dilation[0];
+                    const ptrdiff_t x = left + s * w->dilation[1];
+                    largest = larger(largest, image[(y * w->width + x) * w->channels + c]);
+                }
+            }
+            output[(ptrdiff_t)i * w->channels + c] = largest;
+        }
+    }
 }
 
 /* A convolution or matrix product; strides are in elements. */
