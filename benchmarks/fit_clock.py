@@ -26,6 +26,7 @@ from costmodel.latency.clock import COEFFICIENTS, ClockCoefficients
 from costmodel.mapping.decision import LatencyModel
 from costmodel.schedule.clock import ProgramCounts, network_cycles, program_counts
 from costmodel.schedule.evaluate import evaluate
+from costmodel.target.core import Core
 from costmodel.target.target import load_target
 
 START = ClockCoefficients(
@@ -54,6 +55,7 @@ class Sample:
 
     program: str
     counts: ProgramCounts
+    core: Core
     cycles: float
     others: dict[LatencyModel, float]
     """What the other latency models say of it."""
@@ -70,7 +72,9 @@ def samples(measured: Path) -> list[Sample]:
             row = rows.get((target, program, decision))
             if row is not None:
                 others = {name: float(evaluate(schedule, name).latency_cycles) for name in OTHERS}
-                found.append(Sample(program, program_counts(schedule), float(row.warm), others))
+                found.append(
+                    Sample(program, program_counts(schedule), schedule.target.core, float(row.warm), others)
+                )
     return found
 
 
@@ -88,7 +92,9 @@ def fit(data: Sequence[Sample]) -> ClockCoefficients:
 
 def predict(data: Sequence[Sample], coefficients: ClockCoefficients) -> Floats:
     """Cycles of every program."""
-    return np.array([sum(network_cycles(sample.counts, coefficients).values()) for sample in data])
+    return np.array(
+        [sum(network_cycles(sample.counts, coefficients, sample.core).values()) for sample in data]
+    )
 
 
 def _coefficients(logarithms: Floats) -> ClockCoefficients:

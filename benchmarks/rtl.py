@@ -29,6 +29,7 @@ from scipy.stats import spearmanr
 from benchmarks.command import check_known, command, listed
 from benchmarks.gemmini_auto import executed, one_vector, read_with_inputs
 from benchmarks.rtl_programs import PROGRAMS, kind_of, model
+from converter.check.reference import run_reference
 from costmodel.schedule.clock import program_cycles
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.measurement import MeasurementError, read_profile
@@ -124,25 +125,37 @@ def prepare(text: str, target: Target, scratch: Path, *, instructions: bool = Tr
 def digest(schedule: Schedule) -> str:
     """Of everything that is decided, and of nothing that is predicted."""
     document = to_document(schedule, evaluate(schedule), generator="")
-    decided = [layer.model_dump_json(include={"name", "op", "dims", "mapping"}) for layer in document.layers]
+    decided = [
+        layer.model_dump_json(include={"name", "op", "dims", "mapping"}, exclude={"mapping": {"by_core"}})
+        for layer in document.layers
+    ]
     text = "\n".join([*decided, document.fusion.model_dump_json()])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def measure(prepared: Prepared, decision: str, run: str, scratch: Path) -> Row:
-    """Emit one of the schedules, have it run, and read the profile."""
+    """Emit one of the schedules, have it run, and read the profile.
+
+    Raises:
+        MeasurementError: no profile, or an output byte is not the integer reference's.
+    """
     schedule = prepared.schedules[decision]
     folder = scratch / "measured"
+    graph = schedule.graph
+    inputs = one_vector(graph, prepared.inputs)
+    expected = run_reference(graph, inputs)
     firmware = emit(
         schedule,
         model_name="program",
         out_dir=folder / "firmware",
-        test_vectors=one_vector(schedule.graph, prepared.inputs),
+        test_vectors={**inputs, **{name: expected[name] for name in graph.outputs}},
         library_calls=decision == LIBRARY,
     )
     (folder / "target.yaml").write_text(target_yaml(prepared.target), encoding="utf-8")
     words = [word.replace("{firmware}", str(firmware)) for word in shlex.split(run)]
     ran = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if "differs from byte" in ran.stdout + ran.stderr:
+        raise MeasurementError(f"{run}: an output is not that of the integer reference")
     cost = evaluate(schedule)
     found = read_profile(
         ran.stdout + ran.stderr,

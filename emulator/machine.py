@@ -187,7 +187,7 @@ class Machine:
     def __init__(self, target: Target, *, check_regions: bool = True) -> None:
         self._lib = _load()
         is_float = target.element_type == "float32"
-        core = clock_of(target.core)
+        core = clock_of(target)
         self._core = target.core
         self.side = target.side
         self._types = (np.float32, np.float32) if is_float else (np.int8, np.int32)

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from costmodel.mapping.decision import LatencyModel
-from costmodel.target.core import Core
+from costmodel.target.engines import Engines
+from costmodel.target.target import Target
 
 COEFFICIENTS = Path(__file__).parent / "clock_coefficients.json"
 
@@ -98,15 +99,31 @@ def clock() -> tuple[ClockCoefficients, Mapping[str, Any]]:
     return ClockCoefficients(**content["coefficients"]), content["validation"]
 
 
+CORE_COEFFICIENTS = ("command", "loop", "visit")
+"""Those that a target gives in its `core`; the others in its `engines`."""
+
+
 @lru_cache(maxsize=8)
-def clock_of(core: Core) -> ClockCoefficients:
+def clock_of(target: Target) -> ClockCoefficients:
     """The committed coefficients, with those that a target gives in their place."""
-    given = {name: getattr(core, name) for name in ("command", "loop", "visit")}
+    given = {
+        field.name: getattr(target.core if field.name in CORE_COEFFICIENTS else target.engines, field.name)
+        for field in fields(ClockCoefficients)
+    }
     return replace(clock()[0], **{name: cycles for name, cycles in given.items() if cycles is not None})
 
 
-def error_against_rtl(model: LatencyModel | Literal["clock"]) -> str:
-    """How far a latency model was from RTL cycles on programs of this tool, to stand beside every latency."""
+def error_against_rtl(model: LatencyModel | Literal["clock"], engines: Engines | None = None) -> str:
+    """How far a latency model was from RTL cycles on programs of this tool, to stand beside every latency.
+
+    Of the clock with `engines` that were calibrated: how far it was from their hardware.
+    """
+    if model == "clock" and engines is not None and engines.calibration is not None:
+        own = engines.calibration
+        return (
+            f"median error {100 * own.median_error:.0f} %, nine in ten below {100 * own.p90_error:.0f} % "
+            f"on this hardware, {own.layers} layers"
+        )
     _, validation = clock()
     found = validation["by_model"][model]
     return (

@@ -24,18 +24,26 @@ from costmodel.latency.rtl_work import layer_work, strips
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.schedule import FusionGroup, Schedule
+from costmodel.target.core import Core
 from costmodel.target.target import Target
 
 
 class HostCounts(NamedTuple):
-    """What a layer that is not on the array takes, and how often it is called."""
+    """What a layer that is not on the array makes the core do, and how often it is called."""
 
-    core_cycles: float
+    operator: str
+    """Of HOST_INSTRUCTIONS; `add` is what Gemmini's DMA moves."""
+    elements: float
+    """Of an `add`: bytes."""
     visits: int
 
-    def cycles(self, c: ClockCoefficients) -> float:
+    def cycles(self, c: ClockCoefficients, core: Core) -> float:
         """With what every visit takes."""
-        return self.core_cycles + self.visits * c.visit
+        if self.operator == "add":
+            busy = self.elements / ADDITION_BYTES_PER_CYCLE
+        else:
+            busy = core.host_cycles(self.operator, self.elements)
+        return busy + self.visits * c.visit
 
 
 ProgramCounts = dict[str, LayerCounts | HostCounts]
@@ -65,17 +73,18 @@ def group_counts(
     return found
 
 
-def network_cycles(counts: ProgramCounts, c: ClockCoefficients) -> dict[str, float]:
+def network_cycles(counts: ProgramCounts, c: ClockCoefficients, core: Core) -> dict[str, float]:
     """Cycles of every layer."""
     return {
-        name: work.cycles(c) if isinstance(work, HostCounts) else layer_cycles(work, c)
+        name: work.cycles(c, core) if isinstance(work, HostCounts) else layer_cycles(work, c)
         for name, work in counts.items()
     }
 
 
 def program_cycles(schedule: Schedule) -> dict[str, float]:
     """Cycles of every layer by the target's coefficients."""
-    return network_cycles(program_counts(schedule), clock_of(schedule.target.core))
+    target = schedule.target
+    return network_cycles(program_counts(schedule), clock_of(target), target.core)
 
 
 def layer_counts(
@@ -122,8 +131,6 @@ def host_counts(
         moves = host_moves(graph, layer, member, target, group.resident_tensors)
         nbytes = sum(move.bytes for _, move in moves if move.memory in ("dram", "tile-buffer"))
         visits = math.prod(len(axis) for axis in member.computed)
-        return HostCounts(nbytes / ADDITION_BYTES_PER_CYCLE, visits)
+        return HostCounts("add", nbytes, visits)
     work = host_work(graph, layer, member)
-    if not work.elements:
-        return HostCounts(0, 0)
-    return HostCounts(target.core.host_cycles(work.operator, work.elements), work.visits)
+    return HostCounts(work.operator, work.elements, work.visits if work.elements else 0)

@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from costmodel.target.core import Core
+from costmodel.target.engines import Engines
 from costmodel.target.epa import Epa, EpaError, fit_table
 from costmodel.target.text_file import FormatError, load_yaml
 from costmodel.target.validation import one_line
@@ -86,6 +87,7 @@ class Target(_Spec):
     energy: Energy = Energy()
     bandwidth: Bandwidth = Bandwidth()
     core: Core = Core()
+    engines: Engines = Engines()
 
     @model_validator(mode="after")
     def _consistent(self) -> Target:

@@ -1,4 +1,4 @@
-"""`fadiff targets`: list, show, import and check hardware descriptions."""
+"""`fadiff targets`: list, show, import, check and calibrate hardware descriptions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from fadiff.errors import CHECK_FAILED, OK, InputError
 from fadiff.output import check_new
 
 if TYPE_CHECKING:
+    from costmodel.schedule.measurement import Measurement
+    from costmodel.schedule.schedule import Schedule
     from costmodel.target.target import Target
 
 
 @click.group()
 def targets() -> None:
-    """List, show, import and check hardware descriptions.
+    """List, show, import, check and calibrate hardware descriptions.
 
     \b
     Examples:
@@ -27,6 +29,7 @@ def targets() -> None:
       fadiff targets show gemmini-large
       fadiff targets import gemmini_params.h -o mine.yaml
       fadiff targets check mine.yaml --params gemmini_params.h
+      fadiff targets calibrate mine.yaml build/resnet18 build/bert -o calibrated.yaml
     """
 
 
@@ -155,6 +158,77 @@ def check(console: Console, file: Path, params: Path | None) -> int:
         f"{target.scratchpad_rows} scratchpad rows, {target.accumulator_rows} accumulator rows"
     )
     return OK
+
+
+@targets.command()
+@click.argument("name", metavar="TARGET")
+@click.argument("folders", metavar="DIR...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="YAML file to write.",
+)
+@click.option("--force", is_flag=True, help="Replace the file.")
+@console_options
+def calibrate(console: Console, name: str, folders: tuple[Path, ...], out: Path, force: bool) -> int:
+    """Fit the clock of a target to what `fadiff measure` found in output folders.
+
+    The file is TARGET with coefficients of its own, and with the error of predictions for layers that the
+    fit did not see. Exits 1, writing nothing, where such layers are predicted no better than before; 2 where
+    there are too few layers.
+
+    \b
+    Example:
+      fadiff targets calibrate gemmini-default build/resnet18 build/bert -o mine.yaml
+    """
+    from costmodel.schedule.calibration import TooLittleData, calibrate, samples_of
+    from costmodel.target.target import load_target, target_yaml
+
+    target = load_target(name)
+    if out.suffix not in (".yaml", ".yml"):
+        raise InputError(f"{out}: a target file ends in .yaml")
+    check_new(out, force=force)
+    samples = [sample for folder in folders for sample in samples_of(*_measured(folder, target))]
+    try:
+        found = calibrate(target, samples)
+    except TooLittleData as error:
+        raise InputError(f"{', '.join(map(str, folders))}: {error}") from error
+    for label, off in (("before", found.before), ("after", found.after)):
+        console.result(
+            f"{label:<7} median error {100 * off.median_error:.1f} %, nine in ten below "
+            f"{100 * off.p90_error:.1f} %, {off.layers} layers"
+            + (", each left out of its fit" if label == "after" else "")
+        )
+    if not found.helps:
+        console.result(f"not written: layers left out of the fit are predicted no better than by {name}")
+        return CHECK_FAILED
+    out.write_text(f"# {name}, calibrated.\n{target_yaml(found.target)}", encoding="utf-8")
+    console.note(f"wrote {out}")
+    return OK
+
+
+def _measured(folder: Path, target: Target) -> tuple[Schedule, Measurement]:
+    """What an output folder's program is and took, on this target."""
+    from costmodel.schedule.serialize import schedule_from_document
+    from fadiff.folder import OutputFolder
+
+    output = OutputFolder(folder)
+    measurement = output.measured()
+    if measurement is None:
+        raise InputError(f"{folder}: nothing measured: run fadiff measure {folder} first")
+    if measurement.unit != "cycles":
+        raise InputError(f"{folder}: {measurement.unit} were measured, which say nothing about time")
+    schedule = schedule_from_document(output.document)
+    sizes = ("side", "scratchpad_bytes", "accumulator_bytes", "element_type")
+    for size in sizes:
+        if getattr(schedule.target, size) != getattr(target, size):
+            raise InputError(
+                f"{folder}: {size} is {getattr(schedule.target, size)}, but {getattr(target, size)} in "
+                f"{target.name}: measure programs for this target"
+            )
+    return schedule, measurement
 
 
 def _summary(target: Target) -> dict[str, object]:

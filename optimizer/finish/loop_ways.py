@@ -196,7 +196,7 @@ class LoopWays:
             layer = graph.by_name[name]
             if isinstance(layer, HostLayer):
                 cost = host_cost(graph, layer, plan[name], target, "hw", group.resident_tensors)
-                cycles = host_counts(graph, group, plan, layer, target).cycles(clock_of(target.core))
+                cycles = host_counts(graph, group, plan, layer, target).cycles(clock_of(target), target.core)
                 total += (cost.energy_pj, cycles, layer_bytes(cost))
         return total
 
@@ -232,7 +232,7 @@ class LoopWays:
         placement = placement_of(graph, group, plan, layer)
         run = shape_of(layer), mapping, target, "hw", "roofline"
         cost = layer_cost(*run, region=setting.region, placement=placement)  # type: ignore[arg-type]
-        cycles = layer_cycles(layer_counts(graph, group, plan, layer, mapping, target), clock_of(target.core))
+        cycles = layer_cycles(layer_counts(graph, group, plan, layer, mapping, target), clock_of(target))
         nbytes = sum(move.bytes for move in cost.moves if move.memory == "dram")
         return cost.energy_pj, cycles, nbytes
 

@@ -49,7 +49,7 @@ class Replacement:
             sum(cost.latency_cycles for cost in roofline),
             sum(cost.latency_cycles for cost in costs("rtl")),
             sum(
-                sum(network_cycles(counts, clock_of(schedule.target.core)).values())
+                sum(network_cycles(counts, clock_of(schedule.target), schedule.target.core).values())
                 for group in groups
                 if (counts := group_counts(schedule.graph, group, mappings, schedule.target))
             ),

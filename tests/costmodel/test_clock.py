@@ -8,6 +8,7 @@ import pytest
 
 from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock, error_against_rtl, layer_cycles
 from costmodel.schedule.clock import network_cycles, program_counts, program_cycles
+from costmodel.target.core import Core
 from tests.costmodel.schedules import alone, residual
 
 C = ClockCoefficients(
@@ -67,8 +68,8 @@ def test_every_layer_of_a_group_has_its_cycles():
 
 def test_other_coefficients_other_cycles():
     counts = program_counts(alone(residual(), ()))
-    assert sum(network_cycles(counts, replace(C, visit=200)).values()) > sum(
-        network_cycles(counts, C).values()
+    assert sum(network_cycles(counts, replace(C, visit=200), Core()).values()) > sum(
+        network_cycles(counts, C, Core()).values()
     )
 
 

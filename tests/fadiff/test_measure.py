@@ -10,8 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
+import yaml
 
+from benchmarks.rtl_programs import model as described
 from fadiff.cli import main
 from fadiff.folder import OutputFolder
 from tests.fadiff.models import small_network
@@ -129,3 +132,44 @@ def test_what_cannot_run(fadiff, compiled, arguments, message):
     ended = fadiff("measure", compiled, *arguments)
     assert ended.code == 2
     assert message in ended.err
+
+
+def test_calibrate_fits_a_target_to_what_was_measured(fadiff, compiled, log, tmp_path):
+    out, mine = tmp_path / "out", tmp_path / "mine.yaml"
+    shutil.copytree(compiled, out)
+    kept = tmp_path / "console.txt"
+    kept.write_text(log)
+    assert fadiff("measure", out, "--log", kept).code == 0
+    few = fadiff("targets", "calibrate", "gemmini-small", out, "-o", mine)
+    assert few.code == 2 and "layers of different work, at least 12" in few.err and str(out) in few.err
+    other = fadiff("targets", "calibrate", "gemmini-large", out, "-o", mine)
+    assert other.code == 2 and "side is 16, but 32 in gemmini-large" in other.err
+    nothing = fadiff("targets", "calibrate", "gemmini-small", compiled, "-o", mine)
+    assert nothing.code == 2 and f"run fadiff measure {compiled}" in nothing.err
+    assert not mine.exists()
+
+
+def test_a_calibrated_target_predicts_slower_hardware(fadiff, tmp_path):
+    widths = (12, 20, 36, 7, 40, 24, 9, 33, 16, 48, 11, 28, 5, 64)
+    onnx.save(described("8x6x6 " + " ".join(f"c{width}k1" for width in widths)), tmp_path / "chain.onnx")
+    out, mine = tmp_path / "out", tmp_path / "mine.yaml"
+    run = "compile", tmp_path / "chain.onnx", "--target"
+    options = ("--no-fusion", "--no-residency", "--method", "exact", "-q", "--out")
+    assert fadiff(*run, "gemmini-small", *options, out).code == 0
+    layers = OutputFolder(out).document.layers
+    lines = [f"fadiff-layer {i} 1 {round(3 * layer.cost.clock_cycles)}" for i, layer in enumerate(layers)]
+    total = sum(int(line.split()[-1]) for line in lines)
+    runs = [f"fadiff-run {run} {total}" for run in ("cold", "warm", "layers")]
+    log = "\n".join(["fadiff-profile 1 chain unknown", *runs, *lines, "fadiff-profile end"])
+    (tmp_path / "console.txt").write_text(log)
+    assert fadiff("measure", out, "--log", tmp_path / "console.txt").code == 0
+    ended = fadiff("targets", "calibrate", "gemmini-small", out, "-o", mine)
+    assert ended.code == 0, ended.err
+    assert "before  median error 66.7 %" in ended.out
+    assert fadiff("targets", "calibrate", "gemmini-small", out, "-o", mine).code == 2, "overwrites"
+    again = tmp_path / "again"
+    assert fadiff(*run, mine, *options, again).code == 0
+    totals = OutputFolder(again).document.totals
+    assert totals.clock_cycles == pytest.approx(total, rel=0.1)
+    assert "on this hardware, 14 layers" in totals.clock_error
+    assert yaml.safe_load(mine.read_text())["engines"]["calibration"]["layers"] == 14
