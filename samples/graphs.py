@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,18 @@ import numpy as np
 from converter.ir.builder import GraphBuilder, image_view, weight_view
 from converter.ir.dims import Dims
 from converter.ir.graph import Activation, Graph, View
+from converter.ir.host import (
+    Add,
+    Copy,
+    GlobalAveragePool,
+    HostOperator,
+    LayerNorm,
+    MaxPool,
+    PoolWindow,
+    Rows,
+    Softmax,
+)
+from converter.ir.loops import Access, Loops
 
 ACTIVATION_SCALE = 2.0**-4
 WEIGHT_SCALE = 2.0**-7
@@ -84,28 +97,22 @@ class _Network:
 
     def add(self, name: str, a: _Image, b: _Image, activation: Activation = "relu") -> _Image:
         out = self._output(name, a.shape)
-        attributes = {"a_scale": 1.0, "b_scale": 1.0, "scale": 1.0, "activation": activation}
-        self.graph.host(name, "add", (a.name, b.name), (out.name,), attributes)
+        self.graph.host(name, Add(activation=activation), (a.name, b.name), (out.name,))
         return out
 
     def max_pool(self, name: str, x: _Image, kernel: int, stride: int, pad: int = 0) -> _Image:
         n, height, width, c = x.shape
         p, q = ((size + 2 * pad - kernel) // stride + 1 for size in (height, width))
         out = self._output(name, (n, p, q, c))
-        attributes = {
-            "kernel": (kernel, kernel),
-            "stride": (stride, stride),
-            "dilation": (1, 1),
-            "pads": (pad, pad, pad, pad),
-        }
-        self.graph.host(name, "max_pool", (x.name,), (out.name,), attributes)
+        window = PoolWindow((kernel, kernel), (stride, stride), (1, 1), (pad, pad, pad, pad))
+        self.graph.host(name, MaxPool(window), (x.name,), (out.name,))
         return out
 
     def global_average_pool(self, name: str, x: _Image) -> _Image:
         n, height, width, c = x.shape
         out = self._output(name, (n, 1, 1, c))
         scale = float(np.float32(1.0) / np.float32(height * width))
-        self.graph.host(name, "global_average_pool", (x.name,), (out.name,), {"scale": scale})
+        self.graph.host(name, GlobalAveragePool(scale), (x.name,), (out.name,))
         return out
 
     def gemm(self, name: str, x: str, rows: int, c: int, k: int, activation: Activation = "none") -> str:
@@ -135,10 +142,28 @@ class _Network:
         dims = Dims(G=heads, K=k, C=c, P=p)
         self.graph.tensor_core(name, "bmm", dims, x, weight, out, (p, 1))
 
-    def row_op(self, name: str, op: str, x: str, *more: str) -> str:
-        """A host layer over rows whose output looks like its input."""
+    # Nothing is said of how these are stored, so that no fusion group takes them: rows are those along the
+    # axis before the last, and a table is a copy, which moves as much.
+
+    def softmax(self, name: str, x: str) -> str:
+        return self._like(name, x, Softmax(self._rows(x), 1.0))
+
+    def layer_norm(self, name: str, x: str) -> str:
+        norm = LayerNorm(self._rows(x), True, False, epsilon=1e-5, variance_scale=1.0, unit=1.0)
+        return self._like(name, x, norm)
+
+    def gelu(self, name: str, x: str) -> str:
+        dense = Access(0, (1,))
+        return self._like(name, x, Copy(Loops((self.graph.tensors[x].size,), (dense,), dense)))
+
+    def _rows(self, x: str) -> Rows:
+        *outer, length, inner = self.graph.tensors[x].shape
+        return Rows(math.prod(outer), length, inner)
+
+    def _like(self, name: str, x: str, operator: HostOperator) -> str:
+        """A host layer whose output looks like its input."""
         out = self.graph.tensor(f"{name}.out", self.graph.tensors[x].shape, scale=ACTIVATION_SCALE)
-        self.graph.host(name, op, (x, *more), (out,))
+        self.graph.host(name, operator, (x,), (out,))
         return out
 
 
@@ -220,7 +245,7 @@ def mobilenetv1(batch: int = 1, image_size: int = 224, classes: int = 1000) -> G
 def _decoder_block(net: _Network, name: str, x: str, seq: int, width: int, heads: int, ffn: int) -> str:
     """Pre-norm transformer decoder block; heads are strided views of [seq, width] matrices."""
     head = width // heads
-    normed = net.row_op(f"{name}.ln1", "layer_norm", x)
+    normed = net.layer_norm(f"{name}.ln1", x)
     q, k, v = (net.gemm(f"{name}.{p}_proj", normed, seq, width, width) for p in "qkv")
     scores = net.graph.tensor(f"{name}.scores.out", (heads, seq, seq), scale=ACTIVATION_SCALE)
     rows = (head, seq * width, width, width, 1)
@@ -228,24 +253,23 @@ def _decoder_block(net: _Network, name: str, x: str, seq: int, width: int, heads
     keys = View(k, 0, (head, seq * width, seq * width, 1, width))
     square = (seq * seq, heads * seq * seq, seq, seq, 1)
     net.bmm(f"{name}.scores", heads, seq, head, seq, View(q, 0, rows), keys, View(scores, 0, square))
-    probabilities = net.row_op(f"{name}.softmax", "softmax", scores)
+    probabilities = net.softmax(f"{name}.softmax", scores)
     context = net.graph.tensor(f"{name}.context.out", (seq, width), scale=ACTIVATION_SCALE)
     values = View(v, 0, (head, seq * width, seq * width, width, 1))
     probs = View(probabilities, 0, square)
     net.bmm(f"{name}.context", heads, seq, seq, head, probs, values, View(context, 0, rows))
     projected = net.gemm(f"{name}.out_proj", context, seq, width, width)
     x = _residual(net, f"{name}.add1", projected, x)
-    y = net.row_op(f"{name}.ln2", "layer_norm", x)
+    y = net.layer_norm(f"{name}.ln2", x)
     y = net.gemm(f"{name}.ffn1", y, seq, width, ffn)
-    y = net.row_op(f"{name}.gelu", "lookup", y)
+    y = net.gelu(f"{name}.gelu", y)
     y = net.gemm(f"{name}.ffn2", y, seq, ffn, width)
     return _residual(net, f"{name}.add2", y, x)
 
 
 def _residual(net: _Network, name: str, a: str, b: str) -> str:
     out = net.graph.tensor(f"{name}.out", net.graph.tensors[a].shape, scale=ACTIVATION_SCALE)
-    attributes = {"a_scale": 1.0, "b_scale": 1.0, "scale": 1.0, "activation": "none"}
-    net.graph.host(name, "add", (a, b), (out,), attributes)
+    net.graph.host(name, Add(), (a, b), (out,))
     return out
 
 

@@ -7,6 +7,8 @@ import numpy as np
 from converter.ir.builder import GraphBuilder, image_view, weight_view
 from converter.ir.dims import Dims
 from converter.ir.graph import Graph
+from converter.ir.host import Add, Lookup
+from converter.ir.loops import Access, Loops
 
 
 class Net:
@@ -47,8 +49,7 @@ class Net:
     def add(self, name: str, a: str, b: str) -> str:
         """A residual add."""
         out = self.builder.tensor(f"{name}.out", self.shape[a], scale=0.5)
-        attributes = {"a_scale": 1.0, "b_scale": 1.0, "scale": 1.0, "activation": "none"}
-        self.builder.host(name, "add", (a, b), (out,), attributes)
+        self.builder.host(name, Add(), (a, b), (out,))
         self.shape[out] = self.shape[a]
         return out
 
@@ -57,15 +58,8 @@ class Net:
         shape = self.shape[source]
         out = self.builder.tensor(f"{name}.out", shape, scale=0.5)
         table = self.builder.tensor(f"{name}.table", (256,), "int8", 1.0, np.zeros(256, dtype=np.int8))
-        strides = tuple(int(np.prod(shape[i + 1 :])) for i in range(4))
-        attributes = {
-            "shape": shape,
-            "strides": strides,
-            "out_strides": strides,
-            "offset": 0,
-            "out_offset": 0,
-        }
-        self.builder.host(name, "lookup", (source, table), (out,), attributes)
+        dense = Access(0, tuple(int(np.prod(shape[i + 1 :])) for i in range(4)))
+        self.builder.host(name, Lookup(Loops(shape, (dense,), dense)), (source, table), (out,))
         self.shape[out] = shape
         return out
 

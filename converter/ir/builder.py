@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from converter.ir.graph import (
     TensorCoreOp,
     View,
 )
+from converter.ir.host import HostOperator
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -139,16 +139,13 @@ class GraphBuilder:
     def host(
         self,
         name: str,
-        op: str,
+        operator: HostOperator,
         inputs: tuple[str, ...],
         outputs: tuple[str, ...],
-        attributes: Mapping[str, object] | None = None,
         onnx_nodes: tuple[str, ...] = (),
     ) -> None:
         """Add a host layer."""
-        self.layers.append(
-            HostLayer(self.unique(name), op, inputs, outputs, dict(attributes or {}), onnx_nodes)
-        )
+        self.layers.append(HostLayer(self.unique(name), operator, inputs, outputs, onnx_nodes))
 
     def build(self, outputs: tuple[str, ...], sha256: str = "") -> Graph:
         """Freeze; tensors that no layer touches are left out."""

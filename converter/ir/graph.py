@@ -22,12 +22,13 @@ import networkx as nx
 import numpy as np
 
 from converter.ir.dims import Dims
+from converter.ir.host import Activation as Activation
+from converter.ir.host import HostOperator
 
 DType = Literal["int8", "int32", "float32"]
 ElementType = Literal["int8", "float32"]
 """What the array computes with: weights, activations and booleans are stored as this type."""
 TensorCoreOp = Literal["conv", "depthwise", "conv_transpose", "gemm", "bmm"]
-Activation = Literal["none", "relu"]
 
 
 @dataclass(frozen=True)
@@ -121,18 +122,18 @@ class TensorCoreLayer:
 
 @dataclass(frozen=True)
 class HostLayer:
-    """Anything without an N K C P Q R S form: plain C on the core, or Gemmini data moves (add).
-
-    `attributes` holds only ints, floats, strings and tuples of these; each op's keys are
-    documented where the op is lowered.
-    """
+    """Anything without an N K C P Q R S form: plain C on the core, or Gemmini data moves (add)."""
 
     name: str
-    op: str
+    operator: HostOperator
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: Mapping[str, object] = field(default_factory=dict)
     onnx_nodes: tuple[str, ...] = ()
+
+    @property
+    def op(self) -> str:
+        """Kind of the operator."""
+        return self.operator.op
 
 
 Layer = TensorCoreLayer | HostLayer

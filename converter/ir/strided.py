@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from converter.ir.builder import dense_strides
+from converter.ir.loops import Access, Loops
 
 Factor = tuple[int, int]
 Axis = tuple[Factor, ...]
@@ -157,14 +158,6 @@ def dense(
     return Strided(tensor, 0, tuple(merged(((shape[i], by_axis[i]),)) for i in range(len(shape))), scale)
 
 
-@dataclass(frozen=True)
-class Loops:
-    """A loop nest over several values at once: extents, and per value one stride per loop."""
-
-    extents: tuple[int, ...]
-    strides: tuple[tuple[int, ...], ...]
-
-
 def common_loops(values: Sequence[Strided]) -> Loops | None:
     """The smallest loop nest that walks values of equal shape together, in the order of the last.
 
@@ -175,10 +168,10 @@ def common_loops(values: Sequence[Strided]) -> Loops | None:
         return None
     rows.sort(key=lambda row: -row[1][-1])
     rows = joined(rows) or [(1, (1,) * len(values))]
-    return Loops(
-        tuple(size for size, _ in rows),
-        tuple(tuple(strides[i] for _, strides in rows) for i in range(len(values))),
-    )
+    accesses = [
+        Access(value.offset, tuple(strides[i] for _, strides in rows)) for i, value in enumerate(values)
+    ]
+    return Loops(tuple(size for size, _ in rows), tuple(accesses[:-1]), accesses[-1])
 
 
 Row = tuple[int, tuple[int, ...]]

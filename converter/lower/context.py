@@ -10,6 +10,8 @@ import onnx
 
 from converter.ir.builder import GraphBuilder
 from converter.ir.graph import Activation, DType, ElementType, View
+from converter.ir.host import Copy
+from converter.ir.loops import Loops
 from converter.ir.program import Program
 from converter.ir.strided import Strided, common_loops, dense, merged
 from converter.plan.plan import Step
@@ -207,13 +209,11 @@ class Lowering:
 
     def move(self, source: Strided, target: Strided, name: str = "copy", nodes: tuple[str, ...] = ()) -> None:
         """A host layer that copies elements between two accesses of equal shape and scale."""
-        source, attributes = self.walk(source, target)
-        self.graph.host(
-            f"{target.tensor}.{name}", "copy", (source.tensor,), (target.tensor,), attributes, nodes
-        )
+        source, loops = self.walk(source, target)
+        self.graph.host(f"{target.tensor}.{name}", Copy(loops), (source.tensor,), (target.tensor,), nodes)
 
-    def walk(self, source: Strided, target: Strided) -> tuple[Strided, dict[str, object]]:
-        """Loops over two accesses of equal shape, as attributes of a host layer that reads and writes them.
+    def walk(self, source: Strided, target: Strided) -> tuple[Strided, Loops]:
+        """Loops over two accesses of equal shape.
 
         Where their axes split differently the source goes through a plain dense tensor, which is returned.
         """
@@ -222,13 +222,7 @@ class Lowering:
             source = self.copy(source)
             loops = common_loops((source, target))
         assert loops is not None
-        return source, {
-            "shape": loops.extents,
-            "offset": source.offset,
-            "strides": loops.strides[0],
-            "out_offset": target.offset,
-            "out_strides": loops.strides[1],
-        }
+        return source, loops
 
     def rename(self, value: Strided, onnx_name: str, row_major: bool) -> None:
         """Record that a whole tensor is the ONNX value `onnx_name`.

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from converter.ir.graph import Activation
+from converter.ir.host import Add, Binary, ScaleShift, Where
+from converter.ir.loops import Access
 from converter.ir.strided import Strided, common_loops, dense
 from converter.lower.context import Lowering
 from converter.lower.integers import lower_integers, select
@@ -89,26 +91,17 @@ def _binary(
         assert plain.shape == out.shape
         loops = common_loops((a, b, out))
     assert loops is not None
-    dense_loop = loops.strides == ((1,), (1,), (1,)) and a.offset == b.offset == out.offset == 0
-    whole = dense_loop and all(lowering.is_whole(v) for v in (a, b, out))
+    whole = all(access == Access(0, (1,)) for access in loops.accesses) and all(
+        lowering.is_whole(v) for v in (a, b, out)
+    )
     if function == "add" and whole:
         a_scale, b_scale, scale = residual_scales(a.scale or 1.0, b.scale or 1.0, out.scale or 1.0)
-        residual = {"a_scale": a_scale, "b_scale": b_scale, "scale": scale, "activation": activation}
-        lowering.graph.host(step.name, "add", (a.tensor, b.tensor), (out.tensor,), residual, step.onnx_nodes)
+        residual = Add(a_scale, b_scale, scale, activation)
+        lowering.graph.host(step.name, residual, (a.tensor, b.tensor), (out.tensor,), step.onnx_nodes)
         return
-    attributes: dict[str, object] = {
-        "function": function,
-        "shape": loops.extents,
-        "offset": a.offset,
-        "strides": loops.strides[0],
-        "b_offset": b.offset,
-        "b_strides": loops.strides[1],
-        "out_offset": out.offset,
-        "out_strides": loops.strides[2],
-        "activation": activation,
-        **binary_scales(function, a.scale or 1.0, b.scale or 1.0, out.scale or 1.0),
-    }
-    lowering.graph.host(step.name, "binary", (a.tensor, b.tensor), (out.tensor,), attributes, step.onnx_nodes)
+    scales = binary_scales(function, a.scale or 1.0, b.scale or 1.0, out.scale or 1.0)
+    operator = Binary(loops, function, *scales, activation)
+    lowering.graph.host(step.name, operator, (a.tensor, b.tensor), (out.tensor,), step.onnx_nodes)
 
 
 def _is_zero(lowering: Lowering, value: Strided) -> bool:
@@ -116,21 +109,20 @@ def _is_zero(lowering: Lowering, value: Strided) -> bool:
     return data is not None and not data.any()
 
 
-def binary_scales(function: str, a: float, b: float, out: float) -> dict[str, float]:
+def binary_scales(function: str, a: float, b: float, out: float) -> tuple[float, float, float]:
     """`a_scale`, `b_scale` and `scale` of docs/host-ops.md, in float32."""
     x, y, z = np.float32(a), np.float32(b), np.float32(out)
     if function in ("add", "sub"):
-        first, second, scale = residual_scales(a, b, out)
-        return {"a_scale": first, "b_scale": second, "scale": scale}
+        return residual_scales(a, b, out)
     if function == "mul":
-        return {"a_scale": 1.0, "b_scale": 1.0, "scale": float(x * y / z)}
+        return 1.0, 1.0, float(x * y / z)
     if function == "div":
-        return {"a_scale": 1.0, "b_scale": 1.0, "scale": float(x / y / z)}
+        return 1.0, 1.0, float(x / y / z)
     if function in ("max", "min"):
-        return {"a_scale": float(x / z), "b_scale": float(y / z), "scale": 1.0}
+        return float(x / z), float(y / z), 1.0
     if function == "prelu":
-        return {"a_scale": float(x / z), "b_scale": 1.0, "scale": float(x * y / z)}
-    return {"a_scale": a, "b_scale": b, "scale": 1.0}
+        return float(x / z), 1.0, float(x * y / z)
+    return a, b, 1.0
 
 
 def lower_where(lowering: Lowering, step: Step) -> None:
@@ -148,21 +140,9 @@ def lower_where(lowering: Lowering, step: Step) -> None:
         loops = common_loops((condition, a, b, out))
         assert loops is not None
     z = np.float32(out.scale or 1.0)
-    attributes = {
-        "shape": loops.extents,
-        "offset": condition.offset,
-        "strides": loops.strides[0],
-        "b_offset": a.offset,
-        "b_strides": loops.strides[1],
-        "c_offset": b.offset,
-        "c_strides": loops.strides[2],
-        "out_offset": out.offset,
-        "out_strides": loops.strides[3],
-        "a_scale": float(np.float32(a.scale or 1.0) / z),
-        "b_scale": float(np.float32(b.scale or 1.0) / z),
-    }
+    operator = Where(loops, float(np.float32(a.scale or 1.0) / z), float(np.float32(b.scale or 1.0) / z))
     names = (condition.tensor, a.tensor, b.tensor)
-    lowering.graph.host(step.name, "where", names, (out.tensor,), attributes, step.onnx_nodes)
+    lowering.graph.host(step.name, operator, names, (out.tensor,), step.onnx_nodes)
 
 
 def lower_batch_norm(lowering: Lowering, step: Step) -> None:
@@ -185,14 +165,6 @@ def lower_batch_norm(lowering: Lowering, step: Step) -> None:
         vectors.append(Strided(tensor, 0, axes, None).expand(value.shape))
     loops = common_loops((value, *vectors, out))
     assert loops is not None
-    attributes = {
-        "shape": loops.extents,
-        "offset": value.offset,
-        "strides": loops.strides[0],
-        "b_strides": loops.strides[1],
-        "c_strides": loops.strides[2],
-        "out_strides": loops.strides[3],
-        "activation": step.activation,
-    }
     names = (value.tensor, *(vector.tensor for vector in vectors))
-    lowering.graph.host(step.name, "scale_shift", names, (out.tensor,), attributes, step.onnx_nodes)
+    operator = ScaleShift(loops, step.activation)
+    lowering.graph.host(step.name, operator, names, (out.tensor,), step.onnx_nodes)

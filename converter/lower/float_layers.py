@@ -10,6 +10,19 @@ from dataclasses import replace
 
 from converter.ir.builder import GraphBuilder
 from converter.ir.graph import HostLayer, Layer, TensorCoreLayer
+from converter.ir.host import (
+    Add,
+    Binary,
+    FloatBinary,
+    FloatFormula,
+    FloatMaxPool,
+    FloatProduct,
+    Formula,
+    MaxPool,
+    ToFloat,
+    ToInt8,
+)
+from converter.ir.loops import Access, Loops
 from converter.ir.strided import Strided
 from converter.lower.context import Lowering
 from converter.plan.floats import outputs_of
@@ -57,9 +70,7 @@ class FloatLayers:
         if key not in self._made:
             name = f"{source.name}.float"
             self._made[key] = graph.tensor(name, source.shape, "float32", onnx_axes=source.onnx_axes)
-            graph.host(
-                f"{source.name}.to_float", "to_float", (source.name,), (self._made[key],), {"scale": scale}
-            )
+            graph.host(f"{source.name}.to_float", ToFloat(scale), (source.name,), (self._made[key],))
         return replace(value, tensor=self._made[key], scale=None)
 
     def _in_int8(self, name: str) -> Strided:
@@ -69,40 +80,40 @@ class FloatLayers:
         tensor = graph.tensor(
             f"{source.name}.int8", source.shape, "int8", scale, None, source.onnx_name, source.onnx_axes
         )
-        graph.host(f"{source.name}.to_int8", "to_int8", (source.name,), (tensor,), {"scale": scale})
+        graph.host(f"{source.name}.to_int8", ToInt8(scale), (source.name,), (tensor,))
         return replace(value, tensor=tensor, scale=scale)
 
 
 def _on_core(graph: GraphBuilder, layer: Layer, ceiling: float | None) -> Layer:
     """A layer of a float32 graph as the core runs it beside an int8 array."""
-    bound = {} if ceiling is None else {"ceiling": ceiling}
     if isinstance(layer, TensorCoreLayer):
-        d = layer.dims
-        attributes: dict[str, object] = {
-            "dims": (d.G, d.N, d.K, d.C, d.P, d.Q, d.R, d.S),
-            "input_size": layer.input_size,
-            "stride": layer.stride,
-            "dilation": layer.dilation,
-            "pads": layer.pads,
-            "offset": layer.input.offset,
-            "strides": layer.input.strides,
-            "b_offset": layer.weight.offset,
-            "b_strides": layer.weight.strides,
-            "out_offset": layer.output.offset,
-            "out_strides": layer.output.strides,
-            "activation": layer.activation,
-            **bound,
-        }
-        nodes = layer.onnx_nodes
-        return HostLayer(layer.name, "float_product", layer.inputs, layer.outputs, attributes, nodes)
-    if layer.op == "add":
-        size = graph.tensors[layer.outputs[0]].size
-        dense = {"shape": (size,), "strides": (1,), "b_strides": (1,), "out_strides": (1,)}
-        attributes = {"function": "add", "activation": layer.attributes["activation"], **dense, **bound}
-        return replace(layer, op="float_binary", attributes=attributes)
-    if layer.op == "binary":
-        kept = {key: value for key, value in layer.attributes.items() if not key.endswith("scale")}
-        return replace(layer, op="float_binary", attributes={**kept, **bound})
-    if layer.op in ("formula", "max_pool"):
-        return replace(layer, op=f"float_{layer.op}")
+        return _product_on_core(layer, ceiling)
+    match layer.operator:
+        case Add(activation=activation):
+            access = Access(0, (1,))
+            loops = Loops((graph.tensors[layer.outputs[0]].size,), (access, access), access)
+            return replace(layer, operator=FloatBinary(loops, "add", activation, ceiling))
+        case Binary(loops=loops, function=function, activation=activation):
+            return replace(layer, operator=FloatBinary(loops, function, activation, ceiling))
+        case Formula(loops=loops, formula=formula):
+            return replace(layer, operator=FloatFormula(loops, formula))
+        case MaxPool(window=window):
+            return replace(layer, operator=FloatMaxPool(window))
     return layer
+
+
+def _product_on_core(layer: TensorCoreLayer, ceiling: float | None) -> HostLayer:
+    d = layer.dims
+    product = FloatProduct(
+        dims=(d.G, d.N, d.K, d.C, d.P, d.Q, d.R, d.S),
+        input_size=layer.input_size,
+        stride=layer.stride,
+        dilation=layer.dilation,
+        pads=layer.pads,
+        input=Access(layer.input.offset, layer.input.strides),
+        weight=Access(layer.weight.offset, layer.weight.strides),
+        output=Access(layer.output.offset, layer.output.strides),
+        activation=layer.activation,
+        ceiling=ceiling,
+    )
+    return HostLayer(layer.name, product, layer.inputs, layer.outputs, layer.onnx_nodes)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 
+from converter.ir import host
 from converter.ir.program import FLOATS, Node, Program
 from converter.ir.strided import common_loops
 from converter.lower.context import Lowering
@@ -28,14 +29,8 @@ def lower_formula(lowering: Lowering, step: Step) -> None:
     out = lowering.output_like(step, value)
     loops = common_loops((value, out))
     assert loops is not None
-    attributes = {
-        "formula": formula_of(lowering.program, step),
-        "shape": loops.extents,
-        "offset": value.offset,
-        "strides": loops.strides[0],
-        "out_strides": loops.strides[1],
-    }
-    lowering.graph.host(step.name, "formula", (value.tensor,), (out.tensor,), attributes, step.onnx_nodes)
+    operator = host.Formula(loops, formula_of(lowering.program, step))
+    lowering.graph.host(step.name, operator, (value.tensor,), (out.tensor,), step.onnx_nodes)
 
 
 def has_formula(op: str) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import onnx
 
+from converter.ir.host import HostOperator, Integer, Quantise, Select
+from converter.ir.loops import Loops
 from converter.ir.program import Node
 from converter.ir.strided import Strided, common_loops, dense
 from converter.lower.context import Lowering
@@ -46,7 +49,8 @@ def lower_integers(lowering: Lowering, step: Step) -> None:
 
 
 def _integer(lowering: Lowering, step: Step, operands: tuple[Strided, Strided], out: Strided) -> None:
-    _strided(lowering, step, "integer", operands, out, {"function": _function(step.head)})
+    function = _function(step.head)
+    _strided(lowering, step, lambda loops: Integer(loops, function), operands, out)
 
 
 def _function(node: Node) -> str:
@@ -63,13 +67,13 @@ def lower_cast(lowering: Lowering, step: Step) -> None:
     value = lowering.value(name)
     if program.is_float(step.output):
         out = lowering.output(step)
-        scale = 1.0 / np.float32(out.scale or 1.0)
-        _strided(lowering, step, "quantise", (value,), out, {"scale": float(np.float32(scale))})
+        scale = float(np.float32(1.0 / np.float32(out.scale or 1.0)))
+        _strided(lowering, step, lambda loops: Quantise(loops, scale), (value,), out)
     elif program.types[step.output] == onnx.TensorProto.BOOL:
         zero = lowering.graph.tensor(f"{step.name}.zero", (1,), "int32", None, np.zeros(1, np.int32))
         nothing = replace(dense(zero, (1,), None), axes=tuple(() for _ in value.axes))
         out = lowering.output(step)
-        _strided(lowering, step, "integer", (value, nothing), out, {"function": "not_equal"})
+        _strided(lowering, step, lambda loops: Integer(loops, "not_equal"), (value, nothing), out)
     else:
         lowering.values[step.output] = value
 
@@ -77,16 +81,15 @@ def lower_cast(lowering: Lowering, step: Step) -> None:
 def select(lowering: Lowering, step: Step) -> None:
     """Where on integers: op `select`."""
     condition, a, b = (lowering.value(v) for v in step.head.inputs)
-    _strided(lowering, step, "select", (condition, a, b), lowering.output(step), {})
+    _strided(lowering, step, Select, (condition, a, b), lowering.output(step))
 
 
 def _strided(
     lowering: Lowering,
     step: Step,
-    op: str,
+    operator: Callable[[Loops], HostOperator],
     operands: tuple[Strided, ...],
     out: Strided,
-    attributes: dict[str, object],
 ) -> None:
     """A host layer that walks all operands together, copied where their strides do not fit."""
     operands = tuple(value.expand(out.shape) for value in operands)
@@ -95,8 +98,5 @@ def _strided(
         operands = tuple(lowering.copy(value) for value in operands)
         loops = common_loops((*operands, out))
         assert loops is not None
-    attributes |= {"shape": loops.extents, "out_offset": out.offset, "out_strides": loops.strides[-1]}
-    for prefix, value, strides in zip(("", "b_", "c_"), operands, loops.strides, strict=False):
-        attributes |= {f"{prefix}offset": value.offset, f"{prefix}strides": strides}
     names = tuple(value.tensor for value in operands)
-    lowering.graph.host(step.name, op, names, (out.tensor,), attributes, step.onnx_nodes)
+    lowering.graph.host(step.name, operator(loops), names, (out.tensor,), step.onnx_nodes)

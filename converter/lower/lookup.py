@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from converter.ir.host import Lookup
 from converter.ir.operators import linear_factor
 from converter.ir.strided import common_loops
 from converter.lower.context import Lowering
@@ -40,13 +41,7 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
     name = lowering.graph.tensor(f"{step.name}.table", (256,), dtype, scale, table)
     loops = common_loops((value, out))
     assert loops is not None
-    attributes = {
-        "shape": loops.extents,
-        "offset": value.offset,
-        "strides": loops.strides[0],
-        "out_strides": loops.strides[1],
-    }
-    lowering.graph.host(step.name, "lookup", (value.tensor, name), (out.tensor,), attributes, step.onnx_nodes)
+    lowering.graph.host(step.name, Lookup(loops), (value.tensor, name), (out.tensor,), step.onnx_nodes)
 
 
 def _run(model: onnx.ModelProto, step: Step, values: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from converter.ir.host import Fill, Gather, Lookup, Rows
 from converter.ir.operators import padding
 from converter.ir.strided import Strided, dense
 from converter.lower.context import Lowering
@@ -28,11 +29,9 @@ def place(lowering: Lowering, step: Step, source: Strided, target: Strided) -> N
         lowering.move(source, target, step.name, step.onnx_nodes)
         return
     table = rescaling_table(source.scale, target.scale)
-    source, attributes = lowering.walk(source, target)
+    source, loops = lowering.walk(source, target)
     name = lowering.graph.tensor(f"{step.name}.table", (256,), "int8", target.scale, table)
-    lowering.graph.host(
-        step.name, "lookup", (source.tensor, name), (target.tensor,), attributes, step.onnx_nodes
-    )
+    lowering.graph.host(step.name, Lookup(loops), (source.tensor, name), (target.tensor,), step.onnx_nodes)
 
 
 def lower_concat(lowering: Lowering, step: Step) -> None:
@@ -132,14 +131,9 @@ def gather(lowering: Lowering, step: Step, value: Strided, axis: int, indices: s
     """out[..., j..., ...] = value[..., indices[j...], ...] between row-major tensors."""
     if not _row_major(lowering, value):
         value = lowering.copy(value)
-    attributes = {  # from the shape: strides do not tell where an axis of size one stands
-        "outer": math.prod(value.shape[:axis]),
-        "length": value.shape[axis],
-        "inner": math.prod(value.shape[axis + 1 :]),
-    }
-    lowering.graph.host(
-        step.name, "gather", (value.tensor, indices), (out.tensor,), attributes, step.onnx_nodes
-    )
+    # from the shape: strides do not tell where an axis of size one stands
+    rows = Rows(math.prod(value.shape[:axis]), value.shape[axis], math.prod(value.shape[axis + 1 :]))
+    lowering.graph.host(step.name, Gather(rows), (value.tensor, indices), (out.tensor,), step.onnx_nodes)
 
 
 def _row_major(lowering: Lowering, value: Strided) -> bool:
@@ -183,8 +177,8 @@ def lower_pad(lowering: Lowering, step: Step) -> None:
         value = take_range(lowering, value, axis, picked)
     order = value.storage_order() if lowering.is_whole(value) else None
     out = lowering.output(step, order)
-    attributes = {"value": _element(lowering, fill, out.scale)}
-    lowering.graph.host(f"{step.name}.fill", "fill", (), (out.tensor,), attributes, step.onnx_nodes)
+    operator = Fill(_element(lowering, fill, out.scale))
+    lowering.graph.host(f"{step.name}.fill", operator, (), (out.tensor,), step.onnx_nodes)
     if nothing_left:
         return
     target = out

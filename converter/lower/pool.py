@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from converter.ir.host import AveragePool, GlobalAveragePool, MaxPool, PoolWindow
 from converter.ir.strided import Strided, dense
 from converter.ir.window import window_of
 from converter.lower.constraints import spatial_mean
@@ -27,39 +28,29 @@ def whole_image(lowering: Lowering, value: Strided) -> Strided:
     return lowering.copy(value, order, "nhwc")
 
 
-def _pooled(lowering: Lowering, step: Step) -> tuple[Strided, Strided, dict[str, object]]:
-    """Image, result and the window's attributes of a pooling node."""
+def _pooled(lowering: Lowering, step: Step) -> tuple[Strided, Strided, PoolWindow]:
+    """Image, result and window of a pooling node."""
     node = step.head
     source = whole_image(lowering, lowering.value(node.inputs[0]))
     _, height, width, _ = image_shape(source.shape)
     window = window_of(node, (height, width), node.attributes["kernel_shape"])
     rank = len(source.axes)
     out = lowering.output(step, (0, *range(2, rank), 1))
-    attributes: dict[str, object] = {
-        "kernel": window.kernel,
-        "stride": window.stride,
-        "dilation": window.dilation,
-        "pads": window.pads,
-    }
-    return source, out, attributes
+    return source, out, PoolWindow(window.kernel, window.stride, window.dilation, window.pads)
 
 
 def lower_max_pool(lowering: Lowering, step: Step) -> None:
     """MaxPool: padding is ignored, scale unchanged, so int8 maxima are exact."""
-    source, out, attributes = _pooled(lowering, step)
-    lowering.graph.host(step.name, "max_pool", (source.tensor,), (out.tensor,), attributes, step.onnx_nodes)
+    source, out, window = _pooled(lowering, step)
+    lowering.graph.host(step.name, MaxPool(window), (source.tensor,), (out.tensor,), step.onnx_nodes)
 
 
 def lower_average_pool(lowering: Lowering, step: Step) -> None:
     """AveragePool: the divisor of each window is counted as ONNX does."""
-    source, out, attributes = _pooled(lowering, step)
-    attributes |= {
-        "count_include_pad": int(step.head.attributes.get("count_include_pad", 0)),
-        "ratio": float(np.float32(source.scale or 1.0) / np.float32(out.scale or 1.0)),
-    }
-    lowering.graph.host(
-        step.name, "average_pool", (source.tensor,), (out.tensor,), attributes, step.onnx_nodes
-    )
+    source, out, window = _pooled(lowering, step)
+    ratio = float(np.float32(source.scale or 1.0) / np.float32(out.scale or 1.0))
+    operator = AveragePool(window, bool(step.head.attributes.get("count_include_pad", 0)), ratio)
+    lowering.graph.host(step.name, operator, (source.tensor,), (out.tensor,), step.onnx_nodes)
 
 
 def lower_global_average_pool(lowering: Lowering, step: Step) -> None:
@@ -70,14 +61,8 @@ def lower_global_average_pool(lowering: Lowering, step: Step) -> None:
     out = lowering.output(step, (0, *range(2, len(shape)), 1) if len(shape) > 2 else None)
     count = np.float32(height * width)
     scale = np.float32(source.scale or 1.0) / (np.float32(out.scale or 1.0) * count)
-    lowering.graph.host(
-        step.name,
-        "global_average_pool",
-        (source.tensor,),
-        (out.tensor,),
-        {"scale": float(scale)},
-        step.onnx_nodes,
-    )
+    operator = GlobalAveragePool(float(scale))
+    lowering.graph.host(step.name, operator, (source.tensor,), (out.tensor,), step.onnx_nodes)
 
 
 def lower_global_max_pool(lowering: Lowering, step: Step) -> None:
@@ -86,8 +71,8 @@ def lower_global_max_pool(lowering: Lowering, step: Step) -> None:
     _, height, width, _ = image_shape(source.shape)
     rank = len(source.axes)
     out = lowering.output(step, (0, *range(2, rank), 1))
-    attributes = {"kernel": (height, width), "stride": (1, 1), "dilation": (1, 1), "pads": (0, 0, 0, 0)}
-    lowering.graph.host(step.name, "max_pool", (source.tensor,), (out.tensor,), attributes, step.onnx_nodes)
+    operator = MaxPool(PoolWindow((height, width), (1, 1), (1, 1), (0, 0, 0, 0)))
+    lowering.graph.host(step.name, operator, (source.tensor,), (out.tensor,), step.onnx_nodes)
 
 
 def lower_mean(lowering: Lowering, step: Step) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from converter.ir.host import ResizeLinear
 from converter.ir.program import Node, Program
 from converter.lower.context import IMAGE_ORDER, Lowering
 from converter.lower.movement import gather_axis
@@ -37,9 +38,7 @@ def lower_resize(lowering: Lowering, step: Step) -> None:
             lowering.graph.tensor(f"{step.name}.{name}.weight", weight.shape, "float32", None, weight)
         )
     scale = float(np.float32(source.scale or 1.0) / np.float32(out.scale or 1.0))
-    lowering.graph.host(
-        step.name, "resize_linear", tuple(inputs), (out.tensor,), {"scale": scale}, step.onnx_nodes
-    )
+    lowering.graph.host(step.name, ResizeLinear(scale), tuple(inputs), (out.tensor,), step.onnx_nodes)
 
 
 def source_coordinates(node: Node, program: Program, axis: int, size: int, out: int) -> np.ndarray:

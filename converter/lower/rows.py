@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from converter.ir import host
 from converter.ir.operators import reduction_axes
 from converter.ir.program import Node
 from converter.ir.strided import Strided, dense, merged
@@ -31,9 +32,9 @@ class Rows:
     inner: int
 
     @property
-    def attributes(self) -> dict[str, object]:
+    def sizes(self) -> host.Rows:
         """What every row operator carries."""
-        return {"outer": self.outer, "length": self.length, "inner": self.inner}
+        return host.Rows(self.outer, self.length, self.inner)
 
 
 def rows_of(lowering: Lowering, value: Strided, axes: Sequence[int]) -> Rows:
@@ -80,8 +81,8 @@ def lower_log_softmax(lowering: Lowering, step: Step) -> None:
         name = f"{step.name}.thresholds"
         inputs.append(lowering.graph.tensor(name, thresholds.shape, "float32", None, thresholds))
     ratio = float(np.float32(value.scale or 1.0) / np.float32(out.scale or 1.0))
-    attributes = {**rows.attributes, "ratio": ratio, "unit": 1 / _LOGARITHM_STEPS}
-    lowering.graph.host(step.name, "log_softmax", tuple(inputs), (out.tensor,), attributes, step.onnx_nodes)
+    operator = host.LogSoftmax(rows.sizes, ratio, 1 / _LOGARITHM_STEPS)
+    lowering.graph.host(step.name, operator, tuple(inputs), (out.tensor,), step.onnx_nodes)
 
 
 def lower_softmax(lowering: Lowering, step: Step) -> None:
@@ -95,16 +96,18 @@ def lower_softmax(lowering: Lowering, step: Step) -> None:
     inputs = [rows.value.tensor]
     if not lowering.is_float:
         inputs.append(_exponentials(lowering, step, value.scale or 1.0))
-    attributes = {**rows.attributes, "scale": float(np.float32(1.0) / np.float32(out.scale or 1.0))}
+    mask_rows = 0
     if step.mask in lowering.program.constants:
         mask = _mask(lowering, step, rows.value)
         inputs.append(lowering.graph.tensor(f"{step.name}.mask", mask.shape, "int8", None, mask))
-        attributes["mask_rows"] = len(mask)
+        mask_rows = len(mask)
     elif step.mask:
         computed = _computed_mask(lowering, step, rows.value)
         inputs.append(computed.tensor)
-        attributes["mask_rows"] = computed.size // rows.length
-    lowering.graph.host(step.name, "softmax", tuple(inputs), (out.tensor,), attributes, step.onnx_nodes)
+        mask_rows = computed.size // rows.length
+    scale = float(np.float32(1.0) / np.float32(out.scale or 1.0))
+    operator = host.Softmax(rows.sizes, scale, mask_rows)
+    lowering.graph.host(step.name, operator, tuple(inputs), (out.tensor,), step.onnx_nodes)
 
 
 def _computed_mask(lowering: Lowering, step: Step, value: Strided) -> Strided:
@@ -205,15 +208,15 @@ def _normalise(
     for name, data in (("gamma", affine[0]), ("beta", affine[1])):
         steps = (data.astype(np.float64) / (out.scale or 1.0)).astype(np.float32)
         inputs.append(lowering.graph.tensor(f"{step.name}.{name}", steps.shape, "float32", None, steps))
-    attributes = {
-        **rows.attributes,
-        "center": int(centre),
-        "per_inner": int(per_inner),
-        "epsilon": epsilon,
-        "variance_scale": scale * scale / (rows.length * rows.length),
-        "unit": scale / rows.length,
-    }
-    lowering.graph.host(step.name, "layer_norm", tuple(inputs), (out.tensor,), attributes, step.onnx_nodes)
+    operator = host.LayerNorm(
+        rows.sizes,
+        center=centre,
+        per_inner=per_inner,
+        epsilon=epsilon,
+        variance_scale=scale * scale / (rows.length * rows.length),
+        unit=scale / rows.length,
+    )
+    lowering.graph.host(step.name, operator, tuple(inputs), (out.tensor,), step.onnx_nodes)
 
 
 def _vector(lowering: Lowering, name: str, length: int, default: float) -> np.ndarray:
@@ -244,8 +247,8 @@ def lower_reduce(lowering: Lowering, step: Step) -> None:
     ratio = np.float32(value.scale or 1.0) / np.float32(out.scale or 1.0)
     if node.op == "ReduceMean":
         ratio = ratio / np.float32(rows.length)
-    attributes = {**rows.attributes, "function": function, "scale": float(ratio)}
-    lowering.graph.host(step.name, "reduce", (rows.value.tensor,), (out.tensor,), attributes, step.onnx_nodes)
+    operator = host.Reduce(rows.sizes, function, float(ratio))
+    lowering.graph.host(step.name, operator, (rows.value.tensor,), (out.tensor,), step.onnx_nodes)
 
 
 def _is_stored_in(value: Strided, axes: Sequence[int]) -> bool:
@@ -267,11 +270,9 @@ def lower_arg_max(lowering: Lowering, step: Step) -> None:
     rest = [i for i in range(len(value.axes)) if i != axis]
     value = lowering.copy(value, (*rest, axis), "rows")
     out = lowering.output(step)
-    attributes = {
-        "outer": value.size // value.shape[axis],
-        "length": value.shape[axis],
-        "inner": 1,
-        "select_last": int(node.attributes.get("select_last_index", 0)),
-        "function": "max" if node.op == "ArgMax" else "min",
-    }
-    lowering.graph.host(step.name, "arg_max", (value.tensor,), (out.tensor,), attributes, step.onnx_nodes)
+    operator = host.ArgMax(
+        host.Rows(value.size // value.shape[axis], value.shape[axis], 1),
+        "max" if node.op == "ArgMax" else "min",
+        select_last=bool(node.attributes.get("select_last_index", 0)),
+    )
+    lowering.graph.host(step.name, operator, (value.tensor,), (out.tensor,), step.onnx_nodes)

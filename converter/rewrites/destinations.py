@@ -9,20 +9,12 @@ nothing: each branch writes its slice, and what the skip of a dense network is r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
-
-_STRIDED: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "copy": (("offset", "strides"),),
-    "lookup": (("offset", "strides"),),
-    "scale_shift": (("offset", "strides"),),
-    "binary": (("offset", "strides"), ("b_offset", "b_strides")),
-    "where": (("offset", "strides"), ("b_offset", "b_strides"), ("c_offset", "c_strides")),
-}
-"""Offset and stride attributes of the operands of strided host layers (docs/host-ops.md), output last."""
-_OUTPUT = ("out_offset", "out_strides")
+from converter.ir.host import Binary, Copy, Lookup, ScaleShift, Where
+from converter.ir.loops import Access, Loops
 
 
 def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
@@ -31,9 +23,9 @@ def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
     notes = []
     for copy in reversed(graph.layers):  # a chain of concatenations ends in its last tensor
         copy = next((layer for layer in layers if layer.name == copy.name), copy)
-        if not isinstance(copy, HostLayer) or copy.op != "copy":
+        if not isinstance(copy, HostLayer) or not isinstance(copy.operator, Copy):
             continue
-        move = _move(graph, copy)
+        move = _move(graph, copy, copy.operator.loops)
         users = [layer for layer in layers if move and layer is not copy and move.source in _names(layer)]
         changed = [_redirected(layer, move) for layer in users if move]
         if move is None or not users or any(layer is None for layer in changed):
@@ -116,68 +108,72 @@ class _Move:
         return size
 
 
-def _move(graph: Graph, copy: HostLayer) -> _Move | None:
+def _move(graph: Graph, copy: HostLayer, nest: Loops) -> _Move | None:
     """What a copy does, if it takes a whole tensor that may live elsewhere, without rescaling."""
     (source,), (target,) = copy.inputs, copy.outputs
     tensor: Tensor = graph.tensors[source]
     fixed = source in (*graph.inputs, *graph.outputs) or tensor.data is not None
     if fixed or source == target or tensor.scale != graph.tensors[target].scale:
         return None
-    shape, strides = _numbers(copy, "shape"), _numbers(copy, "strides")
-    loops = sorted(zip(strides, shape, _numbers(copy, "out_strides"), strict=True), reverse=True)
+    loops = sorted(zip(nest.inputs[0].strides, nest.shape, nest.output.strides, strict=True), reverse=True)
     reach = 1
     for stride, size, _ in reversed(loops):
         if size > 1 and stride != reach:
             return None
         reach *= size
-    if copy.attributes["offset"] != 0 or reach != tensor.size or reach != math.prod(shape):
+    if nest.inputs[0].offset != 0 or reach != tensor.size or reach != math.prod(nest.shape):
         return None
-    return _Move(source, target, _number(copy, "out_offset"), tuple(loops))
+    return _Move(source, target, nest.output.offset, tuple(loops))
 
 
 def _redirected(layer: Layer, move: _Move) -> Layer | None:
     """The layer with the target wherever it accesses the source."""
     if isinstance(layer, TensorCoreLayer):
         return _redirected_product(layer, move)
-    keys = _STRIDED.get(layer.op)
-    if keys is None:
+    operator = layer.operator
+    if not isinstance(operator, Copy | Lookup | ScaleShift | Binary | Where):
         return None
-    operands = [*zip(layer.inputs, keys, strict=False), (layer.outputs[0], _OUTPUT)]
-    if any(name == move.source for name in layer.inputs[len(keys) :]):
+    read = len(operator.loops.inputs)
+    if move.source in layer.inputs[read:]:
         return None
-    layer = _split_loops(layer, [pair for name, pair in operands if name == move.source], move)
-    attributes = dict(layer.attributes)
-    for name, (offset, strides) in operands:
-        if name == move.source:
-            moved = move.access(_number(layer, offset), _numbers(layer, "shape"), _numbers(layer, strides))
-            if moved is None:
-                return None
-            attributes[offset], attributes[strides] = moved
+    touched = [name == move.source for name in (*layer.inputs[:read], layer.outputs[0])]
+    loops = _split_loops(operator.loops, touched, move)
+    accesses = []
+    for access, is_source in zip(loops.accesses, touched, strict=True):
+        moved = (
+            move.access(access.offset, loops.shape, access.strides)
+            if is_source
+            else (access.offset, access.strides)
+        )
+        if moved is None:
+            return None
+        accesses.append(Access(*moved))
     return replace(
         layer,
-        attributes=attributes,
+        operator=replace(operator, loops=Loops(loops.shape, tuple(accesses[:-1]), accesses[-1])),
         inputs=tuple(move.target if name == move.source else name for name in layer.inputs),
         outputs=tuple(move.target if name == move.source else name for name in layer.outputs),
     )
 
 
-def _split_loops(layer: HostLayer, accesses: Sequence[tuple[str, str]], move: _Move) -> HostLayer:
+def _split_loops(loops: Loops, touched: Sequence[bool], move: _Move) -> Loops:
     """Loops that run over several loops of the move at once (a dense tensor in one) are cut there."""
-    every = [key for key in layer.attributes if key.endswith("strides")]
     i = 0
-    while i < len(_numbers(layer, "shape")):
-        size = _numbers(layer, "shape")[i]
-        inner = min((move.split(size, _numbers(layer, s)[i]) for _, s in accesses), default=size)
+    while i < len(loops.shape):
+        size = loops.shape[i]
+        strides = [
+            access.strides[i] for access, is_source in zip(loops.accesses, touched, strict=True) if is_source
+        ]
+        inner = min((move.split(size, stride) for stride in strides), default=size)
         if inner < size:
-            attributes = dict(layer.attributes)
-            shape = _numbers(layer, "shape")
-            attributes["shape"] = (*shape[:i], size // inner, inner, *shape[i + 1 :])
-            for key in every:
-                steps = _numbers(layer, key)
-                attributes[key] = (*steps[:i], steps[i] * inner, steps[i], *steps[i + 1 :])
-            layer = replace(layer, attributes=attributes)
+            cut = [
+                Access(at, (*steps[:i], steps[i] * inner, steps[i], *steps[i + 1 :]))
+                for at, steps in ((access.offset, access.strides) for access in loops.accesses)
+            ]
+            shape = (*loops.shape[:i], size // inner, inner, *loops.shape[i + 1 :])
+            loops = Loops(shape, tuple(cut[:-1]), cut[-1])
         i += 1
-    return layer
+    return loops
 
 
 def _redirected_product(layer: TensorCoreLayer, move: _Move) -> TensorCoreLayer | None:
@@ -208,15 +204,3 @@ def _redirected_product(layer: TensorCoreLayer, move: _Move) -> TensorCoreLayer 
         weight=views.get("weight", layer.weight),
         output=views.get("output", layer.output),
     )
-
-
-def _number(layer: HostLayer, key: str) -> int:
-    value = layer.attributes.get(key, 0)
-    assert isinstance(value, int)
-    return value
-
-
-def _numbers(layer: HostLayer, key: str) -> tuple[int, ...]:
-    value = layer.attributes[key]
-    assert isinstance(value, tuple)
-    return value

@@ -6,6 +6,19 @@ import math
 from dataclasses import dataclass
 
 from converter.ir.graph import Graph, HostLayer
+from converter.ir.host import (
+    ArgMax,
+    AveragePool,
+    Binary,
+    Copy,
+    FloatMaxPool,
+    FloatProduct,
+    GlobalAveragePool,
+    Integer,
+    MaxPool,
+    Reduce,
+    StridedOperator,
+)
 from costmodel.group.fusion import Member
 from costmodel.mapping.shape import extents
 
@@ -32,24 +45,24 @@ def host_work(graph: Graph, layer: HostLayer, member: Member) -> HostWork:
 
 def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
     """Name in the price list, and elements that count for each one written."""
-    a, op = layer.attributes, layer.op
-    if op in ("max_pool", "float_max_pool", "average_pool"):
-        kernel = a["kernel"]
-        assert isinstance(kernel, tuple | list)
-        return op, math.prod(int(k) for k in kernel)
-    if op == "float_product":
-        dims = a["dims"]
-        assert isinstance(dims, tuple | list)
-        return op, math.prod(int(d) for d in dims) / graph.tensors[layer.outputs[0]].size
-    if op in ("global_average_pool", "reduce", "arg_max"):
-        return op, graph.tensors[layer.inputs[0]].size / graph.tensors[layer.outputs[0]].size
-    share = 1.0
-    shape, strides, out_strides = (a.get(key) for key in ("shape", "strides", "out_strides"))
-    if isinstance(shape, tuple | list) and isinstance(strides, tuple | list):
-        share = math.prod(shape) / graph.tensors[layer.outputs[0]].size  # it may write a part
-    if op == "copy" and isinstance(strides, tuple | list) and isinstance(out_strides, tuple | list):
-        in_runs = not strides or strides[-1] == out_strides[-1] == 1
-        return ("copy_runs" if in_runs else "copy_elements"), share
-    if a.get("function") in ("div", "modulo", "remainder"):
-        return "division", share
-    return op, share
+    written = graph.tensors[layer.outputs[0]].size
+    match layer.operator:
+        case MaxPool(window=window) | FloatMaxPool(window=window) | AveragePool(window=window):
+            return layer.op, math.prod(window.kernel)
+        case FloatProduct(dims=dims):
+            return layer.op, math.prod(dims) / written
+        case GlobalAveragePool() | Reduce() | ArgMax():
+            return layer.op, graph.tensors[layer.inputs[0]].size / written
+        case StridedOperator(loops=loops) as operator:
+            return _strided(operator), math.prod(loops.shape) / written  # it may write a part
+    return layer.op, 1
+
+
+def _strided(operator: StridedOperator) -> str:
+    match operator:
+        case Copy(loops=loops):
+            in_runs = all(access.strides[-1:] in ((), (1,)) for access in loops.accesses)
+            return "copy_runs" if in_runs else "copy_elements"
+        case Binary(function="div") | Integer(function="div" | "modulo" | "remainder"):
+            return "division"
+    return operator.op

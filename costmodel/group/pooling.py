@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from converter.ir.dims import Dim
 from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from converter.ir.host import MaxPool
 from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Pooled
 from costmodel.mapping.mapping import Mapping
@@ -70,13 +71,12 @@ class Pool:
 def pool_of(graph: Graph, layer: HostLayer) -> Pool | None:
     """The window of a max pool; None if it is not square, dilated, or not over an image N H W C."""
     shape, source = graph.tensors[layer.outputs[0]].shape, graph.tensors[layer.inputs[0]].shape
-    kernel, stride, dilation = (_integers(layer, key) for key in ("kernel", "stride", "dilation"))
-    pads = _integers(layer, "pads")
-    if layer.op != "max_pool" or len(shape) != 4 or len(source) != 4 or len(pads) != 4:
+    if not isinstance(layer.operator, MaxPool) or len(shape) != 4 or len(source) != 4:
         return None
-    if len(set(kernel)) != 1 or len(set(stride)) != 1 or set(dilation) != {1}:
+    window = layer.operator.window
+    if len(set(window.kernel)) != 1 or len(set(window.stride)) != 1 or set(window.dilation) != {1}:
         return None
-    return Pool(kernel[0], stride[0], (pads[0], pads[1]), (source[1], source[2]), shape[:3])
+    return Pool(window.kernel[0], window.stride[0], window.pads[:2], (source[1], source[2]), shape[:3])
 
 
 def obstacle_to_pooling(graph: Graph, layer: HostLayer) -> str:
@@ -168,8 +168,3 @@ def _is_image(graph: Graph, layer: TensorCoreLayer) -> bool:
         and not view.offset
         and all(extent == 1 or stride == wanted for extent, stride, wanted in strides)
     )
-
-
-def _integers(layer: HostLayer, key: str) -> tuple[int, ...]:
-    values = layer.attributes.get(key, ())
-    return tuple(int(v) for v in values) if isinstance(values, tuple | list) else ()

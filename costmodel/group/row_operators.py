@@ -11,9 +11,7 @@ import math
 from collections.abc import Set
 
 from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer, View
-
-ELEMENTWISE = ("lookup", "formula")
-ALONG_ROWS = ("softmax", "layer_norm")
+from converter.ir.host import Formula, LayerNorm, Lookup, Softmax
 
 
 def row_length(layer: HostLayer) -> int | None:
@@ -21,26 +19,23 @@ def row_length(layer: HostLayer) -> int | None:
 
     Input and output have one shape, are dense and in the same order.
     """
-    a = layer.attributes
-    if layer.op in ELEMENTWISE:
-        shape, strides = a.get("shape"), a.get("strides")
-        if not isinstance(shape, tuple | list) or not isinstance(strides, tuple | list):
-            return None  # a graph of shapes only says nothing about storage
-        dense = strides == a.get("out_strides") and _is_dense(tuple(shape), tuple(strides))
-        return 1 if dense and not a.get("offset", 0) and not a.get("out_offset", 0) else None
-    if layer.op in ALONG_ROWS and a.get("inner") == 1:
-        return int(str(a["length"]))
+    match layer.operator:
+        case Lookup(loops=loops) | Formula(loops=loops):
+            in_order = loops.inputs[0] == loops.output and not loops.output.offset
+            return 1 if in_order and _is_dense(loops.shape, loops.output.strides) else None
+        case Softmax(rows=rows) | LayerNorm(rows=rows):
+            return rows.length if rows.inner == 1 else None
     return None
 
 
-def _is_dense(shape: tuple[object, ...], strides: tuple[object, ...]) -> bool:
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether the strides walk a tensor of this shape element after element."""
     step = 1
-    for extent, stride in sorted(zip(shape, strides, strict=True), key=lambda pair: int(str(pair[1]))):
-        if int(str(extent)) > 1:
-            if int(str(stride)) != step:
+    for extent, stride in sorted(zip(shape, strides, strict=True), key=lambda pair: pair[1]):
+        if extent > 1:
+            if stride != step:
                 return False
-            step *= int(str(extent))
+            step *= extent
     return True
 
 
@@ -62,9 +57,8 @@ def source(graph: Graph, layer: Layer, inside: Set[str] = frozenset()) -> Tensor
 def _is_whole(graph: Graph, layer: HostLayer) -> bool:
     """Whether the operator reads all of its input and writes all of its output."""
     sizes = {graph.tensors[name].size for name in (layer.inputs[0], layer.outputs[0])}
-    shape = layer.attributes.get("shape")
-    if layer.op in ELEMENTWISE and isinstance(shape, tuple | list):
-        sizes.add(math.prod(int(str(extent)) for extent in shape))
+    if isinstance(layer.operator, Lookup | Formula):
+        sizes.add(math.prod(layer.operator.loops.shape))
     return len(sizes) == 1
 
 
@@ -102,4 +96,4 @@ def obstacle_to_rows(graph: Graph, layer: HostLayer, inside: Set[str] = frozense
 
 def mask_rows(layer: HostLayer) -> int:
     """Rows of a softmax's mask, used in turn; 0 without a mask."""
-    return int(str(layer.attributes.get("mask_rows", 0)))
+    return layer.operator.mask_rows if isinstance(layer.operator, Softmax) else 0

@@ -33,6 +33,7 @@ from costmodel.schedule.document import (
     ViewRecord,
 )
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
+from costmodel.schedule.host_records import to_attributes
 from costmodel.schedule.readings import readings
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import Target
@@ -133,7 +134,7 @@ def layer_record(
             onnx_nodes=layer.onnx_nodes,
             inputs=layer.inputs,
             outputs=layer.outputs,
-            attributes=dict(layer.attributes),
+            attributes=to_attributes(layer.operator),
             cost=cost,
         )
     return LayerRecord(

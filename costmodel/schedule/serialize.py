@@ -30,6 +30,7 @@ from costmodel.schedule.document import (
     ViewRecord,
 )
 from costmodel.schedule.evaluate import NetworkCost
+from costmodel.schedule.host_records import operator_of
 from costmodel.schedule.records import (
     LEVELS,
     Bound,
@@ -269,9 +270,11 @@ def _tensor(record: TensorRecord) -> Tensor:
 
 def _layer(record: LayerRecord) -> Layer:
     if not (record.operands and record.dims and record.input_size):
-        return HostLayer(
-            record.name, record.op, record.inputs, record.outputs, dict(record.attributes), record.onnx_nodes
-        )
+        try:
+            operator = operator_of(record.op, record.attributes)
+        except ValueError as error:
+            raise ValueError(f"layer {record.name}: {error}") from error
+        return HostLayer(record.name, operator, record.inputs, record.outputs, record.onnx_nodes)
     operands = record.operands
     return TensorCoreLayer(
         name=record.name,

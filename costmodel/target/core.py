@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    create_model,
+    model_serializer,
+)
 
 HOST_INSTRUCTIONS: Mapping[str, float] = {
     "arg_max": 5.1,  # per element read
@@ -44,6 +52,11 @@ Per element written unless said; a division counts as what it takes.
 
 class _Prices(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_serializer(mode="wrap")
+    def _given(self, everything: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Defaults that stand elsewhere are left out."""
+        return {name: value for name, value in everything(self).items() if value is not None}
 
 
 HostCycles = create_model(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from converter.ir.graph import Graph, HostLayer
+from converter.ir.host import FloatFormula, Formula
 from emitters.gemmini.printer import CPrinter
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -36,7 +37,8 @@ def float_literal(value: float) -> str:
 
 def formula_name(graph: Graph, layer: HostLayer) -> str:
     """The C function of a `formula` layer; layers with the same formula share it."""
-    return f"formula_{_formulas(graph).index(_formula(layer))}"
+    assert isinstance(layer.operator, Formula | FloatFormula)
+    return f"formula_{_formulas(graph).index(layer.operator.formula)}"
 
 
 def print_formulas(c: CPrinter, graph: Graph) -> None:
@@ -50,19 +52,9 @@ def print_formulas(c: CPrinter, graph: Graph) -> None:
             c.line(f"return v{len(formula) - 1};")
 
 
-def _formula(layer: HostLayer) -> tuple[str, ...]:
-    formula = layer.attributes["formula"]
-    assert isinstance(formula, tuple | list)
-    return tuple(map(str, formula))
-
-
 def _formulas(graph: Graph) -> list[tuple[str, ...]]:
-    layers = (
-        layer
-        for layer in graph.layers
-        if isinstance(layer, HostLayer) and layer.op in ("formula", "float_formula")
-    )
-    return list(dict.fromkeys(_formula(layer) for layer in layers))
+    operators = (layer.operator for layer in graph.layers if isinstance(layer, HostLayer))
+    return list(dict.fromkeys(o.formula for o in operators if isinstance(o, Formula | FloatFormula)))
 
 
 def _operand(operand: str) -> str:

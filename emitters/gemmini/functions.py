@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from converter.ir.graph import HostLayer, TensorCoreLayer
+from converter.ir.host import Add
 from costmodel.group.fusion import stored_as
 from costmodel.group.issue import obstacle_to_loops
 from costmodel.group.loop_products import row_pitches
@@ -256,8 +257,8 @@ class FunctionPrinter:
         self.c.call("observe", index, 0)
         if isinstance(layer, TensorCoreLayer):
             self.c.call(f"layer_{self.plan.names[name]}", *self._arguments(layer))
-        elif layer.op == "add":
-            self._add(layer)
+        elif isinstance(layer.operator, Add):
+            self._add(layer, layer.operator)
         else:
             pointers = {tensor: self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)}
             call = host_call(self.graph, layer, pointers)
@@ -271,19 +272,18 @@ class FunctionPrinter:
             arguments.append(self.address(layer.weight.tensor))
         return [*arguments, self.address(layer.output.tensor)]
 
-    def _add(self, layer: HostLayer) -> None:
+    def _add(self, layer: HostLayer, add: Add) -> None:
         """One line as long as the tensor."""
-        a = layer.attributes
-        scales = [float_literal(float(str(a[key]))) for key in ("a_scale", "b_scale", "scale")]
+        scales = [float_literal(scale) for scale in (add.a_scale, add.b_scale, add.scale)]
         operands = [self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)]
         shape = self.graph.tensors[layer.outputs[0]].shape
         size = self.graph.tensors[layer.outputs[0]].size
         if self.plan.library_adds:
-            relu = "true" if a["activation"] == "relu" else "false"
+            relu = "true" if add.activation == "relu" else "false"
             rows = (size // shape[-1], shape[-1])
             self.c.call("tiled_resadd_auto", *rows, *scales, *operands, relu, "WS")
             return
-        if print_addition(self.c, layer, size, self.plan.schedule.target, operands):
+        if print_addition(self.c, add, size, self.plan.schedule.target, operands):
             self.used.add("library_call")
             return
         self.used.add("add_lines")
@@ -291,7 +291,7 @@ class FunctionPrinter:
             self.c.line(f".a = {operands[0]}, .b = {operands[1]}, .c = {operands[2]},")
             self.c.line(f".lines = 1, .length = {size},")
             self.c.line(f".a_scale = {scales[0]}, .b_scale = {scales[1]}, .c_scale = {scales[2]},")
-            self.c.line(f".activation = {ACTIVATIONS[str(a['activation'])]},")
+            self.c.line(f".activation = {ACTIVATIONS[add.activation]},")
 
     def address(self, name: str) -> str:
         """C expression of a tensor's address, typed as its elements."""

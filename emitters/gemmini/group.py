@@ -6,6 +6,7 @@ import math
 
 from converter.ir.dims import Dim
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from converter.ir.host import Add
 from costmodel.group.fusion import stored_as
 from costmodel.mapping.shape import extents
 from emitters.gemmini.constants import ACTIVATIONS
@@ -274,12 +275,14 @@ class GroupPrinter:
             return False
         self.used.add("library_call")
         with self.c.block("for (int32_t n = region.n.start; n < region.n.end; n++)"):
-            print_addition(self.c, layer, size, target, [address for address, _ in pixels])
+            assert isinstance(layer.operator, Add)
+            print_addition(self.c, layer.operator, size, target, [address for address, _ in pixels])
         return True
 
     def _sum(self, layer: HostLayer, line: str, whole: Box, channels: int, also: bool) -> None:
         """The sum_t of the lines from `line` on."""
-        c, member, a = self.c, self.group.members[layer.name], layer.attributes
+        c, member, add = self.c, self.group.members[layer.name], layer.operator
+        assert isinstance(add, Add)
         self.used.add("add_lines")
         own = self.group.group.layers.index(layer.name)
         with c.initialiser("const sum_t sum"):
@@ -291,9 +294,9 @@ class GroupPrinter:
                 self._line("also", layer.outputs[0], line, whole, None)
             c.line(f".lines = {'1' if line == 'p' else 'region.p.end - region.p.start'},")
             c.line(f".length = (size_t)(region.q.end - region.q.start) * {channels},")
-            scales = [float_literal(float(str(a[key]))) for key in ("a_scale", "b_scale", "scale")]
+            scales = [float_literal(scale) for scale in (add.a_scale, add.b_scale, add.scale)]
             c.line(f".a_scale = {scales[0]}, .b_scale = {scales[1]}, .c_scale = {scales[2]},")
-            c.line(f".activation = {ACTIVATIONS[str(a['activation'])]},")
+            c.line(f".activation = {ACTIVATIONS[add.activation]},")
 
     def _rows(self, layer: HostLayer) -> None:
         """A host operator on every line of its box."""

@@ -1,4 +1,4 @@
-"""Calls of the host operator library (docs/host-ops.md): attributes become arguments.
+"""Calls of the host operator library (docs/host-ops.md): what a record says becomes arguments.
 
 Loop bounds and strides are tables in constant memory: as literals in `run` they would take stack.
 """
@@ -6,10 +6,44 @@ Loop bounds and strides are tables in constant memory: as literals in `run` they
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from converter.ir.graph import Graph, HostLayer
+from converter.ir.host import (
+    Activation,
+    ArgMax,
+    AveragePool,
+    Binary,
+    Copy,
+    Fill,
+    FloatBinary,
+    FloatFormula,
+    FloatMaxPool,
+    FloatProduct,
+    Formula,
+    Gather,
+    GlobalAveragePool,
+    Integer,
+    LayerNorm,
+    LogSoftmax,
+    Lookup,
+    MaxPool,
+    PoolWindow,
+    Quantise,
+    Reduce,
+    ResizeLinear,
+    RowOperator,
+    Rows,
+    ScaleShift,
+    Select,
+    Softmax,
+    StridedOperator,
+    ToFloat,
+    ToInt8,
+    Where,
+)
+from converter.ir.loops import Loops
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.formula import float_literal, formula_name
@@ -65,56 +99,32 @@ class _Arguments:
     def output(self) -> str:
         return self.at[self.layer.outputs[0]]
 
-    def integer(self, key: str, default: int = 0) -> int:
-        value = self.layer.attributes.get(key, default)
-        assert isinstance(value, int)
-        return value
+    def operands(self, loops: Loops) -> tuple[Expr, ...]:
+        """The loops_t, and where its operands start, the output last."""
+        names = [self.at[name] for name in self.layer.inputs[: len(loops.inputs)]] + [self.output]
+        starts = [
+            f"{name} + {access.offset}" if access.offset else name
+            for name, access in zip(names, loops.accesses, strict=True)
+        ]
+        return (self.loops(loops), *starts)
 
-    def integers(self, key: str) -> tuple[int, ...]:
-        value = self.layer.attributes[key]
-        assert isinstance(value, tuple | list)
-        return tuple(int(v) for v in value)
-
-    def number(self, key: str, default: float = 1.0) -> float:
-        value = self.layer.attributes.get(key, default)
-        assert isinstance(value, int | float)
-        return float(value)
-
-    def float(self, key: str, default: float = 1.0) -> str:
-        return float_literal(self.number(key, default))
-
-    def word(self, key: str) -> str:
-        return str(self.layer.attributes[key])
-
-    def flag(self, key: str) -> str:
-        return "true" if self.layer.attributes.get(key, 0) else "false"
-
-    @property
-    def relu(self) -> str:
-        return "true" if self.layer.attributes.get("activation", "none") == "relu" else "false"
-
-    def shifted(self, pointer: str, key: str) -> str:
-        offset = self.integer(key)
-        return f"{pointer} + {offset}" if offset else pointer
-
-    def loops(self, *keys: str) -> str:
-        """The loops_t; `keys` name the stride attribute of each operand, output last."""
-        shape = self.integers("shape") or (1,)
+    def loops(self, loops: Loops) -> str:
+        """The loops_t."""
+        shape = loops.shape or (1,)
         if len(shape) > MOST_AXES:
             raise EmitError(
                 f"layer {self.layer.name}: {len(shape)} axes; the firmware loops over at most {MOST_AXES}"
             )
-        strides = [self.integers(key) or (0,) for key in keys]
+        strides = [access.strides or (0,) for access in loops.accesses]
         order = _loop_order(shape)
         shape, *strides = [tuple(axes[i] for i in order) for axes in (shape, *strides)]
-        lines = [f".rank = {len(shape)}, .operands = {len(keys)}, .shape = {_ints(shape)},"]
+        lines = [f".rank = {len(shape)}, .operands = {len(strides)}, .shape = {_ints(shape)},"]
         lines += [f".strides[{i}] = {_ints(s)}," for i, s in enumerate(strides)]
         return f"&{self.table('loops', 'loops_t', *lines)}"
 
-    def rows(self) -> str:
+    def rows(self, rows: Rows) -> str:
         """The rows_t."""
-        sizes = (self.integer(key) for key in ("outer", "length", "inner"))
-        return f"&{self.table('rows', 'rows_t', ', '.join(map(str, sizes)))}"
+        return f"&{self.table('rows', 'rows_t', f'{rows.outer}, {rows.length}, {rows.inner}')}"
 
     def image(self, name: str) -> tuple[int, int, int, int]:
         """A tensor N H W C, or N W C, as N H W C."""
@@ -124,11 +134,11 @@ class _Arguments:
         n, h, w, c = shape
         return n, h, w, c
 
-    def window(self) -> str:
+    def window(self, window: PoolWindow) -> str:
         """The window_t."""
         n, h, w, c = self.image(self.layer.inputs[0])
         _, p, q, _ = self.image(self.layer.outputs[0])
-        lists = ", ".join(_list(self.integers(key)) for key in ("kernel", "stride", "dilation", "pads"))
+        lists = ", ".join(map(_list, (window.kernel, window.stride, window.dilation, window.pads)))
         return f"&{self.table('window', 'window_t', f'{n}, {h}, {w}, {c}, {p}, {q}, {lists}')}"
 
     def sizes(self, kind: str, values: tuple[int, ...]) -> str:
@@ -158,210 +168,140 @@ def _ints(values: tuple[int, ...]) -> str:
     return f"(const int32_t[]){_list(values)}"
 
 
-def _copy(a: _Arguments) -> HostCall:
-    operands = (a.shifted(a.input(0), "offset"), a.shifted(a.output, "out_offset"))
-    function = "copy_bytes" if a.element_bytes == 1 else "copy_words"
-    return HostCall(function, (a.loops("strides", "out_strides"), *operands))
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
 
 
-def _lookup(a: _Arguments) -> HostCall:
-    operands = (a.shifted(a.input(0), "offset"), a.input(1), a.shifted(a.output, "out_offset"))
-    is_integer = a.graph.tensors[a.layer.outputs[0]].dtype == "int32"
-    return HostCall(
-        "lookup_integer" if is_integer else "lookup", (a.loops("strides", "out_strides"), *operands)
+def _relu(activation: Activation) -> str:
+    return _flag(activation == "relu")
+
+
+def _strided(a: _Arguments, operator: StridedOperator) -> HostCall:
+    loops, *starts = a.operands(operator.loops)
+    operands = (loops, *starts)
+    match operator:
+        case Copy():
+            return HostCall("copy_bytes" if a.element_bytes == 1 else "copy_words", operands)
+        case Lookup():
+            is_integer = a.graph.tensors[a.layer.outputs[0]].dtype == "int32"
+            name = "lookup_integer" if is_integer else "lookup"
+            return HostCall(name, (loops, starts[0], a.input(1), starts[1]))
+        case Formula():
+            return HostCall("map_elements", (*operands, formula_name(a.graph, a.layer)))
+        case FloatFormula():
+            return HostCall("float_formula", (*operands, formula_name(a.graph, a.layer)))
+        case Binary(function=function, activation=activation):
+            scales = map(float_literal, (operator.a_scale, operator.b_scale, operator.scale))
+            return HostCall(f"binary_{function}", (*operands, *scales, _relu(activation)))
+        case FloatBinary(function=function, activation=activation, ceiling=ceiling):
+            bounds = (_relu(activation), _ceiling(ceiling))
+            return HostCall("float_binary", (*operands, f"FLOAT_{function.upper()}", *bounds))
+        case Integer(function=function):
+            return HostCall(f"integer_{function}", operands)
+        case Select():
+            return HostCall("select_integer", operands)
+        case Quantise(scale=scale):
+            return HostCall("quantise", (*operands, float_literal(scale)))
+        case Where(a_scale=a_scale, b_scale=b_scale):
+            return HostCall("where", (*operands, float_literal(a_scale), float_literal(b_scale)))
+        case ScaleShift(activation=activation):
+            return HostCall("scale_shift", (*operands, _relu(activation)))
+    raise _unknown(a.layer)
+
+
+def _ceiling(ceiling: float | None) -> str:
+    return float_literal(math.inf if ceiling is None else ceiling)
+
+
+def _row(a: _Arguments, operator: RowOperator) -> HostCall:
+    rows = a.rows(operator.rows)
+    match operator:
+        case Softmax(scale=scale, mask_rows=mask_rows):
+            x, *tables = a.layer.inputs[: -1 if mask_rows else None]  # for int8 of exponentials
+            operands = (a.at[x], a.at[tables[0]] if tables else "NULL", a.input(-1) if mask_rows else "NULL")
+            return HostCall("softmax", (rows, *operands, mask_rows or 1, a.output, float_literal(scale)))
+        case LogSoftmax(ratio=ratio, unit=unit):
+            levels: tuple[Expr, ...] = ("NULL", "NULL", 0, float_literal(1.0), float_literal(1.0))
+            if len(a.layer.inputs) > 1:  # int8
+                count = a.graph.tensors[a.layer.inputs[2]].size
+                levels = (a.input(1), a.input(2), count, float_literal(ratio), float_literal(unit))
+            return HostCall("log_softmax", (rows, a.input(0), *levels, a.output))
+        case LayerNorm():
+            factors = (v.hex() for v in (operator.epsilon, operator.variance_scale, operator.unit))
+            flags = (int(operator.center), _flag(operator.per_inner))
+            operands = (a.input(0), a.input(1), a.input(2))
+            return HostCall("layer_norm", (rows, *operands, a.output, *flags, *factors))
+        case Reduce(function=function, scale=scale):
+            return HostCall(f"reduce_{function}", (rows, a.input(0), a.output, float_literal(scale)))
+        case ArgMax(function=function, select_last=select_last):
+            flags_ = (_flag(function == "min"), _flag(select_last))
+            return HostCall("arg_max", (rows, a.input(0), a.output, *flags_))
+        case Gather():
+            count = math.prod(a.graph.tensors[a.layer.inputs[1]].shape)
+            return HostCall("gather", (rows, a.input(0), a.input(1), count, a.output, a.element_bytes))
+    raise _unknown(a.layer)
+
+
+def _resize_linear(a: _Arguments, operator: ResizeLinear) -> HostCall:
+    taps = tuple(a.input(i) for i in range(1, 5))
+    sizes = (
+        a.sizes("size", a.image(a.layer.inputs[0])),
+        a.sizes("out_size", a.image(a.layer.outputs[0])[1:3]),
     )
+    return HostCall("resize_linear", (a.input(0), *taps, a.output, *sizes, float_literal(operator.scale)))
 
 
-def _binary(a: _Arguments) -> HostCall:
-    operands = (
-        a.shifted(a.input(0), "offset"),
-        a.shifted(a.input(1), "b_offset"),
-        a.shifted(a.output, "out_offset"),
-    )
-    scales = (a.float("a_scale"), a.float("b_scale"), a.float("scale"))
-    loops = a.loops("strides", "b_strides", "out_strides")
-    return HostCall(f"binary_{a.word('function')}", (loops, *operands, *scales, a.relu))
-
-
-def _integer(a: _Arguments) -> HostCall:
-    operands = (
-        a.loops("strides", "b_strides", "out_strides"),
-        a.shifted(a.input(0), "offset"),
-        a.shifted(a.input(1), "b_offset"),
-        a.shifted(a.output, "out_offset"),
-    )
-    return HostCall(f"integer_{a.word('function')}", operands)
-
-
-def _select(a: _Arguments) -> HostCall:
-    return HostCall("select_integer", _three_operands(a))
-
-
-def _quantise(a: _Arguments) -> HostCall:
-    operands = (a.shifted(a.input(0), "offset"), a.shifted(a.output, "out_offset"))
-    loops = a.loops("strides", "out_strides")
-    return HostCall("quantise", (loops, *operands, a.float("scale")))
-
-
-def _three_operands(a: _Arguments) -> tuple[Expr, ...]:
-    return (
-        a.loops("strides", "b_strides", "c_strides", "out_strides"),
-        a.shifted(a.input(0), "offset"),
-        a.shifted(a.input(1), "b_offset"),
-        a.shifted(a.input(2), "c_offset"),
-        a.shifted(a.output, "out_offset"),
-    )
-
-
-def _where(a: _Arguments) -> HostCall:
-    scales = (a.float("a_scale"), a.float("b_scale"))
-    return HostCall("where", (*_three_operands(a), *scales))
-
-
-def _scale_shift(a: _Arguments) -> HostCall:
-    return HostCall("scale_shift", (*_three_operands(a), a.relu))
-
-
-def _max_pool(a: _Arguments) -> HostCall:
-    return HostCall(a.layer.op, (a.window(), a.input(0), a.output))
-
-
-def _average_pool(a: _Arguments) -> HostCall:
-    arguments = (a.window(), a.input(0), a.output, a.flag("count_include_pad"), a.float("ratio"))
-    return HostCall("average_pool", arguments)
-
-
-def _global_average_pool(a: _Arguments) -> HostCall:
-    n, h, w, c = a.image(a.layer.inputs[0])
-    return HostCall("global_average_pool", (a.input(0), a.output, n, h * w, c, a.float("scale")))
-
-
-def _resize_linear(a: _Arguments) -> HostCall:
-    tables = tuple(a.input(i) for i in range(1, 5))
-    out = a.image(a.layer.outputs[0])
-    size = a.image(a.layer.inputs[0])
-    arguments = (
-        a.input(0),
-        *tables,
-        a.output,
-        a.sizes("size", size),
-        a.sizes("out_size", out[1:3]),
-        a.float("scale"),
-    )
-    return HostCall("resize_linear", arguments)
-
-
-def _softmax(a: _Arguments) -> HostCall:
-    masked = "mask_rows" in a.layer.attributes
-    x, *tables = [a.input(i) for i in range(len(a.layer.inputs) - masked)]  # for int8 of exponentials
-    mask = a.input(len(a.layer.inputs) - 1) if masked else "NULL"
-    operands = (x, tables[0] if tables else "NULL", mask)
-    arguments: tuple[Expr, ...] = (a.rows(), *operands, a.integer("mask_rows", 1), a.output, a.float("scale"))
-    return HostCall("softmax", arguments)
-
-
-def _log_softmax(a: _Arguments) -> HostCall:
-    tables: tuple[Expr, ...] = ("NULL", "NULL", 0, float_literal(1.0), float_literal(1.0))
-    if len(a.layer.inputs) > 1:  # int8
-        count = a.graph.tensors[a.layer.inputs[2]].size
-        tables = (a.input(1), a.input(2), count, a.float("ratio"), a.float("unit"))
-    return HostCall("log_softmax", (a.rows(), a.input(0), *tables, a.output))
-
-
-def _layer_norm(a: _Arguments) -> HostCall:
-    operands = (a.rows(), a.input(0), a.input(1), a.input(2), a.output)
-    factors = tuple(a.number(key).hex() for key in ("epsilon", "variance_scale", "unit"))
-    arguments: tuple[Expr, ...] = (*operands, a.integer("center"), a.flag("per_inner"), *factors)
-    return HostCall("layer_norm", arguments)
-
-
-def _reduce(a: _Arguments) -> HostCall:
-    return HostCall(f"reduce_{a.word('function')}", (a.rows(), a.input(0), a.output, a.float("scale")))
-
-
-def _arg_max(a: _Arguments) -> HostCall:
-    smallest = "true" if a.word("function") == "min" else "false"
-    return HostCall("arg_max", (a.rows(), a.input(0), a.output, smallest, a.flag("select_last")))
-
-
-def _gather(a: _Arguments) -> HostCall:
-    count = math.prod(a.graph.tensors[a.layer.inputs[1]].shape)
-    return HostCall("gather", (a.rows(), a.input(0), a.input(1), count, a.output, a.element_bytes))
-
-
-def _fill(a: _Arguments) -> HostCall:
-    is_float = a.graph.element_type == "float32"
-    value: Expr = a.float("value") if is_float else a.integer("value")
+def _fill(a: _Arguments, operator: Fill) -> HostCall:
+    value = float_literal(operator.value) if a.graph.element_type == "float32" else int(operator.value)
     return HostCall("fill", (a.output, a.graph.tensors[a.layer.outputs[0]].size, value))
 
 
-def _formula(a: _Arguments) -> HostCall:
-    operands = (a.shifted(a.input(0), "offset"), a.shifted(a.output, "out_offset"))
-    function = formula_name(a.graph, a.layer)
-    call = "map_elements" if a.layer.op == "formula" else a.layer.op
-    return HostCall(call, (a.loops("strides", "out_strides"), *operands, function))
-
-
-def _conversion(a: _Arguments) -> HostCall:
-    size = a.graph.tensors[a.layer.outputs[0]].size
-    return HostCall(a.layer.op, (a.input(0), a.output, size, a.float("scale")))
-
-
-def _float_binary(a: _Arguments) -> HostCall:
-    operands = (
-        a.shifted(a.input(0), "offset"),
-        a.shifted(a.input(1), "b_offset"),
-        a.shifted(a.output, "out_offset"),
-    )
-    function = f"FLOAT_{a.word('function').upper()}"
-    loops = a.loops("strides", "b_strides", "out_strides")
-    return HostCall("float_binary", (loops, *operands, function, a.relu, a.float("ceiling", math.inf)))
-
-
-def _float_product(a: _Arguments) -> HostCall:
-    g, n, k, c, p, q, r, s = a.integers("dims")
-    height, width = a.integers("input_size")
-    pairs = (a.integers("stride"), a.integers("dilation"), a.integers("pads")[:2])
-    accesses = (a.integers("strides"), a.integers("b_strides"), a.integers("out_strides"))
+def _float_product(a: _Arguments, o: FloatProduct) -> HostCall:
+    accesses = (o.input, o.weight, o.output)
+    lists = (o.stride, o.dilation, o.pads[:2], *(access.strides for access in accesses))
     lines = (
-        f"{g}, {n}, {k}, {c}, {p}, {q}, {r}, {s}, {height}, {width},",
-        f"{', '.join(map(_list, (*pairs, *accesses)))},",
-        f"{a.relu}, {a.float('ceiling', math.inf)},",
+        f"{', '.join(map(str, (*o.dims, *o.input_size)))},",
+        f"{', '.join(map(_list, lists))},",
+        f"{_relu(o.activation)}, {_ceiling(o.ceiling)},",
     )
     product = a.table("product", "float_product_t", *lines)
-    operands = (a.shifted(a.input(0), "offset"), a.shifted(a.input(1), "b_offset"))
+    x, weight, out = (
+        f"{name} + {access.offset}" if access.offset else name
+        for name, access in zip((a.input(0), a.input(1), a.output), accesses, strict=True)
+    )
     bias = a.input(2) if len(a.layer.inputs) > 2 else "NULL"
-    return HostCall("float_product", (f"&{product}", *operands, bias, a.shifted(a.output, "out_offset")))
+    return HostCall("float_product", (f"&{product}", x, weight, bias, out))
 
 
-_CALLS: dict[str, Callable[[_Arguments], HostCall]] = {
-    "arg_max": _arg_max,
-    "average_pool": _average_pool,
-    "binary": _binary,
-    "copy": _copy,
-    "fill": _fill,
-    "float_binary": _float_binary,
-    "float_formula": _formula,
-    "float_max_pool": _max_pool,
-    "float_product": _float_product,
-    "formula": _formula,
-    "gather": _gather,
-    "global_average_pool": _global_average_pool,
-    "integer": _integer,
-    "layer_norm": _layer_norm,
-    "log_softmax": _log_softmax,
-    "lookup": _lookup,
-    "max_pool": _max_pool,
-    "quantise": _quantise,
-    "reduce": _reduce,
-    "resize_linear": _resize_linear,
-    "scale_shift": _scale_shift,
-    "select": _select,
-    "softmax": _softmax,
-    "to_float": _conversion,
-    "to_int8": _conversion,
-    "where": _where,
-}
+def _call(a: _Arguments) -> HostCall:
+    size = a.graph.tensors[a.layer.outputs[0]].size
+    match a.layer.operator:
+        case StridedOperator() as operator:
+            return _strided(a, operator)
+        case RowOperator() as operator:
+            return _row(a, operator)
+        case MaxPool(window=window) | FloatMaxPool(window=window):
+            return HostCall(a.layer.op, (a.window(window), a.input(0), a.output))
+        case AveragePool(window=window, count_include_pad=padded, ratio=ratio):
+            arguments = (a.window(window), a.input(0), a.output, _flag(padded), float_literal(ratio))
+            return HostCall("average_pool", arguments)
+        case GlobalAveragePool(scale=scale):
+            n, h, w, c = a.image(a.layer.inputs[0])
+            call = (a.input(0), a.output, n, h * w, c, float_literal(scale))
+            return HostCall("global_average_pool", call)
+        case ResizeLinear() as operator:
+            return _resize_linear(a, operator)
+        case Fill() as operator:
+            return _fill(a, operator)
+        case ToFloat(scale=scale) | ToInt8(scale=scale):
+            return HostCall(a.layer.op, (a.input(0), a.output, size, float_literal(scale)))
+        case FloatProduct() as operator:
+            return _float_product(a, operator)
+    raise _unknown(a.layer)
+
+
+def _unknown(layer: HostLayer) -> EmitError:
+    return EmitError(f"layer {layer.name}: the firmware library has no operator {layer.op!r}")
 
 
 def host_call(graph: Graph, layer: HostLayer, at: Pointers) -> HostCall:
@@ -370,10 +310,8 @@ def host_call(graph: Graph, layer: HostLayer, at: Pointers) -> HostCall:
     Raises:
         EmitError: an operator the firmware library does not have.
     """
-    if layer.op not in _CALLS:
-        raise EmitError(f"layer {layer.name}: the firmware library has no operator {layer.op!r}")
     arguments = _Arguments(graph, layer, at)
-    call = _CALLS[layer.op](arguments)
+    call = _call(arguments)
     return replace(call, tables=tuple(arguments.tables))
 
 
@@ -386,7 +324,7 @@ def description(layer: HostLayer) -> str:
 def print_tables(c: CPrinter, graph: Graph, fused: Set[str] = frozenset()) -> None:
     """The tables of all host layers but those in fusion groups."""
     for layer in graph.layers:
-        if isinstance(layer, HostLayer) and layer.op in _CALLS and layer.name not in fused:
+        if isinstance(layer, HostLayer) and layer.op != "add" and layer.name not in fused:
             call = host_call(graph, layer, dict.fromkeys((*layer.inputs, *layer.outputs), ""))
             for table in call.tables:
                 with c.initialiser(table.declaration):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from converter.ir.graph import HostLayer, TensorCoreLayer
+from converter.ir.graph import TensorCoreLayer
+from converter.ir.host import Add
 from costmodel.mapping.mapping import Mapping, ceil_div
 from costmodel.target.target import Target
 from emitters.gemmini.constants import ACTIVATIONS
@@ -169,13 +170,12 @@ def _depthwise(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> 
     )
 
 
-def print_addition(c: CPrinter, layer: HostLayer, size: int, target: Target, operands: Sequence[str]) -> bool:
+def print_addition(c: CPrinter, add: Add, size: int, target: Target, operands: Sequence[str]) -> bool:
     """A call of tiled_resadd for `size` elements that adjoin in operands and sum; False if none can."""
     tile = resadd_tile(size, target)
     if tile is not None:
-        a = layer.attributes
-        scales = [float_literal(float(str(a[key]))) for key in ("a_scale", "b_scale", "scale")]
-        relu = "true" if a["activation"] == "relu" else "false"
+        scales = [float_literal(scale) for scale in (add.a_scale, add.b_scale, add.scale)]
+        relu = "true" if add.activation == "relu" else "false"
         whole = (size // tile[1], tile[1], tile[1])
         c.call("tiled_resadd", *whole, *tile, *scales, *operands, relu, "WS")
     return tile is not None

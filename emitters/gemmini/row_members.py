@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from converter.ir.graph import Graph, HostLayer
-from costmodel.group.row_operators import ELEMENTWISE, mask_rows, row_length, source
+from converter.ir.host import Softmax, StridedOperator
+from costmodel.group.row_operators import mask_rows, row_length, source
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.host import host_call
 from emitters.gemmini.memory import Memory
@@ -27,7 +28,7 @@ class RowPrinter:
     def print(self, pixel: Pixel) -> None:
         """One line of the region."""
         c, columns = self.c, "region.q.end - region.q.start"
-        if self.layer.op in ELEMENTWISE:
+        if isinstance(self.layer.operator, StridedOperator):
             c.constant("count", f"({columns}) * {self.channels}")
             c.constant("step", 1)
             with c.initialiser("const loops_t loops"):
@@ -47,7 +48,8 @@ class RowPrinter:
         assert first is not None
         n, p, q = (stride // length for stride in first.output.strides[1:4])
         row = f"(n * {n} + p * {p} + q * {q}) % {masks}"
-        single = replace(self.layer, attributes={**self.layer.attributes, "mask_rows": 1})
+        assert isinstance(self.layer.operator, Softmax)
+        single = replace(self.layer, operator=replace(self.layer.operator, mask_rows=1))
         with c.block("for (int32_t q = region.q.start; q < region.q.end; q++)"):
             self._call(single, pixel, "q", "&rows", {self.layer.inputs[-1]: f" + {row} * {length}"})
 

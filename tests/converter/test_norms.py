@@ -167,7 +167,7 @@ def test_every_spelling_is_one_layer(name: str, tmp_path: Path) -> None:
     checked = check(_model(text, shape), tmp_path)
     layers = [layer for layer in checked.conversion.graph.layers if layer.op != "copy"]
     assert [layer.op for layer in layers] == ["layer_norm"]
-    assert layers[0].attributes["center"] == centred  # type: ignore[union-attr]
+    assert layers[0].operator.center == centred  # type: ignore[union-attr]
     assert checked.lsb_to_quantized <= 1.01
     assert checked.sqnr_db > 30
 

@@ -65,7 +65,7 @@ def test_spelled_out_norm_is_one_layer(centred: bool, reciprocal: bool, gamma: b
     checked = check(_norm(centred, reciprocal, gamma), tmp_path)
     (layer,) = checked.conversion.graph.layers
     assert layer.op == "layer_norm"
-    assert layer.attributes["center"] == int(centred)  # type: ignore[union-attr]
+    assert layer.operator.center == centred  # type: ignore[union-attr]
     assert checked.lsb_to_quantized <= 1.01
     assert checked.sqnr_db > 30
 
@@ -81,7 +81,7 @@ def test_a_norm_whose_inside_is_read_stays_apart(read: str, left: list[str], tmp
     graph = convert(path).graph
     norms = [layer for layer in graph.layers if layer.op == "layer_norm"]
     assert [layer.op for layer in graph.layers if layer.op in left] == left
-    assert all(layer.attributes["center"] == 0 for layer in norms)  # type: ignore[union-attr]
+    assert all(not layer.operator.center for layer in norms)  # type: ignore[union-attr]
     assert len(norms) == left.count("layer_norm")
 
 

@@ -173,7 +173,7 @@ def test_infinite_padding_saturates_on_its_own_side(fill: float, expected: int, 
     constants = {"pads": ints(0, 0, 2, 0, 0, 2), "fill": _number(fill)}
     checked = check(model_of(nodes, {"x": ROWS}, {"y": None}, constants), tmp_path)
     layer = next(layer for layer in checked.conversion.graph.layers if layer.op == "fill")
-    assert layer.attributes["value"] == expected  # type: ignore[union-attr]
+    assert layer.operator.value == expected  # type: ignore[union-attr]
     assert checked.sqnr_db > 25
 
 

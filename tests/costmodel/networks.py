@@ -8,6 +8,7 @@ import numpy as np
 
 from converter.ir.dims import Dims
 from converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+from converter.ir.host import Add, MaxPool, PoolWindow
 from costmodel.mapping.mapping import Mapping
 from costmodel.target.target import Target
 
@@ -49,7 +50,7 @@ def depthwise(name, source, out, G, P, Q, R=3, pad=1, bias=None, N=1):
 
 
 def add(name, a, b, out):
-    return HostLayer(name, "add", (a, b), (out,))
+    return HostLayer(name, Add(), (a, b), (out,))
 
 
 def graph(layers, inputs, outputs):
@@ -120,10 +121,8 @@ def stem(
     first = replace(conv("conv", "x", "y", K=K, C=4, P=P, Q=Q), activation="relu")
     p = (P + pads[0] + pads[2] - kernel) // stride + 1
     q = (Q + pads[1] + pads[3] - kernel) // stride + 1
-    attributes: dict[str, object] = {
-        "kernel": (kernel, kernel), "stride": (stride, stride), "dilation": (1, 1), "pads": pads
-    }  # fmt: skip
-    pool = HostLayer("pool", "max_pool", ("y",), ("z",), {**attributes, **changes})
+    window = PoolWindow((kernel, kernel), (stride, stride), (1, 1), pads)
+    pool = HostLayer("pool", MaxPool(replace(window, **changes)), ("y",), ("z",))
     rest = (conv("last", "z", "out", K=4, C=K, P=p, Q=q, R=3, pad=1),) if after else ()
     tensors = {"z": Tensor("z", (1, p, q, K), "int8")}
     for layer in (first, *rest):

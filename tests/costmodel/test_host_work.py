@@ -6,6 +6,20 @@ import pytest
 
 from converter.ir.builder import GraphBuilder
 from converter.ir.graph import Graph
+from converter.ir.host import (
+    AveragePool,
+    Binary,
+    Copy,
+    GlobalAveragePool,
+    HostOperator,
+    Lookup,
+    MaxPool,
+    PoolWindow,
+    Reduce,
+    Rows,
+    Softmax,
+)
+from converter.ir.loops import Access, Loops
 from costmodel.group.fusion import plan_group
 from costmodel.group.host_work import HostWork, host_work
 from costmodel.latency.clock import clock
@@ -18,15 +32,18 @@ from tests.emitters.gemmini.host_nets import elementwise, integers, rows, window
 
 SHAPE = (2, 5, 6, 7)
 SIZE = 2 * 5 * 6 * 7
-FLAT = {"shape": (SIZE,), "strides": (1,), "b_strides": (1,), "out_strides": (1,)}
-WINDOW = {"kernel": (3, 2), "stride": (2, 2), "dilation": (1, 1), "pads": (0, 0, 0, 0)}
+DENSE = Access(0, (1,))
+FLAT, PAIR = (Loops((SIZE,), (DENSE,) * inputs, DENSE) for inputs in (1, 2))
+TURNED = Loops((7, 60), (Access(0, (1, 7)),), Access(0, (60, 1)))
+WINDOW = PoolWindow((3, 2), (2, 2), (1, 1), (0, 0, 0, 0))
+ROWS = Rows(60, 7, 1)
 
 
-def single(op: str, out: tuple[int, ...], **attributes: object) -> Graph:
+def single(operator: HostOperator, out: tuple[int, ...] = SHAPE) -> Graph:
     builder = GraphBuilder("single")
     x = builder.input("x", SHAPE, scale=0.1)
     y = builder.tensor("y", out, scale=0.1)
-    builder.host("layer", op, (x,), (y,), attributes)
+    builder.host("layer", operator, (x,), (y,))
     return builder.build((y,))
 
 
@@ -40,17 +57,17 @@ def work_of(graph: Graph, name: str = "layer") -> HostWork:
 @pytest.mark.parametrize(
     ("graph", "operator", "elements"),
     [
-        (single("lookup", SHAPE, **FLAT), "lookup", SIZE),
-        (single("copy", SHAPE, **FLAT), "copy_runs", SIZE),
-        (single("copy", SHAPE, shape=(7, 60), strides=(1, 7), out_strides=(60, 1)), "copy_elements", SIZE),
-        (single("copy", (2, 420), shape=(SIZE,), strides=(1,), out_strides=(1,)), "copy_runs", SIZE),
-        (single("max_pool", (2, 2, 3, 7), **WINDOW), "max_pool", 2 * 2 * 3 * 7 * 6),
-        (single("average_pool", (2, 2, 3, 7), **WINDOW), "average_pool", 2 * 2 * 3 * 7 * 6),
-        (single("global_average_pool", (2, 1, 1, 7)), "global_average_pool", SIZE),
-        (single("reduce", (60,), outer=60, length=7, inner=1, function="sum"), "reduce", SIZE),
-        (single("binary", SHAPE, function="div", **FLAT), "division", SIZE),
-        (single("binary", SHAPE, function="add", **FLAT), "binary", SIZE),
-        (single("softmax", SHAPE, outer=60, length=7, inner=1), "softmax", SIZE),
+        (single(Lookup(FLAT)), "lookup", SIZE),
+        (single(Copy(FLAT)), "copy_runs", SIZE),
+        (single(Copy(TURNED)), "copy_elements", SIZE),
+        (single(Copy(FLAT), (2, 420)), "copy_runs", SIZE),
+        (single(MaxPool(WINDOW), (2, 2, 3, 7)), "max_pool", 2 * 2 * 3 * 7 * 6),
+        (single(AveragePool(WINDOW, False, 1.0), (2, 2, 3, 7)), "average_pool", 2 * 2 * 3 * 7 * 6),
+        (single(GlobalAveragePool(1.0), (2, 1, 1, 7)), "global_average_pool", SIZE),
+        (single(Reduce(ROWS, "sum", 1.0), (60,)), "reduce", SIZE),
+        (single(Binary(PAIR, "div", 1.0, 1.0, 1.0)), "division", SIZE),
+        (single(Binary(PAIR, "add", 1.0, 1.0, 1.0)), "binary", SIZE),
+        (single(Softmax(ROWS, 1.0)), "softmax", SIZE),
     ],
 )
 def test_elements_by_hand(graph: Graph, operator: str, elements: int) -> None:
@@ -71,7 +88,7 @@ def test_a_price_of_the_target_replaces_the_default() -> None:
     assert Core().host_cycles("softmax", 10) == pytest.approx(200 * 1.3)
     assert Core(instruction=2).host_cycles("softmax", 10) == pytest.approx(400)
     assert _slow(host={"softmax": 7}).core.host_cycles("softmax", 10) == 70
-    graph = single("lookup", SHAPE, **FLAT)
+    graph = single(Lookup(FLAT))
     schedule = Schedule(graph, _slow(host={"lookup": 9}, visit=50), {}, singleton_groups(graph))
     assert program_cycles(schedule) == {"layer": pytest.approx(9 * SIZE + 50)}
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from converter.ir.dims import Dims
 from converter.ir.graph import Graph, HostLayer
+from converter.ir.host import MaxPool
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.pooling import obstacle_to_pooling
 from costmodel.mapping.mapping import Mapping
@@ -110,7 +111,7 @@ def test_windows_that_stay_on_the_core(network, words):
 def test_tensors_that_stay_on_the_core():
     network = stem()
     pool = pool_of_name(network)
-    oblong = replace(pool, attributes={**pool.attributes, "kernel": (3, 2)})
+    oblong = replace(pool, operator=MaxPool(replace(pool.operator.window, kernel=(3, 2))))
     assert "not square" in obstacle_to_pooling(network, oblong)
     plain = tuple(
         replace(layer, activation="none") if layer.name == "conv" else layer for layer in network.layers

@@ -15,7 +15,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from converter.check.reference.emit import OPSET, Emit
-from converter.check.reference.host import HOST_OPS
+from converter.check.reference.host import host_layer
 from converter.check.reference.products import product
 from converter.ir.graph import Graph, TensorCoreLayer
 from converter.ir.weight_file import WeightFile
@@ -58,7 +58,7 @@ def integer_reference(
         if isinstance(layer, TensorCoreLayer):
             product(emit, layer)
         else:
-            HOST_OPS[layer.op](emit, layer)
+            host_layer(emit, layer)
         written.update({name: emit.current[name] for name in layer.outputs})
     for name in computed:
         shape = emit.ints(graph.tensors[name].shape)

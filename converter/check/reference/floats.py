@@ -6,8 +6,6 @@ an order of theirs.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
@@ -15,64 +13,59 @@ from onnx import TensorProto, helper
 from converter.check.reference.emit import Emit
 from converter.check.reference.strided import operand, store
 from converter.ir.graph import HostLayer
+from converter.ir.host import FloatBinary, FloatProduct, ToFloat, ToInt8
 
 
-def to_float(emit: Emit, layer: HostLayer) -> None:
+def to_float(emit: Emit, layer: HostLayer, operator: ToFloat) -> None:
     """f32(x) * scale."""
-    attributes: Any = layer.attributes
-    emit.write_dense(layer.outputs[0], emit.scaled(emit.flat(layer.inputs[0]), attributes["scale"]))
+    emit.write_dense(layer.outputs[0], emit.scaled(emit.flat(layer.inputs[0]), operator.scale))
 
 
-def to_int8(emit: Emit, layer: HostLayer) -> None:
+def to_int8(emit: Emit, layer: HostLayer, operator: ToInt8) -> None:
     """sat8(rne(x / scale))."""
-    attributes: Any = layer.attributes
-    steps = emit.op("Div", emit.flat(layer.inputs[0]), emit.constant(np.float32(attributes["scale"])))
+    steps = emit.op("Div", emit.flat(layer.inputs[0]), emit.constant(np.float32(operator.scale)))
     emit.write_dense(layer.outputs[0], emit.element(steps))
 
 
-def float_binary(emit: Emit, layer: HostLayer) -> None:
+def float_binary(emit: Emit, layer: HostLayer, operator: FloatBinary) -> None:
     """One operation, then ReLU and upper bound."""
-    attributes: Any = layer.attributes
     a, b = operand(emit, layer, 0), operand(emit, layer, 1)
-    store(emit, layer, _bounded(emit, layer, emit.op(attributes["function"].capitalize(), a, b)))
+    store(emit, layer, _bounded(emit, operator, emit.op(operator.function.capitalize(), a, b)))
 
 
-def float_product(emit: Emit, layer: HostLayer) -> None:
+def float_product(emit: Emit, layer: HostLayer, operator: FloatProduct) -> None:
     """Bias, then one product after the other: kernel rows, kernel columns, input channels."""
-    attributes: Any = layer.attributes
-    g, n, k, c, p, q, r, s = attributes["dims"]
+    g, n, k, c, p, q, r, s = operator.dims
     pixels = n * p * q
-    weight, offset, strides = layer.inputs[1], attributes["b_offset"], attributes["b_strides"]
+    weight, offset, strides = layer.inputs[1], operator.weight.offset, operator.weight.strides
     total = emit.constant(np.zeros((g, 1, k), np.float32))
     if len(layer.inputs) > 2:
         total = emit.reshape(emit.flat(layer.inputs[2]), (g, 1, k))
     total = emit.op("Expand", total, emit.ints((g, pixels, k)))
-    image = _padded(emit, layer)
+    image = _padded(emit, layer, operator)
     for y, x in np.ndindex(r, s):
-        seen = emit.reshape(_seen(emit, layer, image, y, x), (c, g, pixels, 1))
+        seen = emit.reshape(_seen(emit, operator, image, y, x), (c, g, pixels, 1))
         start = offset + y * strides[1] + x * strides[2]
         weights = emit.read(weight, start, (c, g, 1, k), (strides[3], strides[0], 0, strides[4]))
         total = emit.op("Scan", total, seen, weights, body=_body(), num_scan_inputs=2)
     sizes = (g, n, p, q, k)
-    value = _bounded(emit, layer, emit.reshape(total, sizes))
-    emit.write(layer.outputs[0], value, attributes["out_offset"], sizes, attributes["out_strides"])
+    value = _bounded(emit, operator, emit.reshape(total, sizes))
+    emit.write(layer.outputs[0], value, operator.output.offset, sizes, operator.output.strides)
 
 
-def _padded(emit: Emit, layer: HostLayer) -> str:
+def _padded(emit: Emit, layer: HostLayer, operator: FloatProduct) -> str:
     """The input with its padding: [G, N, H, W, C]."""
-    attributes: Any = layer.attributes
-    g, n, _, c, *_ = attributes["dims"]
-    sizes = (g, n, *attributes["input_size"], c)
-    image = emit.read(layer.inputs[0], attributes["offset"], sizes, attributes["strides"])
-    top, left, bottom, right = attributes["pads"]
+    g, n, _, c, *_ = operator.dims
+    sizes = (g, n, *operator.input_size, c)
+    image = emit.read(layer.inputs[0], operator.input.offset, sizes, operator.input.strides)
+    top, left, bottom, right = operator.pads
     return emit.op("Pad", image, emit.ints([0, 0, top, left, 0, 0, 0, bottom, right, 0]))
 
 
-def _seen(emit: Emit, layer: HostLayer, image: str, y: int, x: int) -> str:
+def _seen(emit: Emit, operator: FloatProduct, image: str, y: int, x: int) -> str:
     """What one tap of the kernel meets: [C, G, N, P, Q]."""
-    attributes: Any = layer.attributes
-    p, q = attributes["dims"][4:6]
-    strides, (apart, aside) = attributes["stride"], attributes["dilation"]
+    p, q = operator.dims[4:6]
+    strides, (apart, aside) = operator.stride, operator.dilation
     starts = (y * apart, x * aside)
     ends = (starts[0] + (p - 1) * strides[0] + 1, starts[1] + (q - 1) * strides[1] + 1)
     axes = emit.ints((2, 3))
@@ -94,10 +87,24 @@ def _body() -> onnx.GraphProto:
     return helper.make_graph(nodes, "product", values, [result])
 
 
-def _bounded(emit: Emit, layer: HostLayer, value: str) -> str:
-    attributes: Any = layer.attributes
-    if attributes.get("activation", "none") == "relu":
+def _bounded(emit: Emit, operator: FloatBinary | FloatProduct, value: str) -> str:
+    if operator.activation == "relu":
         value = emit.op("Max", value, emit.constant(np.float32(0)))
-    if "ceiling" in attributes:
-        value = emit.op("Min", value, emit.constant(np.float32(attributes["ceiling"])))
+    if operator.ceiling is not None:
+        value = emit.op("Min", value, emit.constant(np.float32(operator.ceiling)))
     return value
+
+
+def float_layer(emit: Emit, layer: HostLayer) -> None:
+    """Any of them."""
+    match layer.operator:
+        case FloatBinary() as operator:
+            float_binary(emit, layer, operator)
+        case FloatProduct() as operator:
+            float_product(emit, layer, operator)
+        case ToFloat() as operator:
+            to_float(emit, layer, operator)
+        case ToInt8() as operator:
+            to_int8(emit, layer, operator)
+        case _:
+            raise AssertionError(layer.op)

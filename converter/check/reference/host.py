@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import numpy as np
 
 from converter.check.reference import floats, integers, rows
 from converter.check.reference.emit import Emit
 from converter.check.reference.strided import operand, store
+from converter.ir import host
 from converter.ir.graph import HostLayer
 
 
-def _attributes(layer: HostLayer) -> Any:
-    return layer.attributes
-
-
-def add(emit: Emit, layer: HostLayer) -> None:
+def add(emit: Emit, layer: HostLayer, operator: host.Add) -> None:
     """sat8(rne(relu(sat8(rne(a * A)) + sat8(rne(b * B))) * C))."""
-    attributes = _attributes(layer)
-    a = emit.element(emit.scaled(emit.flat(layer.inputs[0]), attributes["a_scale"]))
-    b = emit.element(emit.scaled(emit.flat(layer.inputs[1]), attributes["b_scale"]))
+    a = emit.element(emit.scaled(emit.flat(layer.inputs[0]), operator.a_scale))
+    b = emit.element(emit.scaled(emit.flat(layer.inputs[1]), operator.b_scale))
     total = emit.op("Add", emit.word(a), emit.word(b))
-    if attributes["activation"] == "relu":
+    if operator.activation == "relu":
         total = emit.op("Max", total, emit.zero())
-    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, attributes["scale"])))
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, operator.scale)))
 
 
 def copy(emit: Emit, layer: HostLayer) -> None:
     """Elements moved between two strided accesses."""
-    attributes = _attributes(layer)
-    value = emit.read(layer.inputs[0], attributes["offset"], attributes["shape"], attributes["strides"])
-    emit.write(
-        layer.outputs[0], value, attributes["out_offset"], attributes["shape"], attributes["out_strides"]
-    )
+    store(emit, layer, operand(emit, layer, 0))
 
 
 def lookup(emit: Emit, layer: HostLayer) -> None:
@@ -43,9 +32,8 @@ def lookup(emit: Emit, layer: HostLayer) -> None:
     store(emit, layer, emit.op("Gather", emit.flat(layer.inputs[1]), index))
 
 
-def formula(emit: Emit, layer: HostLayer) -> None:
+def formula(emit: Emit, layer: HostLayer, operator: host.Formula | host.FloatFormula) -> None:
     """Primitives of one float32 value, one after the other."""
-    attributes = _attributes(layer)
     x, results = operand(emit, layer, 0), list[str]()
 
     def primitive_operand(given: str) -> str:
@@ -53,7 +41,7 @@ def formula(emit: Emit, layer: HostLayer) -> None:
             return x
         return results[int(given[1:])] if given[0] == "v" else emit.constant(np.float32(given))
 
-    for step in attributes["formula"]:
+    for step in operator.formula:
         primitive, *values = step.split()
         values = [primitive_operand(given) for given in values]
         if primitive in integers.COMPARISONS:
@@ -65,33 +53,30 @@ def formula(emit: Emit, layer: HostLayer) -> None:
     store(emit, layer, results[-1])
 
 
-def fill(emit: Emit, layer: HostLayer) -> None:
+def fill(emit: Emit, layer: HostLayer, operator: host.Fill) -> None:
     """Every element the same."""
     shape = emit.tensors[layer.outputs[0]].shape
-    emit.write_dense(
-        layer.outputs[0], emit.constant(np.full(shape, _attributes(layer)["value"], emit.element_type))
-    )
+    emit.write_dense(layer.outputs[0], emit.constant(np.full(shape, operator.value, emit.element_type)))
 
 
-def scale_shift(emit: Emit, layer: HostLayer) -> None:
+def scale_shift(emit: Emit, layer: HostLayer, operator: host.ScaleShift) -> None:
     """sat8(rne(relu(f32(x) * multiplier + addend)))."""
     x = emit.cast(operand(emit, layer, 0), "float32")
     y = emit.op("Add", emit.op("Mul", x, operand(emit, layer, 1)), operand(emit, layer, 2))
-    store(emit, layer, emit.element(_rectified(emit, layer, y)))
+    store(emit, layer, emit.element(_rectified(emit, operator, y)))
 
 
-def _rectified(emit: Emit, layer: HostLayer, value: str) -> str:
-    if _attributes(layer)["activation"] != "relu":
+def _rectified(emit: Emit, operator: host.ScaleShift | host.Binary, value: str) -> str:
+    if operator.activation != "relu":
         return value
     return emit.op("Max", value, emit.constant(np.float32(0)))
 
 
-def where(emit: Emit, layer: HostLayer) -> None:
+def where(emit: Emit, layer: HostLayer, operator: host.Where) -> None:
     """condition != 0 ? sat8(rne(a * A)) : sat8(rne(b * B))."""
-    attributes = _attributes(layer)
     condition = _truth(emit, operand(emit, layer, 0))
-    a = emit.element(emit.scaled(operand(emit, layer, 1), attributes["a_scale"]))
-    b = emit.element(emit.scaled(operand(emit, layer, 2), attributes["b_scale"]))
+    a = emit.element(emit.scaled(operand(emit, layer, 1), operator.a_scale))
+    b = emit.element(emit.scaled(operand(emit, layer, 2), operator.b_scale))
     store(emit, layer, emit.op("Where", condition, a, b))
 
 
@@ -102,21 +87,20 @@ def _truth(emit: Emit, value: str) -> str:
 _LOGIC = {"and": "And", "or": "Or", "xor": "Xor"}
 
 
-def binary(emit: Emit, layer: HostLayer) -> None:
+def binary(emit: Emit, layer: HostLayer, operator: host.Binary) -> None:
     """The functions of two values of docs/host-ops.md."""
-    attributes = _attributes(layer)
-    function = attributes["function"]
+    function = operator.function
     a, b = operand(emit, layer, 0), operand(emit, layer, 1)
-    a_scale, b_scale, scale = attributes["a_scale"], attributes["b_scale"], attributes["scale"]
+    a_scale, b_scale, scale = operator.a_scale, operator.b_scale, operator.scale
     factor = emit.constant(np.float32(scale))
     if function in ("add", "sub"):
         total = emit.op(function.capitalize(), emit.scaled(a, a_scale), emit.scaled(b, b_scale))
-        result = emit.element(emit.op("Mul", _rectified(emit, layer, total), factor))
+        result = emit.element(emit.op("Mul", _rectified(emit, operator, total), factor))
     elif function == "mul":
         product = emit.cast(emit.op("Mul", emit.word(a), emit.word(b)), "float32")
-        result = emit.element(emit.op("Mul", _rectified(emit, layer, product), factor))
+        result = emit.element(emit.op("Mul", _rectified(emit, operator, product), factor))
     elif function == "div":
-        result = emit.element(emit.op("Mul", _rectified(emit, layer, _quotient(emit, a, b)), factor))
+        result = emit.element(emit.op("Mul", _rectified(emit, operator, _quotient(emit, a, b)), factor))
     elif function in ("max", "min"):
         pair = (emit.element(emit.scaled(a, a_scale)), emit.element(emit.scaled(b, b_scale)))
         result = emit.op(function.capitalize(), *pair)
@@ -143,14 +127,13 @@ def _quotient(emit: Emit, a: str, b: str) -> str:
     return emit.op("Where", undefined, emit.constant(np.float32(0)), quotient)
 
 
-def average_pool(emit: Emit, layer: HostLayer) -> None:
+def average_pool(emit: Emit, layer: HostLayer, operator: host.AveragePool) -> None:
     """sat8(rne(f32(sum) * (ratio / f32(count))))."""
-    attributes = _attributes(layer)
     value, (_, channels, height, width) = _channels_first(emit, layer.inputs[0])
     out_shape = emit.tensors[layer.outputs[0]].shape
     p, q = (1, out_shape[1]) if len(out_shape) == 3 else out_shape[1:3]
-    top, left, bottom, right = attributes["pads"]
-    kernel, stride, dilation = attributes["kernel"], attributes["stride"], attributes["dilation"]
+    top, left, bottom, right = operator.window.pads
+    kernel, stride, dilation = operator.window.kernel, operator.window.stride, operator.window.dilation
     need = [
         (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip((p, q), stride, kernel, dilation, strict=True)
     ]
@@ -161,14 +144,14 @@ def average_pool(emit: Emit, layer: HostLayer) -> None:
     window = {"strides": stride, "dilations": dilation, "kernel_shape": kernel}
     total = emit.op("Conv", padded, emit.constant(ones), group=channels, **window)
     counts = [
-        _counts(n, s, k, d, before, after, size, bool(attributes["count_include_pad"]))
+        _counts(n, s, k, d, before, after, size, operator.count_include_pad)
         for n, s, k, d, before, after, size in zip(
             (p, q), stride, kernel, dilation, (top, left), (bottom, right), (height, width), strict=True
         )
     ]
     # a window of nothing but padding has the mean 0
     divisor = np.maximum(counts[0][:, None] * counts[1][None, :], 1).astype(np.float32)
-    factor = emit.constant(np.float32(attributes["ratio"]) / divisor)
+    factor = emit.constant(np.float32(operator.ratio) / divisor)
     result = emit.element(emit.op("Mul", total, factor))
     emit.write_dense(layer.outputs[0], emit.op("Transpose", result, perm=[0, 2, 3, 1]))
 
@@ -182,9 +165,8 @@ def _counts(
     return np.asarray(((taps >= low) & (taps < high)).sum(1))
 
 
-def max_pool(emit: Emit, layer: HostLayer) -> None:
+def max_pool(emit: Emit, layer: HostLayer, operator: host.MaxPool | host.FloatMaxPool) -> None:
     """Largest element of each window; padding never wins."""
-    attributes = _attributes(layer)
     value, shape = _channels_first(emit, layer.inputs[0])
     out_shape = emit.tensors[layer.outputs[0]].shape
     height, width = shape[2], shape[3]
@@ -193,15 +175,15 @@ def max_pool(emit: Emit, layer: HostLayer) -> None:
         (count - 1) * stride + (kernel - 1) * dilation + 1 - size - before
         for count, stride, kernel, dilation, size, before in zip(
             (p, q),
-            attributes["stride"],
-            attributes["kernel"],
-            attributes["dilation"],
+            operator.window.stride,
+            operator.window.kernel,
+            operator.window.dilation,
             (height, width),
-            attributes["pads"][:2],
+            operator.window.pads[:2],
             strict=True,
         )
     )
-    top, left = attributes["pads"][:2]
+    top, left = operator.window.pads[:2]
     # pad with the smallest value explicitly, so that windows past the edge (ceil_mode) are expressed too
     value = emit.op(
         "Pad",
@@ -212,18 +194,18 @@ def max_pool(emit: Emit, layer: HostLayer) -> None:
     value = emit.op(
         "MaxPool",
         value,
-        kernel_shape=attributes["kernel"],
-        strides=attributes["stride"],
-        dilations=attributes["dilation"],
+        kernel_shape=operator.window.kernel,
+        strides=operator.window.stride,
+        dilations=operator.window.dilation,
     )
     emit.write_dense(layer.outputs[0], emit.op("Transpose", value, perm=[0, 2, 3, 1]))
 
 
-def global_average_pool(emit: Emit, layer: HostLayer) -> None:
+def global_average_pool(emit: Emit, layer: HostLayer, operator: host.GlobalAveragePool) -> None:
     """sat8(rne(float32(sum over H, W) * scale))."""
     value, _ = _channels_first(emit, layer.inputs[0])
     total = emit.op("ReduceSum", emit.word(value), emit.ints([2, 3]), keepdims=0)
-    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, _attributes(layer)["scale"])))
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, operator.scale)))
 
 
 def _channels_first(emit: Emit, tensor: str) -> tuple[str, tuple[int, int, int, int]]:
@@ -234,32 +216,34 @@ def _channels_first(emit: Emit, tensor: str) -> tuple[str, tuple[int, int, int, 
     return emit.op("Transpose", value, perm=[0, 3, 1, 2]), (n, c, h, w)
 
 
-HOST_OPS: Mapping[str, Callable[[Emit, HostLayer], None]] = {
-    "add": add,
-    "arg_max": rows.arg_max,
-    "average_pool": average_pool,
-    "binary": binary,
-    "copy": copy,
-    "fill": fill,
-    "float_binary": floats.float_binary,
-    "float_formula": formula,
-    "float_max_pool": max_pool,
-    "float_product": floats.float_product,
-    "formula": formula,
-    "gather": rows.gather,
-    "global_average_pool": global_average_pool,
-    "integer": integers.integer,
-    "layer_norm": rows.layer_norm,
-    "log_softmax": rows.log_softmax,
-    "lookup": lookup,
-    "max_pool": max_pool,
-    "quantise": integers.quantise,
-    "reduce": rows.reduce,
-    "resize_linear": rows.resize_linear,
-    "scale_shift": scale_shift,
-    "select": integers.select,
-    "softmax": rows.softmax,
-    "to_float": floats.to_float,
-    "to_int8": floats.to_int8,
-    "where": where,
-}
+def host_layer(emit: Emit, layer: HostLayer) -> None:
+    """What one host layer computes, as ONNX nodes."""
+    match layer.operator:
+        case host.Add() as operator:
+            add(emit, layer, operator)
+        case host.AveragePool() as operator:
+            average_pool(emit, layer, operator)
+        case host.Binary() as operator:
+            binary(emit, layer, operator)
+        case host.Copy():
+            copy(emit, layer)
+        case host.Fill() as operator:
+            fill(emit, layer, operator)
+        case host.Formula() | host.FloatFormula() as operator:
+            formula(emit, layer, operator)
+        case host.GlobalAveragePool() as operator:
+            global_average_pool(emit, layer, operator)
+        case host.Lookup():
+            lookup(emit, layer)
+        case host.MaxPool() | host.FloatMaxPool() as operator:
+            max_pool(emit, layer, operator)
+        case host.ScaleShift() as operator:
+            scale_shift(emit, layer, operator)
+        case host.Where() as operator:
+            where(emit, layer, operator)
+        case host.RowOperator() | host.ResizeLinear():
+            rows.row_layer(emit, layer)
+        case host.Integer() | host.Select() | host.Quantise():
+            integers.integer_layer(emit, layer)
+        case _:
+            floats.float_layer(emit, layer)

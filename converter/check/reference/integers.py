@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from converter.check.reference.emit import Emit
 from converter.check.reference.strided import operand, store
 from converter.ir.graph import HostLayer
+from converter.ir.host import Integer, Quantise, Select
 
 _PLAIN = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min"}
 _BITWISE = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
@@ -19,10 +18,9 @@ COMPARISONS = {
 }
 
 
-def integer(emit: Emit, layer: HostLayer) -> None:
+def integer(emit: Emit, layer: HostLayer, operator: Integer) -> None:
     """The functions of two integers of docs/host-ops.md."""
-    attributes: Any = layer.attributes
-    function = attributes["function"]
+    function = operator.function
     a, b = operand(emit, layer, 0), operand(emit, layer, 1)
     if function in ("modulo", "remainder"):
         result = emit.op("Mod", a, b, fmod=int(function == "remainder"))
@@ -43,8 +41,20 @@ def select(emit: Emit, layer: HostLayer) -> None:
     store(emit, layer, emit.op("Where", condition, operand(emit, layer, 1), operand(emit, layer, 2)))
 
 
-def quantise(emit: Emit, layer: HostLayer) -> None:
+def quantise(emit: Emit, layer: HostLayer, operator: Quantise) -> None:
     """An element: sat8(rne(f32(a) * scale))."""
-    attributes: Any = layer.attributes
     value = emit.cast(operand(emit, layer, 0), "float32")
-    store(emit, layer, emit.element(emit.scaled(value, attributes["scale"])))
+    store(emit, layer, emit.element(emit.scaled(value, operator.scale)))
+
+
+def integer_layer(emit: Emit, layer: HostLayer) -> None:
+    """Any of them."""
+    match layer.operator:
+        case Integer() as operator:
+            integer(emit, layer, operator)
+        case Quantise() as operator:
+            quantise(emit, layer, operator)
+        case Select():
+            select(emit, layer)
+        case _:
+            raise AssertionError(layer.op)

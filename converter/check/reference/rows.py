@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from converter.check.reference.emit import Emit
 from converter.ir.graph import HostLayer
+from converter.ir.host import (
+    ArgMax,
+    Gather,
+    LayerNorm,
+    LogSoftmax,
+    Reduce,
+    ResizeLinear,
+    RowOperator,
+    Softmax,
+)
 
 
-def _rows(emit: Emit, layer: HostLayer) -> tuple[Any, str]:
-    """Attributes, and the first input as [outer, length, inner]."""
-    attributes: Any = layer.attributes
-    shape = (attributes["outer"], attributes["length"], attributes["inner"])
-    return attributes, emit.reshape(emit.flat(layer.inputs[0]), shape)
+def _rows(emit: Emit, layer: HostLayer, operator: RowOperator) -> str:
+    """The first input as [outer, length, inner]."""
+    rows = operator.rows
+    return emit.reshape(emit.flat(layer.inputs[0]), (rows.outer, rows.length, rows.inner))
 
 
-def softmax(emit: Emit, layer: HostLayer) -> None:
+def softmax(emit: Emit, layer: HostLayer, operator: Softmax) -> None:
     """rne(f32(e) * (scale / f32(sum e))) with e from a table of integers, or exp(x - max) in float32."""
-    attributes, value = _rows(emit, layer)
+    value = _rows(emit, layer, operator)
     value = emit.word(value)
     blank = None
-    if "mask_rows" in attributes:
-        outer, length, rows = (attributes[key] for key in ("outer", "length", "mask_rows"))
+    if operator.mask_rows:
+        outer, length, rows = operator.rows.outer, operator.rows.length, operator.mask_rows
         mask = emit.reshape(emit.cast(emit.flat(layer.inputs[-1]), "bool"), [rows, length])
         repeated = emit.op("Tile", mask, emit.ints([outer // rows, 1]))
         blank = emit.reshape(repeated, [outer, length, 1])
@@ -39,7 +46,7 @@ def softmax(emit: Emit, layer: HostLayer) -> None:
     if blank is not None:  # a row that is masked throughout divides by what is not zero
         tiny = np.float64(np.finfo(np.float32).tiny) if emit.is_float else np.int64(1)
         total = emit.op("Max", total, emit.constant(tiny))
-    gain = emit.op("Div", emit.constant(np.float32(attributes["scale"])), emit.cast(total, "float32"))
+    gain = emit.op("Div", emit.constant(np.float32(operator.scale)), emit.cast(total, "float32"))
     share = emit.op("Mul", emit.cast(exponential, "float32"), gain)
     emit.write_dense(layer.outputs[0], emit.element(share))
 
@@ -49,9 +56,9 @@ def _tabulated(emit: Emit, layer: HostLayer, below: str) -> str:
     return emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Add", below, emit.constant(np.int32(255))))
 
 
-def log_softmax(emit: Emit, layer: HostLayer) -> None:
+def log_softmax(emit: Emit, layer: HostLayer, operator: LogSoftmax) -> None:
     """sat8(rne(f32(x - max) * ratio - f32(thresholds that sum e reaches) * unit)), or in float32."""
-    attributes, value = _rows(emit, layer)
+    value = _rows(emit, layer, operator)
     value = emit.word(value)
     below = emit.op("Sub", value, emit.op("ReduceMax", value, emit.ints([1]), keepdims=1))
     if emit.is_float:
@@ -64,27 +71,27 @@ def log_softmax(emit: Emit, layer: HostLayer) -> None:
     total = emit.op("Unsqueeze", emit.cast(total, "float32"), emit.ints([3]))
     reached = emit.op("GreaterOrEqual", total, emit.flat(layer.inputs[2]))
     count = emit.op("ReduceSum", emit.cast(reached, "int32"), emit.ints([3]), keepdims=0)
-    logarithm = emit.op("Mul", emit.cast(count, "float32"), emit.constant(np.float32(attributes["unit"])))
-    difference = emit.op("Sub", emit.scaled(below, attributes["ratio"]), logarithm)
+    logarithm = emit.op("Mul", emit.cast(count, "float32"), emit.constant(np.float32(operator.unit)))
+    difference = emit.op("Sub", emit.scaled(below, operator.ratio), logarithm)
     emit.write_dense(layer.outputs[0], emit.element(difference))
 
 
-def layer_norm(emit: Emit, layer: HostLayer) -> None:
+def layer_norm(emit: Emit, layer: HostLayer, operator: LayerNorm) -> None:
     """Centred (or RMS) normalisation: integer (float64) moments, one float64 root, float32 affine."""
-    attributes, value = _rows(emit, layer)
+    value = _rows(emit, layer, operator)
     x = emit.wide(value)
-    n = emit.wide(emit.constant(np.int64(attributes["length"])))
+    n = emit.wide(emit.constant(np.int64(operator.rows.length)))
     spread = emit.op("Mul", emit.op("ReduceSum", emit.op("Mul", x, x), emit.ints([1]), keepdims=1), n)
     total = emit.op("ReduceSum", x, emit.ints([1]), keepdims=1)
-    if attributes["center"]:
+    if operator.center:
         spread = emit.op("Sub", spread, emit.op("Mul", total, total))
     else:
         total = emit.op("Sub", total, total)
     variance = emit.op(
-        "Mul", emit.cast(spread, "float64"), emit.constant(np.float64(attributes["variance_scale"]))
+        "Mul", emit.cast(spread, "float64"), emit.constant(np.float64(operator.variance_scale))
     )
-    root = emit.op("Sqrt", emit.op("Add", variance, emit.constant(np.float64(attributes["epsilon"]))))
-    gain = emit.op("Div", emit.constant(np.float64(attributes["unit"])), root)
+    root = emit.op("Sqrt", emit.op("Add", variance, emit.constant(np.float64(operator.epsilon))))
+    gain = emit.op("Div", emit.constant(np.float64(operator.unit)), root)
     middle = emit.op("Div", total, n)
     rest = emit.op("Sub", total, emit.op("Mul", n, middle))
     kind = "float64" if emit.is_float else "float32"
@@ -92,43 +99,42 @@ def layer_norm(emit: Emit, layer: HostLayer) -> None:
     shift = emit.cast(emit.op("Mul", gain, emit.op("Neg", emit.cast(rest, "float64"))), kind)
     distance = emit.cast(emit.op("Sub", x, middle), kind)
     normal = emit.op("Add", emit.op("Mul", distance, factor), shift)
-    shape = (1, 1, attributes["inner"]) if attributes["per_inner"] else (1, attributes["length"], 1)
+    shape = (1, 1, operator.rows.inner) if operator.per_inner else (1, operator.rows.length, 1)
     gamma, beta = (emit.reshape(emit.flat(name), shape) for name in layer.inputs[1:3])
     affine = emit.op("Add", emit.op("Mul", emit.cast(normal, "float32"), gamma), beta)
     emit.write_dense(layer.outputs[0], emit.element(affine))
 
 
-def reduce(emit: Emit, layer: HostLayer) -> None:
+def reduce(emit: Emit, layer: HostLayer, operator: Reduce) -> None:
     """sat8(rne(f32(sum or extremum) * scale))."""
-    attributes, value = _rows(emit, layer)
-    op = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}[attributes["function"]]
+    value = _rows(emit, layer, operator)
+    op = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}[operator.function]
     total = emit.op(op, emit.word(value), emit.ints([1]), keepdims=0)
-    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, attributes["scale"])))
+    emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, operator.scale)))
 
 
-def arg_max(emit: Emit, layer: HostLayer) -> None:
+def arg_max(emit: Emit, layer: HostLayer, operator: ArgMax) -> None:
     """Index of the largest (smallest) element of a row."""
-    attributes, value = _rows(emit, layer)
-    op = {"max": "ArgMax", "min": "ArgMin"}[attributes["function"]]
-    index = emit.op(op, emit.word(value), axis=1, keepdims=0, select_last_index=attributes["select_last"])
+    value = _rows(emit, layer, operator)
+    op = {"max": "ArgMax", "min": "ArgMin"}[operator.function]
+    index = emit.op(op, emit.word(value), axis=1, keepdims=0, select_last_index=int(operator.select_last))
     emit.write_dense(layer.outputs[0], emit.cast(index, "int32"))
 
 
-def gather(emit: Emit, layer: HostLayer) -> None:
+def gather(emit: Emit, layer: HostLayer, operator: Gather) -> None:
     """out[o, j, i] = x[o, index[j], i]."""
-    _, value = _rows(emit, layer)
+    value = _rows(emit, layer, operator)
     emit.write_dense(layer.outputs[0], emit.op("Gather", value, emit.flat(layer.inputs[1]), axis=1))
 
 
-def resize_linear(emit: Emit, layer: HostLayer) -> None:
+def resize_linear(emit: Emit, layer: HostLayer, operator: ResizeLinear) -> None:
     """Two taps per axis: columns first, then rows, every step in float32."""
-    attributes: Any = layer.attributes
     value = emit.cast(emit.dense(layer.inputs[0]), "float32")
     rows, row_weights, columns, column_weights = layer.inputs[1:5]
     p, q = emit.tensors[rows].shape[0], emit.tensors[columns].shape[0]
     value = _interpolated(emit, value, columns, column_weights, 2, (1, 1, q, 1))
     value = _interpolated(emit, value, rows, row_weights, 1, (1, p, 1, 1))
-    scaled = emit.op("Mul", value, emit.constant(np.float32(attributes["scale"])))
+    scaled = emit.op("Mul", value, emit.constant(np.float32(operator.scale)))
     emit.write_dense(layer.outputs[0], emit.element(scaled))
 
 
@@ -145,3 +151,24 @@ def _interpolated(emit: Emit, value: str, index: str, weight: str, axis: int, sh
         for tap in (0, 1)
     )
     return emit.op("Add", low, high)
+
+
+def row_layer(emit: Emit, layer: HostLayer) -> None:
+    """Any of them."""
+    match layer.operator:
+        case ArgMax() as operator:
+            arg_max(emit, layer, operator)
+        case Gather() as operator:
+            gather(emit, layer, operator)
+        case LayerNorm() as operator:
+            layer_norm(emit, layer, operator)
+        case LogSoftmax() as operator:
+            log_softmax(emit, layer, operator)
+        case Reduce() as operator:
+            reduce(emit, layer, operator)
+        case ResizeLinear() as operator:
+            resize_linear(emit, layer, operator)
+        case Softmax() as operator:
+            softmax(emit, layer, operator)
+        case _:
+            raise AssertionError(layer.op)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from converter.check.reference.emit import Emit
 from converter.ir.graph import HostLayer
-
-_PREFIXES = ("", "b_", "c_")
+from converter.ir.host import StridedOperator
 
 
 def operand(emit: Emit, layer: HostLayer, index: int) -> str:
     """An input through its strided access, shaped like the loops."""
-    attributes: Any = layer.attributes
-    prefix = _PREFIXES[index]
-    return emit.read(
-        layer.inputs[index],
-        attributes.get(f"{prefix}offset", 0),
-        attributes["shape"],
-        attributes[f"{prefix}strides"],
-    )
+    loops = _operator(layer).loops
+    access = loops.inputs[index]
+    return emit.read(layer.inputs[index], access.offset, loops.shape, access.strides)
 
 
 def store(emit: Emit, layer: HostLayer, value: str) -> None:
     """A value shaped like the loops, through the output's strided access."""
-    attributes: Any = layer.attributes
-    offset, strides = attributes.get("out_offset", 0), attributes["out_strides"]
-    emit.write(layer.outputs[0], value, offset, attributes["shape"], strides)
+    loops = _operator(layer).loops
+    emit.write(layer.outputs[0], value, loops.output.offset, loops.shape, loops.output.strides)
+
+
+def _operator(layer: HostLayer) -> StridedOperator:
+    assert isinstance(layer.operator, StridedOperator)
+    return layer.operator

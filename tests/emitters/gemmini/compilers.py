@@ -12,6 +12,7 @@ import pytest
 from converter.check.reference import run_reference
 from converter.ir.dims import Dims
 from converter.ir.graph import Graph
+from converter.ir.host import GlobalAveragePool
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from costmodel.target.target import Target, load_target
@@ -45,7 +46,7 @@ def small_schedule(target: Target | None = None) -> Schedule:
     assert fourth
     net.add(fourth[0], x, shape)
     pool = net.builder.tensor("y5", (1, 1, 1, 8), scale=0.1)
-    net.builder.host("pool", "global_average_pool", ("y4",), (pool,), {"scale": 0.01})
+    net.builder.host("pool", GlobalAveragePool(0.01), ("y4",), (pool,))
     graph = net.builder.build((pool,))
     full = Dims(K=8, C=8, P=4, Q=8, R=3, S=3)
     block = Dims(K=8, C=8, Q=8)

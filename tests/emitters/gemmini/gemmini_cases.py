@@ -19,6 +19,7 @@ from costmodel.group.fusion import Member, ScheduleError, plan_group
 from costmodel.group.local_tensors import obstacle
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import extents
+from costmodel.schedule.host_records import operator_of
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, Schedule, singleton_groups
 from costmodel.target.target import Target, load_target
 from tests.emitters.gemmini.executed import Case
@@ -301,7 +302,7 @@ def attention(rng: random.Random, net: Net, heads: int = 0, p: int = 0, keys: in
         mask = net._integers(0, 2, (masks, keys), np.int8)
         mask[:, rng.randrange(keys)] = 0
         inputs, attributes["mask_rows"] = (*inputs, b.tensor("mask", mask.shape, data=mask)), masks
-    b.host("l1", "softmax", inputs, (shares,), attributes)
+    b.host("l1", operator_of("softmax", attributes), inputs, (shares,))
     result = View(out, 0, (values, 0, heads * values, 0, 1))
     dims = Dims(G=heads, P=p, C=keys, K=values)
     b.tensor_core("l2", "bmm", dims, View(shares, 0, strides), value, result, (p, 1))

@@ -6,6 +6,7 @@ import numpy as np
 
 from converter.ir.builder import GraphBuilder
 from converter.ir.graph import Graph
+from costmodel.schedule.host_records import operator_of
 
 N, H, W, C = 2, 5, 6, 7
 SHAPE = (N, H, W, C)
@@ -33,9 +34,7 @@ class HostNet:
         self, op: str, inputs: tuple[str, ...], size: tuple[int, ...], dtype: str = "int8", **more: object
     ) -> None:
         out = self.builder.tensor(op, size, dtype, 0.1)  # type: ignore[arg-type]
-        if "shape" in more:
-            more = {"offset": 0, "b_offset": 0, "c_offset": 0, "out_offset": 0, **more}
-        self.builder.host(op, op, inputs, (out,), more)
+        self.builder.host(op, operator_of(op, more), inputs, (out,))
         self.outputs.append(out)
 
     def build(self) -> Graph:

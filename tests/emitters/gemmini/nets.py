@@ -10,6 +10,7 @@ import numpy as np
 from converter.ir.builder import GraphBuilder, image_view, weight_view
 from converter.ir.dims import Dims
 from converter.ir.graph import TensorCoreLayer
+from costmodel.schedule.host_records import operator_of
 
 Shape = tuple[int, int, int, int]
 
@@ -89,7 +90,7 @@ class Net:
             "scale": float(np.float32(self.rng.uniform(0.4, 1.2))),
             "activation": self.rng.choice(["relu", "none"]),
         }
-        self.builder.host(f"l{i}", "add", (a, b), (y,), attributes)
+        self.builder.host(f"l{i}", operator_of("add", attributes), (a, b), (y,))
         self.names.append(f"l{i}")
         return y
 
@@ -103,7 +104,7 @@ class Net:
         i = len(self.names)
         y = self.builder.tensor(f"y{i}", (n, p, q, c), scale=0.1)
         window = {"kernel": (kernel, kernel), "stride": (stride, stride), "dilation": (1, 1), "pads": pads}
-        self.builder.host(f"l{i}", "max_pool", (x,), (y,), window)
+        self.builder.host(f"l{i}", operator_of("max_pool", window), (x,), (y,))
         self.names.append(f"l{i}")
         return y, (n, p, q, c)
 
@@ -112,7 +113,7 @@ class Net:
         y = self.builder.tensor(f"y{i}", shape, scale=0.1)
         table = self.builder.tensor(f"t{i}", (256,), data=self._integers(-128, 128, (256,), np.int8))
         attributes = {"shape": (size,), "offset": 0, "strides": (1,), "out_strides": (1,)}
-        self.builder.host(f"l{i}", "lookup", (x, table), (y,), attributes)
+        self.builder.host(f"l{i}", operator_of("lookup", attributes), (x, table), (y,))
         self.names.append(f"l{i}")
         return y
 
@@ -132,7 +133,7 @@ class Net:
             "outer": int(np.prod(shape[:3])), "length": length, "inner": 1, "center": 1, "per_inner": 0,
             "epsilon": 1e-5, "variance_scale": 0.01 / length**2, "unit": 0.1 / length,
         }  # fmt: skip
-        self.builder.host(f"l{i}", "layer_norm", (x, *affine), (y,), attributes)
+        self.builder.host(f"l{i}", operator_of("layer_norm", attributes), (x, *affine), (y,))
         self.names.append(f"l{i}")
         return y
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from converter.ir.builder import GraphBuilder
+from converter.ir.host import GlobalAveragePool
 from costmodel.schedule.schedule import Schedule, singleton_groups
 from costmodel.target.target import load_target
 from emitters.gemmini import emit
@@ -354,7 +355,7 @@ def test_model_that_runs_on_the_core_only(tmp_path: Path) -> None:
     builder = GraphBuilder("core")
     x = builder.input("x", (1, 4, 4, 3), scale=0.1)
     y = builder.tensor("y", (1, 1, 1, 3), scale=0.1)
-    builder.host("pool", "global_average_pool", (x,), (y,), {"scale": 0.1})
+    builder.host("pool", GlobalAveragePool(0.1), (x,), (y,))
     graph = builder.build((y,))
     schedule = Schedule(graph, load_target("gemmini-default"), {}, singleton_groups(graph))
     folder = emit(schedule, model_name="core", out_dir=tmp_path / "core", test_vectors=vectors_of(graph))

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from converter.ir.builder import GraphBuilder, image_view, weight_view
 from converter.ir.dims import Dims
 from converter.ir.graph import Graph
+from converter.ir.host import Add
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import Schedule, singleton_groups
 from costmodel.target.target import Target
@@ -49,7 +50,7 @@ def network(numbers: np.random.Generator) -> tuple[Graph, onnx.ModelProto]:
         pads=(1, 1, 1, 1),
         activation="relu",
     )
-    b.host("add", "add", (y, x), (z,), {"a_scale": 1.0, "b_scale": 1.0, "scale": 1.0, "activation": "none"})
+    b.host("add", Add(), (y, x), (z,))
     nodes = [
         helper.make_node("Conv", ["x", "w", "c"], ["u"], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["u"], ["y"]),

@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 
 from converter.check.reference import MEASURED, integer_reference, reference_session
 from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
+from converter.ir.host import Add, Formula, LayerNorm, Lookup, Softmax
 from costmodel.schedule.schedule import Schedule
 from emulator.compare import difference
 from tests.emitters.gemmini.executed import Case, measured, predicted, run_firmware
@@ -45,22 +46,19 @@ def as_float(case: Case, numbers: np.random.Generator) -> Schedule:
         if isinstance(x, TensorCoreLayer):
             return replace(x, scale=1.0)
         assert isinstance(x, HostLayer)
-        if x.op == "softmax":  # no table of exponentials
-            inputs = (x.inputs[0], *x.inputs[2:])
-            return replace(x, inputs=inputs, attributes={**x.attributes, "scale": 1.0})
-        if x.op == "lookup":
-            formula = ("neg x", "exp v0", "add 1.0 v1", "div x v2")
-            return replace(
-                x, op="formula", inputs=x.inputs[:1], attributes={**x.attributes, "formula": formula}
-            )
-        if x.op == "layer_norm":
-            length = case.graph.tensors[x.inputs[1]].size
-            units = {"variance_scale": 1 / length**2, "unit": 1 / length}
-            return replace(x, attributes={**x.attributes, **units})
-        if x.op == "max_pool":
-            return x
-        assert x.op == "add"
-        return replace(x, attributes={**x.attributes, "a_scale": 1.0, "b_scale": 1.0, "scale": 1.0})
+        match x.operator:
+            case Softmax() as operator:  # no table of exponentials
+                return replace(x, inputs=(x.inputs[0], *x.inputs[2:]), operator=replace(operator, scale=1.0))
+            case Lookup(loops=loops):
+                formula = Formula(loops, ("neg x", "exp v0", "add 1.0 v1", "div x v2"))
+                return replace(x, operator=formula, inputs=x.inputs[:1])
+            case LayerNorm() as operator:
+                length = case.graph.tensors[x.inputs[1]].size
+                return replace(x, operator=replace(operator, variance_scale=1 / length**2, unit=1 / length))
+            case Add() as operator:
+                return replace(x, operator=Add(activation=operator.activation))
+        assert x.op == "max_pool"
+        return x
 
     graph, target = case.graph, case.schedule.target
     wide = {

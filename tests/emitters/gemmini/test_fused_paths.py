@@ -33,7 +33,7 @@ CASES = {
     "ring": (held_case, lambda group, graph: group.in_scratchpad and group.halo == "retain"),
     "box": (held_case, lambda group, graph: group.in_scratchpad and group.halo == "recompute"),
     "accumulator": (held_case, lambda group, graph: group.in_accumulator),
-    "softmax": (rows_case, lambda group, graph: graph.by_name["l1"].attributes.get("mask_rows", 0) > 1),
+    "softmax": (rows_case, lambda group, graph: getattr(graph.by_name["l1"].operator, "mask_rows", 0) > 1),
     "lookup": (rows_case, lambda group, graph: graph.by_name["l1"].op == "lookup"),
 }
 

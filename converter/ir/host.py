@@ -1,0 +1,328 @@
+"""Host operators: one record per kind, with everything its C needs besides the tensors (docs/host-ops.md).
+
+`op` is the name of the kind.  Scales are float32 values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from converter.ir.loops import Access, Loops
+
+Activation = Literal["none", "relu"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The first input, dense, as [outer, length, inner]; the work is along `length`."""
+
+    outer: int
+    length: int
+    inner: int
+
+
+@dataclass(frozen=True)
+class PoolWindow:
+    """A pooling window: pairs along height and width; pads top, left, bottom, right."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    pads: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class HostOperator:
+    """Any of them."""
+
+    op: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class StridedOperator(HostOperator):
+    """Element by element, each of its first `walked` inputs and the output with strides of its own.
+
+    Raises:
+        ValueError: loops over another number of inputs.
+    """
+
+    walked: ClassVar[int] = 1
+    loops: Loops
+
+    def __post_init__(self) -> None:
+        if len(self.loops.inputs) != self.walked:
+            raise ValueError(f"{self.op} walks {self.walked} inputs, not {len(self.loops.inputs)}")
+
+
+@dataclass(frozen=True)
+class Copy(StridedOperator):
+    """Elements moved."""
+
+    op = "copy"
+
+
+@dataclass(frozen=True)
+class Lookup(StridedOperator):
+    """A table of what every int8 becomes."""
+
+    op = "lookup"
+
+
+@dataclass(frozen=True)
+class Formula(StridedOperator):
+    """Primitives of one float32, one after the other."""
+
+    op = "formula"
+    formula: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FloatFormula(StridedOperator):
+    """The same beside an int8 array."""
+
+    op = "float_formula"
+    formula: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Binary(StridedOperator):
+    """A function of two elements."""
+
+    op = "binary"
+    walked = 2
+    function: str
+    a_scale: float
+    b_scale: float
+    scale: float
+    activation: Activation = "none"
+
+
+@dataclass(frozen=True)
+class FloatBinary(StridedOperator):
+    """A function of two float32 numbers beside an int8 array."""
+
+    op = "float_binary"
+    walked = 2
+    function: str
+    activation: Activation = "none"
+    ceiling: float | None = None
+
+
+@dataclass(frozen=True)
+class Integer(StridedOperator):
+    """A function of two int32 numbers."""
+
+    op = "integer"
+    walked = 2
+    function: str
+
+
+@dataclass(frozen=True)
+class Select(StridedOperator):
+    """One of two int32 numbers."""
+
+    op = "select"
+    walked = 3
+
+
+@dataclass(frozen=True)
+class Quantise(StridedOperator):
+    """int32 to elements."""
+
+    op = "quantise"
+    scale: float
+
+
+@dataclass(frozen=True)
+class Where(StridedOperator):
+    """One of two elements."""
+
+    op = "where"
+    walked = 3
+    a_scale: float
+    b_scale: float
+
+
+@dataclass(frozen=True)
+class ScaleShift(StridedOperator):
+    """A factor and an addend, both float32 tensors."""
+
+    op = "scale_shift"
+    walked = 3
+    activation: Activation = "none"
+
+
+@dataclass(frozen=True)
+class Add(HostOperator):
+    """The residual addition that Gemmini does: operands of one shape, dense."""
+
+    op = "add"
+    a_scale: float = 1.0
+    b_scale: float = 1.0
+    scale: float = 1.0
+    activation: Activation = "none"
+
+
+@dataclass(frozen=True)
+class Fill(HostOperator):
+    """Every element the same."""
+
+    op = "fill"
+    value: float
+
+
+@dataclass(frozen=True)
+class MaxPool(HostOperator):
+    """Largest element of each window."""
+
+    op = "max_pool"
+    window: PoolWindow
+
+
+@dataclass(frozen=True)
+class FloatMaxPool(HostOperator):
+    """Largest number of each window beside an int8 array."""
+
+    op = "float_max_pool"
+    window: PoolWindow
+
+
+@dataclass(frozen=True)
+class AveragePool(HostOperator):
+    """Mean of each window."""
+
+    op = "average_pool"
+    window: PoolWindow
+    count_include_pad: bool
+    ratio: float
+
+
+@dataclass(frozen=True)
+class GlobalAveragePool(HostOperator):
+    """Mean over all pixels."""
+
+    op = "global_average_pool"
+    scale: float
+
+
+@dataclass(frozen=True)
+class ResizeLinear(HostOperator):
+    """Linear interpolation between rows and columns."""
+
+    op = "resize_linear"
+    scale: float
+
+
+@dataclass(frozen=True)
+class RowOperator(HostOperator):
+    """Along one axis."""
+
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Softmax(RowOperator):
+    """`mask_rows`: rows of its mask, used in turn; 0 without a mask."""
+
+    op = "softmax"
+    scale: float
+    mask_rows: int = 0
+
+
+@dataclass(frozen=True)
+class LogSoftmax(RowOperator):
+    """The logarithm in steps of `unit`."""
+
+    op = "log_softmax"
+    ratio: float
+    unit: float
+
+
+@dataclass(frozen=True)
+class LayerNorm(RowOperator):
+    """Layer norm (`center`) or RMS norm; gamma and beta along `length`, or `per_inner`."""
+
+    op = "layer_norm"
+    center: bool
+    per_inner: bool
+    epsilon: float
+    variance_scale: float
+    unit: float
+
+
+@dataclass(frozen=True)
+class Reduce(RowOperator):
+    """Sum or extremum of a row."""
+
+    op = "reduce"
+    function: str
+    scale: float
+
+
+@dataclass(frozen=True)
+class ArgMax(RowOperator):
+    """Index of a row's extremum."""
+
+    op = "arg_max"
+    function: str
+    select_last: bool
+
+
+@dataclass(frozen=True)
+class Gather(RowOperator):
+    """Elements picked along `length`."""
+
+    op = "gather"
+
+
+@dataclass(frozen=True)
+class ToFloat(HostOperator):
+    """int8 to float32."""
+
+    op = "to_float"
+    scale: float
+
+
+@dataclass(frozen=True)
+class ToInt8(HostOperator):
+    """float32 to int8."""
+
+    op = "to_int8"
+    scale: float
+
+
+@dataclass(frozen=True)
+class FloatProduct(HostOperator):
+    """A convolution or matrix product in float32: `dims` are G N K C P Q R S."""
+
+    op = "float_product"
+    dims: tuple[int, int, int, int, int, int, int, int]
+    input_size: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    input: Access
+    weight: Access
+    output: Access
+    activation: Activation = "none"
+    ceiling: float | None = None
+
+
+OPERATORS: tuple[type[HostOperator], ...] = (
+    *(Add, ArgMax, AveragePool, Binary, Copy, Fill, FloatBinary, FloatFormula, FloatMaxPool, FloatProduct),
+    *(
+        Formula,
+        Gather,
+        GlobalAveragePool,
+        Integer,
+        LayerNorm,
+        LogSoftmax,
+        Lookup,
+        MaxPool,
+        Quantise,
+        Reduce,
+        ResizeLinear,
+    ),
+    *(ScaleShift, Select, Softmax, ToFloat, ToInt8, Where),
+)
