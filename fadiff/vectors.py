@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
+from fadiff.errors import InputError
+
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
@@ -45,10 +47,13 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
     """Vectors of an .npz file, or seeded random ones.
 
     Raises:
+        InputError: the model has no inputs.
         ModelError: unreadable file, or arrays that do not fit the model's inputs.
     """
     from converter.read.inputs import read_inputs
 
+    if not conversion.graph.inputs:
+        raise InputError(f"{conversion.graph.name}: no output depends on an input: there is nothing to run")
     if file is None:
         inputs = _random(conversion, seed)
     else:

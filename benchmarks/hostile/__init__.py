@@ -15,23 +15,21 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from benchmarks import conformance
 from benchmarks.command import command
-from benchmarks.hostile.cases import KINDS, Arguments, schedule_case
-from benchmarks.hostile.mutate import Rng
+from benchmarks.hostile.cases import KINDS, Make, model_case, schedule_case
 from benchmarks.hostile.seeds import models
 from benchmarks.hostile.watch import Run, Watched
 from fadiff import compile
 
 FAULTS = ("traceback", "hang", "crash", "memory", "outside_write", "unescaped")
 _SECONDS = 60.0
-
-Make = Callable[[Rng, Path], Arguments]
 
 
 def all_kinds(folder: Path) -> dict[str, Make]:
@@ -42,6 +40,11 @@ def all_kinds(folder: Path) -> dict[str, Make]:
     made = compile(folder / "seed.onnx", folder / "seed", search=SearchOptions(method="layerwise"))
     schedule = (made.out / "schedule.json").read_text(encoding="utf-8")
     return {**KINDS, "schedule": schedule_case(schedule)}
+
+
+def every_operator() -> Make:
+    """Models of one operator: onnx's own test suite."""
+    return model_case([case.model for case in conformance.cases() if case.model is not None])
 
 
 def attack(kinds: dict[str, Make], first: int, folder: Path) -> Iterator[tuple[str, int, Path, Run]]:
@@ -64,7 +67,8 @@ def main(arguments: list[str]) -> int:
     """Attack for a while."""
     parser = command("hostile", __doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--kind", choices=(*KINDS, "schedule"), help="this one only (default: all in turn)")
+    kinds_text = "this one only (default: all in turn but operator, changed cases of onnx's own test suite)"
+    parser.add_argument("--kind", choices=(*KINDS, "schedule", "operator"), help=kinds_text)
     parser.add_argument("--first", type=int, default=0, help="seed of the first case")
     parser.add_argument("--cases", type=int, help="most cases in all")
     parser.add_argument("--keep", type=Path, help="folder for the files of cases that did otherwise")
@@ -73,6 +77,8 @@ def main(arguments: list[str]) -> int:
     until = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory(prefix="fadiff-hostile-") as folder:
         kinds = all_kinds(Path(folder))
+        if options.kind == "operator":
+            kinds["operator"] = every_operator()
         wanted = kinds if options.kind is None else {options.kind: kinds[options.kind]}
         for kind, seed, place, run in attack(wanted, options.first, Path(folder)):
             tried["cases"] += 1

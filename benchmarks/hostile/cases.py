@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +16,22 @@ from benchmarks.hostile.mutate import Rng, mutated_bytes, mutated_data, mutated_
 from benchmarks.hostile.seeds import HEADER, SPACE, TARGET, models, with_external_data
 
 Arguments = list[str]
+Make = Callable[[Rng, Path], Arguments]
 _MODELS = models()
 
 
-def hostile_model(rng: Rng, folder: Path) -> Arguments:
-    """A model with changed fields, or changed bytes; one in eight is compiled."""
-    path = folder / "model.onnx"
-    model = _MODELS[str(pick(rng, sorted(_MODELS)))]
-    content = mutated_model(rng, model).SerializeToString()
-    path.write_bytes(mutated_bytes(rng, content) if rng.random() < 0.2 else content)
-    if rng.random() < 0.125:
-        return ["compile", str(path), "--out", str(folder / "out"), "--method", "layerwise", "-q"]
-    return ["inspect", str(path), "-q"]
+def model_case(models: Sequence[onnx.ModelProto]) -> Make:
+    """A kind of case: one of these models with changed fields, or changed bytes; one in eight is compiled."""
+
+    def hostile_model(rng: Rng, folder: Path) -> Arguments:
+        path = folder / "model.onnx"
+        content = mutated_model(rng, pick(rng, models)).SerializeToString()
+        path.write_bytes(mutated_bytes(rng, content) if rng.random() < 0.2 else content)
+        if rng.random() < 0.125:
+            return ["compile", str(path), "--out", str(folder / "out"), "--method", "layerwise", "-q"]
+        return ["inspect", str(path), "-q"]
+
+    return hostile_model
 
 
 def hostile_external_data(rng: Rng, folder: Path) -> Arguments:
@@ -91,7 +95,7 @@ def hostile_space(rng: Rng, folder: Path) -> Arguments:
     return ["sweep", str(path), str(folder / "model.onnx"), "-q"]
 
 
-def schedule_case(schedule: str) -> Callable[[Rng, Path], Arguments]:
+def schedule_case(schedule: str) -> Make:
     """A kind of case: this schedule.json with other fields, or other text."""
     content = json.loads(schedule)
 
@@ -104,8 +108,8 @@ def schedule_case(schedule: str) -> Callable[[Rng, Path], Arguments]:
     return hostile_schedule
 
 
-KINDS: Mapping[str, Callable[[Rng, Path], Arguments]] = {
-    "model": hostile_model,
+KINDS: Mapping[str, Make] = {
+    "model": model_case(list(_MODELS.values())),
     "external": hostile_external_data,
     "calibration": hostile_calibration,
     "header": hostile_header,

@@ -106,6 +106,9 @@ def one_or_two_operands(program: Program, node: Node) -> str | None:
     """One or two operands of floating point; no subscript twice in one of them, none broadcast."""
     if len(node.inputs) > 2:
         return f"{len(node.inputs)} operands"
+    equation = str(node.attributes["equation"])
+    if len(equation.partition("->")[0].split(",")) != len(node.inputs):
+        return f"equation {equation!r} has not {len(node.inputs)} operands"
     terms, _ = _terms(program, node)
     if any(len(set(term)) < len(term) for term in terms):
         return f"equation {node.attributes['equation']} takes a diagonal"

@@ -54,7 +54,7 @@ def resize(nodes: Nodes, program: Program, node: Node) -> None:
 def _by_matrices(program: Program, node: Node) -> bool:
     """Whether neither an index nor two taps per axis of an image compute it."""
     mode = node.attributes.get("mode", "nearest")
-    if mode == "nearest":
+    if mode == "nearest" or node.outputs[0] not in program.shapes:
         return False
     shape, out = program.shapes[node.inputs[0]], program.shapes[node.outputs[0]]
     special = any(node.attributes.get(name, 0) for name in ("antialias", "exclude_outside"))

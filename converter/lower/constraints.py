@@ -6,6 +6,7 @@ in docs/SUPPORTED_OPS.md, so it is written as one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,8 @@ from converter.ir.operators import reduction_axes
 from converter.ir.program import NARROW_INTEGERS, Node, Program
 from converter.ir.window import window_of
 
+_MOST_PHASES = 4096
+_FARTHEST_TAP = 65536
 Constraint = Callable[[Program, Node], str | None]
 
 
@@ -95,6 +98,31 @@ def static_shape(program: Program, node: Node) -> str | None:
         if value and value not in program.shapes:
             return f"the shape of {value} is not static"
     return None
+
+
+def same_elements(program: Program, node: Node) -> str | None:
+    """The result has as many elements as the value (also where only the file says its shape)."""
+    before, after = program.shapes[node.inputs[0]], program.shapes[node.outputs[0]]
+    return None if math.prod(before) == math.prod(after) else f"{list(before)} cannot become {list(after)}"
+
+
+def few_phases(program: Program, node: Node) -> str | None:
+    """Strides multiply to at most 4096 (each phase is a convolution); windows reach 65536 pixels at most."""
+    strides = node.attributes.get("strides", (1,))
+    if math.prod(strides) > _MOST_PHASES:
+        return f"strides {list(strides)}"
+    kernel = program.shapes[node.inputs[1]][2:]
+    dilations = node.attributes.get("dilations", (1,) * len(kernel))
+    reach = max((k - 1) * d for k, d in zip(kernel, dilations, strict=False))
+    return f"windows over {reach + 1} pixels" if reach >= _FARTHEST_TAP else None
+
+
+def slopes(program: Program, node: Node) -> str | None:
+    """The slopes broadcast to the value."""
+    value, slope = (program.shapes[v] for v in node.inputs[:2])
+    pairs = zip(reversed(value), reversed(slope), strict=False)
+    fits = len(slope) <= len(value) and all(n in (1, m) for m, n in pairs)
+    return None if fits else f"slopes {list(slope)} do not broadcast to {list(value)}"
 
 
 def constant_inputs(program: Program, node: Node) -> str | None:

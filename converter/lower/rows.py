@@ -155,8 +155,9 @@ def lower_layer_norm(lowering: Lowering, step: Step) -> None:
     axis = int(node.attributes.get("axis", -1)) % rank
     rows = rows_of(lowering, value, tuple(range(axis, rank)))
     centre = node.op not in ("RMSNormalization", "SimplifiedLayerNormalization")
-    gamma = _vector(lowering, node.input(1), rows.length, 1.0)
-    beta = _vector(lowering, node.input(2) if centre else "", rows.length, 0.0)
+    shape = value.shape[axis:]
+    gamma = _vector(lowering, node.input(1), shape, 1.0)
+    beta = _vector(lowering, node.input(2) if centre else "", shape, 0.0)
     epsilon = float(node.attributes.get("epsilon", 1e-5))
     _normalise(lowering, step, rows, (gamma, beta), epsilon, centre=centre, per_inner=False)
 
@@ -176,8 +177,8 @@ def lower_instance_norm(lowering: Lowering, step: Step) -> None:
     """InstanceNormalization: every channel of every image over its pixels."""
     node = step.head
     rows = _channel_rows(lowering, lowering.value(node.inputs[0]))
-    gamma = _vector(lowering, node.input(1), rows.inner, 1.0)
-    beta = _vector(lowering, node.input(2), rows.inner, 0.0)
+    gamma = _vector(lowering, node.input(1), (rows.inner,), 1.0)
+    beta = _vector(lowering, node.input(2), (rows.inner,), 0.0)
     epsilon = float(node.attributes.get("epsilon", 1e-5))
     _normalise(lowering, step, rows, (gamma, beta), epsilon, centre=True, per_inner=True)
 
@@ -219,11 +220,12 @@ def _normalise(
     lowering.graph.host(step.name, operator, tuple(inputs), (out.tensor,), step.onnx_nodes)
 
 
-def _vector(lowering: Lowering, name: str, length: int, default: float) -> np.ndarray:
+def _vector(lowering: Lowering, name: str, shape: Sequence[int], default: float) -> np.ndarray:
+    """A constant that broadcasts to `shape`, flat; `default` where there is none."""
     array = lowering.program.constant(name)
-    if array is None:
-        return np.full(length, default, np.float32)
-    return np.ascontiguousarray(np.broadcast_to(array.reshape(-1), (length,)).astype(np.float32))
+    content = np.asarray(default if array is None else array, np.float32)
+    content = content.reshape(content.shape[max(0, content.ndim - len(shape)) :])  # (1, 1, 8) for rows of 8
+    return np.ascontiguousarray(np.broadcast_to(content, tuple(shape)).reshape(-1))
 
 
 def lower_reduce(lowering: Lowering, step: Step) -> None:

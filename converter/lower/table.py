@@ -106,13 +106,13 @@ OPERATORS: tuple[Operator, ...] = (
         "ConvTranspose",
         "array",
         lower_conv_transpose,
-        (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias),
+        (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias, limits.few_phases),
     ),
     Operator("DepthToSpace", "gone", lower_depth_to_space),
     _binary("Div", limits.numbers),
     _binary("Equal", limits.comparable),
     Operator("Expand", "gone", lower_expand),
-    Operator("Flatten", "gone", lower_reshape),
+    Operator("Flatten", "gone", lower_reshape, (limits.same_elements,)),
     Operator("Gather", "core", lower_gather, (limits.int32_indices,)),
     Operator(
         "Gemm",
@@ -124,7 +124,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("GlobalMaxPool", "core", lower_global_max_pool, (_FLOAT, limits.image)),
     _binary("Greater", limits.comparable),
     _binary("GreaterOrEqual", limits.comparable),
-    Operator("Identity", "gone", lower_reshape),
+    Operator("Identity", "gone", lower_reshape, (limits.same_elements,)),
     Operator("InstanceNormalization", "core", lower_instance_norm, (limits.constant_inputs, _FLOAT)),
     Operator(
         "LayerNormalization",
@@ -146,25 +146,25 @@ OPERATORS: tuple[Operator, ...] = (
     _binary("Min", limits.numbers),
     _binary("Mul", limits.numbers),
     _binary("Or", limits.booleans),
-    Operator("PRelu", "core", lower_binary, (_FLOAT,)),
+    Operator("PRelu", "core", lower_binary, (_FLOAT, limits.slopes)),
     Operator("Pad", "core", lower_pad, (limits.constant_inputs, _FLOAT)),
     Operator("RMSNormalization", "core", lower_layer_norm, (limits.constant_inputs, _FLOAT)),
     Operator("ReduceMax", "core", lower_reduce, (limits.known_axes, _FLOAT)),
     Operator("ReduceMean", "core", lower_mean, (limits.known_axes, _FLOAT)),
     Operator("ReduceMin", "core", lower_reduce, (limits.known_axes, _FLOAT)),
     Operator("ReduceSum", "core", lower_reduce, (limits.known_axes, _FLOAT)),
-    Operator("Reshape", "gone", lower_reshape),
+    Operator("Reshape", "gone", lower_reshape, (limits.same_elements,)),
     Operator("Resize", "core", lower_resize, (limits.constant_inputs, _FLOAT, limits.known_resize)),
     Operator("Slice", "gone", lower_slice, (limits.constant_inputs,)),
     Operator("Softmax", "core", lower_softmax, (_FLOAT,)),
     Operator("SpaceToDepth", "gone", lower_depth_to_space),
     Operator("Split", "gone", lower_split),
-    Operator("Squeeze", "gone", lower_reshape),
+    Operator("Squeeze", "gone", lower_reshape, (limits.same_elements,)),
     _binary("Sub", limits.numbers),
     _binary("Sum", limits.numbers),
     Operator("Tile", "gone", lower_tile, (limits.constant_inputs,)),
     Operator("Transpose", "gone", lower_transpose),
-    Operator("Unsqueeze", "gone", lower_reshape),
+    Operator("Unsqueeze", "gone", lower_reshape, (limits.same_elements,)),
     Operator("Upsample", "core", lower_resize, (limits.constant_inputs, _FLOAT, limits.known_resize)),
     Operator("Where", "core", lower_where, (limits.comparable,)),
     _binary("Xor", limits.booleans),
@@ -202,8 +202,8 @@ def unknown_operators(model: onnx.ModelProto) -> tuple[Unsupported, ...]:
 
 
 def cannot_load(problem: Unsupported) -> bool:
-    """Whether ONNX Runtime could not even load a model with this operator, or its shapes would be unknown."""
-    known = onnx.defs.has(problem.op) if not problem.domain else problem.domain == "com.microsoft"
+    """Whether nothing could be loaded with this operator, or the shapes behind it would be unknown."""
+    known = not problem.domain and onnx.defs.has(problem.op)
     return not known or (problem.op in ("If", "Loop", "Scan") and not problem.domain)
 
 
@@ -216,6 +216,8 @@ def _is_supported(node: Node) -> bool:
 def _unknown(node: Node) -> Unsupported:
     """The refusal of an operator that no table lists."""
     reason, remedy = REFUSED.get(node.op if not node.domain else "", ("unknown operator", _remedy(node)))
+    if node.op not in REFUSED and not node.domain and onnx.defs.has(node.op):
+        reason = "nothing lowers it, and ONNX's definition of it does not expand with these inputs"
     if node.op in FOLDED and not node.domain:
         reason, remedy = "its inputs are computed at run time", "make them constant, or bind sizes with --dim"
     return Unsupported(node.name, node.op, node.domain, reason, remedy)

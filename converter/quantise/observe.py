@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from converter.errors import ModelError, one_line
+from converter.errors import ModelError
 from converter.ir.program import Program
 from converter.ir.stored import StoredWeights
 from converter.quantise.importance import Importance
@@ -95,8 +95,8 @@ def activations(
         for some in _chunks(model, computed):
             for found in run_nodes(model.graph.node, samples, some, model.graph.initializer, like=model):
                 yield from found.items()
-    except Exception as error:
-        raise ModelError(f"{file}: calibration failed: {one_line(error)}") from error
+    except ModelError as error:
+        raise ModelError(f"{file}: calibration failed: {error}") from error
 
 
 def observe(

@@ -8,6 +8,7 @@ every value, and a name of its own for every node.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -25,12 +26,13 @@ from onnx_ir.passes.common.naming import SimpleNameGenerator
 from converter.errors import ModelError, one_line
 from converter.read.ceil_mode import drop_windows_behind
 from converter.read.fold import fold_constants
-from converter.read.opsets import settle_opset
-from converter.read.runtime import session_options
+from converter.read.opsets import opset_of, settle_opset
+from converter.read.runtime import explaining, session_options
 
 _DISABLED = ["MatMulAddFusion", "TransposeOptimizer"]
 """MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions); transposes stay where
 they are: most cost nothing here, and moved ones would compute values that the file has no scale for."""
+_KNOWS_NORMS = 17  # LayerNormalization
 _NEWEST_IR = 10  # what came later is metadata and element types that are not lowered
 
 
@@ -41,13 +43,15 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
         ModelError: ONNX Runtime or shape inference rejects the model.
     """
     model = settle_opset(file, _sorted(file, model))
+    declared = _forget_shapes(model)
     drop_windows_behind(model)
-    model = _folded(file, model)
+    model = _folded(model)
     fold_constants(model)  # what ONNX Runtime leaves: a Cast of newer opsets
     try:
-        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        model = _inferred(model)
     except Exception as error:
         raise ModelError(f"{file}: shape inference failed: {one_line(error)}") from error
+    _recall_shapes(model, declared)
     ir_model = onnx_ir.from_proto(model)
     RemoveUnusedOpsetsPass()(ir_model)
     NameFixPass(_ByOperator())(ir_model)
@@ -74,13 +78,60 @@ def _sorted(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
         raise ModelError(f"{file}: the graph is not well formed: {one_line(error)}") from error
 
 
-def _folded(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
+def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with inferred shapes, also behind operators that ONNX Runtime's optimiser writes into older
+    opsets than ONNX has them in: their results have the shape of what they normalise."""
+    early = {}
+    for node in model.graph.node if opset_of(model) < _KNOWS_NORMS else ():
+        if node.op_type == "LayerNormalization" and not node.domain:
+            early[node.output[0]] = onnx.NodeProto()
+            early[node.output[0]].CopyFrom(node)
+            node.CopyFrom(onnx.helper.make_node("Identity", node.input[:1], node.output[:1]))
+    model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    for node in model.graph.node:
+        if node.output[0] in early:
+            node.CopyFrom(early[node.output[0]])
+    return model
+
+
+def _forget_shapes(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
+    """Take out what the file says about computed values: what contradicts operators is not believed."""
+    graph = model.graph
+    declared = {}
+    for value in (*graph.value_info, *graph.output):
+        if value.type.tensor_type.HasField("shape"):
+            declared[value.name] = onnx.ValueInfoProto()
+            declared[value.name].CopyFrom(value)
+    del graph.value_info[:]
+    for output in graph.output:
+        output.type.tensor_type.ClearField("shape")
+    return declared
+
+
+def _recall_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInfoProto]) -> None:
+    """Where nothing else tells a shape, what the file says about it."""
+    graph = model.graph
+    inferred = {value.name: value for value in (*graph.value_info, *graph.output)}
+    for name in {value for node in graph.node for value in node.output} & declared.keys():
+        if name not in inferred:
+            graph.value_info.append(declared[name])
+            continue
+        found, said = (value.type.tensor_type for value in (inferred[name], declared[name]))
+        if not found.HasField("shape"):
+            found.shape.CopyFrom(said.shape)
+        elif len(found.shape.dim) == len(said.shape.dim):
+            for dim, other in zip(found.shape.dim, said.shape.dim, strict=True):
+                if not dim.HasField("dim_value"):
+                    dim.CopyFrom(other)
+
+
+def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
     with tempfile.TemporaryDirectory() as folder:
         folded = Path(folder) / "folded.onnx"
         options = session_options()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(folded)
-        try:
+        with explaining():
             # from bytes: a model read from a file keeps dangling external-data names when saved
             onnxruntime.InferenceSession(
                 model.SerializeToString(),
@@ -88,6 +139,4 @@ def _folded(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
                 providers=["CPUExecutionProvider"],
                 disabled_optimizers=_DISABLED,
             )
-        except Exception as error:
-            raise ModelError(f"{file}: ONNX Runtime cannot load the model: {one_line(error)}") from error
         return onnx.load(folded)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from converter.ir.stored import StoredWeights
 from converter.read.runtime import run_nodes, session_options
@@ -29,9 +30,10 @@ def run_model(
         model: normalised, every value with a type.
         weights: the inputs of the graph that are stored.
         samples: the other inputs by name.
-        wanted: inputs or computed values.
+        wanted: inputs, constants or computed values.
     """
-    states: list[dict[str, np.ndarray]] = [dict(sample) for sample in samples]
+    constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer if t.name in wanted}
+    states: list[dict[str, np.ndarray]] = [constants | dict(sample) for sample in samples]
     for name in wanted:
         if all(name in state for state in states):
             yield name, [state[name] for state in states]

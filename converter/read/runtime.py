@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import onnx
 import onnxruntime
 from onnx import helper
+
+from converter.errors import ModelError, one_line
+from converter.printable import printable
+
+_CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |/\S*/onnxruntime/\S*:\d+ |std::\S+\[.*?\]\S* ")
+"""What is for its developers only: numbers of errors, lines of its sources, signatures."""
+_REMEDIES = (
+    (
+        re.compile(r"indices|out of (data )?bounds", re.IGNORECASE),
+        "indices are out of range: give calibration data and test inputs with indices that the model takes",
+    ),
+    (
+        re.compile(r"implementation|NOT_IMPLEMENTED|not registered", re.IGNORECASE),
+        "it has no such operator for these types: export the model with another opset, or in float32",
+    ),
+    (
+        re.compile(r"alloc|memory", re.IGNORECASE),
+        "it needs more memory than there is: give smaller --dim sizes",
+    ),
+    (
+        re.compile(r"shape|dimension|broadcast|axis", re.IGNORECASE),
+        "shapes do not go together: check --dim, or export the model with static shapes",
+    ),
+)
+_REMEDY = "try the model in ONNX Runtime, and export it again"
+
+
+def what_it_says(error: Exception) -> str:
+    """An error of ONNX Runtime in one line."""
+    return printable(_CODES.sub("", one_line(error)))
 
 
 def session_options() -> onnxruntime.SessionOptions:
@@ -39,7 +71,7 @@ def run_nodes(
         options: of the session, `session_options()` by default.
 
     Raises:
-        Exception: what ONNX Runtime raises when it cannot run them.
+        ModelError: ONNX Runtime cannot run them on these inputs.
     """
     nodes = list(nodes)
     read = {name for node in nodes for name in node.input}
@@ -57,8 +89,26 @@ def run_nodes(
     model = helper.make_model(
         graph, opset_imports=like.opset_import, ir_version=like.ir_version, functions=like.functions
     )
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options or session_options(), providers=["CPUExecutionProvider"]
-    )
+    with explaining():
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options or session_options(), providers=["CPUExecutionProvider"]
+        )
     for feed in feeds:
-        yield dict(zip(outputs, session.run(list(outputs), dict(feed)), strict=True))
+        with explaining():
+            found = session.run(list(outputs), dict(feed))
+        yield dict(zip(outputs, found, strict=True))
+
+
+@contextmanager
+def explaining() -> Iterator[None]:
+    """What ONNX Runtime says when it cannot run a model, in one line, with what to do about it.
+
+    Raises:
+        ModelError: whatever went wrong in the block.
+    """
+    try:
+        yield
+    except Exception as error:
+        said = what_it_says(error)
+        remedy = next((text for what, text in _REMEDIES if what.search(said)), _REMEDY)
+        raise ModelError(f"ONNX Runtime cannot run it: {said}; {remedy}") from error

@@ -18,11 +18,11 @@ import onnxruntime
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
-from converter.errors import ModelError, one_line
+from converter.errors import ModelError, UnsupportedError
 from converter.printable import printable
 from converter.read.external_data import check_external_data
 from converter.read.opsets import opset_of
-from converter.read.runtime import session_options
+from converter.read.runtime import session_options, what_it_says
 
 MOST_ELEMENTS = 2**30
 """Of one value: four gigabytes of floats, more than any accelerator of this kind is given."""
@@ -85,13 +85,17 @@ def judged_by_onnx(
     def judged(path: str | Path, /, *arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
         try:
             return convert(path, *arguments, **options)
-        except (ModelError, MemoryError, OSError):
+        except (MemoryError, OSError, UnsupportedError):
             raise
+        except ModelError as error:
+            if str(path) in str(error):
+                raise
+            raise ModelError(f"{path}: {error}") from error
         except Exception as error:
             fault = _fault(Path(path))
             if not fault:
                 raise
-            raise ModelError(f"{path}: the model is not valid: {printable(fault)}; {_AGAIN}") from error
+            raise ModelError(f"{path}: the model is not valid: {fault}; {_AGAIN}") from error
 
     functools.update_wrapper(judged, convert)
     return judged
@@ -111,16 +115,15 @@ def _fault(path: Path) -> str:
         try:
             check()
         except Exception as error:
-            return one_line(error)
+            return what_it_says(error)
     return ""
 
 
 def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with inferred shapes; its large constants are inputs."""
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    light.graph.CopyFrom(
-        GraphProto(name="g", node=model.graph.node, input=model.graph.input, output=model.graph.output)
-    )
+    light.graph.CopyFrom(GraphProto(name="g", node=model.graph.node, input=model.graph.input))
+    light.graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in model.graph.output)
     for tensor in model.graph.initializer:
         if math.prod(tensor.dims) <= _SMALL:
             light.graph.initializer.append(tensor)
@@ -144,12 +147,17 @@ class _Door:
     def __init__(self, path: Path, opset: int) -> None:
         self.path = path
         self.opset = opset
+        self.scopes: list[set[str]] = []
+        """Values by name of the graphs around, outermost first."""
 
     def message(self, message: Message, place: str) -> None:
         """One part and all parts of it."""
         if isinstance(message, TensorProto):
             self.tensor(message, place)
             return
+        if isinstance(message, GraphProto):
+            self.defined(message)
+            self.scopes.append(_values(message))
         if isinstance(message, NodeProto):
             self.named(message.name, "the name of a node")
             message.name = printable(message.name)
@@ -162,10 +170,21 @@ class _Door:
             elif field.type == field.TYPE_MESSAGE and field.name not in _FREE_TEXT:
                 for part in parts:
                     self.message(part, place)
-        if isinstance(message, NodeProto) and message.domain in _STANDARD:
+        if isinstance(message, GraphProto):
+            self.scopes.pop()
+        elif isinstance(message, NodeProto) and message.domain in _STANDARD:
             self.node(message, place)
         elif isinstance(message, onnx.TypeProto.Tensor) and message.elem_type not in _TYPES:
             self.refuse(place, f"element type {message.elem_type} is none of ONNX")
+
+    def defined(self, graph: GraphProto) -> None:
+        """Every value that is read is an input, a constant or computed, here or in a graph around."""
+        known = _values(graph).union(*self.scopes)
+        for node in graph.node:
+            for value in node.input:
+                if value and value not in known:
+                    named = node.name or node.op_type
+                    self.refuse(f"node {printable(str(named))}", f"nothing computes {printable(str(value))}")
 
     def text(self, text: str | bytes, field: str, place: str, *, label: bool) -> None:
         """A name; those of nodes were made printable, and free text is shown to nobody."""
@@ -268,6 +287,16 @@ class _Door:
     def refuse(self, place: str, what: str) -> Any:
         """The one way out."""
         raise ModelError(f"{self.path}: {place}: {what}; {_AGAIN}")
+
+
+def _values(graph: GraphProto) -> set[str]:
+    """Names of inputs, constants and computed values of a graph."""
+    sparse = (tensor.values for tensor in graph.sparse_initializer)
+    return {
+        *(value.name for value in graph.input),
+        *(tensor.name for tensor in (*graph.initializer, *sparse)),
+        *(value for node in graph.node for value in node.output),
+    }
 
 
 def _single(attribute: AttributeProto) -> tuple[int, ...]:

@@ -82,8 +82,12 @@ CHANGES: dict[str, tuple[Change, str]] = {
         lambda m: m.graph.node[0].attribute.append(helper.make_attribute("auto_pad", b"\xff")),
         "not UTF-8",
     ),
-    "an input's name": (lambda m: setattr(m.graph.input[0], "name", "x\0"), "x\\x00"),
-    "a value's name": (lambda m: m.graph.node[1].input.append("\x1b[31m"), "\\x1b"),
+    "a value from nowhere": (lambda m: m.graph.node[0].input.__setitem__(0, "z"), "nothing computes z"),
+    "an input's name": (
+        lambda m: (setattr(m.graph.input[0], "name", "x\0"), m.graph.node[0].input.__setitem__(0, "x\0")),
+        "x\\x00",
+    ),
+    "a value's name": (lambda m: m.graph.node[1].output.append("\x1b[31m"), "\\x1b"),
     "a larger window than image": (
         lambda m: m.graph.node[0].attribute.append(helper.make_attribute("pads", [-4, -4, -4, -4])),
         "",
@@ -160,8 +164,8 @@ def test_a_failure_behind_the_door_is_the_models_fault_or_ours(
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(KeyError):
         convert(tmp_path / "m.onnx")
-    model.graph.node[0].input[0] = "from_nowhere"
-    assert "from_nowhere" in _message(model, tmp_path / "m.onnx")
+    model.graph.node[1].output[0] = "a"
+    assert "(y)" in _message(model, tmp_path / "m.onnx")
 
 
 def test_good_models_of_all_kinds_pass() -> None:
@@ -174,6 +178,6 @@ def test_good_models_of_all_kinds_pass() -> None:
     model.graph.initializer.append(helper.make_tensor("none", TensorProto.FLOAT, [0], []))
     model.graph.node.append(helper.make_node("Clip", ["y", "", "w"], ["clipped"]))
     model.graph.node.append(helper.make_node("Own", [], [], domain="org.example", what=b"\xff"))
-    branch = helper.make_graph([helper.make_node("Relu", ["x"], ["b"])], "b", [], model.graph.output[:1])
-    model.graph.node.append(helper.make_node("If", ["c"], ["i"], then_branch=branch, else_branch=branch))
+    branch = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "b", [], model.graph.output[:1])
+    model.graph.node.append(helper.make_node("If", ["x"], ["i"], then_branch=branch, else_branch=branch))
     validate.check_model(Path("m.onnx"), model)

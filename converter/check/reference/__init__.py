@@ -19,7 +19,7 @@ from converter.check.reference.host import host_layer
 from converter.check.reference.products import product
 from converter.ir.graph import Graph, TensorCoreLayer
 from converter.ir.weight_file import WeightFile
-from converter.read.runtime import session_options
+from converter.read.runtime import explaining, session_options
 
 __all__ = ["MEASURED", "integer_reference", "reference_session", "run_reference"]
 
@@ -96,9 +96,10 @@ def reference_session(
         if in_order:  # and is made when it is needed
             options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    with explaining():
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
 
 
 def run_reference(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

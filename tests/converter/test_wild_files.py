@@ -1,0 +1,97 @@
+"""What public files have in them: operators beside the standard, older opsets than ONNX knows them in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+from converter import UnsupportedError, convert
+from tests.converter.oracle import check
+
+
+def _model(text: str, opset: int = 17, **constants: tuple[int, ...]) -> onnx.ModelProto:
+    contrib = ', "com.microsoft": 1' if "com.microsoft" in text else ""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}{contrib}]> net {text}')
+    generator = np.random.default_rng(3)
+    for name, shape in constants.items():
+        array = generator.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+def test_operators_outside_the_standard_are_refused_before_shapes_are_needed(tmp_path: Path) -> None:
+    """All in one message: what comes behind them has no shape, and is no reason of its own."""
+    model = _model(
+        """(float[8,8] x) => (float z, float t) {
+            c = com.microsoft.CDist <metric = "euclidean"> (x, x)
+            i = com.microsoft.Inverse (x)
+            r = Reshape (c, s)
+            z = Conv <kernel_shape = [1, 1]> (r, w)
+            u = Resize (i, e, e, z2)
+            t = Einsum <equation = "ij,jk->ik"> (u, x)
+        }""",
+        w=(8, 1, 1, 1),
+    )
+    for name, values in {"s": [1, 1, 8, 8], "z2": [16, 16]}.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.array(values), name))
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(0, np.float32), "e"))
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError) as caught:
+        convert(tmp_path / "m.onnx", calibrate=False)
+    assert [problem.op for problem in caught.value.problems] == ["CDist", "Inverse"]
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_layer_normalization_in_an_opset_before_it(tmp_path: Path, axis: int) -> None:
+    """ONNX Runtime's optimiser writes it into files of any opset; gamma [D] broadcasts to all rows."""
+    model = _model(
+        f"""(float[1,6,8] x) => (float y) {{
+            n = LayerNormalization <axis = {axis}> (x, gamma, beta)
+            m = MatMul (n, w)
+            y = LayerNormalization <axis = {axis}> (m, gamma, beta)
+        }}""",
+        opset=12,
+        gamma=(8,) if axis == -1 else (6, 8),
+        beta=(8,) if axis == -1 else (6, 8),
+        w=(8, 8),
+    )
+    found = check(model, tmp_path)
+    assert found.lsb_to_quantized <= 1 and found.sqnr_db > 20
+
+
+def test_layer_normalization_with_weights_that_broadcast(tmp_path: Path) -> None:
+    text = """(float[1,6,8] x) => (float y) {
+        n = LayerNormalization <axis = 1> (x, gamma, beta)
+        y = MatMul (n, w)
+    }"""
+    onnx.save(_model(text, gamma=(8,), beta=(1, 8), w=(8, 8)), tmp_path / "m.onnx")
+    graph = convert(tmp_path / "m.onnx", calibrate=False).graph
+    gamma = next(tensor for name, tensor in graph.tensors.items() if name.endswith("gamma"))
+    assert gamma.shape == (48,) and gamma.data is not None
+    rows = np.asarray(gamma.data).reshape(6, 8)
+    np.testing.assert_array_equal(rows, np.broadcast_to(rows[0], (6, 8)))
+
+
+def test_messages_of_onnx_runtime_come_with_advice(tmp_path: Path) -> None:
+    """Random indices are 0 and 1; this table has one row."""
+    model = _model("(int64[1,4] i) => (float y) { e = Gather (t, i) y = MatMul (e, w) }", t=(1, 8), w=(8, 8))
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match=r"m\.onnx: .*out of data bounds.* give calibration data") as caught:
+        convert(tmp_path / "m.onnx")
+    assert "ONNXRuntimeError" not in str(caught.value) and "\n" not in str(caught.value)
+    np.savez(tmp_path / "c.npz", i=np.zeros((2, 1, 4), np.int64))
+    convert(tmp_path / "m.onnx", calibration=tmp_path / "c.npz")
+
+
+def test_an_unnamed_node_beside_one_of_its_name(tmp_path: Path) -> None:
+    model = _model(
+        "(float[1,8,4,4] x) => (float y) { a = Conv (x, w) b = Conv (a, w) y = Conv (b, w) }", w=(8, 8, 1, 1)
+    )
+    model.graph.node[0].name = "Conv_1"
+    onnx.save(model, tmp_path / "m.onnx")
+    names = [layer.name for layer in convert(tmp_path / "m.onnx", calibrate=False).graph.layers]
+    assert len(set(names)) == 3
