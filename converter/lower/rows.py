@@ -155,7 +155,7 @@ def lower_layer_norm(lowering: Lowering, step: Step) -> None:
     axis = int(node.attributes.get("axis", -1)) % rank
     rows = rows_of(lowering, value, tuple(range(axis, rank)))
     centre = node.op not in ("RMSNormalization", "SimplifiedLayerNormalization")
-    shape = value.shape[axis:]
+    shape = lowering.program.shapes[node.inputs[0]][axis:]
     gamma = _vector(lowering, node.input(1), shape, 1.0)
     beta = _vector(lowering, node.input(2) if centre else "", shape, 0.0)
     epsilon = float(node.attributes.get("epsilon", 1e-5))
