@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fadiff.console import Console
 from fadiff.errors import InputError, naming, one_line
@@ -20,6 +21,7 @@ from fadiff.output import replacing_folder
 
 if TYPE_CHECKING:
     from converter import Conversion
+    from converter.read.inputs import Samples
     from costmodel.schedule.document import ConversionRecord, FloatRecord, ScheduleDocument, SearchRecord
     from costmodel.schedule.schedule import LatencyModel, Schedule
     from costmodel.schedule.serialize import Bound
@@ -35,10 +37,11 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How to read the model; calibration and test inputs are .npz files, one array per model input."""
+    """How to read the model; .npz files have one array per model input."""
 
     quantize: Quantize = "auto"
-    calibration: Path | None = None
+    calibration: str | Path | Samples | None = None
+    """An .npz file, or the samples themselves: one mapping of input name to array each."""
     test_inputs: Path | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     without: tuple[str, ...] = ()
@@ -79,8 +82,11 @@ def compile(
     verify: bool = False,
     force: bool = False,
     console: Console | None = None,
+    **plain: Any,
 ) -> CompileResult:
     """Convert, search and emit; `out` appears complete or not at all.
+
+    compile("net.onnx", "build/net", calibration="images.npz", method="layerwise", time_budget=20)
 
     Args:
         model: An ONNX file.
@@ -94,8 +100,10 @@ def compile(
         verify: Also build the C for the host and run it on the functional model.
         force: Replace `out` if it is an output folder.
         console: Where progress goes; only warnings by default.
+        plain: Single fields of `ModelOptions` and `SearchOptions`: calibration, dims, method, time_budget...
 
     Raises:
+        TypeError: a keyword that neither of them has.
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
     from costmodel.schedule.serialize import read_document, schedule_from_document
@@ -104,7 +112,7 @@ def compile(
 
     model, out = Path(model), Path(out)
     console = console or Console(verbosity=-1)
-    reading, search = reading or ModelOptions(), search or SearchOptions()
+    reading, search = _with(plain, reading or ModelOptions(), search or SearchOptions())
     _check_file(model)
     with replacing_folder(out, force=force) as work:
         given = None if schedule is None else read_document(Path(schedule))
@@ -114,9 +122,8 @@ def compile(
         hardware = given.target if given else as_target(target)
         conversion = read_model(model, hardware, reading, console)
         inputs = reading.test_inputs or _beside(model, ".inputs.npz")
-        vectors = make_vectors(
-            conversion, inputs, seed=0
-        )  # a file that does not fit is refused before searching
+        # a file that does not fit is refused before searching
+        vectors = make_vectors(conversion, inputs, seed=0)
         if given is None:
             conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
             decision, described = found.schedule, partial(describe_search, found)
@@ -130,6 +137,20 @@ def compile(
         folder.refresh_report()
         report = verify_folder(folder, console) if verify else None
     return CompileResult(out, document, report)
+
+
+def _with(
+    plain: Mapping[str, Any], reading: ModelOptions, search: SearchOptions
+) -> tuple[ModelOptions, SearchOptions]:
+    """The options with some fields of either changed."""
+    names = [{entry.name for entry in fields(options)} for options in (reading, search)]
+    for name in plain:
+        if name not in names[0] | names[1]:
+            close = get_close_matches(name, sorted(names[0] | names[1]), n=1)
+            advice = f": did you mean {close[0]}?" if close else ""
+            raise TypeError(f"compile() has no keyword {name!r}{advice}")
+    ours, theirs = ({name: plain[name] for name in plain if name in known} for known in names)
+    return replace(reading, **ours), replace(search, **theirs)
 
 
 def _check_file(model: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from converter.errors import ModelError
 from converter.ir.program import Program
 from converter.read.inputs import Spans, Wanted, random_input, read_inputs
 
@@ -24,9 +25,14 @@ def load_samples(program: Program, path: Path) -> list[dict[str, np.ndarray]]:
     """Samples of an .npz file (converter/read/inputs.py).
 
     Raises:
-        ModelError: unreadable file, missing input, or a shape that does not fit.
+        ModelError: unreadable file, missing input, a shape that does not fit, or nothing but zeros.
     """
     stacked = read_inputs(path, "calibration data", _inputs(program))
+    floats = [array for name, array in stacked.items() if program.is_float(name)]
+    if floats and not any(array.any() for array in floats):
+        raise ModelError(
+            f"{path}: the calibration data is zero everywhere: no range can come from it; give real inputs"
+        )
     count = len(next(iter(stacked.values())))
     return [{name: array[i] for name, array in stacked.items()} for i in range(count)]
 

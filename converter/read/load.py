@@ -6,7 +6,6 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -15,10 +14,10 @@ from onnx.external_data_helper import load_external_data_for_model
 from converter.errors import ModelError
 from converter.ir.stored import StoredWeights, store_weights
 from converter.printable import printable
+from converter.read.dimensions import pin_dimensions
 from converter.read.validate import check_model, check_sizes
 
 _SCOPES = "pkg.torch.onnx.name_scopes"  # written by torch.onnx: module paths, outermost first
-_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 _IR_VERSION_TAG = 0x08  # first byte of every serialised ModelProto: field 1 (ir_version), varint
 
 
@@ -42,7 +41,7 @@ def load_model(path: Path, dims: Mapping[str, int]) -> tuple[onnx.ModelProto, St
     _name_by_module(model)
     weights = store_weights(path, model)
     _load_external_data(path, model)
-    _pin_dimensions(path, model, dims)
+    pin_dimensions(path, model, dims)
     model = onnx.inliner.inline_local_functions(model) if model.functions else model
     check_sizes(path, model)
     return model, weights
@@ -95,65 +94,3 @@ def _load_external_data(path: Path, model: onnx.ModelProto) -> None:
         load_external_data_for_model(model, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ModelError(f"{path}: cannot read external data: {' '.join(str(error).split())}") from error
-
-
-def _bind_inputs(model: onnx.ModelProto, dims: Mapping[str, int]) -> set[str]:
-    """Integer inputs of one element that `dims` names become constants; their names."""
-    bound = set()
-    for value in list(model.graph.input):
-        tensor_type = value.type.tensor_type
-        sizes = [dim.dim_value for dim in tensor_type.shape.dim]
-        if value.name not in dims or tensor_type.elem_type not in _INTEGERS or any(n != 1 for n in sizes):
-            continue
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
-        number = np.full(sizes, dims[value.name], dtype)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(number, value.name))
-        model.graph.input.remove(value)
-        bound.add(value.name)
-    return bound
-
-
-def _pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
-    used = _bind_inputs(model, dims)
-    constants = {tensor.name for tensor in model.graph.initializer}
-    unbound: dict[str, str] = {}
-    """What to bind, and where it was first seen."""
-    values = [value for value in model.graph.input if value.name not in constants]
-    dimensions = [dim for value in values for dim in value.type.tensor_type.shape.dim]
-    named = sorted({dim.dim_param for dim in dimensions if dim.dim_param})
-    for value in values:
-        if not value.type.HasField("tensor_type"):
-            raise ModelError(
-                f"{path}: input {value.name} is no tensor but a sequence, map or optional value; "
-                "do this step outside of the model"
-            )
-        if not value.type.tensor_type.HasField("shape"):
-            raise ModelError(
-                f"{path}: input {value.name} has no shape at all; export the model with static shapes"
-            )
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            positional = f"{value.name}.{axis}"
-            if positional in dims:
-                used.add(positional)
-                dim.dim_value = dims[positional]
-            elif dim.HasField("dim_param") and dim.dim_param in dims:
-                from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed  # (imports torch)
-
-                used.add(dim.dim_param)
-                make_dim_param_fixed(model.graph, dim.dim_param, dims[dim.dim_param])
-            elif dim.HasField("dim_param") and dim.dim_param:
-                unbound.setdefault(
-                    dim.dim_param,
-                    f"input {value.name} has symbolic dimension {dim.dim_param!r} (axis {axis})",
-                )
-            elif not dim.HasField("dim_value") or dim.dim_value < 1:
-                given = f"size {dim.dim_value}" if dim.HasField("dim_value") else "no size"
-                unbound[positional] = f"input {value.name} has {given} for axis {axis}"
-    if unbound:
-        example = " ".join(f"--dim {name}=1" for name in unbound)
-        what = "it" if len(unbound) == 1 else "all"
-        raise ModelError(f"{path}: {', '.join(unbound.values())}; bind {what}, for example {example}")
-    unknown = sorted(set(dims) - used)
-    if unknown:
-        there = f"there are {', '.join(named)}" if named else "all dimensions are fixed: leave it out"
-        raise ModelError(f"{path}: --dim {unknown[0]}: no input has a dimension of this name; {there}")

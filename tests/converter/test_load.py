@@ -136,3 +136,46 @@ def test_what_no_output_depends_on_is_left_out(tmp_path: Path) -> None:
     constants = {"w": weights(0, 4, 3, 3, 3), "v": weights(1, 4, 4, 3, 3)}
     onnx.save(model_of(nodes, {"x": (1, 3, 8, 8)}, {"y": None}, constants), tmp_path / "m.onnx")
     assert [layer.op for layer in convert(tmp_path / "m.onnx").graph.layers] == ["conv"]
+
+
+def _with_sizes(path: Path, *sizes: tuple[int | str | None, ...]) -> Path:
+    """The sum of inputs a, b, c... of these shapes."""
+    names = "abc"[: len(sizes)]
+    inputs = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, list(s))
+        for n, s in zip(names, sizes, strict=True)
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("Concat", list(names), ["y"], axis=-1)]
+    graph = helper.make_graph(nodes, "g", inputs, [output])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("unnamed", [None, "?", ""])
+def test_dimensions_without_a_name_are_bound_by_place(tmp_path: Path, unnamed: str | None) -> None:
+    """Equal marks are not equal sizes."""
+    path = _with_sizes(tmp_path / "m.onnx", (1, unnamed), (1, unnamed))
+    message = _message(path)
+    assert "--dim a.1=1 --dim b.1=1" in message and "'?'" not in message
+    graph = convert(path, dims={"a.1": 3, "b.1": 5}, calibrate=False).graph
+    assert [graph.tensors[name].shape for name in graph.inputs] == [(1, 3), (1, 5)]
+
+
+def test_sums_are_computed_from_bound_parts(tmp_path: Path) -> None:
+    path = _with_sizes(tmp_path / "m.onnx", (1, "past"), (1, "past + seq"), (1, "2*seq-1"))
+    assert "--dim past=1 --dim seq=1" in _message(path)
+    assert "'past + seq'" in _message(path, dims={"past": 4}) and "--dim seq=1" in _message(path)
+    graph = convert(path, dims={"past": 4, "seq": 3}, calibrate=False).graph
+    assert [graph.tensors[name].shape[1] for name in graph.inputs] == [4, 7, 5]
+    graph = convert(path, dims={"past": 4, "seq": 3, "past + seq": 9}, calibrate=False).graph
+    assert graph.tensors[graph.inputs[1]].shape[1] == 9
+    assert "would be 0" in _message(_with_sizes(path, (1, "n - n")), dims={"n": 2})
+
+
+def test_a_misspelt_dimension_is_named(tmp_path: Path) -> None:
+    """Also where others are still open."""
+    path = _with_sizes(tmp_path / "m.onnx", ("batch", "sequence"))
+    message = _message(path, dims={"sequense": 4})
+    assert "--dim sequense: no input has a dimension of this name; did you mean sequence?" in message
+    assert "did you mean a.1?" in _message(path, dims={"a.7": 4})

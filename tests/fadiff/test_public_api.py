@@ -5,10 +5,12 @@ import subprocess
 import sys
 
 import click
+import numpy as np
 import pytest
 
 import fadiff as package
 from fadiff.cli import cli
+from tests.fadiff.models import small_network
 
 HEAVY = ("torch", "onnx", "onnxruntime", "onnxscript", "scipy", "pymoo", "optuna", "matplotlib")
 
@@ -87,3 +89,27 @@ def test_python_m_fadiff_is_the_command():
     wrong = subprocess.run([*run, "inspect", "missing.onnx"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert wrong.stderr.splitlines()[-1].startswith("error: ") and "missing.onnx" in wrong.stderr
+
+
+def test_compile_takes_plain_keywords(tmp_path):
+    model = small_network(tmp_path / "net.onnx", batch="batch")
+    rng = np.random.default_rng(0)
+    samples = [{"image": rng.standard_normal((2, 8, 12, 12)).astype(np.float32)} for _ in range(3)]
+    result = package.compile(
+        model, tmp_path / "out", calibration=samples, dims={"batch": 2}, method="layerwise", time_budget=5
+    )
+    assert result.document.search.method == "layerwise"
+    assert result.document.tensors[0].shape[0] == 2
+    assert not any("no calibration data" in note for note in result.document.conversion.notes)
+    with pytest.raises(TypeError, match="did you mean time_budget"):
+        package.compile(model, tmp_path / "other", time_buget=5)
+
+
+def test_objects_and_zeros_as_calibration_are_called_that(tmp_path):
+    model = small_network(tmp_path / "net.onnx")
+    np.savez(tmp_path / "zero.npz", image=np.zeros((4, 1, 8, 12, 12), np.float32))
+    with pytest.raises(package.ModelError, match="zero everywhere"):
+        package.compile(model, tmp_path / "out", calibration=tmp_path / "zero.npz")
+    np.savez(tmp_path / "object.npz", image=np.array([{}], object))
+    with pytest.raises(package.ModelError, match="image is an array of Python objects"):
+        package.compile(model, tmp_path / "out", calibration=str(tmp_path / "object.npz"))

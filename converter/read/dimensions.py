@@ -1,0 +1,164 @@
+"""Every dimension of an input becomes a number: bound by name, by place, or computed from names that are."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from converter.errors import ModelError
+
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+_NO_NAMES = ("", "?", "None", "unknown")
+"""What exporters write for a dimension that has no name; equal ones need not be equal dimensions."""
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+}
+
+
+def pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
+    """Replace symbolic dimensions of the inputs by numbers, in place.
+
+    Args:
+        path: for messages.
+        model: its inputs.
+        dims: sizes by dim_param, or by `input.axis`; values of integer inputs of one element by input. A
+            dim_param that is a sum (`past + seq`) or another expression follows from its parts.
+
+    Raises:
+        ModelError: a name in `dims` that the model does not have, dimensions that `dims` does not bind, or
+            an input that is no tensor.
+    """
+    bound = _bind_inputs(model, dims)
+    constants = {tensor.name for tensor in model.graph.initializer}
+    values = [value for value in model.graph.input if value.name not in constants]
+    for value in values:
+        _check_tensor(path, value)
+    _check_names(path, values, dims, bound)
+    unbound: dict[str, str] = {}
+    """What to bind, and where it was first seen."""
+    for value in values:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            place, name = f"{value.name}.{axis}", _name(dim)
+            if place in dims:
+                dim.dim_value = dims[place]
+            elif name:
+                missing = [part for part in _parts(name) if part not in dims]
+                if name in dims or not missing:
+                    dim.dim_value = _size(path, name, dims)
+                for part in missing if name not in dims else ():
+                    where = f"input {value.name} has symbolic dimension {name!r} (axis {axis})"
+                    unbound.setdefault(part, where)
+            elif not dim.HasField("dim_value") or dim.dim_value < 1:
+                given = f"size {dim.dim_value}" if dim.HasField("dim_value") else "no size"
+                unbound[place] = f"input {value.name} has {given} for axis {axis}"
+    if unbound:
+        example = " ".join(f"--dim {name}=1" for name in unbound)
+        what = "it" if len(unbound) == 1 else "all"
+        seen = ", ".join(dict.fromkeys(unbound.values()))
+        raise ModelError(f"{path}: {seen}; bind {what}, for example {example}")
+
+
+def _bind_inputs(model: onnx.ModelProto, dims: Mapping[str, int]) -> set[str]:
+    """Integer inputs of one element that `dims` names become constants; their names."""
+    bound = set()
+    for value in list(model.graph.input):
+        tensor_type = value.type.tensor_type
+        sizes = [dim.dim_value for dim in tensor_type.shape.dim]
+        if value.name not in dims or tensor_type.elem_type not in _INTEGERS or any(n != 1 for n in sizes):
+            continue
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
+        number = np.full(sizes, dims[value.name], dtype)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(number, value.name))
+        model.graph.input.remove(value)
+        bound.add(value.name)
+    return bound
+
+
+def _check_tensor(path: Path, value: onnx.ValueInfoProto) -> None:
+    if not value.type.HasField("tensor_type"):
+        raise ModelError(
+            f"{path}: input {value.name} is no tensor but a sequence, map or optional value; "
+            "do this step outside of the model"
+        )
+    if not value.type.tensor_type.HasField("shape"):
+        raise ModelError(
+            f"{path}: input {value.name} has no shape at all; export the model with static shapes"
+        )
+
+
+def _check_names(
+    path: Path, values: list[onnx.ValueInfoProto], dims: Mapping[str, int], bound: set[str]
+) -> None:
+    """What the user binds is there, also where other dimensions are still open."""
+    dimensions = [(v.name, i, dim) for v in values for i, dim in enumerate(v.type.tensor_type.shape.dim)]
+    named = {name for _, _, dim in dimensions if (name := _name(dim))}
+    named |= {part for name in named for part in _parts(name)}
+    known = named | {f"{value}.{axis}" for value, axis, _ in dimensions} | bound
+    unknown = sorted(set(dims) - known)
+    if unknown:
+        close = get_close_matches(unknown[0], sorted(known), n=1)
+        there = f"there are {', '.join(sorted(named))}" if named else "all dimensions are fixed: leave it out"
+        advice = f"did you mean {close[0]}?" if close else there
+        raise ModelError(f"{path}: --dim {unknown[0]}: no input has a dimension of this name; {advice}")
+
+
+def _name(dim: onnx.TensorShapeProto.Dimension) -> str:
+    """The name of a symbolic dimension, empty where it has none that tells it from others."""
+    return "" if dim.dim_param.strip() in _NO_NAMES else str(dim.dim_param)
+
+
+def _tree(name: str) -> ast.expr | None:
+    """A name that is an expression of others, None for one that is not."""
+    try:
+        tree = ast.parse(name.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+    return tree if isinstance(tree, ast.BinOp) and None not in _names(tree) else None
+
+
+def _names(tree: ast.expr) -> Iterator[str | None]:
+    """Names in an expression; None for what is neither a name, a number nor a known operator."""
+    match tree:
+        case ast.Name(id=name):
+            yield name
+        case ast.Constant(value=int()):
+            return
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            yield from _names(left)
+            yield from _names(right)
+        case _:
+            yield None
+
+
+def _parts(name: str) -> list[str]:
+    """What a dimension's size follows from: itself, or the names in it."""
+    tree = _tree(name)
+    return [name] if tree is None else [part for part in dict.fromkeys(_names(tree)) if part]
+
+
+def _size(path: Path, name: str, dims: Mapping[str, int]) -> int:
+    """The size of a dimension all of whose parts are bound."""
+    tree = None if name in dims else _tree(name)
+
+    def number(node: ast.expr) -> int:
+        if isinstance(node, ast.BinOp):
+            return _OPERATORS[type(node.op)](number(node.left), number(node.right))
+        return dims[node.id] if isinstance(node, ast.Name) else int(node.value)  # type: ignore[attr-defined]
+
+    try:
+        size = dims[name] if tree is None else number(tree)
+    except ZeroDivisionError:
+        size = 0
+    if size < 1:
+        raise ModelError(f"{path}: dimension {name} would be {size}; bind its parts to other sizes")
+    return size
