@@ -125,7 +125,8 @@ class _Fit:
         made = [n for node in nodes for n in node.output if self.last_reader.get(n, -1) >= end]
         if made:
             read = {name for node in nodes for name in node.input}
-            fed = [{n: a for n, a in {**self.feeds, **state}.items() if n in read} for state in self.states]
+            fixed = {name: self.feeds[name] for name in read & self.feeds.keys()}
+            fed = [fixed | {name: state[name] for name in read & state.keys()} for state in self.states]
             graph = self.simulation.model.graph
             found = run_nodes(nodes, fed, made, graph.initializer, like=self.simulation.model)
             for state, values in zip(self.states, found, strict=True):

@@ -135,7 +135,8 @@ class MixedSearch:
         layers = tuple(step.name for step in self._planned(names) if step.is_float)
         if not self.is_judged:
             return Mixed(layers)
-        return Mixed(layers, round(self.score(()), 2), round(self.score(names), 2))
+        before = self.score(())
+        return Mixed(layers, round(before, 2), round(self.score(names) if names else before, 2))
 
     @cached_property
     def named(self) -> frozenset[str]:

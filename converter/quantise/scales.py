@@ -187,6 +187,8 @@ class _Groups:
         self._ceiling = dict(ceilings)
         """By root: the largest scale at which saturation still stands for a Clip."""
         self._parent = {value: value for value in scales}
+        self._members = {value: [value] for value in scales}
+        """By root."""
         self._scale = dict(scales)
         self._fixed = set(known)
 
@@ -201,15 +203,13 @@ class _Groups:
 
     def members(self, value: str) -> frozenset[str]:
         """All values of the set that holds a value."""
-        root = self._root(value)
-        return frozenset(other for other in self._parent if self._root(other) == root)
+        return frozenset(self._members[self._root(value)])
 
     def follow(self, value: str, leader: str) -> None:
         """`value` takes the scale of `leader`, and of whatever that is joined with later."""
         root = self._root(value)
         if root != self._root(leader):
-            self._parent[root] = self._root(leader)
-            self._bound(self._root(leader), root)
+            self._merge(self._root(leader), root)
 
     def join(self, a: str, b: str) -> None:
         """One scale for both, the larger, unless a Clip forbids it."""
@@ -222,13 +222,14 @@ class _Groups:
         ):
             return
         self._scale[first] = scale
-        self._parent[second] = first
-        self._bound(first, second)
+        self._merge(first, second)
 
     def _limit(self, root: str) -> float:
         return self._ceiling.get(root, float("inf"))
 
-    def _bound(self, root: str, other: str) -> None:
-        """The ceilings of a set that became part of another hold for all of it."""
+    def _merge(self, root: str, other: str) -> None:
+        """A set becomes part of another; its ceilings hold for all of it."""
+        self._parent[other] = root
+        self._members[root] += self._members.pop(other)
         if other in self._ceiling:
             self._ceiling[root] = min(self._limit(root), self._ceiling[other])

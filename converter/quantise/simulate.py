@@ -35,17 +35,23 @@ class Simulation:
         graph = self.model.graph
         held = {tensor.name for tensor in graph.initializer}
         replaced: set[str] = set()
-        for node in list(graph.node):
+        nodes = []
+        for node in graph.node:
             if node.op_type == "DequantizeLinear" and node.input[0] in held:
-                graph.node.remove(node)
                 replaced.update(node.input)
                 self._open.add(node.output[0])
-            elif node.op_type == "QuantizeLinear" and node.input[1] in held - self._open:
+                continue
+            nodes.append(node)
+            if node.op_type == "QuantizeLinear" and node.input[1] in held and node.input[1] not in self._open:
                 replaced.update(node.input[1:])
                 self._open.update(node.input[1:])
         kept = [tensor for tensor in graph.initializer if tensor.name not in replaced]
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        del model.graph.node[:], model.graph.initializer[:]
+        model.graph.node.extend(nodes)
+        model.graph.initializer.extend(kept)
+        self.model = model
 
     def feeds(self, quantisation: Quantisation) -> dict[str, np.ndarray]:
         """The inputs that stand for scales and constants."""
