@@ -159,6 +159,9 @@ class Graph:
     def __post_init__(self) -> None:
         known = {n for n, t in self.tensors.items() if t.data is not None} | set(self.inputs)
         names: set[str] = set()
+        for tensor in self.inputs:
+            if tensor not in self.tensors:
+                raise ValueError(f"graph input {tensor} is no tensor")
         for layer in self.layers:
             if layer.name in names:
                 raise ValueError(f"two layers are called {layer.name}")

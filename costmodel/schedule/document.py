@@ -18,6 +18,9 @@ from costmodel.schedule.schedule import FusionModel, GroupLatency, Halo, Latency
 from costmodel.target.target import FusionPath, Target
 
 Positive = Annotated[int, Field(ge=1)]
+Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Padding = Annotated[int, Field(ge=0, lt=2**20)]
+"""Pixels; more are no image any more."""
 Extents = dict[Dim, Positive]
 """Dimensions that are left out are 1."""
 
@@ -32,7 +35,7 @@ class TensorRecord(_Record):
     name: str
     shape: tuple[int, ...]
     dtype: Literal["int8", "int32", "float32"]
-    scale: float | None = Field(None, description="real value = scale * (integer - zero)")
+    scale: Scale | None = Field(None, description="real value = scale * (integer - zero)")
     constant: bool = False
     onnx_name: str | None = None
     onnx_axes: tuple[int, ...] | None = Field(None, description="storage = transpose(onnx value, onnx_axes)")
@@ -140,10 +143,12 @@ class LayerRecord(_Record):
     groups: Positive = 1
     stride: tuple[Positive, Positive] = (1, 1)
     dilation: tuple[Positive, Positive] = (1, 1)
-    pads: tuple[int, int, int, int] = Field((0, 0, 0, 0), description="top, left, bottom, right")
+    pads: tuple[Padding, Padding, Padding, Padding] = Field(
+        (0, 0, 0, 0), description="top, left, bottom, right"
+    )
     input_size: tuple[int, int] | None = None
     activation: Literal["none", "relu"] = "none"
-    scale: float = Field(1.0, description="requantisation: output integer = round(accumulator * scale)")
+    scale: Scale = Field(1.0, description="requantisation: output integer = round(accumulator * scale)")
     operands: OperandsRecord | None = None
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

@@ -181,3 +181,25 @@ def test_a_layer_that_ends_behind_its_tensors(document, tmp_path, operand):
     path = broken(document, tmp_path, lambda c: first_core(c)["dims"].update({dim: 2**40}))
     with pytest.raises(ScheduleFileError, match=f"dims its {operand} ends at element .*correct dims"):
         schedule_from_document(read_document(path))
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda c: c["tensors"][0].update(scale=float("nan")), "tensors.0.scale"),
+        (lambda c: c["tensors"][0].update(scale=float("inf")), "tensors.0.scale"),
+        (lambda c: c["tensors"][0].update(scale=-1.0), "tensors.0.scale"),
+        (lambda c: first_core(c).update(scale=float("nan")), "scale"),
+        (lambda c: first_core(c).update(pads=[-1, 0, 0, 0]), "pads.0"),
+        (lambda c: first_core(c).update(pads=[0, 0, 2**40, 0]), "pads.2"),
+    ],
+)
+def test_numbers_that_nothing_can_be(document, tmp_path, edit, says):
+    with pytest.raises(ScheduleFileError, match=says):
+        read_document(broken(document, tmp_path, edit))
+
+
+def test_an_input_that_is_no_tensor(document, tmp_path):
+    path = broken(document, tmp_path, lambda c: c["tensors"].pop(0))
+    with pytest.raises(ScheduleFileError, match="is no tensor"):
+        schedule_from_document(read_document(path))
