@@ -13,14 +13,23 @@ from converter.ir.host import (
     Copy,
     FloatMaxPool,
     FloatProduct,
+    Gather,
     GlobalAveragePool,
     Integer,
     MaxPool,
     Reduce,
     StridedOperator,
 )
+from converter.ir.loops import Loops
 from costmodel.group.fusion import Member
 from costmodel.mapping.shape import extents
+
+OUTPUT_TAPS = 4
+"""Taps of a window that rounding and storing its result take as long as."""
+RUN_ELEMENTS = 256
+"""Elements of a run of a copy that beginning it takes as long as."""
+LONG_RUN = 16
+"""Elements from which on a run is copied as a whole (runtime/elementwise.h)."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +57,33 @@ def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
     written = graph.tensors[layer.outputs[0]].size
     match layer.operator:
         case MaxPool(window=window) | FloatMaxPool(window=window) | AveragePool(window=window):
-            return layer.op, math.prod(window.kernel)
+            return layer.op, math.prod(window.kernel) + OUTPUT_TAPS
+        case GlobalAveragePool():
+            return layer.op, graph.tensors[layer.inputs[0]].size / written + OUTPUT_TAPS
+        case Reduce() | ArgMax():
+            return layer.op, graph.tensors[layer.inputs[0]].size / written
         case FloatProduct(dims=dims):
             return layer.op, math.prod(dims) / written
-        case GlobalAveragePool() | Reduce() | ArgMax():
-            return layer.op, graph.tensors[layer.inputs[0]].size / written
-        case StridedOperator(loops=loops) as operator:
-            return _strided(operator), math.prod(loops.shape) / written  # it may write a part
+        case Copy(loops=loops):
+            name, elements = _copied(loops)
+            return name, elements / written
+        case Gather(rows=rows) if rows.inner > 1:
+            return "copy_runs", 1 + RUN_ELEMENTS / rows.inner
+        case StridedOperator(loops=loops) as operator:  # it may write a part
+            return ("division" if _divides(operator) else layer.op), math.prod(loops.shape) / written
     return layer.op, 1
 
 
-def _strided(operator: StridedOperator) -> str:
+def _divides(operator: StridedOperator) -> bool:
     match operator:
-        case Copy(loops=loops):
-            in_runs = all(access.strides[-1:] in ((), (1,)) for access in loops.accesses)
-            return "copy_runs" if in_runs else "copy_elements"
         case Binary(function="div") | Integer(function="div" | "modulo" | "remainder"):
-            return "division"
-    return operator.op
+            return True
+    return False
+
+
+def _copied(loops: Loops) -> tuple[str, int]:
+    elements = math.prod(loops.shape)
+    run = loops.shape[-1] if loops.shape else 1
+    if run < LONG_RUN or any(access.strides[-1] != 1 for access in loops.accesses):
+        return "copy_elements", elements
+    return "copy_runs", elements + RUN_ELEMENTS * (elements // run)

@@ -16,10 +16,10 @@ from pydantic import (
 
 HOST_INSTRUCTIONS: Mapping[str, float] = {
     "arg_max": 5.1,  # per element read
-    "average_pool": 4.1,  # per tap
+    "average_pool": 2.8,  # per tap
     "binary": 14.0,
-    "copy_elements": 4.7,  # transposed, say
-    "copy_runs": 2.1,
+    "copy_elements": 6.0,  # transposed, say
+    "copy_runs": 0.43,
     "division": 28.0,  # a divider takes one bit per cycle
     "fill": 0.5,
     "float_binary": 5.0,
@@ -27,13 +27,13 @@ HOST_INSTRUCTIONS: Mapping[str, float] = {
     "float_max_pool": 7.0,  # per tap
     "float_product": 4.0,  # per multiply-accumulate
     "formula": 100.0,  # a call or two of the math library
-    "gather": 1.5,
-    "global_average_pool": 2.8,  # per element read
+    "gather": 6.4,  # one by one
+    "global_average_pool": 2.7,  # per element read
     "integer": 6.0,
     "layer_norm": 20.0,
     "log_softmax": 23.0,
     "lookup": 4.7,
-    "max_pool": 4.0,  # per tap
+    "max_pool": 2.75,  # per tap
     "quantise": 11.5,
     "reduce": 4.0,  # per element read
     "resize_linear": 25.0,
@@ -46,7 +46,8 @@ HOST_INSTRUCTIONS: Mapping[str, float] = {
 }
 """Core instructions per element of every host operator's C, for int8 (docs/host-ops.md says how counted).
 
-Per element written unless said; a division counts as what it takes.
+Per element written unless said; a division counts as what it takes.  What beginning a run, or storing what a
+window gives, takes besides is counted as elements (costmodel/group/host_work.py).
 """
 
 

@@ -44,6 +44,7 @@ from converter.ir.host import (
     Where,
 )
 from converter.ir.loops import Loops
+from costmodel.group.host_work import LONG_RUN
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.formula import float_literal, formula_name
@@ -51,8 +52,6 @@ from emitters.gemmini.printer import CPrinter
 
 ELEMENT_BYTES = {"int8": 1, "int32": 4, "float32": 4}
 MOST_AXES = 8
-SHORT_RUN = 16
-"""Elements below which what happens between two runs of the innermost loop costs more than the run."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ class _Arguments:
 def _loop_order(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Axes from the outermost loop to the innermost, which should be long: elements are independent."""
     axes = list(range(len(shape)))
-    if shape[-1] < SHORT_RUN:
+    if shape[-1] < LONG_RUN:
         longest = max(reversed(axes), key=lambda axis: shape[axis])
         axes.remove(longest)
         axes.append(longest)

@@ -12,11 +12,12 @@
 #ifdef __FAST_MATH__
 #error "compile small.c without -ffast-math (-Ofast): its results would not be those that were verified"
 #endif
-/* Products and sums round one by one, as the integer reference does: no fused multiply-add. */
+/* Products and sums round one by one, as the integer reference does: no fused multiply-add.  GCC's SLP would put four
+ * bytes into a word before it stores them: more instructions than four stores. */
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
 #else
-#pragma GCC optimize("fp-contract=off")
+#pragma GCC optimize("fp-contract=off", "no-tree-slp-vectorize")
 #endif
 
 /* The schedule was made for exactly this Gemmini. */
