@@ -6,7 +6,7 @@ Heavy packages are imported inside the functions: `import fadiff` stays light.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
@@ -46,7 +46,7 @@ class ModelOptions:
     dims: Mapping[str, int] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     """Rewrites to leave out (`converter.rewrites.NAMES`)."""
-    keep_float: tuple[str, ...] = ()
+    keep_float: str | Sequence[str] = ()
     """Layers that an int8 target runs in float32 on the core, by name; AUTO: more until `min_sqnr` holds."""
     min_sqnr: float | None = None
     """Least signal to noise of every output in dB; None: the verdict's default."""
@@ -186,7 +186,7 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
             calibration=reading.calibration,
             dims=reading.dims,
             without=reading.without,
-            keep_float=[name for name in reading.keep_float if name != AUTO],
+            keep_float=[name for name in _kept_names(reading) if name != AUTO],
             keep_float_until=_least_db(reading),
             progress=console.update,
         )
@@ -197,10 +197,14 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
     return conversion
 
 
+def _kept_names(reading: ModelOptions) -> Sequence[str]:
+    return [reading.keep_float] if isinstance(reading.keep_float, str) else reading.keep_float
+
+
 def _least_db(reading: ModelOptions) -> float | None:
     from costmodel.schedule.verdict import MIN_SQNR_DB
 
-    if AUTO not in reading.keep_float:
+    if AUTO not in _kept_names(reading):
         return None
     return MIN_SQNR_DB if reading.min_sqnr is None else reading.min_sqnr
 

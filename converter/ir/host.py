@@ -154,6 +154,15 @@ class ScaleShift(StridedOperator):
 
 
 @dataclass(frozen=True)
+class FloatScaleShift(StridedOperator):
+    """The same beside an int8 array."""
+
+    op = "float_scale_shift"
+    walked = 3
+    activation: Activation = "none"
+
+
+@dataclass(frozen=True)
 class Add(HostOperator):
     """The residual addition that Gemmini does: operands of one shape, dense."""
 
@@ -324,5 +333,5 @@ OPERATORS: tuple[type[HostOperator], ...] = (
         Reduce,
         ResizeLinear,
     ),
-    *(ScaleShift, Select, Softmax, ToFloat, ToInt8, Where),
+    *(FloatScaleShift, ScaleShift, Select, Softmax, ToFloat, ToInt8, Where),
 )

@@ -17,8 +17,10 @@ from converter.ir.host import (
     FloatFormula,
     FloatMaxPool,
     FloatProduct,
+    FloatScaleShift,
     Formula,
     MaxPool,
+    ScaleShift,
     ToFloat,
     ToInt8,
 )
@@ -99,6 +101,8 @@ def _on_core(graph: GraphBuilder, layer: Layer, ceiling: float | None) -> Layer:
             return replace(layer, operator=FloatFormula(loops, formula))
         case MaxPool(window=window):
             return replace(layer, operator=FloatMaxPool(window))
+        case ScaleShift(loops=loops, activation=activation):
+            return replace(layer, operator=FloatScaleShift(loops, activation))
     return layer
 
 

@@ -41,7 +41,7 @@ EXACT_FUNCTIONS = frozenset(
     ]
 )
 """Element-wise nodes whose every step one float32 operation rounds."""
-ARITHMETIC = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min"))
+ARITHMETIC = frozenset(("Add", "BatchNormalization", "Sub", "Mul", "Div", "Max", "Min"))
 MOVES = frozenset(
     [
         "Concat",

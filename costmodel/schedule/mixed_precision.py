@@ -8,6 +8,7 @@ from typing import Any
 from costmodel.schedule.document import FloatRecord, ScheduleDocument
 
 CONVERSIONS = ("to_float", "to_int8")
+_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class MixedPrecision:
     def line(self) -> str:
         """For people."""
         count = len(self.record.layers)
-        parts = [f"{count} layer{'s' if count != 1 else ''} on the core ({', '.join(self.record.layers)})"]
+        names = ", ".join(self.record.layers[:_SHOWN]) + (", ..." if count > _SHOWN else "")
+        parts = [f"{count} layer{'s' if count != 1 else ''} on the core ({names})"]
         if self.cycles is not None and self.share is not None:
             parts.append(
                 f"{self.cycles:,.0f} cycles, {100 * self.share:.0f} % of all (modelled, not measured)"

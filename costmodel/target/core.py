@@ -26,6 +26,7 @@ HOST_INSTRUCTIONS: Mapping[str, float] = {
     "float_formula": 100.0,
     "float_max_pool": 7.0,  # per tap
     "float_product": 4.0,  # per multiply-accumulate
+    "float_scale_shift": 7.0,
     "formula": 100.0,  # a call or two of the math library
     "gather": 6.4,  # one by one
     "global_average_pool": 2.7,  # per element read

@@ -21,6 +21,7 @@ from converter.ir.host import (
     FloatFormula,
     FloatMaxPool,
     FloatProduct,
+    FloatScaleShift,
     Formula,
     Gather,
     GlobalAveragePool,
@@ -203,8 +204,8 @@ def _strided(a: _Arguments, operator: StridedOperator) -> HostCall:
             return HostCall("quantise", (*operands, float_literal(scale)))
         case Where(a_scale=a_scale, b_scale=b_scale):
             return HostCall("where", (*operands, float_literal(a_scale), float_literal(b_scale)))
-        case ScaleShift(activation=activation):
-            return HostCall("scale_shift", (*operands, _relu(activation)))
+        case ScaleShift(activation=activation) | FloatScaleShift(activation=activation):
+            return HostCall(operator.op, (*operands, _relu(activation)))
     raise _unknown(a.layer)
 
 

@@ -36,7 +36,8 @@ HOST_REASONS = {
     "to_float": "a layer in float reads it",
     "to_int8": "a layer in float wrote it",
     **dict.fromkeys(
-        ("float_product", "float_binary", "float_formula", "float_max_pool"), "kept in float32 (--keep-float)"
+        ("float_product", "float_binary", "float_formula", "float_max_pool", "float_scale_shift"),
+        "kept in float32 (--keep-float)",
     ),
 }
 DEFAULT_REASON = "no N K C P Q R S form: plain C on the core"

@@ -92,6 +92,10 @@ def pooled_and_joined(path: Path) -> Path:
         name: numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), name)
         for name, s in shapes.items()
     }
+    moments = ("gain", "offset", "mean", "variance")
+    statistics = [
+        numpy_helper.from_array(rng.uniform(0.5, 2, 11).astype(np.float32), name) for name in moments
+    ]
     window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     nodes = [
         helper.make_node("Conv", ["x", "w1"], ["a"], "one", pads=[1, 1, 1, 1]),
@@ -99,14 +103,19 @@ def pooled_and_joined(path: Path) -> Path:
         helper.make_node("Resize", ["p", "", "factors"], ["r"], "enlarge", mode="nearest"),
         helper.make_node("Conv", ["x", "w2"], ["b"], "two"),
         helper.make_node("Concat", ["r", "b"], ["j"], "join", axis=1),
-        helper.make_node("Conv", ["j", "w3"], ["y"], "three"),
+        helper.make_node("BatchNormalization", ["j", *moments], ["n"], "norm"),
+        helper.make_node("Conv", ["n", "w3"], ["y"], "three"),
     ]
     graph = helper.make_graph(
         nodes,
         "joined",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 8, 8])],
-        [*weights.values(), numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "factors")],
+        [
+            *weights.values(),
+            *statistics,
+            numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "factors"),
+        ],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fadiff import compile
 from fadiff.folder import OutputFolder
 from tests.fadiff.models import pooled_and_joined, small_network, unlike_channels
 
@@ -44,7 +45,8 @@ def test_floats_are_pooled_enlarged_and_joined(fadiff, tmp_path):
     assert json.loads(ended.out)["verification"]["bit_exact"]
     document = OutputFolder(out).document
     conversions = [layer.name for layer in document.layers if layer.op in ("to_float", "to_int8")]
-    assert len(conversions) == 2 and "float_max_pool" in {layer.op for layer in document.layers}
+    assert len(conversions) == 2
+    assert {"float_max_pool", "float_scale_shift"} <= {layer.op for layer in document.layers}
 
 
 def test_auto_keeps_what_int8_loses(fadiff, tmp_path):
@@ -116,3 +118,15 @@ def test_a_goal_out_of_reach_costs_nothing(fadiff, tmp_path):
     ended = fadiff(*arguments)
     assert ended.code == 1 and "100.0 dB are out of reach" in ended.err
     assert OutputFolder(tmp_path / "out").document.conversion.kept_float is None
+
+
+def test_python_takes_a_name(tmp_path):
+    model, search = (
+        unlike_channels(tmp_path / "unlike.onnx"),
+        {"target": "gemmini-small", "method": "layerwise"},
+    )
+    for i, (keep, layers) in enumerate((("first", ("first",)), (["first", "reader"], ("first", "reader")))):
+        kept = compile(model, tmp_path / str(i), keep_float=keep, **search).document.conversion.kept_float
+        assert kept is not None and kept.layers == layers
+    kept = compile(model, tmp_path / "auto", keep_float="auto", **search).document.conversion.kept_float
+    assert kept is not None and "wide" in kept.layers

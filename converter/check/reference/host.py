@@ -59,14 +59,15 @@ def fill(emit: Emit, layer: HostLayer, operator: host.Fill) -> None:
     emit.write_dense(layer.outputs[0], emit.constant(np.full(shape, operator.value, emit.element_type)))
 
 
-def scale_shift(emit: Emit, layer: HostLayer, operator: host.ScaleShift) -> None:
-    """sat8(rne(relu(f32(x) * multiplier + addend)))."""
+def scale_shift(emit: Emit, layer: HostLayer, operator: host.ScaleShift | host.FloatScaleShift) -> None:
+    """sat8(rne(relu(f32(x) * multiplier + addend))), or without sat8(rne(...)) beside an int8 array."""
     x = emit.cast(operand(emit, layer, 0), "float32")
     y = emit.op("Add", emit.op("Mul", x, operand(emit, layer, 1)), operand(emit, layer, 2))
-    store(emit, layer, emit.element(_rectified(emit, operator, y)))
+    y = _rectified(emit, operator, y)
+    store(emit, layer, emit.element(y) if isinstance(operator, host.ScaleShift) else y)
 
 
-def _rectified(emit: Emit, operator: host.ScaleShift | host.Binary, value: str) -> str:
+def _rectified(emit: Emit, operator: host.ScaleShift | host.FloatScaleShift | host.Binary, value: str) -> str:
     if operator.activation != "relu":
         return value
     return emit.op("Max", value, emit.constant(np.float32(0)))
@@ -237,7 +238,7 @@ def host_layer(emit: Emit, layer: HostLayer) -> None:
             lookup(emit, layer)
         case host.MaxPool() | host.FloatMaxPool() as operator:
             max_pool(emit, layer, operator)
-        case host.ScaleShift() as operator:
+        case host.ScaleShift() | host.FloatScaleShift() as operator:
             scale_shift(emit, layer, operator)
         case host.Where() as operator:
             where(emit, layer, operator)

@@ -73,6 +73,22 @@ ALWAYS_INLINE void float_binary(
     } while (next_run(loops, &run));
 }
 
+/* act(x * multiplier + addend). */
+static inline void float_scale_shift(
+    const loops_t *loops, const float *input, const float *multiplier, const float *addend, float *output, bool relu)
+{
+    run_t run = first_run(loops);
+    do {
+        const float *x = input + run.at[0];
+        const float *m = multiplier + run.at[1];
+        const float *b = addend + run.at[2];
+        float *y = output + run.at[3];
+        MAP_RUN(
+            &run, i, float, y[i * step[3]],
+            bounded(x[i * step[0]] * m[i * step[1]] + b[i * step[2]], relu, INFINITY));
+    } while (next_run(loops, &run));
+}
+
 /* Largest element of each window; the lowest number where it holds none. */
 static inline void float_max_pool(const window_t *w, const float *input, float *output)
 {
