@@ -9,6 +9,7 @@ are of five folds that leave out whole programs: how a program of unseen layers 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import zlib
 from collections.abc import Sequence
@@ -21,24 +22,29 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from benchmarks.command import command
-from benchmarks.rtl import MEASURED, prepare, read_rows
+from benchmarks.rtl import MEASURED, converted, read_rows
+from benchmarks.rtl_schedules import SCHEDULES, read_decisions, recalled
+from costmodel.group.fusion import ScheduleError
 from costmodel.latency.clock import COEFFICIENTS, ClockCoefficients
 from costmodel.mapping.decision import LatencyModel
 from costmodel.schedule.clock import ProgramCounts, network_cycles, program_counts
 from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.serialize import ScheduleFileError
 from costmodel.target.core import Core
 from costmodel.target.target import load_target
 
 START = ClockCoefficients(
     visit=150,
     command=20,
-    loop=170,
+    loop=60,
     short_strip=8,
     request=1,
+    pixel_copy=1,
     byte=1 / 16,
     miss=8.2,
     store_row=1,
-    overlap=6,
+    added_byte=0.4,
+    overlap=2,
 )
 """Where the search starts: cycles of single instructions and loops, timed on their own."""
 SCALE = 0.1
@@ -62,18 +68,22 @@ class Sample:
 
 
 def samples(measured: Path) -> list[Sample]:
-    """Every measured program that is scheduled as it was when it was measured."""
-    found = []
-    rows = {(row.target, row.program, row.decision): row for row in read_rows(measured)}
-    for target, program in sorted({key[:2] for key in rows}):
-        with tempfile.TemporaryDirectory() as scratch:
-            prepared = prepare(program, load_target(target), Path(scratch))
-        for decision, schedule in prepared.ours.items():
-            row = rows.get((target, program, decision))
-            if row is not None:
+    """Every measured program with the schedule that it had when it was measured."""
+    found, decisions = [], read_decisions(measured.with_name(SCHEDULES.name))
+    for row in read_rows(measured):
+        if row.decision in decisions:
+            with tempfile.TemporaryDirectory() as scratch:
+                conversion, _ = converted(row.program, load_target(row.target), Path(scratch))
+            try:
+                schedule = recalled(decisions[row.decision], conversion.graph, load_target(row.target))
+            except (ScheduleError, ScheduleFileError) as error:
+                print(f"left out: {row.program}: {error}", file=sys.stderr)
+            else:
                 others = {name: float(evaluate(schedule, name).latency_cycles) for name in OTHERS}
                 found.append(
-                    Sample(program, program_counts(schedule), schedule.target.core, float(row.warm), others)
+                    Sample(
+                        row.program, program_counts(schedule), schedule.target.core, float(row.warm), others
+                    )
                 )
     return found
 

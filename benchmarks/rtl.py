@@ -29,6 +29,8 @@ from scipy.stats import spearmanr
 from benchmarks.command import check_known, command, listed
 from benchmarks.gemmini_auto import executed, one_vector, read_with_inputs
 from benchmarks.rtl_programs import PROGRAMS, kind_of, model
+from benchmarks.rtl_schedules import SCHEDULES, decision_of, read_decisions, write_decisions
+from converter import Conversion
 from converter.check.reference import run_reference
 from costmodel.schedule.clock import program_cycles
 from costmodel.schedule.evaluate import evaluate
@@ -106,14 +108,19 @@ def _place(row: Row) -> tuple[str, int, str]:
     return row.target, PROGRAMS.index(row.program), row.decision
 
 
+def converted(text: str, target: Target, scratch: Path) -> tuple[Conversion, Arrays]:
+    """A program as ONNX file, read back; with inputs."""
+    path = scratch / "program.onnx"
+    onnx.save(model(text), path)
+    return read_with_inputs(path, target)
+
+
 def prepare(text: str, target: Target, scratch: Path, *, instructions: bool = True) -> Prepared:
     """Export, convert and schedule one program, deterministically.
 
     `instructions`: also without hardware loops.
     """
-    path = scratch / "program.onnx"
-    onnx.save(model(text), path)
-    conversion, inputs = read_with_inputs(path, target)
+    conversion, inputs = converted(text, target, scratch)
     _, found = decide(conversion, target, SearchOptions(method="exact"), None, Console(verbosity=-1))
     ours = found.schedule
     apart = [as_instructions(ours)] if instructions else []
@@ -195,6 +202,8 @@ def main(arguments: list[str]) -> int:
     programs = options.programs or PROGRAMS
     check_known(programs, PROGRAMS, "program")
     rows = {(row.target, row.program, row.decision): row for row in read_rows(options.measured)}
+    schedules = options.measured.with_name(SCHEDULES.name)
+    kept = read_decisions(schedules)
     predicted, functional, warm, ratios = [], [], [], []
     missing = 0
     for target in map(load_target, options.targets):
@@ -210,6 +219,9 @@ def main(arguments: list[str]) -> int:
                             continue
                         rows[target.name, text, decision] = row
                         write_rows(options.measured, rows.values())
+                        if decision != LIBRARY:
+                            kept[decision] = decision_of(prepared.schedules[decision])
+                            write_decisions(kept, schedules)
                 library = rows.get((target.name, text, LIBRARY))
                 names = ("ours", "instructions")
                 for name, (decision, schedule) in zip(names, prepared.schedules.items(), strict=False):

@@ -1,13 +1,16 @@
 """Clock: cycles of one layer of the emitted program on Gemmini behind a Rocket core, fitted to RTL.
 
-    cycles = (core^p + array^p + load^p + store^p)^(1/p) + visit * visits
+    cycles = (core^p + array^p + load^p + store^p)^(1/p) + (load + store) / tiles * visits
+             + loop * loops + visit * visits
 
-    core    instructions that the core issues: RoCC commands, each with what the program computes around it;
-            a hardware loop is a handful of them per tile
+    core    RoCC commands that the core issues one by one, each with what the program computes around it
     array   pairs of preload and compute: a strip of pixels takes its rows, a short one `short_strip`
-    load    DMA requests of at most 64 bytes of one row, their bytes, and cache lines that the L2 lacks
+    load    aligned DMA requests of at most 64 bytes of one row, their bytes, further copies of pixels that
+            are packed into rows of the array, and cache lines that the L2 lacks
     store   rows that leave the accumulator
-    visits  of the layer, one per group tile: fences, the first loads, the last stores
+    tiles   of the scratchpad: nothing overlaps the first one's load and the last one's store in a visit
+    loops   tiles that a hardware loop runs: a handful of commands each
+    visits  of the layer, one per group tile: fences
 
 Host operators take the cycles per element of the target's core.  Unlike `rtl`, which the search may minimise,
 this model sees how a layer is issued, and it is fitted to programs that this tool emitted: the figures are in
@@ -43,13 +46,17 @@ class ClockCoefficients:
     short_strip: float
     """Cycles of a preload and compute of fewer rows than this."""
     request: float
-    """Per load of at most 64 bytes of one row."""
+    """Per aligned load of at most 64 bytes of one row."""
+    pixel_copy: float
+    """Per further copy of a pixel that is written more than once."""
     byte: float
     """Per byte loaded."""
     miss: float
     """Per cache line loaded that the L2 does not hold."""
     store_row: float
     """Per accumulator row stored."""
+    added_byte: float
+    """Per byte of operands and sum of an addition, which Gemmini's DMA moves."""
     overlap: float
 
 
@@ -61,11 +68,14 @@ class LayerCounts(NamedTuple):
     """RoCC commands issued one by one."""
     loops: float
     """Tiles that a hardware loop runs."""
+    tiles: float
+    """Of the scratchpad, however they are run."""
     full_rows: float
     """Rows of full strips, which take a cycle each."""
     short_strips: tuple[tuple[float, float], ...]
     """(rows, how many) of strips of fewer rows than the array has."""
     requests: float
+    copies: float
     loaded_bytes: float
     missed_lines: float
     stored_rows: float
@@ -74,18 +84,19 @@ class LayerCounts(NamedTuple):
 def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> float:
     """Cycles of one layer on the array."""
     array = counts.full_rows + sum(max(rows, c.short_strip) * times for rows, times in counts.short_strips)
-    engines = (
-        counts.commands * c.command + counts.loops * c.loop,
-        array,
-        counts.requests * c.request + counts.loaded_bytes * c.byte + counts.missed_lines * c.miss,
-        counts.stored_rows * c.store_row,
-    )
+    load = counts.requests * c.request + counts.copies * c.pixel_copy
+    load += counts.loaded_bytes * c.byte + counts.missed_lines * c.miss
+    store = counts.stored_rows * c.store_row
+    engines = counts.commands * c.command, array, load, store
     together: float = sum((engine * 1e-3) ** c.overlap for engine in engines) ** (1 / c.overlap) * 1e3
-    return together + counts.visits * c.visit
+    alone = (load + store) / max(counts.tiles, counts.visits) + c.visit
+    return together + counts.visits * alone + counts.loops * c.loop
 
 
-ADDITION_BYTES_PER_CYCLE = 2.5
-"""Of operands and sum of an addition, which Gemmini's DMA moves."""
+L2_BYTES = 512 * 1024
+"""Of the SoC that the clock was fitted to."""
+L2_SHARPNESS = 8.0
+"""How sudden lines start to miss as more than L2_BYTES is touched between two uses."""
 
 
 @lru_cache(maxsize=1)

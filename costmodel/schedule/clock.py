@@ -14,12 +14,14 @@ from costmodel.group.host_work import host_work
 from costmodel.group.placement import placement_of
 from costmodel.latency import rtl
 from costmodel.latency.clock import (
-    ADDITION_BYTES_PER_CYCLE,
+    L2_BYTES,
+    L2_SHARPNESS,
     ClockCoefficients,
     LayerCounts,
     clock_of,
     layer_cycles,
 )
+from costmodel.latency.clock_work import load_work
 from costmodel.latency.rtl_work import layer_work, strips
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import shape_of
@@ -40,7 +42,7 @@ class HostCounts(NamedTuple):
     def cycles(self, c: ClockCoefficients, core: Core) -> float:
         """With what every visit takes."""
         if self.operator == "add":
-            busy = self.elements / ADDITION_BYTES_PER_CYCLE
+            busy = self.elements * c.added_byte
         else:
             busy = core.host_cycles(self.operator, self.elements)
         return busy + self.visits * c.visit
@@ -105,16 +107,19 @@ def layer_counts(
     q = nest.quantities(target, "hw", resident=placement.weights_are_resident)
     moves = (work.requests + work.stored_rows) / mean_rows + q.bias_words / target.side
     looped = mapping.issue != "instructions"
-    c, _ = rtl.calibration()
+    tiles = math.prod(count.l3 for count in nest.counts)
+    requests, copies = load_work(nest, target, placement)
     return LayerCounts(
         visits=math.prod(len(axis) for axis in plan[layer.name].computed),
         commands=0.0 if looped else 2 * pairs + moves,
-        loops=math.prod(count.l3 for count in nest.counts) if looped else 0.0,
+        loops=tiles if looped else 0,
+        tiles=tiles,
         full_rows=sum(rows * times for rows, times in found if rows == target.side),
         short_strips=tuple((rows, times) for rows, times in found if rows < target.side),
-        requests=work.requests,
+        requests=requests,
+        copies=copies,
         loaded_bytes=work.loaded_bytes,
-        missed_lines=sum(rtl.misses(use, c.l2_bytes, c.sharpness) for use in (work.weights, work.inputs)),
+        missed_lines=sum(rtl.misses(use, L2_BYTES, L2_SHARPNESS) for use in (work.weights, work.inputs)),
         stored_rows=work.stored_rows,
     )
 

@@ -22,8 +22,10 @@ class Engines(_Section):
 
     short_strip: float | None = Field(None, description="least cycles of a preload and compute", gt=0)
     request: float | None = Field(None, description="per load of at most 64 bytes of one row", gt=0)
+    pixel_copy: float | None = Field(None, description="per further copy of a packed pixel", gt=0)
     byte: float | None = Field(None, description="per byte loaded", gt=0)
     miss: float | None = Field(None, description="per cache line loaded that the L2 does not hold", gt=0)
     store_row: float | None = Field(None, description="per accumulator row stored", gt=0)
+    added_byte: float | None = Field(None, description="per byte that an addition moves", gt=0)
     overlap: float | None = Field(None, description="exponent: 1 adds the engines' times up", ge=1)
     calibration: CalibrationError | None = Field(None, description="how far the fitted clock was off")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock, error_against_rtl, layer_cycles
+from costmodel.latency.clock_work import aligned_requests
 from costmodel.schedule.clock import network_cycles, program_counts, program_cycles
 from costmodel.target.core import Core
 from tests.costmodel.schedules import alone, residual
@@ -17,12 +18,15 @@ C = ClockCoefficients(
     loop=170,
     short_strip=8,
     request=1,
+    pixel_copy=1,
     byte=0.0625,
     miss=8,
     store_row=1,
+    added_byte=0.4,
     overlap=50,
 )
-NOTHING = LayerCounts(1, 0, 0, 0, (), 0, 0, 0, 0)
+NOTHING = LayerCounts(1, 0, 0, 10**9, 0, (), 0, 0, 0, 0, 0)
+"""So many tiles that filling and draining are nothing."""
 
 
 @pytest.mark.parametrize(
@@ -32,6 +36,7 @@ NOTHING = LayerCounts(1, 0, 0, 0, (), 0, 0, 0, 0)
         (NOTHING._replace(loops=3), 3 * 170),
         (NOTHING._replace(full_rows=640, short_strips=((3, 10), (12, 5))), 640 + 10 * 8 + 5 * 12),
         (NOTHING._replace(requests=100, loaded_bytes=6400, missed_lines=10), 100 + 400 + 80),
+        (NOTHING._replace(copies=90), 90),
         (NOTHING._replace(stored_rows=70), 70),
     ],
 )
@@ -45,11 +50,37 @@ def test_engines_overlap_and_visits_add():
     assert layer_cycles(both._replace(visits=4), C) - layer_cycles(both, C) == pytest.approx(300)
 
 
+def test_the_first_load_and_the_last_store_of_a_visit_overlap_nothing():
+    counts = NOTHING._replace(full_rows=4000, requests=100, stored_rows=60)
+    assert layer_cycles(counts._replace(tiles=1), C) == pytest.approx(4000 + 160 + 100, rel=1e-3)
+    assert layer_cycles(counts._replace(tiles=4), C) == pytest.approx(4000 + 40 + 100, rel=1e-3)
+    assert layer_cycles(counts._replace(tiles=4, visits=2), C) == pytest.approx(4000 + 80 + 200, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "pitch", "requests"),
+    [
+        (64, 64, 1),
+        (64, 128, 1),
+        (32, 32, 1),
+        (64, 96, 1.5),
+        (16, 16, 1),
+        (64, 3, 1 + 63 / 64),
+        (1, 3, 1),
+        (3, 3, 1 + 2 / 64),
+    ],
+)
+def test_requests_are_aligned(nbytes, pitch, requests):
+    assert aligned_requests(nbytes, pitch, 64) == pytest.approx(requests)
+
+
 def test_more_work_never_takes_less_time():
-    counts = LayerCounts(2, 40, 3, 500, ((5, 20),), 90, 4000, 12, 70)
+    counts = LayerCounts(2, 40, 3, 3, 500, ((5, 20),), 90, 8, 4000, 12, 70)
     rounded = replace(C, overlap=3)
     before = layer_cycles(counts, rounded)
     for name, value in counts._asdict().items():
+        if name == "tiles":
+            continue  # the same work in more of them overlaps more
         assert layer_cycles(counts._replace(**{name: value * 2}), rounded) > before
 
 

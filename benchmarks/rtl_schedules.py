@@ -1,0 +1,63 @@
+"""Schedules of programs that were timed on RTL, kept because a later search decides otherwise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from converter.ir.graph import Graph
+from costmodel.schedule.document import FusionRecord, MappingRecord
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import Schedule
+from costmodel.schedule.serialize import schedule_from_document, to_document
+from costmodel.target.target import Target
+from optimizer.baselines.gemmini_auto import automatic_schedule
+
+SCHEDULES = Path(__file__).parent / "rtl_schedules.json"
+"""By digest: the mapping of every layer on the array, and the groups."""
+
+Decisions = dict[str, dict[str, Any]]
+
+
+def read_decisions(path: Path = SCHEDULES) -> Decisions:
+    """All that are kept; none where there is no file."""
+    found: Decisions = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+def write_decisions(decisions: Decisions, path: Path = SCHEDULES) -> None:
+    """One line each, sorted."""
+    lines = (f" {json.dumps(name)}: {json.dumps(decisions[name])}" for name in sorted(decisions))
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def decision_of(schedule: Schedule) -> dict[str, Any]:
+    """What `recalled` reads."""
+    document = to_document(schedule, evaluate(schedule), generator="")
+    return {
+        "mappings": {
+            layer.name: layer.mapping.model_dump(mode="json", exclude={"by_core"})
+            for layer in document.layers
+            if layer.mapping is not None
+        },
+        "fusion": document.fusion.model_dump(mode="json"),
+    }
+
+
+def recalled(decision: dict[str, Any], graph: Graph, target: Target) -> Schedule:
+    """The schedule of a kept decision, on the graph that it was made for.
+
+    Raises:
+        ScheduleFileError, ScheduleError: the graph has other layers now, or the decision is illegal on it.
+    """
+    any_schedule = automatic_schedule(graph, target, row_packing=True)
+    document = to_document(any_schedule, evaluate(any_schedule), generator="")
+    layers = tuple(
+        layer.model_copy(update={"mapping": MappingRecord.model_validate(decision["mappings"][layer.name])})
+        if layer.name in decision["mappings"]
+        else layer
+        for layer in document.layers
+    )
+    fusion = FusionRecord.model_validate(decision["fusion"])
+    return schedule_from_document(document.model_copy(update={"layers": layers, "fusion": fusion}), graph)
