@@ -24,9 +24,9 @@ HOST_INSTRUCTIONS: Mapping[str, float] = {
     "fill": 0.5,
     "float_binary": 5.0,
     "float_formula": 100.0,
-    "float_max_pool": 7.0,  # per tap
+    "float_max_pool": 5.6,  # per tap
     "float_product": 4.0,  # per multiply-accumulate
-    "float_scale_shift": 7.0,
+    "float_scale_shift": 10.7,
     "formula": 100.0,  # a call or two of the math library
     "gather": 6.4,  # one by one
     "global_average_pool": 2.7,  # per element read
