@@ -20,7 +20,7 @@ from converter.quantise.weights import to_int8
 
 _MOST_ROWS = 2**13
 """Input vectors that are looked at, of all samples."""
-_MOST_INPUTS = 2**11
+_MOST_INPUTS = 2**10
 """Weights of one output channel that share their errors; longer sums are cut."""
 _DAMPING = 0.01
 _BLOCK = 128

@@ -10,10 +10,13 @@ import pytest
 from onnx import helper
 
 from converter import Conversion, convert
+from converter.ir.program import program_of
+from converter.plan.plan import plan
 from converter.quantise.biases import weight_shift
-from converter.quantise.judge import deciding_values
+from converter.quantise.judge import Judge, deciding_values
 from converter.quantise.observe import Observed
 from converter.quantise.ranges import METHODS
+from converter.quantise.weights import Quantisation
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
 ALL = ("choose-ranges", "correct-biases", "round-weights", "shift-zeros")
@@ -159,3 +162,31 @@ def test_too_few_samples_to_keep_any_out(count: int, tmp_path: Path) -> None:
     assert not any(note.startswith("calibration: ") for note in chosen.notes)
     scales = [{t.name: t.scale for t in c.graph.tensors.values()} for c in (chosen, plain)]
     assert scales[0] == scales[1]
+
+
+def test_the_worst_output_counts_for_most() -> None:
+    """Shares of noise are averaged, not decibels: 40 dB of one output do not make up for 0 dB of another."""
+    nodes = [helper.make_node("Gemm", ["x", w], [y], name=y) for w, y in (("w", "a"), ("v", "b"))]
+    model = model_of(
+        nodes, {"x": (1, 4)}, {"a": None, "b": None}, {"w": weights(0, 4, 9), "v": weights(1, 4, 9)}
+    )
+    program = program_of(onnx.shape_inference.infer_shapes(model))
+    samples = [{"x": weights(2, 1, 4)}]
+    floats = dict(zip("ab", session(model).run(None, samples[0]), strict=True))
+
+    class Lossy:
+        """Every value off by a share of it."""
+
+        def __init__(self, **shares: float) -> None:
+            self.program, self.steps, self.shares = program, plan(program), shares
+
+        def run(self, *_: object) -> list[dict[str, np.ndarray]]:
+            return [{name: array * (1 + self.shares[name]) for name, array in floats.items()}]
+
+    def score(**shares: float) -> float:
+        judge = Judge("", model, Lossy(**shares), samples)  # type: ignore[arg-type]
+        return judge.score(Quantisation({}, {}, {}))
+
+    assert score(a=0.1, b=0.1) == pytest.approx(20, abs=0.01)
+    assert score(a=1.0, b=0.01) == pytest.approx(-10 * np.log10((1 + 1e-4) / 2), abs=0.01)
+    assert score(a=0.0, b=0.0) == pytest.approx(60)
