@@ -36,7 +36,7 @@ _TRIALS = 10
 """Sets of layers that a round tries."""
 _STRIDE = 0.25
 """A round has to gain so much of what is missing; otherwise many layers are needed."""
-_SAMPLES = 8
+_SAMPLES = 16
 _LOOKED_AT = 2
 """Samples that every value is compared on."""
 _CLEAN_DB = 45.0
