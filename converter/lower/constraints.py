@@ -117,6 +117,23 @@ def few_phases(program: Program, node: Node) -> str | None:
     return f"windows over {reach + 1} pixels" if reach >= _FARTHEST_TAP else None
 
 
+def channels_of_groups(program: Program, node: Node) -> str | None:
+    """Weights have as many channels as the groups of the input."""
+    weight, channels = program.shapes[node.inputs[1]], program.shapes[node.inputs[0]][1]
+    groups = int(node.attributes.get("group", 1))
+    fits = weight[0] and not weight[0] % groups and weight[1] * groups == channels
+    return None if fits else f"weights {list(weight)} in {groups} groups do not fit {channels} channels"
+
+
+def parts_of_all(program: Program, node: Node) -> str | None:
+    """The parts are as long as the value."""
+    whole = program.shapes[node.inputs[0]]
+    parts = [program.shapes[value] for value in node.outputs if value]
+    axis = int(node.attributes.get("axis", 0)) % max(1, len(whole))
+    fits = all(len(part) == len(whole) for part in parts) and sum(part[axis] for part in parts) <= whole[axis]
+    return None if fits else f"{list(whole)} does not fall into {[list(part) for part in parts]}"
+
+
 def slopes(program: Program, node: Node) -> str | None:
     """The slopes broadcast to the value."""
     value, slope = (program.shapes[v] for v in node.inputs[:2])

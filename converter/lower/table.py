@@ -100,7 +100,10 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Cast", "core", lower_cast, (limits.of_integers,)),
     Operator("Concat", "gone", lower_concat, (limits.comparable,)),
     Operator(
-        "Conv", "array", lower_conv, (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias)
+        "Conv",
+        "array",
+        lower_conv,
+        (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias, limits.channels_of_groups),
     ),
     Operator(
         "ConvTranspose",
@@ -158,7 +161,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Slice", "gone", lower_slice, (limits.constant_inputs,)),
     Operator("Softmax", "core", lower_softmax, (_FLOAT,)),
     Operator("SpaceToDepth", "gone", lower_depth_to_space),
-    Operator("Split", "gone", lower_split),
+    Operator("Split", "gone", lower_split, (limits.parts_of_all,)),
     Operator("Squeeze", "gone", lower_reshape, (limits.same_elements,)),
     _binary("Sub", limits.numbers),
     _binary("Sum", limits.numbers),

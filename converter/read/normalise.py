@@ -98,12 +98,13 @@ def _forget_shapes(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
     """Take out what the file says about computed values: what contradicts operators is not believed."""
     graph = model.graph
     declared = {}
+    inputs = {value.name for value in graph.input}
     for value in (*graph.value_info, *graph.output):
         if value.type.tensor_type.HasField("shape"):
             declared[value.name] = onnx.ValueInfoProto()
             declared[value.name].CopyFrom(value)
     del graph.value_info[:]
-    for output in graph.output:
+    for output in (value for value in graph.output if value.name not in inputs):
         output.type.tensor_type.ClearField("shape")
     return declared
 

@@ -207,6 +207,8 @@ class _Door:
             self.refuse(what, f"element type {tensor.data_type} is none of ONNX")
         if any(size < 0 for size in tensor.dims):
             self.refuse(what, f"has a negative size ({list(tensor.dims)})")
+        if tensor.HasField("segment"):
+            self.refuse(what, "is stored in segments")
         elements = math.prod(tensor.dims)
         dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
         bits = _BITS.get(tensor.data_type, 8 * dtype.itemsize)

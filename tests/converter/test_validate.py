@@ -168,6 +168,34 @@ def test_a_failure_behind_the_door_is_the_models_fault_or_ours(
     assert "(y)" in _message(model, tmp_path / "m.onnx")
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("y = Conv <group = 2, kernel_shape = [1, 1]> (x, w)", "do not fit 4 channels"),
+        ("y, z = Split <axis = 1> (x, p)", "does not fall into"),
+        ("y = PRelu (x, w)", "do not broadcast"),
+        ("y = Unsqueeze (x, p)", "cannot become"),
+    ],
+)
+def test_what_onnx_runtime_finds_only_when_it_runs(tmp_path: Path, text: str, says: str) -> None:
+    """Declared shapes are all that is known behind sizes that are inputs, and may be wrong."""
+    model = parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 17]>
+        net (float[1,4,8,8] x, int64[2] p) => (float[1,2,8] y, float[1] z) {{ {text} }}"""
+    )
+    if "z" not in text.partition("=")[0]:
+        del model.graph.output[1]
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((4, 4, 1, 3), np.float32), "w"))
+    assert says in _message(model, tmp_path / "m.onnx")
+
+
+def test_an_input_that_is_an_output(tmp_path: Path) -> None:
+    model = _network()
+    model.graph.output.append(model.graph.input[0])
+    onnx.save(model, tmp_path / "m.onnx")
+    assert len(convert(tmp_path / "m.onnx", calibrate=False).graph.outputs) == 2
+
+
 def test_good_models_of_all_kinds_pass() -> None:
     """Optional inputs left out, packed 4-bit weights, constants in typed fields, functions, subgraphs."""
     model = _network()
