@@ -34,7 +34,8 @@ class Importance:
 
     def of(self, array: np.ndarray, stride: int = 1) -> np.ndarray:
         """Of every element of the value, or one in `stride`, in order."""
-        found = np.broadcast_to(self.channels, array.shape).reshape(-1)[::stride]
+        channels = self.channels.reshape(self.channels.shape[max(0, self.channels.ndim - array.ndim) :])
+        found = np.broadcast_to(channels, array.shape).reshape(-1)[::stride]
         if self.slopes is None:
             return found
         places = np.nan_to_num((np.arcsinh(array.reshape(-1)[::stride]) + _REACH) * _FINE + 0.5)
