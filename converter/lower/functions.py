@@ -16,6 +16,7 @@ from converter.read.opsets import opset_of
 _DEEPEST = 4  # definitions made of operators that have definitions
 _FOLDED = frozenset(("Range",))
 """Folded by ONNX Runtime where their inputs are constant: their definitions are loops."""
+_NO_TYPE = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
 _ALWAYS = frozenset(("CastLike", "Swish"))
 """Element-wise, but unknown to ONNX Runtime, or with a type that only another value tells."""
 
@@ -67,6 +68,8 @@ def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
         for tensor in typed.graph.initializer
         if tensor.name not in known
     )
+    # absent inputs in front of others need a type, too (Attention with past keys, without a mask)
+    typed.graph.value_info.append(onnx.ValueInfoProto(name="", type=_NO_TYPE))
     return typed
 
 

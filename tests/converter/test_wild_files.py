@@ -8,9 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 
 from converter import UnsupportedError, convert
-from tests.converter.oracle import check
+from tests.converter.oracle import check, session
 
 
 def _model(text: str, opset: int = 17, **constants: tuple[int, ...]) -> onnx.ModelProto:
@@ -74,6 +75,30 @@ def test_layer_normalization_with_weights_that_broadcast(tmp_path: Path) -> None
     assert gamma.shape == (48,) and gamma.data is not None
     rows = np.asarray(gamma.data).reshape(6, 8)
     np.testing.assert_array_equal(rows, np.broadcast_to(rows[0], (6, 8)))
+
+
+@pytest.mark.parametrize("opset", [23, 24])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_with_past_keys_and_no_mask(tmp_path: Path, opset: int, causal: int) -> None:
+    """The float model computes what onnx's reference evaluator does of the file."""
+    model = _model(
+        f"""(float[1,2,4,8] q, float[1,2,4,8] k, float[1,2,4,8] v, float[1,2,3,8] pk, float[1,2,3,8] pv)
+            => (float y, float keys, float values) {{
+            y, keys, values = Attention <is_causal = {causal}> (q, k, v, , pk, pv)
+        }}""",
+        opset=opset,
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    conversion = convert(tmp_path / "m.onnx", calibrate=False)
+    generator = np.random.default_rng(5)
+    shapes = {
+        value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in model.graph.input
+    }
+    feeds = {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    expected = ReferenceEvaluator(model).run(None, feeds)
+    found = session(conversion.float_model).run(None, feeds)
+    for wanted, real in zip(expected, found, strict=True):
+        np.testing.assert_allclose(real, wanted, atol=1e-5)
 
 
 def test_messages_of_onnx_runtime_come_with_advice(tmp_path: Path) -> None:
