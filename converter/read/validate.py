@@ -258,6 +258,9 @@ class _Door:
             kind = int(wanted.type)  # type: ignore[call-overload]
             if name in given and given[name].type != kind:
                 self.refuse(place, f"attribute {name} of {node.op_type} has another type than ONNX gives it")
+        counted = given.get("num_outputs") if "num_outputs" in schema.attributes else None
+        if counted is not None and counted.i != len(node.output):  # (shape inference of onnx aborts on it)
+            self.refuse(place, f"num_outputs is {counted.i}, but it has {len(node.output)} outputs")
         if node.op_type in _BODIES:
             self.bodies(node, given, place)
 

@@ -174,13 +174,14 @@ def test_a_failure_behind_the_door_is_the_models_fault_or_ours(
         ("y = Conv <group = 2, kernel_shape = [1, 1]> (x, w)", "do not fit 4 channels"),
         ("y, z = Split <axis = 1> (x, p)", "does not fall into"),
         ("y = PRelu (x, w)", "do not broadcast"),
+        ("y, z = Split <axis = 1, num_outputs = 1> (x)", "num_outputs is 1"),
         ("y = Unsqueeze (x, p)", "cannot become"),
     ],
 )
 def test_what_onnx_runtime_finds_only_when_it_runs(tmp_path: Path, text: str, says: str) -> None:
     """Declared shapes are all that is known behind sizes that are inputs, and may be wrong."""
     model = parser.parse_model(
-        f"""<ir_version: 9, opset_import: ["": 17]>
+        f"""<ir_version: 9, opset_import: ["": 18]>
         net (float[1,4,8,8] x, int64[2] p) => (float[1,2,8] y, float[1] z) {{ {text} }}"""
     )
     if "z" not in text.partition("=")[0]:
