@@ -4,7 +4,7 @@ Without --run, predictions are compared with the cycles in --measured (benchmark
 numbers only).  With --run, the programs that it lacks are measured: COMMAND gets a firmware folder, builds it
 with -DFADIFF_PROFILE (`make profile`), runs it and prints its console.  Every program is measured as it is
 emitted, with the core issuing every move and product, and by the automatically tiled calls of gemmini.h.  A
-program that is scheduled otherwise than when it was measured counts as missing.
+program that is scheduled otherwise than when it was measured counts as missing, and is compared as `earlier`.
 
 python -m benchmarks rtl
 python -m benchmarks rtl --targets gemmini-default --run './simulate {firmware}'
@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -29,7 +29,14 @@ from scipy.stats import spearmanr
 from benchmarks.command import check_known, command, listed
 from benchmarks.gemmini_auto import executed, one_vector, read_with_inputs
 from benchmarks.rtl_programs import PROGRAMS, kind_of, model
-from benchmarks.rtl_schedules import SCHEDULES, decision_of, read_decisions, write_decisions
+from benchmarks.rtl_schedules import (
+    SCHEDULES,
+    Decisions,
+    decision_of,
+    read_decisions,
+    recalled,
+    write_decisions,
+)
 from converter import Conversion
 from converter.check.reference import run_reference
 from costmodel.schedule.clock import program_cycles
@@ -175,6 +182,22 @@ def measure(prepared: Prepared, decision: str, run: str, scratch: Path) -> Row:
     return Row(prepared.target.name, prepared.text, decision, found.cold, found.warm)
 
 
+def _measured(
+    prepared: Prepared, rows: Mapping[tuple[str, str, str], Row], kept: Decisions
+) -> Iterator[tuple[str, str, Schedule]]:
+    """What was measured of a program: (name, decision, schedule), `earlier` where we decide otherwise now."""
+    names = ("ours", "instructions")
+    now = {decision: name for name, decision in zip(names, prepared.ours, strict=False)}
+    graph = prepared.schedules[LIBRARY].graph
+    for target, text, decision in rows:
+        if (target, text) != (prepared.target.name, prepared.text) or decision == LIBRARY:
+            continue
+        if decision in now:
+            yield now[decision], decision, prepared.schedules[decision]
+        elif decision in kept:
+            yield "earlier", decision, recalled(kept[decision], graph, prepared.target)
+
+
 def summary(predicted: Sequence[float], functional: Sequence[float], warm: Sequence[float]) -> str:
     """Errors of both models against RTL, as key=value pairs."""
     if not warm:
@@ -223,18 +246,15 @@ def main(arguments: list[str]) -> int:
                             kept[decision] = decision_of(prepared.schedules[decision])
                             write_decisions(kept, schedules)
                 library = rows.get((target.name, text, LIBRARY))
-                names = ("ours", "instructions")
-                for name, (decision, schedule) in zip(names, prepared.schedules.items(), strict=False):
-                    found = rows.get((target.name, text, decision))
-                    if decision == LIBRARY or found is None:
-                        missing += decision != LIBRARY
-                        continue
+                missing += (target.name, text, next(iter(prepared.schedules))) not in rows
+                for name, decision, schedule in _measured(prepared, rows, kept):
+                    found = rows[target.name, text, decision]
                     ran = executed(schedule, one_vector(schedule.graph, prepared.inputs))
                     predicted.append(sum(program_cycles(schedule).values()))
                     functional.append(ran.counts.cycles)
                     warm.append(float(found.warm))
                     ratio = ""
-                    if name == "ours" and library is not None:
+                    if name != "instructions" and library is not None:
                         ratios.append(found.warm / library.warm)
                         ratio = f"ours/gemmini.h {ratios[-1]:5.2f}"
                     print(
