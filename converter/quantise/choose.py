@@ -39,6 +39,8 @@ _REFINED = 3
 """So many of the best ranges are tried with corrections."""
 _RISK_DB = {"99.9 %": 1.5, "entropy": 1.5}
 """What narrow ranges have to win more: the few held-out samples rarely show what they cut off of others."""
+_MOST_ROUNDED = 2**22
+"""Weights of a network that are rounded jointly: more would take minutes."""
 _MOST_SAMPLES = 256
 _MOST_MACS = 3e9
 """Of one pass over the samples that the choice is made on."""
@@ -126,11 +128,12 @@ class Calibration:
 
         for method in METHODS if CHOOSE_RANGES not in without else ():
             attempt(_Way(method))
+        rounds = ROUND_WEIGHTS not in without and _weights(self.program) <= _MOST_ROUNDED
         for way in sorted(scores, key=lambda way: way.risk_db - scores[way])[:_REFINED]:
             if CORRECT_BIASES not in without:
                 attempt(replace(way, biases="of weights"))
                 attempt(way := replace(way, biases="layer by layer"))
-            if ROUND_WEIGHTS not in without:
+            if rounds:
                 attempt(replace(way, rounds=True))
         if SHIFT_ZEROS not in without and can_shift(self.program, self.steps):
             for way in sorted(scores, key=lambda way: way.risk_db - scores[way])[:2]:
@@ -220,6 +223,12 @@ class Calibration:
             choice.fitted.weights,
             shift_zeros=choice.shift_zeros,
         )
+
+
+def _weights(program: Program) -> int:
+    """Constants that products multiply by."""
+    names = {name for node in program.nodes if node.op in WEIGHTED for name in node.inputs[:2]}
+    return sum(program.constants[name].size for name in names if name in program.constants)
 
 
 def _macs(program: Program) -> float:
