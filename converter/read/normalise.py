@@ -104,8 +104,9 @@ def _forget_shapes(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
             declared[value.name] = onnx.ValueInfoProto()
             declared[value.name].CopyFrom(value)
     del graph.value_info[:]
-    for output in (value for value in graph.output if value.name not in inputs):
-        output.type.tensor_type.ClearField("shape")
+    for output in graph.output:  # (clearing what is not there would make a type of none)
+        if output.name not in inputs and output.type.tensor_type.HasField("shape"):
+            output.type.tensor_type.ClearField("shape")
     return declared
 
 
