@@ -95,7 +95,7 @@ def _no_slower_than_gemmini_h(
     def score(now: Costs, then: Costs) -> NDArray[np.float64]:
         before, after = (value(objective, costs.energy, costs.clock) for costs in (now, then))
         saved = now.clock - then.clock
-        may = (saved > 0) & (now.clock > limit)
+        may = (saved > 1e-9 * now.clock) & (now.clock > limit)  # (what rounding saves comes back)
         if most_bytes is not None:
             may &= then.bytes <= max(most_bytes, now.bytes)
         return np.where(may, (after - before) / np.where(may, saved, 1), np.inf)

@@ -92,6 +92,7 @@ def choose(
         now = costs[chosen]
         total = now.sum(axis=0)
         scores = score(Costs(*total), Costs(*(total - now[unit_of] + costs).T))
+        scores[chosen] = np.inf  # no change, whatever the rounding of its sums says
         best = int(np.argmin(scores))
         if np.isinf(scores[best]):
             return [replacements[i] for i in chosen]

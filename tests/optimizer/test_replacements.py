@@ -49,3 +49,15 @@ def test_of_equal_scores_the_first() -> None:
         return np.where(then.energy < now.energy, then.energy - now.energy, np.inf)
 
     assert choose(units, score)[1] is units[1][1]
+
+
+def test_what_rounding_saves_by_staying_is_no_change() -> None:
+    energies = [80.7, 53.5, 95.4]
+    units = [[replacement(energy, 10)] for energy in energies]
+    total = np.array(energies).sum()
+    assert (total - np.array(energies) + np.array(energies) < total).any()  # the case is what it says
+
+    def score(now: Costs, then: Costs) -> NDArray[np.float64]:
+        return np.where(then.energy < now.energy, then.energy - now.energy, np.inf)
+
+    assert choose(units, score) == [unit[0] for unit in units]
