@@ -10,6 +10,7 @@ import pytest
 from converter.ir.dims import Dims
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import FusionGroup, Schedule
+from costmodel.target.core import Core
 from costmodel.target.target import load_target
 from emulator.machine import Counts
 from tests.emitters.gemmini.executed import Case, check
@@ -23,6 +24,7 @@ def executed(dims: Dims, tile: dict[str, int], order: str = "GNPQKCRS") -> Count
     built = net.conv(net.input(shape), shape, outputs=dims.K, kernel=(3, 3), bias=False)
     assert built is not None
     graph, target = net.builder.build((built[0],)), load_target("gemmini-default")
+    target = target.model_copy(update={"core": Core(command=4)})  # a core that keeps up
     (layer,) = graph.tensor_core_layers
     assert layer.dims == dims
     scratchpad = layer.dims.replace(tile)
