@@ -21,12 +21,14 @@ from converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
 if TYPE_CHECKING:
     from converter.check.reference import integer_reference
     from converter.pipeline import Conversion, convert
+    from converter.read.cut import Cut
 
 # Read when ONNX Runtime is loaded; without it the Linux wheel of 1.31 reports its use to Microsoft.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
     "Conversion",
+    "Cut",
     "Graph",
     "HostLayer",
     "ModelError",
@@ -41,6 +43,7 @@ __all__ = [
 
 _LAZY = {
     "Conversion": "converter.pipeline",
+    "Cut": "converter.read.cut",
     "convert": "converter.pipeline",
     "integer_reference": "converter.check.reference",
 }

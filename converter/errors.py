@@ -31,17 +31,20 @@ class UnsupportedError(ModelError):
 
     Attributes:
         problems: one entry per node.
+        file: the model.
     """
 
-    def __init__(self, file: str, problems: Iterable[Unsupported]) -> None:
+    def __init__(self, file: str, problems: Iterable[Unsupported], advice: str = "") -> None:
         self.problems = tuple(problems)
+        self.file = file
         groups: dict[tuple[str, ...], list[Unsupported]] = {}
         for problem in self.problems:
             kind = _NAMES.sub("", problem.reason)
             groups.setdefault((problem.domain, problem.op, kind, problem.remedy), []).append(problem)
         count = len(self.problems)
         what = "operator is" if count == 1 else "operators are"
-        super().__init__(f"{file}: {count} {what} not supported: " + " | ".join(map(_line, groups.values())))
+        said = " | ".join(map(_line, groups.values()))
+        super().__init__(f"{file}: {count} {what} not supported: {said}{advice and f' || {advice}'}")
 
 
 _NAMES = re.compile(r"\S*[/.\d\[\]_]\S*")

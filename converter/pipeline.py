@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Concatenate, Literal, ParamSpec
 
 import numpy as np
 import onnx
 
 from converter.draft import Drafter
-from converter.errors import ModelError
+from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
 from converter.ir.graph import ElementType, Graph
 from converter.ir.program import Program
@@ -28,15 +29,19 @@ from converter.quantise.imported import is_quantised
 from converter.quantise.mixed import Mixed, MixedSearch
 from converter.quantise.qdq import quantised_model
 from converter.quantise.weights import Quantisation, as_float, quantise
+from converter.read.cut import Cut, cut_model
 from converter.read.inputs import Samples, Spans
-from converter.read.load import load_model
+from converter.read.load import load_model, named_model
 from converter.read.spans import suggested_spans
 from converter.read.validate import judged_by_onnx
 from converter.rewrites import CHOOSE_RANGES, JUDGED, check_names, rewrite
 from converter.simplify import simplify
+from converter.way_out import way_out
 
 QuantizeMode = Literal["auto", "int8", "none"]
 Progress = Callable[[str], None]
+Parameters = ParamSpec("Parameters")
+_WHOLE = Cut()
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,37 @@ def _silent(_: str) -> None:
     """No progress wanted."""
 
 
+def _with_way_out(
+    convert: Callable[Concatenate[str | Path, Parameters], Conversion],
+) -> Callable[Concatenate[str | Path, Parameters], Conversion]:
+    """A conversion whose refusals say where the model could be cut, if that was tried with success."""
+
+    def advised(path: str | Path, /, *arguments: Parameters.args, **options: Parameters.kwargs) -> Conversion:
+        try:
+            return convert(path, *arguments, **options)
+        except UnsupportedError as refused:
+            given: dict[str, Any] = {**options}
+            whole, progress = given.get("cut", _WHOLE), given.get("progress", _silent)
+            model = named_model(Path(path))
+            if whole:
+                cut_model(Path(path), model, whole, given.get("dims") or {})
+
+            def attempt(cut: Cut) -> Conversion:
+                progress(f"trying {cut}")
+                shown = {**given, "cut": cut, "calibrate": False, "calibration": ()}
+                return convert(path, *arguments, **{**shown, "keep_float": (), "keep_float_until": None})
+
+            advice = way_out(model, whole, refused, attempt)
+            if not advice:
+                raise
+            raise UnsupportedError(refused.file, refused.problems, advice) from refused
+
+    functools.update_wrapper(advised, convert)
+    return advised
+
+
 @judged_by_onnx
+@_with_way_out
 def convert(
     path: str | Path,
     *,
@@ -95,6 +130,7 @@ def convert(
     quantize: QuantizeMode = "auto",
     calibration: str | Path | Sequence[Mapping[str, np.ndarray]] | None = None,
     dims: Mapping[str, int] | None = None,
+    cut: Cut = _WHOLE,
     calibrate: bool = True,
     seed: int = 0,
     without: Collection[str] = (),
@@ -113,6 +149,7 @@ def convert(
         calibration: .npz file or samples (one mapping of input name to array each); by default
             FILE.calibration.npz beside the model, else seeded random numbers with a warning.
         dims: sizes of symbolic dimensions.
+        cut: tensors to take as inputs and outputs.
         calibrate: False leaves scales that the file does not give at 1: for looking at layers only.
         seed: of the random samples.
         without: names of rewrites (`converter.rewrites.NAMES`) to leave out.
@@ -130,7 +167,7 @@ def convert(
     notes: list[str] = []
     warnings: list[str] = []
     progress(f"reading {path.name}")
-    model, weights = load_model(path, dims or {})
+    model, weights = load_model(path, dims or {}, cut)
     sha256 = _sha256(path)
     original = onnx.ModelProto()
     if is_quantised(model) and not weights:

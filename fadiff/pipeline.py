@@ -44,6 +44,10 @@ class ModelOptions:
     """An .npz file, or the samples themselves: one mapping of input name to array each."""
     test_inputs: Path | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
+    inputs: Sequence[str] = ()
+    """Tensors that become the model's inputs, whatever comes before them; none: the file's."""
+    outputs: Sequence[str] = ()
+    """Tensors that become the model's outputs, whatever comes behind them; none: the file's."""
     without: tuple[str, ...] = ()
     """Rewrites to leave out (`converter.rewrites.NAMES`)."""
     keep_float: str | Sequence[str] = ()
@@ -176,7 +180,7 @@ def as_target(target: str | Path | Target) -> Target:
 
 def read_model(model: Path, target: Target, reading: ModelOptions, console: Console) -> Conversion:
     """Convert the model for the element type of `target`."""
-    from converter import convert
+    from converter import Cut, convert
 
     with console.stage(f"converting {model.name}"):
         conversion = convert(
@@ -185,6 +189,7 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
             quantize=reading.quantize,
             calibration=reading.calibration,
             dims=reading.dims,
+            cut=Cut(tuple(reading.inputs), tuple(reading.outputs)),
             without=reading.without,
             keep_float=[name for name in _kept_names(reading) if name != AUTO],
             keep_float_until=_least_db(reading),

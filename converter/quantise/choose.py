@@ -17,6 +17,7 @@ import onnx
 from converter.ir.operators import WEIGHTED
 from converter.ir.program import Program
 from converter.ir.stored import StoredWeights
+from converter.ir.work import macs_of
 from converter.plan.plan import Step
 from converter.quantise.biases import weight_shift
 from converter.quantise.importance import importances
@@ -151,7 +152,8 @@ class Calibration:
     @cached_property
     def _few(self) -> Samples:
         """So many of the samples that trying does not take long, from all over them."""
-        count = int(np.clip(_MOST_MACS / max(_macs(self.program), 1), _HELD_OUT, _MOST_SAMPLES))
+        macs = sum(macs_of(self.program, node) for node in self.program.nodes)
+        count = int(np.clip(_MOST_MACS / max(macs, 1), _HELD_OUT, _MOST_SAMPLES))
         return self.samples[:: max(1, -(-len(self.samples) // count))]
 
     @cached_property
@@ -229,14 +231,3 @@ def _weights(program: Program) -> int:
     """Constants that products multiply by."""
     names = {name for node in program.nodes if node.op in WEIGHTED for name in node.inputs[:2]}
     return sum(program.constants[name].size for name in names if name in program.constants)
-
-
-def _macs(program: Program) -> float:
-    """Multiplications of one run, about."""
-    total = 0.0
-    for node in program.nodes:
-        if node.op in WEIGHTED:
-            weight = program.shapes[node.inputs[1]]
-            sums = np.prod(weight, dtype=float) / weight[-1 if node.op == "MatMul" else 0]
-            total += sums * np.prod(program.shapes[node.outputs[0]], dtype=float)
-    return total

@@ -38,12 +38,11 @@ def pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) 
         ModelError: a name in `dims` that the model does not have, dimensions that `dims` does not bind, or
             an input that is no tensor.
     """
-    bound = _bind_inputs(model, dims)
-    constants = {tensor.name for tensor in model.graph.initializer}
-    values = [value for value in model.graph.input if value.name not in constants]
+    check_names(path, model, dims)
+    _bind_inputs(model, dims)
+    values = _inputs(model)
     for value in values:
         _check_tensor(path, value)
-    _check_names(path, values, dims, bound)
     unbound: dict[str, str] = {}
     """What to bind, and where it was first seen."""
     for value in values:
@@ -68,20 +67,22 @@ def pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) 
         raise ModelError(f"{path}: {seen}; bind {what}, for example {example}")
 
 
-def _bind_inputs(model: onnx.ModelProto, dims: Mapping[str, int]) -> set[str]:
-    """Integer inputs of one element that `dims` names become constants; their names."""
-    bound = set()
+def _bind_inputs(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
+    """Integer inputs of one element that `dims` names become constants."""
     for value in list(model.graph.input):
-        tensor_type = value.type.tensor_type
-        sizes = [dim.dim_value for dim in tensor_type.shape.dim]
-        if value.name not in dims or tensor_type.elem_type not in _INTEGERS or any(n != 1 for n in sizes):
-            continue
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
-        number = np.full(sizes, dims[value.name], dtype)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(number, value.name))
-        model.graph.input.remove(value)
-        bound.add(value.name)
-    return bound
+        if value.name in dims and _is_number(value):
+            tensor_type = value.type.tensor_type
+            sizes = [dim.dim_value for dim in tensor_type.shape.dim]
+            number = np.full(
+                sizes, dims[value.name], onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
+            )
+            model.graph.initializer.append(onnx.numpy_helper.from_array(number, value.name))
+            model.graph.input.remove(value)
+
+
+def _is_number(value: onnx.ValueInfoProto) -> bool:
+    tensor_type = value.type.tensor_type
+    return tensor_type.elem_type in _INTEGERS and all(dim.dim_value == 1 for dim in tensor_type.shape.dim)
 
 
 def _check_tensor(path: Path, value: onnx.ValueInfoProto) -> None:
@@ -96,20 +97,49 @@ def _check_tensor(path: Path, value: onnx.ValueInfoProto) -> None:
         )
 
 
-def _check_names(
-    path: Path, values: list[onnx.ValueInfoProto], dims: Mapping[str, int], bound: set[str]
-) -> None:
-    """What the user binds is there, also where other dimensions are still open."""
-    dimensions = [(v.name, i, dim) for v in values for i, dim in enumerate(v.type.tensor_type.shape.dim)]
-    named = {name for _, _, dim in dimensions if (name := _name(dim))}
-    named |= {part for name in named for part in _parts(name)}
-    known = named | {f"{value}.{axis}" for value, axis, _ in dimensions} | bound
+def pin_known(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
+    """Replace those dimensions of the inputs that `dims` says, in place; others stay symbolic."""
+    _bind_inputs(model, dims)
+    for value in model.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            place, name = f"{value.name}.{axis}", _name(dim)
+            if place in dims:
+                dim.dim_value = dims[place]
+            elif name in dims or (name and all(part in dims for part in _parts(name))):
+                dim.dim_value = _size(Path(), name, dims)
+
+
+def check_names(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
+    """What the user binds is there, also where other dimensions are still open.
+
+    Raises:
+        ModelError: a name in `dims` that no input has.
+    """
+    named, known = _named(model), dimension_names(model)
     unknown = sorted(set(dims) - known)
     if unknown:
         close = get_close_matches(unknown[0], sorted(known), n=1)
         there = f"there are {', '.join(sorted(named))}" if named else "all dimensions are fixed: leave it out"
         advice = f"did you mean {close[0]}?" if close else there
         raise ModelError(f"{path}: --dim {unknown[0]}: no input has a dimension of this name; {advice}")
+
+
+def dimension_names(model: onnx.ModelProto) -> set[str]:
+    """All that `--dim` may name: dimensions, their places, integer inputs of one element."""
+    values = _inputs(model)
+    places = {f"{v.name}.{i}" for v in values for i in range(len(v.type.tensor_type.shape.dim))}
+    return _named(model) | places | {value.name for value in values if _is_number(value)}
+
+
+def _named(model: onnx.ModelProto) -> set[str]:
+    dimensions = [dim for value in _inputs(model) for dim in value.type.tensor_type.shape.dim]
+    named = {name for dim in dimensions if (name := _name(dim))}
+    return named | {part for name in named for part in _parts(name)}
+
+
+def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in constants]
 
 
 def _name(dim: onnx.TensorShapeProto.Dimension) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from onnx.external_data_helper import load_external_data_for_model
 from converter.errors import ModelError
 from converter.ir.stored import StoredWeights, store_weights
 from converter.printable import printable
+from converter.read.cut import Cut, cut_model
 from converter.read.dimensions import pin_dimensions
 from converter.read.validate import check_model, check_sizes
 
@@ -21,7 +23,12 @@ _SCOPES = "pkg.torch.onnx.name_scopes"  # written by torch.onnx: module paths, o
 _IR_VERSION_TAG = 0x08  # first byte of every serialised ModelProto: field 1 (ir_version), varint
 
 
-def load_model(path: Path, dims: Mapping[str, int]) -> tuple[onnx.ModelProto, StoredWeights]:
+_WHOLE = Cut()
+
+
+def load_model(
+    path: Path, dims: Mapping[str, int], cut: Cut = _WHOLE
+) -> tuple[onnx.ModelProto, StoredWeights]:
     """The model with its external data inlined and every input dimension a number.
 
     Large weights of a large model stay where they are: these are inputs of the graph, and come second.
@@ -30,21 +37,35 @@ def load_model(path: Path, dims: Mapping[str, int]) -> tuple[onnx.ModelProto, St
         path: the .onnx file.
         dims: sizes of symbolic dimensions, by dim_param, or by `input.axis` where it has no name; values
             of integer inputs with one element (a sampling rate that an If asks for), by input.
+        cut: tensors that become inputs and outputs.
 
     Raises:
         ModelError: unreadable, truncated or non-ONNX file, parts that contradict each other, external data
-            that is missing or lies elsewhere, a symbolic dimension that `dims` does not bind, or a value
-            that no memory holds.
+            that is missing or lies elsewhere, a cut where there is no tensor, a symbolic dimension that
+            `dims` does not bind, or a value that no memory holds.
     """
-    model = _parse(path)
-    check_model(path, model)
-    _name_by_module(model)
+    model = named_model(path)
+    if cut:
+        dims = cut_model(path, model, cut, dims)
     weights = store_weights(path, model)
     _load_external_data(path, model)
     pin_dimensions(path, model, dims)
     model = onnx.inliner.inline_local_functions(model) if model.functions else model
     check_sizes(path, model)
     return model, weights
+
+
+def named_model(path: Path) -> onnx.ModelProto:
+    """The model in a file, without external data; every node has a name of its own.
+
+    Raises:
+        ModelError: unreadable, truncated or non-ONNX file, parts that contradict each other.
+    """
+    model = _parse(path)
+    check_model(path, model)
+    _name_by_module(model)
+    _name_the_rest(model)
+    return model
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -86,6 +107,20 @@ def _name_by_module(model: onnx.ModelProto) -> None:
             number += 1
             name = f"{wanted}_{number}"
         taken.add(name)
+        node.name = name
+
+
+def _name_the_rest(model: onnx.ModelProto) -> None:
+    """Nodes without a name, or of another's name, are called after what they do."""
+    taken = {node.name for node in model.graph.node}
+    seen: set[str] = set()
+    numbers: Counter[str] = Counter()
+    for node in model.graph.node:
+        wanted = name = node.name or printable(node.op_type)
+        while name in seen or (name != node.name and name in taken):
+            numbers[wanted] += 1
+            name = f"{wanted}_{numbers[wanted]}"
+        seen.add(name)
         node.name = name
 
 

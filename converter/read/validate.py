@@ -119,8 +119,8 @@ def _fault(path: Path) -> str:
     return ""
 
 
-def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with inferred shapes; its large constants are inputs."""
+def without_large_constants(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy to infer shapes with: its large constants are inputs."""
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     light.graph.CopyFrom(GraphProto(name="g", node=model.graph.node, input=model.graph.input))
     light.graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in model.graph.output)
@@ -131,6 +131,12 @@ def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
             light.graph.input.append(
                 helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
+    light.functions.extend(model.functions)
+    return light
+
+
+def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    light = without_large_constants(model)
     try:
         return onnx.shape_inference.infer_shapes(light)  # (data_prop would compute what a Range says)
     except Exception:  # a model that it cannot work on is refused when it must

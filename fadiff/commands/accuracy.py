@@ -11,6 +11,7 @@ import click
 from fadiff.commands.options import (
     bound_dims,
     console_options,
+    cut_options,
     dim_option,
     keep_float_option,
     model_argument,
@@ -46,6 +47,7 @@ _LABELS = ("labels", "label", "y", "targets", "target")
 @target_option()
 @quantize_options
 @dim_option
+@cut_options
 @keep_float_option
 @without_option
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
@@ -59,6 +61,8 @@ def accuracy(
     quantize: Any,
     calibration: Path | None,
     dims: tuple[tuple[str, int], ...],
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
     without: tuple[str, ...],
     keep_float: tuple[str, ...],
     as_json: bool,
@@ -83,35 +87,35 @@ def accuracy(
     conversion = read_model(
         model,
         target,
-        ModelOptions(quantize, calibration, None, bound_dims(dims), without, keep_float),
+        ModelOptions(quantize, calibration, None, bound_dims(dims), inputs, outputs, without, keep_float),
         console,
     )
-    inputs = make_vectors(conversion, data, seed=0).onnx_inputs
-    count = len(next(iter(inputs.values())))
+    samples = make_vectors(conversion, data, seed=0).onnx_inputs
+    count = len(next(iter(samples.values())))
     if len(labels) != count:
         raise InputError(f"{data}: {len(labels)} labels for {count} samples")
     rows: list[dict[str, Any]] = []
     with console.stage(f"running {count} samples"):
-        floats = float_outputs(conversion, inputs, console.update)
+        floats = float_outputs(conversion, samples, console.update)
         found: dict[str, Any] = {
             "float": floats,
-            "fadiff int8": our_outputs(conversion, inputs, floats, console.update),
+            "fadiff int8": our_outputs(conversion, samples, floats, console.update),
         }
         for per_channel in (False, True):
             label = f"ONNX Runtime int8, per {'channel' if per_channel else 'tensor'}"
             try:
-                found[label] = runtime_outputs(conversion, inputs, per_channel, console.update)
+                found[label] = runtime_outputs(conversion, samples, per_channel, console.update)
             except Exception as error:
                 found[label] = error
     first = next(iter(floats))
-    for label, outputs in found.items():
-        if isinstance(outputs, Exception):
+    for label, results in found.items():
+        if isinstance(results, Exception):
             rows.append(
-                {"contender": label, "problem": f"{type(outputs).__name__}: {outputs}".splitlines()[0][:120]}
+                {"contender": label, "problem": f"{type(results).__name__}: {results}".splitlines()[0][:120]}
             )
             continue
-        ratio = None if label == "float" else sqnr_db(floats[first], outputs[first])
-        rows.append({"contender": label, name: measure(outputs, labels), "sqnr_db": ratio})
+        ratio = None if label == "float" else sqnr_db(floats[first], results[first])
+        rows.append({"contender": label, name: measure(results, labels), "sqnr_db": ratio})
     if as_json:
         console.result(json.dumps({"metric": name, "samples": count, "rows": rows}, indent=2))
         return

@@ -12,6 +12,7 @@ from fadiff.commands.options import (
     METHODS,
     bound_dims,
     console_options,
+    cut_options,
     dim_option,
     model_argument,
     quantize_options,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 @quantize_options
 @search_options
 @dim_option
+@cut_options
 @click.option(
     "--plot", metavar="FILE.svg", type=click.Path(path_type=Path, dir_okay=False), help="EDP against time."
 )
@@ -48,6 +50,8 @@ def compare(
     quantize: Any,
     calibration: Path | None,
     dims: tuple[tuple[str, int], ...],
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
     plot: Path | None,
     as_json: bool,
     **search: Any,
@@ -82,7 +86,10 @@ def compare(
         if options.obstacle:
             console.warn(f"{options.obstacle} (left out)")
     conversion = read_model(
-        model, target, ModelOptions(quantize, calibration, None, bound_dims(dims)), console
+        model,
+        target,
+        ModelOptions(quantize, calibration, None, bound_dims(dims), inputs, outputs),
+        console,
     )
     found: dict[str, SearchResult] = {}
     refused: dict[str, list[str]] = {}

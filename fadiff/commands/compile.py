@@ -14,6 +14,7 @@ from fadiff.commands.options import (
     accuracy_options,
     bound_dims,
     console_options,
+    cut_options,
     dim_option,
     keep_float_option,
     model_argument,
@@ -104,6 +105,7 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     "equal under roofline latency (0.1 % of the objective in all).",
 )
 @dim_option
+@cut_options
 @keep_float_option
 @without_option
 @click.option(
@@ -136,6 +138,8 @@ def compile_command(
     calibration: Path | None,
     test_inputs: Path | None,
     dims: tuple[tuple[str, int], ...],
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
     without: tuple[str, ...],
     keep_float: tuple[str, ...],
     max_dram_bytes: Any,
@@ -159,6 +163,7 @@ def compile_command(
       fadiff compile resnet18.onnx --target gemmini-large --out build/resnet18 --verify
       fadiff compile net.onnx --target gemmini_params.h --calibration images.npz
       fadiff compile bert.onnx --dim batch=1 --dim sequence=128 --time-budget 60
+      fadiff compile yolo.onnx --outputs boxes,scores
       fadiff compile net.onnx --schedule edited/schedule.json --out again
     """
     from costmodel.schedule.verdict import verdict_of
@@ -171,7 +176,15 @@ def compile_command(
         out or Path(model.stem),
         target=target,
         reading=ModelOptions(
-            quantize, calibration, test_inputs, bound_dims(dims), without, keep_float, min_sqnr
+            quantize,
+            calibration,
+            test_inputs,
+            bound_dims(dims),
+            inputs,
+            outputs,
+            without,
+            keep_float,
+            min_sqnr,
         ),
         search=SearchOptions(**search),
         schedule=schedule,

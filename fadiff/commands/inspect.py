@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from fadiff.commands.options import bound_dims, console_options, dim_option, model_argument, without_option
+from fadiff.commands.options import (
+    bound_dims,
+    console_options,
+    cut_options,
+    dim_option,
+    model_argument,
+    without_option,
+)
 from fadiff.console import Console
 
 if TYPE_CHECKING:
-    from converter import Graph
+    from converter import Cut, Graph
 
 
 @click.command()
 @model_argument
 @dim_option
+@cut_options
 @without_option
+@click.option("--cuts", is_flag=True, help="List single tensors where the model can be cut, instead.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @click.option("--explain", is_flag=True, help="Also what the front end rewrote, and why.")
 @console_options
@@ -26,7 +37,10 @@ def inspect(
     console: Console,
     model: Path,
     dims: tuple[tuple[str, int], ...],
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
     without: tuple[str, ...],
+    cuts: bool,
     as_json: bool,
     explain: bool,
 ) -> None:
@@ -38,12 +52,18 @@ def inspect(
     Examples:
       fadiff inspect resnet18.onnx
       fadiff inspect bert.onnx --dim batch=1 --dim sequence=128 --json
+      fadiff inspect yolo.onnx --cuts
+      fadiff inspect yolo.onnx --outputs boxes,scores
     """
-    from converter import convert
+    from converter import Cut, convert
 
+    cut = Cut(inputs, outputs)
+    if cuts:
+        _list_cuts(console, model, bound_dims(dims), cut, as_json=as_json)
+        return
     with console.stage(f"inspecting {model.name}"):
         conversion = convert(
-            model, calibrate=False, dims=bound_dims(dims), without=without, progress=console.update
+            model, calibrate=False, dims=bound_dims(dims), cut=cut, without=without, progress=console.update
         )
     summary = describe(conversion.graph)
     if as_json:
@@ -54,6 +74,30 @@ def inspect(
     if explain:
         for line in (*conversion.notes, *conversion.rewrites, *_pools(conversion.graph)):
             console.result(line)
+
+
+def _list_cuts(console: Console, model: Path, dims: dict[str, int], cut: Cut, *, as_json: bool) -> None:
+    from rich.table import Table
+
+    from converter.cut_points import cut_points
+
+    with console.stage(f"looking for cuts in {model.name}"):
+        points = cut_points(model, dims=dims, cut=cut, progress=console.update)
+    if as_json:
+        console.result(json.dumps([asdict(point) for point in points], indent=2))
+        return
+    if not points:
+        console.result("no single tensor separates inputs and outputs: name several with --inputs, --outputs")
+        return
+    table = Table("tensor", "shape", "after", box=None)
+    for heading in ("MACs before", "behind"):
+        table.add_column(heading, justify="right")
+    for point in points:
+        numbers = (f"{point.macs_before:,}", f"{point.macs_behind:,}")
+        table.add_row(point.tensor, "x".join(map(str, point.shape)), point.after, *numbers)
+    console.table(table)
+    last = points[-1].tensor
+    console.result(f"cut with --outputs or --inputs, for example --outputs {shlex.quote(last)}")
 
 
 def _pools(graph: Graph) -> list[str]:

@@ -122,6 +122,27 @@ def dim_option(function: Command) -> Command:
     )(function)
 
 
+def cut_options(function: Command) -> Command:
+    """--inputs and --outputs."""
+    function = click.option(
+        "--outputs",
+        metavar="TENSOR[,TENSOR...]",
+        callback=_listed,
+        help="Tensors that become the outputs; what lies behind them is left out.",
+    )(function)
+    return click.option(
+        "--inputs",
+        metavar="TENSOR[,TENSOR...]",
+        callback=_listed,
+        help="Tensors that become the inputs; what lies before them is left out "
+        "(`fadiff inspect --cuts` lists where one tensor will do).",
+    )(function)
+
+
+def _listed(context: click.Context, parameter: click.Parameter, given: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in (given or "").split(","))))
+
+
 def quantize_options(function: Command) -> Command:
     """--quantize and --calibration."""
     function = click.option(
@@ -163,7 +184,7 @@ def keep_float_option(function: Command) -> Command:
     return click.option(
         "--keep-float",
         metavar="LAYER[,LAYER...]|auto",
-        callback=lambda context, parameter, given: tuple(filter(None, (given or "").split(","))),
+        callback=_listed,
         help="Layers that run in float32 on the core, where int8 loses the model; auto: until --min-sqnr "
         "holds on held-out calibration samples.",
     )(function)
