@@ -9,7 +9,7 @@ READY  := $(VENV)/.installed
 JOBS   ?= 2
 DEMO   := build/demo
 
-.PHONY: help setup demo test unit lint format docs clean
+.PHONY: help setup demo test unit lint format docs site clean
 
 help:
 	@echo "make demo    ResNet-18 from ONNX to verified Gemmini C (sets up .venv first)"
@@ -17,6 +17,7 @@ help:
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  let ruff rewrite the sources"
 	@echo "make docs    write the generated pages in docs/ again"
+	@echo "make site    docs/ as a site, with checked links, in build/site"
 	@echo "make clean   remove .venv, build and caches"
 
 setup: $(READY)
@@ -52,6 +53,10 @@ format: $(READY)
 docs: $(READY)
 	@$(BIN)/python -m costmodel.schedule.document > docs/schedule.schema.json
 	@$(BIN)/python -m converter.supported > docs/SUPPORTED_OPS.md
+
+site: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info

@@ -60,6 +60,11 @@ class OutputFolder:
         return self.path / "measured.json"
 
     @property
+    def table(self) -> Path:
+        """The layers, for spreadsheets."""
+        return self.path / "layers.csv"
+
+    @property
     def report(self) -> Path:
         """The report for people."""
         return self.path / "report.html"
@@ -117,6 +122,7 @@ def obstacle_to_deleting(path: Path) -> str:
         ours.timeloop,
         ours.verification_data,
         ours.measurement,
+        ours.table,
         ours.report,
     )
     other = sorted(entry.name for entry in path.iterdir() if entry not in known)

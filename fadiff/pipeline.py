@@ -314,9 +314,11 @@ def write_folder(
     from costmodel.schedule.serialize import write_document
     from costmodel.target.target import target_yaml
     from emitters import timeloop
+    from emitters.layers_csv import layers_csv
 
     write_document(document, folder.schedule)
     folder.target.write_text(target_yaml(schedule.target), encoding="utf-8")
+    folder.table.write_text(layers_csv(document), encoding="utf-8")
     with console.stage("writing Timeloop files"):
         timeloop.emit(schedule, folder.timeloop, timeloop_options.dialect, timeloop_options.hyphens)
     if not document.is_executable:

@@ -1,4 +1,4 @@
-"""Operators of one integer as operators of two, and OneHot as a comparison."""
+"""Operators of one integer as operators of two, OneHot and Hardmax as comparisons."""
 
 from __future__ import annotations
 
@@ -73,3 +73,20 @@ def one_hot(nodes: Nodes, program: Program, node: Node) -> None:
     if np.iinfo(dtype).min < 0:
         hit = nodes.op("Or", hit, nodes.op("Equal", indices, nodes.constant(positions - dtype.type(depth))))
     nodes.give(nodes.op("Where", hit, nodes.constant(on), nodes.constant(off)), node.outputs[0])
+
+
+def one_axis(program: Program, node: Node) -> str | None:
+    """Over one axis: from opset 13 on, or the last axis."""
+    rank = len(program.shapes[node.inputs[0]])
+    last = int(node.attributes.get("axis", 1)) % rank == rank - 1
+    return None if node.version >= 13 or last else "before opset 13 it spans all axes from `axis` on"
+
+
+def hardmax(nodes: Nodes, program: Program, node: Node) -> None:
+    """Hardmax: 1 at the first maximum along the axis, else 0."""
+    shape = program.shapes[node.inputs[0]]
+    axis = int(node.attributes.get("axis", -1 if node.version >= 13 else 1)) % len(shape)
+    positions = np.arange(shape[axis], dtype=np.int64).reshape(-1, *(1,) * (len(shape) - 1 - axis))
+    first = nodes.op("ArgMax", node.inputs[0], axis=axis, keepdims=1)
+    hit = nodes.op("Equal", first, nodes.constant(positions))
+    nodes.give(nodes.op("Where", hit, nodes.number(1.0), nodes.number(0.0)), node.outputs[0])

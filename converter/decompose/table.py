@@ -68,6 +68,7 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
     Decomposition("Gemm", products.gemm, applies=products.has_no_plain_operands),
     Decomposition("GlobalLpPool", norms.lp_pool, (norms.two_axes,)),
     Decomposition("GroupNormalization", norms.group_normalization, (norms.constant_affine,)),
+    Decomposition("Hardmax", integers.hardmax, (integers.one_axis,)),
     Decomposition("LRN", norms.local_response, (norms.two_axes,)),
     Decomposition("LSTM", recurrent.unroll, _RECURRENT),
     Decomposition("LpNormalization", norms.lp_normalization, (norms.first_or_second_norm,)),

@@ -7,6 +7,7 @@ elements, energies picojoules, latencies cycles, EDP microjoules x cycles.
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -160,6 +161,16 @@ class LayerRecord(_Record):
     def is_tensor_core(self) -> bool:
         """Whether the layer runs on the array and so has dims, operands and a mapping."""
         return self.op in get_args(TensorCoreOp)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates; 0 for a layer that is not on the array."""
+        return 0 if self.dims is None else self.groups * math.prod(self.dims.values())
+
+    @property
+    def dram_bytes(self) -> int:
+        """Bytes that Gemmini moves to and from DRAM."""
+        return sum(move.read + move.write for move in self.cost.traffic.dram.values())
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

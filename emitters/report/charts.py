@@ -7,7 +7,7 @@ from itertools import cycle
 
 from markupsafe import Markup
 
-from costmodel.schedule.document import LayerRecord, ScheduleDocument
+from costmodel.schedule.document import ScheduleDocument
 from emitters.report.svg import Scale, canvas, element, title
 from emitters.report.text import edp, percent, power, si, tick
 
@@ -94,7 +94,7 @@ def _staircase(curve: Sequence[Point], x: Scale, y: Scale) -> str:
 def roofline(document: ScheduleDocument) -> Markup | None:
     """Multiply-accumulates per cycle against per DRAM byte, one dot per array layer."""
     target = document.target
-    dots = [(layer, macs, dram_bytes(layer)) for layer in document.layers if (macs := layer_macs(layer))]
+    dots = [(layer, layer.macs, layer.dram_bytes) for layer in document.layers if layer.macs]
     dots = [dot for dot in dots if dot[2] and dot[0].cost.latency_cycles]
     if not dots:
         return None
@@ -134,21 +134,6 @@ def roofline(document: ScheduleDocument) -> Markup | None:
 def bound_class(bound: str) -> str:
     """CSS class of a latency bound."""
     return {"compute": "mac", "L1": "l1", "L2": "l2", "L3": "l3", "tile-buffer": "tb"}.get(bound, "host")
-
-
-def layer_macs(layer: LayerRecord) -> int:
-    """Multiply-accumulates of a layer; 0 for one that is not on the array."""
-    if layer.dims is None:
-        return 0
-    product = layer.groups
-    for size in layer.dims.values():
-        product *= size
-    return product
-
-
-def dram_bytes(layer: LayerRecord) -> int:
-    """Bytes that Gemmini moves to and from DRAM for the layer."""
-    return sum(move.read + move.write for move in layer.cost.traffic.dram.values())
 
 
 def _axes(

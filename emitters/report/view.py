@@ -11,7 +11,7 @@ from costmodel.mapping.mapping import ISSUED, Level
 from costmodel.schedule.document import LayerRecord, MappingRecord, ScheduleDocument
 from costmodel.schedule.measurement import Measurement
 from costmodel.schedule.serialize import graph_from_document
-from emitters.report.charts import bound_class, dram_bytes, layer_macs
+from emitters.report.charts import bound_class
 from emitters.report.text import count, edp, limit, percent, picojoules, si
 
 ENERGY_PARTS = (
@@ -165,7 +165,7 @@ def _layer_row(index: int, layer: LayerRecord, group: int | None, most: float) -
             for kind, label, value in parts
             if value
         ),
-        dram=si(dram_bytes(layer), "B") if layer.cost.traffic.dram else "",
+        dram=si(layer.dram_bytes, "B") if layer.cost.traffic.dram else "",
         nest="" if layer.mapping is None else loop_nest(layer, layer.mapping),
         transfers=tuple(
             (where, role, count(move.read), count(move.write)) for where, role, move in transfers
@@ -198,7 +198,7 @@ def resident_rows(document: ScheduleDocument) -> list[ResidentRow]:
     index = {layer.name: i for i, layer in enumerate(document.layers)}
     element = document.target.element_bytes
     sizes = {tensor.name: math.prod(tensor.shape) * element for tensor in document.tensors}
-    moved = {layer.name: dram_bytes(layer) for layer in document.layers}
+    moved = {layer.name: layer.dram_bytes for layer in document.layers}
     passing: dict[str, list[int]] = {}
     for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True):
         for tensor in run.resident_tensors:
@@ -327,7 +327,7 @@ def host_operators(document: ScheduleDocument) -> list[tuple[str, str, str, str]
         (
             layer.name,
             layer.op,
-            si(moved, "B") if (moved := dram_bytes(layer) + layer.cost.traffic.host_bytes) else "",
+            si(moved, "B") if (moved := layer.dram_bytes + layer.cost.traffic.host_bytes) else "",
             pools.get(layer.name) or HOST_REASONS.get(layer.op, DEFAULT_REASON),
         )
         for layer in document.layers
@@ -369,5 +369,5 @@ def quantization_rows(document: ScheduleDocument) -> list[tuple[str, str, str, s
 def array_share(document: ScheduleDocument) -> str:
     """How much of the work runs on the array, in words."""
     core = [layer for layer in document.layers if layer.mapping]
-    macs = sum(map(layer_macs, core))
+    macs = sum(layer.macs for layer in core)
     return f"{len(core)} of {len(document.layers)} layers and all {si(macs, 'MACs')} run on the array"

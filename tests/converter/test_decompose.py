@@ -81,6 +81,7 @@ CASES = {
         {"y": None},
         opset=13,
     ),
+    "hardmax": _one("Hardmax", (3, 4, 7), axis=1),
     "group norm": _one(
         "GroupNormalization", (2, 6, 4, 5), {"s": weights(1, 6), "b": weights(2, 6)}, opset=21, num_groups=3
     ),

@@ -47,6 +47,7 @@ def document(folder: Path) -> dict:
 def test_the_folder_has_what_the_readme_promises(compiled):
     assert sorted(p.name for p in compiled.iterdir()) == [
         "firmware",
+        "layers.csv",
         "report.html",
         "schedule.json",
         "target.yaml",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -18,25 +20,44 @@ from fadiff.cli import cli, main
 from tests.fadiff.models import small_network
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
+def anchors(page: Path) -> set[str]:
+    """What links may point at: headings, as Python-Markdown and GitHub name them where both agree."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower())) for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page):
-    for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+def test_links_lead_to_files_and_headings(page):
+    for link in re.findall(r"\]\(([^)\s]+)", page.read_text()):
         if not link.startswith(("http://", "https://")):
-            assert (page.parent / link).exists(), link
+            file, _, anchor = link.partition("#")
+            target = page.parent / file if file else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    """Every page is in its navigation, and every link leads to a page or a heading."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    page = (tmp_path / "site" / "quickstart.html").read_text()
+    assert "<li><code>cycles</code>" in page, "a list that follows its sentence without a blank line"
 
 
 def commands() -> list[list[str]]:
-    """Every `fadiff ...` line in the code blocks of README and user guide, continuation lines joined."""
+    """Every `fadiff ...` line in the code blocks of all pages, continuation lines joined."""
     found = []
-    for page in (ROOT / "README.md", ROOT / "docs" / "user-guide.md"):
-        for block in blocks(page, ""):
+    for page in PAGES:
+        for block in (block for language in ("", "sh", "console") for block in blocks(page, language)):
             for line in block.replace("\\\n", " ").splitlines():
                 if line.startswith("fadiff "):
                     found.append(shlex.split(re.sub(r"\[([^\]]*)\]", r"\1", line), comments=True)[1:])
@@ -52,6 +73,22 @@ def test_commands_in_the_docs_have_the_options_they_use(command):
         group = group.commands[name]
     known = {option for parameter in group.params for option in parameter.opts + parameter.secondary_opts}
     assert {word for word in command if word.startswith("-")} <= known
+
+
+def test_cycles_on_rtl_are_those_that_were_measured():
+    measured = list(csv.DictReader((ROOT / "benchmarks" / "rtl_measured.csv").open()))
+    rows = re.findall(
+        r"^\| `(.+?)` \|.*\| ([\d,]+) \| ([\d,]+) \| ([\d.]+) \|$", PAGES[0].read_text(), re.MULTILINE
+    )
+    assert len(rows) > 5
+    for program, ours, theirs, ratio in rows:
+        found = {
+            (row["decision"] == "gemmini.h", f"{int(row['warm']):,}")
+            for row in measured
+            if row["program"] == program
+        }
+        assert {(False, ours), (True, theirs)} <= found
+        assert float(ratio) == round(int(ours.replace(",", "")) / int(theirs.replace(",", "")), 2)
 
 
 @pytest.mark.parametrize("standard", ["c99", "c11"])
