@@ -67,6 +67,10 @@ class Result:
     energy_uj: float | None = None
     latency_cycles: float | None = None
     problem: str = ""
+    layers: int = 0
+    """Layers, at their places in groups, that the search had to solve,"""
+    known: int = 0
+    """and those of them that an earlier search had solved."""
 
     @classmethod
     def failed(cls, error: BaseException) -> Result:
@@ -162,19 +166,22 @@ def key(model: Path, design: Design, search: SearchOptions, dims: Mapping[str, i
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def explore(graph: Graph, design: Design, search: SearchOptions) -> Result:
-    """Search one model on one design.
+def explore(graph: Graph, design: Design, search: SearchOptions, cache: Path | None = None) -> Result:
+    """Search one model on one design; `cache` is a file of layers that other searches solved.
 
     Raises:
         Exception: what the search raises, also where the model does not fit.
     """
     from fadiff.console import Console
     from fadiff.search import find_schedule
+    from optimizer.layer.solved import SolvedLayers
 
     if design.target is None:
         return Result(problem=design.problem)
-    cost = find_schedule(graph, design.target, search, Console(verbosity=-1)).cost
-    return Result(cost.edp_uj_cycles, cost.energy_pj * 1e-6, cost.latency_cycles)
+    with SolvedLayers(cache) as solved:
+        cost = find_schedule(graph, design.target, search, Console(verbosity=-1), solved=solved).cost
+    energy_uj = cost.energy_pj * 1e-6
+    return Result(cost.edp_uj_cycles, energy_uj, cost.latency_cycles, layers=solved.asked, known=solved.found)
 
 
 def without_weights(graph: Graph) -> Graph:

@@ -19,6 +19,7 @@ from optimizer.search import PROVING
 if TYPE_CHECKING:
     from converter import Conversion, Graph
     from costmodel.target.target import Target
+    from optimizer.layer.solved import SolvedLayers
 
 DramLimit = int | Literal["gemmini-auto"] | None
 """Most bytes a schedule may move, what gemmini.h's automatic tiles would move, or no limit."""
@@ -35,9 +36,14 @@ class SearchOptions(Settings):
 
 
 def find_schedule(
-    graph: Graph, target: Target, search: Settings, console: Console, what: str = ""
+    graph: Graph,
+    target: Target,
+    search: Settings,
+    console: Console,
+    what: str = "",
+    solved: SolvedLayers | None = None,
 ) -> SearchResult:
-    """Run the optimiser; `what` tells people one search from another.
+    """Run the optimiser; `what` tells people one search from another, `solved` are layers of earlier ones.
 
     Raises:
         InputError: the method cannot search this fusion model, or needs a package that is not installed.
@@ -46,7 +52,7 @@ def find_schedule(
         raise InputError(search.obstacle)
     with console.stage(f"searching ({search.method}{what})"):
         try:
-            found = optimize(graph, target, search, progress=console.update)
+            found = optimize(graph, target, search, progress=console.update, solved=solved)
         except ImportError as error:
             raise InputError(str(error)) from error
     if found.settled is not None and found.settled < 1:

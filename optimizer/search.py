@@ -14,6 +14,7 @@ from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem, Progress
 from optimizer.cut.result import BoundKind, SearchResult
 from optimizer.cut.settings import MethodName, Settings
+from optimizer.layer.solved import SolvedLayers
 
 PROVING: tuple[MethodName, ...] = ("auto", "gradient", "exact", "layerwise")
 """Methods that find a lower bound as they search, under roofline latency: what they enumerate is undominated
@@ -26,6 +27,7 @@ def optimize(
     settings: Settings | None = None,
     *,
     progress: Progress | None = None,
+    solved: SolvedLayers | None = None,
     **changes: Any,
 ) -> SearchResult:
     """Search the mapping of every layer and the fusion of the graph; the schedule is always legal.
@@ -37,6 +39,7 @@ def optimize(
         target: On what.
         settings: What to search for and how (default: `Settings()`).
         progress: Called with a line of text now and then.
+        solved: Layers that earlier searches solved, opened by the caller; what is new is added.
         changes: Fields of `settings` to change.
 
     Raises:
@@ -48,7 +51,7 @@ def optimize(
     settings = replace(settings or Settings(), **changes)
     if settings.obstacle:
         raise ValueError(settings.obstacle)
-    problem = whole = Problem.of(settings, graph, target, progress)
+    problem = whole = Problem.of(settings, graph, target, progress, solved)
     floor = None
     if settings.method not in PROVING or settings.latency != "roofline":
         # First, so that the search has what is left of the time budget; it sees nothing of this.

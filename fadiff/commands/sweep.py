@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import METHODS, bound_dims, console_options, dim_option, search_options
+from fadiff.commands.options import (
+    METHODS,
+    bound_dims,
+    cache_option,
+    console_options,
+    dim_option,
+    search_options,
+)
 from fadiff.console import Console
 from fadiff.errors import InputError
 from fadiff.output import check_new
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     help="All results as CSV, row by row as they come; a file that is there already is completed.",
 )
 @click.option("--force", is_flag=True, help="Begin the CSV file anew.")
+@cache_option
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @console_options
 def sweep(
@@ -48,12 +56,13 @@ def sweep(
     cluster: str | None,
     out: Path | None,
     force: bool,
+    cache: Path | None,
     as_json: bool,
 ) -> None:
     """Search MODEL.onnx on every design of SPACE.yaml and list EDP, energy and latency.
 
     A point that fails is a row with its problem. With --out a sweep that was ended, however, goes on where it
-    was when it is started again.
+    was when it is started again. Layers that designs have in common are solved once.
 
     \b
     A design space:
@@ -78,6 +87,7 @@ def sweep(
     bound = bound_dims(dims)
     points = [(model, design, key(model, design, search, bound)) for model in models for design in designed]
     columns = list(_row("", designed[0], Result(), search.latency))
+    layers = known = 0
     with SweepTable(out, columns, force=force) as table:
         left = [point for point in points if point[2] not in table.rows]
         if done := len(points) - len(left):
@@ -87,7 +97,7 @@ def sweep(
             with console.stage(f"converting {model.name} ({element})"):
                 conversion = convert(model, element=element, dims=bound, progress=console.update)
                 graphs[model, element] = without_weights(conversion.graph)
-        work = [(graphs[model, _element(design)], design, search) for model, design, _ in left]
+        work = [(graphs[model, _element(design)], design, search, cache) for model, design, _ in left]
         with (
             console.stage(f"searching {len(designed)} designs x {len(models)} models"),
             workers(jobs, cluster) as submit,
@@ -95,6 +105,7 @@ def sweep(
             for count, (index, ended) in enumerate(submit(explore, work), start=1):
                 model, design, point = left[index]
                 result = ended if isinstance(ended, Result) else Result.failed(ended)
+                layers, known = layers + result.layers, known + result.known
                 table.add(point, _row(model.stem, design, result, search.latency))
                 console.update(f"{count} of {len(work)}: {model.stem} {design.changes}")
         table.sort([point for _, _, point in points])
@@ -102,6 +113,8 @@ def sweep(
             _row(model.stem, design, Result.of_row(table.rows[point]), search.latency)
             for model, design, point in points
         ]
+    if known:
+        console.note(f"{known:,} of {layers:,} layers were solved before: {cache} (--no-cache: not used)")
     if out is not None:
         console.note(f"wrote {out}")
     if failed := sum("internal error" in row["problem"] for row in rows):

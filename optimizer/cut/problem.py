@@ -34,6 +34,7 @@ from optimizer.group.tiles import group_runs, last_output
 from optimizer.group.ways import GroupSolver
 from optimizer.layer.fronts import Floats, FrontCache, minkowski
 from optimizer.layer.hull import Solution, lower_hull
+from optimizer.layer.solved import SolvedLayers
 from optimizer.layer.space import Rules
 
 Progress = Callable[[str], None]
@@ -61,6 +62,8 @@ class Problem:
     """Layers that descent and local moves are for, with whatever may fuse with them (None: all)."""
     relaxation: RelaxationForm = "log"
     """Form of the trainable tiles (method gradient)."""
+    solved: SolvedLayers | None = None
+    """Layers that earlier searches solved."""
     started: float = field(default_factory=time.monotonic)
     history: list[HistoryPoint] = field(default_factory=list)
     steps: int = 0
@@ -74,7 +77,12 @@ class Problem:
 
     @classmethod
     def of(
-        cls, settings: Settings, graph: Graph, target: Target, progress: Progress | None = None
+        cls,
+        settings: Settings,
+        graph: Graph,
+        target: Target,
+        progress: Progress | None = None,
+        solved: SolvedLayers | None = None,
     ) -> Problem:
         """A search of `graph` on `target`; its clock starts now."""
         return cls(
@@ -88,12 +96,13 @@ class Problem:
             progress,
             relaxation=settings.relaxation,
             residency=settings.residency,
+            solved=solved,
         )
 
     @cached_property
     def fronts(self) -> FrontCache:
         """Fronts of single layers, shared by everything in this search."""
-        return FrontCache()
+        return FrontCache(self.solved)
 
     @cached_property
     def groups(self) -> GroupSolver:

@@ -12,8 +12,10 @@ from costmodel.mapping.mapping import Mapping
 from optimizer.layer.enumerate import Points, enumerate_space
 from optimizer.layer.footprint import Lanes, scratchpad_fits, with_foot
 from optimizer.layer.hull import lower_hull
-from optimizer.layer.pricing import price
+from optimizer.layer.pricing import Costs, price
+from optimizer.layer.solved import SolvedLayers
 from optimizer.layer.space import LayerSpace
+from optimizer.layer.undominated import best_at_some_prices
 
 Floats = NDArray[np.float64]
 
@@ -31,9 +33,10 @@ class Front:
 
 
 class FrontCache:
-    """Fronts by space."""
+    """Fronts by space; with `solved` also what earlier searches found."""
 
-    def __init__(self) -> None:
+    def __init__(self, solved: SolvedLayers | None = None) -> None:
+        self.solved = solved
         self._fronts: dict[LayerSpace, Front] = {}
         self._enumerated = 0
 
@@ -54,10 +57,19 @@ class FrontCache:
             if _fit(space, found.mappings):
                 return found
         self._enumerated += 1
-        return _solve(space)
+        return self._solve(space)
+
+    def _solve(self, space: LayerSpace) -> Front:
+        kept = self.solved.find(space) if self.solved else None
+        if kept is not None:
+            return _hull(kept, price(kept))
+        points, costs = _allowed(space)
+        if self.solved and self.solved.keeps:
+            self.solved.add(_worth_keeping(points, costs))
+        return _hull(points, costs)
 
     def __len__(self) -> int:
-        """Spaces that had to be enumerated."""
+        """Spaces that had to be enumerated, or were once."""
         return self._enumerated
 
 
@@ -80,7 +92,8 @@ def _union(fronts: list[Front]) -> Front:
     return Front(energy[hull], latency[hull], tuple(mappings[i] for i in hull))
 
 
-def _solve(space: LayerSpace) -> Front:
+def _allowed(space: LayerSpace) -> tuple[Points, Costs]:
+    """All mappings that the space may use, with their costs."""
     points = enumerate_space(space)
     costs = price(points)
     allowed = np.arange(len(points))
@@ -89,10 +102,19 @@ def _solve(space: LayerSpace) -> Front:
     if space.rules.hw:
         allowed = allowed[_whole_rows(space, points)[allowed]]
     allowed = allowed[space.fills_resident_rows(points.tile["C"], points.tile["k"])[allowed]]
-    energy, latency = costs.energy[allowed], costs.latency[allowed]
-    hull = lower_hull(energy, latency)
-    rows = allowed[hull]
-    return Front(energy[hull], latency[hull], tuple(points.mapping(int(i)) for i in rows))
+    return points.select(allowed), Costs(costs.energy[allowed], costs.latency[allowed], costs.spills[allowed])
+
+
+def _hull(points: Points, costs: Costs) -> Front:
+    hull = lower_hull(costs.energy, costs.latency)
+    return Front(costs.energy[hull], costs.latency[hull], tuple(points.mapping(int(i)) for i in hull))
+
+
+def _worth_keeping(points: Points, costs: Costs) -> Points:
+    """Whatever the prices, under roofline latency; those of `rtl` say more than bytes."""
+    if points.space.rules.latency == "roofline":
+        return best_at_some_prices(points)
+    return points.select(np.sort(lower_hull(costs.energy, costs.latency)))
 
 
 def minkowski(fronts: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, NDArray[np.int64]]:

@@ -15,6 +15,12 @@ class Ended:
     err: str
 
 
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nothing is written to the cache folder of whoever runs the tests."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.fixture
 def fadiff(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
     """Run the command line in this process, as a user would, and return how it ended."""

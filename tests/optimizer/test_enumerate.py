@@ -14,7 +14,7 @@ from costmodel.schedule.batch import MappingBatch, evaluate_batch
 from costmodel.target.target import Target, load_target
 from optimizer.layer.enumerate import _pixels
 from optimizer.layer.floors import ideal_cost
-from optimizer.layer.fronts import FrontCache, _solve
+from optimizer.layer.fronts import FrontCache
 from optimizer.layer.space import LayerSpace, Rules
 
 CASES = {
@@ -140,7 +140,7 @@ def test_fronts_beside_reserved_space_are_enumerated_only_where_they_differ(prof
         alone = LayerSpace(shape, whole(shape.dims), rules, lanes=int(shape.is_depthwise))
         for reserved in range(alone.scratchpad_limit + 1):
             space = replace(alone, reserved=reserved)
-            front, fresh = cache.front(space), _solve(space)
+            front, fresh = cache.front(space), FrontCache()._solve(space)
             assert front.energy.tolist() == fresh.energy.tolist()
             assert front.latency.tolist() == fresh.latency.tolist()
             differ += front is not cache.front(alone)
