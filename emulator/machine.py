@@ -171,6 +171,7 @@ def _load() -> ctypes.CDLL:
     lib.fadiff_region_traffic.restype = _Traffic
     lib.fadiff_enter_layer.argtypes = [ctypes.c_int, ctypes.c_char_p]
     lib.fadiff_require_fence.argtypes = [ctypes.c_char_p]
+    lib.fadiff_core_stored.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     lib.fadiff_get_counts.restype = _Counts
     lib.fadiff_executed.argtypes = [ctypes.c_uint32]
     lib.fadiff_executed.restype = ctypes.c_uint64
@@ -263,6 +264,10 @@ class Machine:
     def require_fence(self, reader: str) -> None:
         """An error when the core is about to read what Gemmini stored since the last fence."""
         self._lib.fadiff_require_fence(reader.encode())
+
+    def core_stored(self, address: int, size: int) -> None:
+        """The core has stored here: an error when Gemmini touches the bytes before the next fence."""
+        self._lib.fadiff_core_stored(address, size)
 
     def compute(self, operator: str, elements: float) -> None:
         """The core runs an operator of its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from emulator.memory_map import LayerPlace, MemoryMap, Region, TensorPlace, Tile
 BEGIN, END, COMPLETE = 0, 1, 2
 _LOCAL = ("scratchpad", "accumulator")
 _REQUEST_BYTES = 64
+_HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
 _POISON = 0xA5
 """What the arena holds before a run: reading what no layer wrote does not look like zeros."""
 
@@ -88,6 +89,7 @@ class Firmware:
         self._run = getattr(self._lib, f"{self.memory_map.model}_run")
         self._run.restype = ctypes.c_int
         self._set_hook = getattr(self._lib, f"{self.memory_map.model}_set_hook")
+        self._set_hook.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         self._set_hook.restype = None
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> RunResult:
@@ -107,16 +109,18 @@ class Firmware:
         machine = self._machine
         machine.reset()
         observer = _Observer(self)
-        hook = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int)(observer.observe)
-        self._set_hook(hook)
+        hook = _HOOK(observer.observe)
+        self._set_hook(hook, None)
         try:
             machine.enter_layer(-1, "(before the first layer)")
+            for buffer in self._inputs.values():
+                machine.core_stored(buffer.ctypes.data, buffer.nbytes)
             pointers = [
                 ctypes.c_void_p(b.ctypes.data) for b in (*self._inputs.values(), *self._outputs.values())
             ]
             status = self._run(*pointers)
         finally:
-            self._set_hook(None)
+            self._set_hook(None, None)
         if observer.failure is not None:
             raise observer.failure
         machine.check()
@@ -186,13 +190,13 @@ class _Observer:
                 by_visit.setdefault(tile.visit, []).append(tile)
             self._tiles.append(by_visit)
 
-    def observe(self, index: int, phase: int) -> None:
-        """The hook.  An exception cannot cross the C frames: it is kept for `run` to raise."""
+    def observe(self, _context: int | None, index: int, phase: int) -> int:
+        """The hook.  An exception cannot cross the C frames: it stops the run, and `run` raises it."""
         try:
-            if self.failure is None:
-                self._observe(index, phase)
+            self._observe(index, phase)
         except Exception as error:
             self.failure = error
+        return self.failure is not None
 
     def _observe(self, index: int, phase: int) -> None:
         layer = self.firmware.memory_map.layers[index]
@@ -204,6 +208,8 @@ class _Observer:
         elif phase == END:
             if layer.work is not None:
                 self.machine.compute(layer.work.operator, layer.work.elements / layer.work.visits)
+                if layer.work.elements:  # the stores of a convolution do a pool that joined it
+                    self._core_stored(layer, self._tiles[index].get(self._visits[index], ()))
             self.cycles[index] += self.machine.cycles() - self._began
             for tile in self._tiles[index].get(self._visits[index], ()):
                 self._take_tile(layer, tile)
@@ -214,6 +220,22 @@ class _Observer:
                 place = self.firmware.memory_map.tensors.get(name)
                 if place is not None and place.symbol is not None:
                     self.tensors[name] = self._take(place)
+
+    def _core_stored(self, layer: LayerPlace, tiles: Sequence[Tile]) -> None:
+        """What the core just wrote: the boxes of this visit, and the outputs that exist in full."""
+        for name in layer.outputs:
+            place = self.firmware.memory_map.tensors.get(name)
+            if place is not None and place.symbol is not None:
+                self.machine.core_stored(
+                    self.firmware.locate(place.symbol, place.index, place.offset), place.bytes
+                )
+        for tile in tiles:
+            if tile.symbol not in _LOCAL:
+                extent, item = (
+                    _extent(tile),
+                    np.dtype(self.firmware.memory_map.tensors[layer.outputs[0]].dtype).itemsize,
+                )
+                self.machine.core_stored(self.firmware.locate(tile.symbol, 0, tile.offset), extent * item)
 
     def _take(self, place: TensorPlace) -> np.ndarray:
         address = self.firmware.locate(place.symbol or "", place.index, place.offset)
@@ -236,9 +258,8 @@ class _Observer:
 
     def _box(self, tile: Tile, dtype: np.dtype[Any]) -> np.ndarray:
         item = dtype.itemsize
-        extent = 1 + sum((n - 1) * s for n, s in zip(tile.shape, tile.strides, strict=True))
         address = self.firmware.locate(tile.symbol, 0, tile.offset)
-        flat = np.frombuffer(ctypes.string_at(address, extent * item), dtype)
+        flat = np.frombuffer(ctypes.string_at(address, _extent(tile) * item), dtype)
         strides = tuple(stride * item for stride in tile.strides)
         return np.lib.stride_tricks.as_strided(flat, tile.shape, strides, writeable=False)
 
@@ -265,6 +286,11 @@ class _Observer:
             rows = np.maximum(rows, 0)
         scaled = rows.astype(np.float32) * np.float32(tile.scale)
         return scaled if rows.dtype == np.float32 else np.clip(np.rint(scaled), -128, 127).astype(np.int8)
+
+
+def _extent(tile: Tile) -> int:
+    """Elements from the first of a box to its last."""
+    return 1 + sum((n - 1) * s for n, s in zip(tile.shape, tile.strides, strict=True))
 
 
 def _aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray:

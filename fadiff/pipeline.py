@@ -333,7 +333,6 @@ def write_folder(
             model_name=conversion.graph.name,
             out_dir=folder.firmware,
             test_vectors=first,
-            target_option=f"../{folder.target.name}",
             generator=document.generator,
         )
 

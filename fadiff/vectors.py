@@ -79,9 +79,10 @@ def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) ->
     A float32 graph is checked layer by layer, on the inputs that the layer had.
 
     Returns:
-        The first vector as the device sees it: stored inputs and expected outputs by tensor name.
+        The first vector as the device sees it: stored inputs and expected values of layers' outputs by tensor
+        name (of a float32 graph with large weights: of the graph's outputs only).
     """
-    from converter.check.reference import reference_session
+    from converter.check.reference import integer_reference, reference_session
 
     folder.mkdir()
     graph = conversion.graph
@@ -100,10 +101,10 @@ def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) ->
         }
     else:
         expected = run_vectors(reference_session(reference, folder if apart else None), first)
-    return {
-        **{name: array[0] for name, array in first.items()},
-        **{name: expected[name][0] for name in graph.outputs},
-    }
+    if is_float and not apart:
+        layers = run_vectors(reference_session(integer_reference(graph)), first)
+        expected = layers | expected
+    return {name: array[0] for name, array in (first | expected).items()}
 
 
 def write_models(folder: Path, conversion: Conversion) -> tuple[onnx.ModelProto, bool]:

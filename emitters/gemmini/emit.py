@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping as MappingABC
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from converter.ir.graph import Graph, Tensor
+from converter.ir.graph import Graph, Tensor, TensorCoreLayer
 from costmodel.group.allocation import align
 from costmodel.group.resident_tensors import lifetimes, resident_tensors
-from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.clock import program_cycles
+from costmodel.schedule.evaluate import NetworkCost, evaluate
 from costmodel.schedule.schedule import Schedule
-from emitters.gemmini.constants import C_TYPES, STACK_BYTES
+from costmodel.target.target import target_yaml
+from emitters.gemmini.constants import C_TYPES, INTERFACE_VERSION, STACK_BYTES
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.functions import FunctionPrinter
+from emitters.gemmini.layer_checks import layer_checks
 from emitters.gemmini.memory_map import memory_map
 from emitters.gemmini.plan import FirmwarePlan, plan_firmware
 from emitters.gemmini.skeletons import render
@@ -31,15 +35,14 @@ def emit(
     model_name: str,
     out_dir: Path,
     test_vectors: MappingABC[str, np.ndarray] | None = None,
-    target_option: str | None = None,
     library_calls: bool = False,
     generator: str = "FADiff",
 ) -> Path:
     """Write the firmware of a schedule of profile hw into the folder `out_dir`; returns it.
 
     `test_vectors` has one array in storage order per graph input and graph output (expected
-    values); without it the vectors are zero and main.c reports a difference.  `target_option` is
-    what `--target` was, for the Makefile.  `library_calls` runs unfused layers through the automatically
+    values); without it the vectors are zero and main.c reports a difference.  Outputs of layers that it has
+    besides can be compared on the device.  `library_calls` runs unfused layers through the automatically
     tiled functions of gemmini.h instead of the schedule's loop nests: for comparison, their traffic is
     not what the schedule predicts.  `generator` is the program and version that the files name.
 
@@ -48,7 +51,7 @@ def emit(
     """
     _require_target(schedule)
     plan = plan_firmware(schedule, model_name, library_calls)
-    files = firmware_files(plan, test_vectors or {}, target_option or schedule.target.name, generator)
+    files = firmware_files(plan, test_vectors or {}, generator)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     blob = plan.memory.weights
@@ -82,14 +85,17 @@ def _require_target(schedule: Schedule) -> None:
 
 
 def firmware_files(
-    plan: FirmwarePlan, test_vectors: MappingABC[str, np.ndarray], target_option: str, generator: str
+    plan: FirmwarePlan, test_vectors: MappingABC[str, np.ndarray], generator: str
 ) -> dict[str, str | bytes]:
     """Content of every file but the weights, by name."""
     schedule, model, memory = plan.schedule, plan.model, plan.memory
     graph = schedule.graph
-    printer = FunctionPrinter(plan, evaluate(schedule))
+    cost = evaluate(schedule)
+    printer = FunctionPrinter(plan, cost)
     functions = printer.print()
     vectors, places = _pack_vectors(graph, test_vectors)
+    document = memory_map(plan)
+    checks = layer_checks(document, test_vectors, exact=schedule.target.element_type == "int8")
     values: dict[str, Any] = {
         "banner": _banner(plan, generator),
         "generator": _plain(generator),
@@ -108,6 +114,7 @@ def firmware_files(
         "inputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.inputs],
         "outputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.outputs],
         "layer_count": len(graph.layers),
+        "interface_version": INTERFACE_VERSION,
         "stack_bytes": STACK_BYTES,
         "signature": ", ".join(
             [f"const {C_TYPES[graph.tensors[n].dtype]} *input{i}" for i, n in enumerate(graph.inputs)]
@@ -127,19 +134,43 @@ def firmware_files(
             for name, offset in memory.weights.offsets.items()
         ],
         "layer_rows": _layer_rows(plan),
-        "target_option": target_option,
+        "layers": _layer_figures(plan, cost),
         "vector_bytes": len(vectors),
     }
     return {
         f"{model}.h": render("model.h.j2", **values),
         f"{model}.c": render("model.c.j2", **values),
+        f"{model}_layers.c": render("layers.c.j2", **values),
+        f"{model}_layer_checks.h": render(
+            "layer_checks.h.j2",
+            **{**values, "guard": f"{model.upper()}_LAYER_CHECKS_H"},
+            checks=[replace(check, tensor=_plain(check.tensor)) for check in checks],
+        ),
         "main.c": render("main.c.j2", **values),
         **{f"runtime/{file.name}": file.read_bytes() for file in sorted(_RUNTIME.glob("*.[ch]"))},
         "Makefile": render("Makefile.j2", **values),
         "test_vectors.h": render("test_vectors.h.j2", **{**values, "guard": "TEST_VECTORS_H"}),
         "test_vectors.bin": vectors,
-        "memory_map.json": json.dumps(memory_map(plan), indent=1) + "\n",
+        "memory_map.json": json.dumps(document, indent=1) + "\n",
+        "target.yaml": target_yaml(schedule.target),
     }
+
+
+def _layer_figures(plan: FirmwarePlan, cost: NetworkCost) -> list[dict[str, Any]]:
+    """What the table of layers says of each."""
+    cycles = program_cycles(plan.schedule)
+    return [
+        {
+            "op": layer.op,
+            "name": _plain(layer.name),
+            "nodes": _plain(", ".join(layer.onnx_nodes)),
+            "macs": layer.macs if isinstance(layer, TensorCoreLayer) else 0,
+            "dram_bytes": sum(map(sum, cost.by_name[layer.name].bytes_in("dram").values())),
+            "tile_buffer_bytes": sum(map(sum, cost.by_name[layer.name].bytes_in("tile-buffer").values())),
+            "cycles": round(cycles[layer.name]),
+        }
+        for layer in plan.schedule.graph.layers
+    ]
 
 
 def _tile_buffer_rows(plan: FirmwarePlan) -> list[str]:

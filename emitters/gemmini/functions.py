@@ -15,7 +15,7 @@ from emitters.gemmini.early_loads import EarlyPrinter
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal, print_formulas
-from emitters.gemmini.group import GroupPrinter
+from emitters.gemmini.group import GroupPrinter, runs_on_core
 from emitters.gemmini.host import description, host_call, print_tables
 from emitters.gemmini.library_calls import print_addition, print_library_call, print_tiled_call
 from emitters.gemmini.loop_convolutions import ConvolutionLoops
@@ -235,13 +235,23 @@ class FunctionPrinter:
             for index, name in enumerate(graph.inputs):
                 if not graph.consumers(name):
                     c.line(f"(void)input{index};")
+            c.line("stopped = 0;")
+            c.call("wait_for_gemmini")
             c.call("gemmini_flush", 0)
+            core_stored = False
             for group in self.plan.groups:
+                first = self.graph.by_name[group.group.layers[0]]
+                on_core = runs_on_core(first) and not group.fused
+                if core_stored and not on_core:
+                    c.call("wait_for_gemmini")
+                core_stored = on_core
                 if group.fused:
                     self._call_group(group)
                 else:
-                    self._call_layer(group.group.layers[0])
-            c.line("return 0;")
+                    self._call_layer(first.name)
+                if group is not self.plan.groups[-1]:
+                    c.call("RETURN_IF_STOPPED")
+            c.line("return stopped;")
 
     def _call_group(self, group: GroupPlan) -> None:
         printer = GroupPrinter(self.c, self.plan, group, self.index)
@@ -263,8 +273,7 @@ class FunctionPrinter:
             pointers = {tensor: self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)}
             call = host_call(self.graph, layer, pointers)
             self.c.call(call.function, *call.arguments)
-        self.c.call("observe", index, 1)
-        self.c.call("observe", index, 2)
+        self.c.call("observe_end", index)
 
     def _arguments(self, layer: TensorCoreLayer) -> list[Expr]:
         arguments: list[Expr] = [self.address(layer.input.tensor)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from converter.ir.dims import Dim
-from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from converter.ir.host import Add
 from costmodel.group.fusion import stored_as
 from costmodel.mapping.shape import extents
@@ -143,6 +143,8 @@ class GroupPrinter:
         if name in self.group.held and member.held_grid != member.needed_grid:
             self._clear_padding(i, name)
         c.call("observe", self.index[name], 1)
+        if runs_on_core(layer):
+            c.call("wait_for_gemmini")
 
     def _clear_padding(self, i: int, name: str) -> None:
         """Zeroes what of a held box lies outside the image; rows that are retained are zero already."""
@@ -339,6 +341,11 @@ class GroupPrinter:
                 start[1] = f"{line} % {box.ring}"
         offset = " + ".join(f"{at} * {stride}" for at, stride in zip(start, box.strides, strict=True))
         return f"{self._address(tensor, producer is not None)} + {offset}", box.strides[1]
+
+
+def runs_on_core(layer: Layer) -> bool:
+    """Whether the core stores the output: Gemmini may load it after a fence."""
+    return isinstance(layer, HostLayer) and layer.op != "add"
 
 
 def _fresh(intervals: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:

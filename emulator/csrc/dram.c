@@ -56,9 +56,41 @@ static void grow_stored(void) {
   free(old_slots);
 }
 
+/* Bytes that the core stored since the last fence: they may still be in its store buffer. */
+typedef struct {
+  uint64_t start, end;
+} Span;
+static Span *core_stores;
+static uint32_t core_store_capacity, core_store_count;
+
 void dram_fence(void) {
   for (uint32_t i = 0; i < stored_count; i++) stored[stored_slots[i]].bytes = 0;
-  stored_count = 0;
+  stored_count = core_store_count = 0;
+}
+
+void fadiff_core_stored(const void *start, size_t bytes) {
+  if (machine.failed || !bytes) return;
+  if (core_store_count == core_store_capacity) {
+    const uint32_t capacity = core_store_capacity ? 2 * core_store_capacity : 64;
+    Span *grown = realloc(core_stores, capacity * sizeof *grown);
+    machine.issued = machine.funct = CORE_ACCESS;
+    if (!grown) {
+      if (!setjmp(machine.abandon)) fail("out of memory");
+      return;
+    }
+    core_stores = grown;
+    core_store_capacity = capacity;
+  }
+  core_stores[core_store_count++] = (Span){(uint64_t)(uintptr_t)start, (uint64_t)(uintptr_t)start + bytes};
+}
+
+static void require_core_fence(uint64_t address, uint32_t bytes, bool store) {
+  for (uint32_t i = 0; i < core_store_count; i++) {
+    char where[128];
+    if (address < core_stores[i].end && address + bytes > core_stores[i].start)
+      fail("%s %s that the core wrote, without a fence between: the core's stores may come later",
+           store ? "stores to" : "loads", region_describe(address, where, sizeof where));
+  }
 }
 
 int fadiff_require_fence(const char *reader) {
@@ -97,6 +129,7 @@ static Region *checked_region(uint64_t address, uint32_t bytes, bool store) {
 
 const void *dram_load(uint64_t address, uint32_t bytes, Transfer *transfer) {
   Region *region = checked_region(address, bytes, false);
+  require_core_fence(address, bytes, false);
   if (stored_count) {
     for (uint64_t line = address / LINE * LINE; line < address + bytes; line += LINE) {
       char where[128];
@@ -111,6 +144,7 @@ const void *dram_load(uint64_t address, uint32_t bytes, Transfer *transfer) {
 
 void *dram_store(uint64_t address, uint32_t bytes, Transfer *transfer) {
   Region *region = checked_region(address, bytes, true);
+  require_core_fence(address, bytes, true);
   for (uint64_t line = address / LINE * LINE; line < address + bytes; line += LINE) {
     if (2 * (stored_count + 1) > stored_capacity) grow_stored();
     remember_line(line, line_bytes(line, address, address + bytes));

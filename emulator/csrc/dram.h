@@ -13,7 +13,7 @@ typedef struct {
 const void *dram_load(uint64_t address, uint32_t bytes, Transfer *transfer);
 void *dram_store(uint64_t address, uint32_t bytes, Transfer *transfer);
 
-/* Stores up to here are visible to later loads and to the core. */
+/* Stores up to here, Gemmini's and the core's, are visible to whoever comes later. */
 void dram_fence(void);
 
 #endif

@@ -92,6 +92,8 @@ fadiff_traffic fadiff_region_traffic(int region);
 void fadiff_enter_layer(int layer, const char *name);
 /* Fails when Gemmini stored to DRAM since the last fence: the CPU is about to read. */
 int fadiff_require_fence(const char *reader);
+/* The core has stored here: Gemmini may touch the bytes after the next fence. */
+void fadiff_core_stored(const void *start, size_t bytes);
 
 fadiff_counts fadiff_get_counts(void);
 /* How often the instruction ran, unrolled ones included. */

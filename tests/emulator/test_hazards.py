@@ -176,3 +176,26 @@ def test_last_rows_of_a_packed_load_are_not_tracked() -> None:
     fenced.fence()
     fenced.mvout(out, 15, 6, 8)
     assert fenced.error is None
+
+
+def test_what_the_core_stores_is_there_after_a_fence(device: Device) -> None:
+    """RISC-V's memory model lets the core's stores become visible after a later custom instruction."""
+    buffer = np.zeros((8, 4), np.int8)
+    device.core_stored(buffer.ctypes.data, 16)
+    device.mvin(buffer[4:], 8, 4, 4)  # beside it
+    device.fence()
+    device.mvin(buffer, 0, 4, 4)
+    device.fence()
+    assert device.error is None
+    device.core_stored(buffer[3:].ctypes.data, 1)
+    device.mvin(buffer, 4, 4, 4)
+    device.expect_error("loads", "that the core wrote, without a fence between")
+
+
+def test_stores_over_what_the_core_wrote_need_a_fence(device: Device) -> None:
+    """The core's store may come after Gemmini's."""
+    buffer = np.zeros((4, 4), np.int8)
+    device.mvin(ROWS, 0, 4, 4)
+    device.core_stored(buffer.ctypes.data, 4)
+    device.mvout(buffer, 0, 4, 4)
+    device.expect_error("stores to", "that the core wrote, without a fence between")

@@ -149,9 +149,14 @@ def test_main_compares_within_the_tolerance(fadiff, target: Path, tmp_path: Path
     root = str(Path(__file__).parents[2])
     command = ["make", "-s", "check", f"PYTHON={sys.executable}"]
     done = subprocess.run(
-        command, cwd=firmware, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}
+        [*command, "CHECK_LAYERS=1"],
+        cwd=firmware,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root},
     )
     assert done.returncode == 0 and "all outputs agree" in done.stdout, done.stdout + done.stderr
+    assert "layers compared, all agree" in done.stdout
     weights = bytearray((firmware / "net_weights.bin").read_bytes())
     weights[3] ^= 0x40  # an exponent
     (firmware / "net_weights.bin").write_bytes(weights)
@@ -159,6 +164,16 @@ def test_main_compares_within_the_tolerance(fadiff, target: Path, tmp_path: Path
         command, cwd=firmware, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}
     )
     assert done.returncode != 0 and "differs" in done.stdout
+    done = subprocess.run(
+        [*command, "CHECK_LAYERS=1"],
+        cwd=firmware,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root},
+    )
+    assert (
+        done.returncode != 0 and "net: layer 0, " in done.stdout and "is wrong in bytes 0 to" in done.stdout
+    )
 
 
 def test_quantising_for_a_float_array_is_refused(fadiff, target: Path, tmp_path: Path) -> None:

@@ -211,12 +211,13 @@ DEBUGGER = """
 #include "small.h"
 #include <stdio.h>
 static int8_t input[SMALL_INPUT0_BYTES], output[SMALL_OUTPUT0_BYTES];
-static void show(int layer, int phase)
+static int show(void *stream, int layer, int phase)
 {
     static const struct { const int8_t *at; size_t bytes; } places[SMALL_NUM_LAYERS] = { PLACES };
     if (phase == 2) {
-        fwrite(places[layer].at, 1, places[layer].bytes, stdout);
+        fwrite(places[layer].at, 1, places[layer].bytes, stream);
     }
+    return 0;
 }
 int main(int argc, char **argv)
 {
@@ -224,7 +225,7 @@ int main(int argc, char **argv)
     if (file == NULL || fread(input, 1, sizeof input, file) != sizeof input) {
         return 1;
     }
-    small_set_hook(show);
+    small_set_hook(show, stdout);
     return small_run(input, output);
 }
 """

@@ -50,21 +50,44 @@ int8_t small_tile_buffer[SMALL_TILE_BUFFER_BYTES] __attribute__((aligned(64))) F
 #define TILE_BUFFER(type, offset) ((type *)(void *)(small_tile_buffer + (offset)))
 #define WEIGHTS(type, offset) ((const type *)(const void *)(small_weights + (offset)))
 
-static void (*observer)(int layer, int phase);
+static small_hook *observer;
+static void *observer_context;
+static int stopped; /* what the observer returned to stop the run */
 
-void small_set_hook(void (*hook)(int layer, int phase))
+void small_set_hook(small_hook *hook, void *context)
 {
     observer = hook;
+    observer_context = context;
 }
 
-/* Before and after every layer.  To the compiler, Gemmini's instructions read no memory: the barrier completes what
- * the core stored before. */
+/* Waits until Gemmini is idle, and orders memory accesses of core and Gemmini: neither RISC-V's memory model nor the
+ * compiler, to which Gemmini's instructions read no memory, does so by itself. */
+static inline void wait_for_gemmini(void)
+{
+    __asm__ volatile("" ::: "memory");
+    gemmini_fence();
+    __asm__ volatile("" ::: "memory");
+}
+
+/* Before and after every layer; gemmini.h's functions end with a fence that the compiler knows nothing of. */
 static inline void observe(int layer, int phase)
 {
     __asm__ volatile("" ::: "memory");
-    if (observer != NULL) {
-        observer(layer, phase);
+    if (observer != NULL && stopped == 0) {
+        stopped = observer(observer_context, layer, phase);
     }
+}
+
+#define RETURN_IF_STOPPED() \
+    if (stopped != 0) {     \
+        return stopped;     \
+    }
+
+/* A layer that runs alone has ended. */
+static inline void observe_end(int layer)
+{
+    observe(layer, 1);
+    observe(layer, 2);
 }
 
 const small_tensor small_inputs[SMALL_NUM_INPUTS] = {
@@ -85,13 +108,6 @@ const small_tensor small_outputs[SMALL_NUM_OUTPUTS] = {
 #define OVERWRITE (UINT32_C(4) << 29)
 #define ACCUMULATE (UINT32_C(6) << 29)
 #define FULL_WIDTH (UINT32_C(5) << 29)
-
-/* Waits until Gemmini is idle; keeps the compiler from moving memory accesses across. */
-static inline void wait_for_gemmini(void)
-{
-    gemmini_fence();
-    __asm__ volatile("" ::: "memory");
-}
 
 /* Moves go out between products, a few before each: as soon as one finds no entry in the reservation station, the core
  * waits, and with it the products behind. */
@@ -971,18 +987,21 @@ static void layer_l3(const elem_t *input, elem_t *result)
 
 int small_run(const int8_t *input0, int8_t *output0)
 {
+    stopped = 0;
+    wait_for_gemmini();
     gemmini_flush(0);
     group_l1(input0, ARENA(int8_t, 0));
     observe(0, 2);
     observe(1, 2);
+    RETURN_IF_STOPPED();
     observe(2, 0);
     layer_l2(ARENA(int8_t, 0), ARENA(int8_t, 2048));
-    observe(2, 1);
-    observe(2, 2);
+    observe_end(2);
+    RETURN_IF_STOPPED();
     observe(3, 0);
     layer_l3(ARENA(int8_t, 2048), ARENA(int8_t, 3584));
-    observe(3, 1);
-    observe(3, 2);
+    observe_end(3);
+    RETURN_IF_STOPPED();
     /* l4: add */
     observe(4, 0);
     {
@@ -993,13 +1012,12 @@ int small_run(const int8_t *input0, int8_t *output0)
             .activation = NO_ACTIVATION,
         });
     }
-    observe(4, 1);
-    observe(4, 2);
+    observe_end(4);
+    RETURN_IF_STOPPED();
     /* pool: global_average_pool */
     observe(5, 0);
     global_average_pool(ARENA(int8_t, 0), output0, 1, 64, 8, 0x1.47ae147ae147bp-7f);
-    observe(5, 1);
-    observe(5, 2);
-    return 0;
+    observe_end(5);
+    return stopped;
 }
 

@@ -1,0 +1,107 @@
+"""What every layer leaves in memory for the test vector: checksums that the device compares (main.c)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+WHOLE = -1
+"""`visit` of what is compared when the layer is complete."""
+_PIECES = 8
+_LEAST_BYTES = 256
+
+
+@dataclass(frozen=True)
+class LayerCheck:
+    """Lines of bytes that a layer has written, at a place of the memory map, and their checksum."""
+
+    layer: int
+    visit: int
+    """Group tile after which they are there; WHOLE: when the layer is complete."""
+    tensor: str
+    first: tuple[int, int, int]
+    """Of a group tile: image, row and column of the first pixel; WHOLE: the first byte, 0, 0."""
+    symbol: str
+    """arena, tile_buffer or output<i>."""
+    offset: int
+    lines: tuple[int, int]
+    strides: tuple[int, int]
+    """Bytes from line to line."""
+    nbytes: int
+    """Of a line."""
+    crc: int
+    sum: float = 0.0
+    """Of float32 targets, where sums are not rounded alike everywhere, instead of the checksum."""
+    magnitude: float = -1.0
+    """Sum of magnitudes; -1: compare the checksum."""
+
+
+def layer_checks(
+    memory: MappingABC[str, Any], values: MappingABC[str, np.ndarray], *, exact: bool
+) -> list[LayerCheck]:
+    """One or more checks for every layer whose output is in memory, in order of layers and visits.
+
+    `memory` is the content of memory_map.json, `values` has tensors in storage order; layers whose output is
+    not among them have no checks.  Not `exact`: float tensors are compared by their sums.
+    """
+    found = []
+    for index, layer in enumerate(memory["layers"]):
+        for name in layer["outputs"]:
+            if name not in values or name not in memory["tensors"]:
+                continue
+            array = np.ascontiguousarray(values[name])
+            for tile in layer.get("tiles", ()):
+                if tile["symbol"] == "tile_buffer":
+                    found.append(_tile(index, name, layer, tile, array, exact))
+            place = memory["tensors"][name]
+            if place["symbol"] is not None:
+                found += _whole(index, name, place, array, exact)
+    return found
+
+
+def _whole(
+    index: int, name: str, place: MappingABC[str, Any], array: np.ndarray, exact: bool
+) -> Iterator[LayerCheck]:
+    symbol = f"output{place['index']}" if place["symbol"] == "output" else place["symbol"]
+    content, size = array.reshape(-1), array.itemsize
+    step = max(_LEAST_BYTES, -(-array.nbytes // _PIECES // 64) * 64) // size
+    for start in range(0, content.size, step):
+        piece = content[start : start + step]
+        yield LayerCheck(
+            index, WHOLE, name, (start * size, 0, 0), symbol, place["offset"] + start * size, (1, 1), (0, 0),
+            piece.nbytes, *_sums(piece, exact),
+        )  # fmt: skip
+
+
+def _tile(
+    index: int,
+    name: str,
+    layer: MappingABC[str, Any],
+    tile: MappingABC[str, Any],
+    array: np.ndarray,
+    exact: bool,
+) -> LayerCheck:
+    item = array.itemsize
+    image = np.lib.stride_tricks.as_strided(
+        array, layer["image"], [item * stride for stride in layer["image_strides"]], writeable=False
+    )
+    (n, p, q), (dn, dp, dq, channels) = tile["origin"], tile["shape"]
+    box = image[n : n + dn, p : p + dp, q : q + dq]
+    strides = tuple(item * stride for stride in tile["strides"])
+    assert strides[2] == channels * item, f"{name}: pixels of a line do not adjoin"
+    return LayerCheck(
+        index, tile["visit"], name, (n, p, q), "tile_buffer", tile["offset"], (dn, dp), strides[:2],
+        dq * channels * item, *_sums(box, exact),
+    )  # fmt: skip
+
+
+def _sums(values: np.ndarray, exact: bool) -> tuple[int, float, float]:
+    crc = zlib.crc32(np.ascontiguousarray(values).tobytes())
+    if exact or values.dtype != np.float32:
+        return crc, 0.0, -1.0
+    return crc, float(np.sum(values, dtype=np.float64)), float(np.sum(np.abs(values), dtype=np.float64))
