@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
+from converter.did_you_mean import did_you_mean
 from fadiff.errors import BAD_INPUT, is_bad_input, one_line
 
 BENCHMARKS = {
@@ -39,7 +40,8 @@ def main(arguments: list[str]) -> int:
         return 0 if arguments else 2
     name, *rest = arguments
     if name not in BENCHMARKS:
-        print(f"unknown benchmark {name!r}: choose one of {', '.join(BENCHMARKS)}", file=sys.stderr)
+        advice = did_you_mean(name, BENCHMARKS) or f"choose one of {', '.join(BENCHMARKS)}"
+        print(f"unknown benchmark {name!r}: {advice}", file=sys.stderr)
         return 2
     module = importlib.import_module(f"benchmarks.{name}")
     try:

@@ -20,6 +20,8 @@ import click
 from fadiff.commands.accuracy import accuracy
 from fadiff.commands.compare import compare
 from fadiff.commands.compile import compile_command
+from fadiff.commands.completion import completion
+from fadiff.commands.doctor import doctor
 from fadiff.commands.evaluate import evaluate
 from fadiff.commands.inspect import inspect
 from fadiff.commands.measure import measure
@@ -28,6 +30,7 @@ from fadiff.commands.sweep import sweep
 from fadiff.commands.targets import targets
 from fadiff.commands.timeloop import timeloop
 from fadiff.commands.verify import verify
+from fadiff.config_file import with_config
 from fadiff.console import Console, print_error
 from fadiff.errors import BAD_INPUT, INTERNAL, is_bad_input, one_line
 
@@ -69,6 +72,7 @@ def cli() -> None:
     Start here:
       fadiff inspect MODEL.onnx
       fadiff compile MODEL.onnx --target gemmini-default --out DIR --verify
+      fadiff doctor
     """
 
 
@@ -84,6 +88,8 @@ for _command in (
     sweep,
     report,
     timeloop,
+    doctor,
+    completion,
 ):
     cli.add_command(_command)
 
@@ -94,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _terminable():
             code = cli.main(
-                list(sys.argv[1:] if arguments is None else arguments),
+                with_config(cli, sys.argv[1:] if arguments is None else arguments),
                 prog_name="fadiff",
                 standalone_mode=False,
                 obj=console,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +16,17 @@ from rich.table import Table
 from rich.text import Text
 
 from converter.printable import printable
+
+PATIENCE = 2.0
+"""Seconds before which nothing is said about how long a stage will take."""
+_COUNTED = re.compile(r"(\d+) of (\d+)\b")
+
+
+def duration(seconds: float) -> str:
+    """As people say it: 45 s, 12 min, 3.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class _Terminal(RichConsole):
@@ -37,15 +49,21 @@ class Console:
     out: RichConsole = field(default_factory=lambda: _Terminal(highlight=False, soft_wrap=True))
     _status: Status | None = None
     _last_plain: float = 0.0
+    _began: float = 0.0
+    _budget: float | None = None
 
     @contextmanager
-    def stage(self, title: str) -> Iterator[None]:
-        """A step of the work; says how long it took when it ends well."""
+    def stage(self, title: str, budget: float | None = None) -> Iterator[None]:
+        """A step of the work; says how long it took when it ends well.
+
+        With a `budget`, the seconds that it may take, progress says how many are left.
+        """
         if self.verbosity < 0:
             yield
             return
         title = printable(title)
         start = time.monotonic()
+        self._began, self._budget = start, budget
         if self.err.is_terminal:
             with self.err.status(title) as self._status:
                 yield
@@ -56,9 +74,13 @@ class Console:
         self.err.print(f"{title}: {time.monotonic() - start:.1f} s", markup=False)
 
     def update(self, message: str) -> None:
-        """Progress inside a stage; off a terminal at most one line every two seconds (-v: all)."""
+        """Progress inside a stage; off a terminal at most one line every two seconds (-v: all).
+
+        `3 of 16 ...` and stages with a budget tell how long it may go on.
+        """
         if self.verbosity < 0:
             return
+        message += self._left(message)
         if self._status is not None:
             self._status.update(printable(message))
             return
@@ -66,6 +88,16 @@ class Console:
         if self.verbosity > 0 or now - self._last_plain >= 2.0:
             self._last_plain = now
             self.err.print(f"  {message}", markup=False)
+
+    def _left(self, message: str) -> str:
+        spent = time.monotonic() - self._began
+        if self._budget is not None:
+            return f", at most {duration(self._budget - spent)} left" if self._budget > spent else ""
+        counted = _COUNTED.match(message)
+        if counted is None or spent < PATIENCE:
+            return ""
+        done, work = int(counted[1]), int(counted[2])
+        return f", about {duration(spent * (work - done) / done)} left" if 0 < done < work else ""
 
     def note(self, message: str) -> None:
         """Something the user should know; shown unless quiet."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from converter.did_you_mean import did_you_mean
 from fadiff.console import Console
 from fadiff.errors import InputError, naming, one_line
 from fadiff.folder import OutputFolder
@@ -150,9 +150,8 @@ def _with(
     names = [{entry.name for entry in fields(options)} for options in (reading, search)]
     for name in plain:
         if name not in names[0] | names[1]:
-            close = get_close_matches(name, sorted(names[0] | names[1]), n=1)
-            advice = f": did you mean {close[0]}?" if close else ""
-            raise TypeError(f"compile() has no keyword {name!r}{advice}")
+            advice = did_you_mean(name, names[0] | names[1])
+            raise TypeError(f"compile() has no keyword {name!r}{advice and f': {advice}'}")
     ours, theirs = ({name: plain[name] for name in plain if name in known} for known in names)
     return replace(reading, **ours), replace(search, **theirs)
 
@@ -160,7 +159,9 @@ def _with(
 def _check_file(model: Path) -> None:
     if not model.is_file():
         reason = "not a file" if model.exists() else "no such file"
-        raise InputError(f"{str(model)!r}: {reason}; give the path of an ONNX model")
+        beside = (path.name for path in model.parent.glob("*.onnx")) if model.parent.is_dir() else ()
+        advice = did_you_mean(model.name, beside) or "give the path of an ONNX model"
+        raise InputError(f"{str(model)!r}: {reason}; {advice}")
 
 
 def _beside(model: Path, suffix: str) -> Path | None:

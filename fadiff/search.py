@@ -50,7 +50,7 @@ def find_schedule(
     """
     if search.obstacle:
         raise InputError(search.obstacle)
-    with console.stage(f"searching ({search.method}{what})"):
+    with console.stage(f"searching ({search.method}{what})", search.time_budget):
         try:
             found = optimize(graph, target, search, progress=console.update, solved=solved)
         except ImportError as error:

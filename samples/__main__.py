@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from converter.did_you_mean import did_you_mean
+
 EPILOG = """\b
 Examples:
   python -m samples --list
@@ -46,7 +48,10 @@ def main(
     if name is None:
         raise click.UsageError("which sample? try --list")
     if name not in SAMPLES:
-        raise click.UsageError(f"no sample called {name!r}; choose one of {', '.join(SAMPLES)}")
+        raise click.UsageError(
+            f"no sample called {name!r}; "
+            + (did_you_mean(name, SAMPLES) or f"choose one of {', '.join(SAMPLES)}")
+        )
     sample = SAMPLES[name]
     given = {key: value for key, value in options.items() if value is not None}
     for option in given:

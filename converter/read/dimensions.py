@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from converter.did_you_mean import did_you_mean
 from converter.errors import ModelError
 
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
@@ -118,9 +118,8 @@ def check_names(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> 
     named, known = _named(model), dimension_names(model)
     unknown = sorted(set(dims) - known)
     if unknown:
-        close = get_close_matches(unknown[0], sorted(known), n=1)
         there = f"there are {', '.join(sorted(named))}" if named else "all dimensions are fixed: leave it out"
-        advice = f"did you mean {close[0]}?" if close else there
+        advice = did_you_mean(unknown[0], known) or there
         raise ModelError(f"{path}: --dim {unknown[0]}: no input has a dimension of this name; {advice}")
 
 

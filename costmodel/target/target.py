@@ -13,6 +13,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from converter.did_you_mean import did_you_mean
 from costmodel.target.core import Core
 from costmodel.target.engines import Engines
 from costmodel.target.epa import Epa, EpaError, fit_table
@@ -193,8 +194,9 @@ def load_target(name_or_path: str | Path) -> Target:
     if path.suffix not in (".yaml", ".yml"):
         preset = PRESETS / f"{name_or_path}.yaml"
         if not preset.exists():
+            advice = did_you_mean(str(name_or_path), preset_names())
             raise TargetError(
-                f"unknown target {str(name_or_path)!r}: "
+                f"unknown target {str(name_or_path)!r}: {advice}{' ' if advice else ''}"
                 f"choose one of {', '.join(preset_names())} or give a .yaml file"
             )
         path = preset

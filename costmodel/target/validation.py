@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+
+from converter.did_you_mean import did_you_mean
 
 
 def problems(error: ValidationError, schema: type[BaseModel]) -> Iterator[tuple[tuple[int | str, ...], str]]:
@@ -25,8 +26,7 @@ def one_line(error: ValidationError, schema: type[BaseModel]) -> str:
 
 def _what(kind: str, message: str, given: Any, known: list[str], place: tuple[int | str, ...]) -> str:
     if kind == "extra_forbidden":
-        close = get_close_matches(str(place[-1]), known, n=1)
-        remedy = f"did you mean {close[0]}?" if close else f"choose from {', '.join(known)}"
+        remedy = did_you_mean(str(place[-1]), known) or f"choose from {', '.join(known)}"
         return f"unknown field: {remedy}"
     if kind == "missing":
         return "is missing"

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+from fadiff.config_file import OPTION
 from fadiff.console import Console
 from fadiff.errors import InputError
 
@@ -33,7 +35,7 @@ DEFAULT_TARGET = "gemmini-default"
 
 
 def console_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add -q and -v, and pass the Console as first argument.
+    """Add -q, -v and --config, and pass the Console as first argument.
 
     The two are eager: an error in a later option already knows whether a traceback is wanted.
     """
@@ -48,6 +50,13 @@ def console_options(function: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     decorated = click.make_pass_decorator(Console, ensure=True)(function)
+    decorated = click.option(
+        OPTION,
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        expose_value=False,
+        help="YAML file of options, such as `time-budget: 20`; those typed here win.",
+    )(decorated)
     decorated = flag("-v", "--verbose", text="More progress, and the traceback of an error.")(decorated)
     return flag("-q", "--quiet", text="No progress; errors, warnings and results only.")(decorated)
 
@@ -110,6 +119,14 @@ def _check_number(context: click.Context, parameter: click.Parameter, value: flo
     return value
 
 
+def _complete_target(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Presets, and files that may describe a target."""
+    from costmodel.target.target import preset_names
+
+    presets = [CompletionItem(name) for name in preset_names() if name.startswith(typed)]
+    return [*presets, CompletionItem(typed, type="file")]
+
+
 def model_argument(function: Command) -> Command:
     """MODEL.onnx; whether it can be read is the converter's to say."""
     return click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))(function)
@@ -120,6 +137,7 @@ def target_option(default: str | None = DEFAULT_TARGET, **attributes: Any) -> Ca
     return click.option(
         "--target",
         callback=_load_target,
+        shell_complete=_complete_target,
         metavar="NAME|FILE",
         default=default,
         **{

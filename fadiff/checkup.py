@@ -1,0 +1,160 @@
+"""What this machine has of what fadiff needs, and what each part is for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+TIMEOUT = 20
+"""Seconds that a program may take to say its version."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One part: `found` is a version or place, empty where there is none that can be used."""
+
+    name: str
+    found: str
+    enables: str
+    remedy: str
+    required: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing has to be done."""
+        return bool(self.found) or not self.required
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program beside the Python packages."""
+
+    program: str
+    enables: str
+    remedy: str
+    required: bool = False
+
+
+TOOLS = (
+    Tool("make", "make check, riscv, spike in DIR/firmware", "install make", True),
+    Tool(
+        "riscv64-unknown-elf-gcc",
+        "ELF for Spike and boards (make riscv)",
+        "apt install gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
+    ),
+    Tool("spike", "make spike", "build riscv-isa-sim and libgemmini (docs/spike.md)"),
+    Tool("timeloop-model", "fadiff timeloop run", "build Timeloop, or give --timeloop-model PATH"),
+    Tool("verilator", "python -m benchmarks rtl: cycles on RTL", "apt install verilator"),
+    Tool("chromium", "python -m benchmarks screenshots: the report as pictures", "apt install chromium"),
+)
+EXTRAS = {
+    "baselines": "fadiff compare with genetic and Bayesian search",
+    "cluster": "fadiff sweep --cluster",
+    "dev": "make test",
+    "docs": "make site",
+}
+"""What the optional packages are for, by the extra that brings them."""
+
+
+def checks() -> Iterator[Check]:
+    """All parts, required ones first."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Check(
+        "python", python if sys.version_info >= (3, 11) else "", "everything", "install 3.11 or newer", True
+    )
+    yield compiler()
+    yield cache()
+    found = [*packages()]
+    tools = [tool_check(tool) for tool in TOOLS]
+    yield from sorted([*found, *tools], key=lambda check: not check.required)
+
+
+def compiler() -> Check:
+    """A C compiler that makes a shared object, as verification does."""
+    enables, remedy = "fadiff verify: the C runs on the functional model", "install gcc or clang"
+    program = shutil.which("cc")
+    if program is None:
+        return Check("cc", "", enables, remedy, True)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "probe.c"
+        source.write_text("#include <stdint.h>\nint64_t probe(void) { return 1; }\n")
+        command = [
+            program,
+            "-std=gnu11",
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(source.with_suffix(".so")),
+            str(source),
+        ]
+        made = subprocess.run(command, capture_output=True, check=False)
+    works = _version(program) if made.returncode == 0 else ""
+    return Check(
+        "cc", works, enables, f"{program} makes no shared object: {remedy} and the C library's headers", True
+    )
+
+
+def cache() -> Check:
+    """The folder that keeps what was compiled for this machine."""
+    from emulator.build import cache_dir
+
+    folder = cache_dir()
+    parent = next(path for path in (folder, *folder.parents) if path.exists())
+    found = str(folder) if os.access(parent, os.W_OK) else ""
+    return Check("cache", found, "fadiff verify", f"make {folder} writable, or set FADIFF_CACHE", True)
+
+
+def packages() -> Iterator[Check]:
+    """Python packages that pyproject.toml names, with the versions it asks for."""
+    seen: set[str] = set()
+    for text in requires("fadiff") or ():
+        wanted = Requirement(text)
+        extra = next((name for name in EXTRAS if f'extra == "{name}"' in str(wanted.marker)), None)
+        if wanted.name in seen or wanted.name == "fadiff" or (wanted.marker and extra is None):
+            continue
+        seen.add(wanted.name)
+        required = extra is None
+        enables = "everything" if extra is None else EXTRAS[extra]
+        remedy = f"pip install '{wanted.name}{wanted.specifier}'" + (
+            "" if extra is None else f", or 'fadiff[{extra}]'"
+        )
+        try:
+            has = version(wanted.name)
+        except PackageNotFoundError:
+            has = ""
+        if has and not wanted.specifier.contains(has, prereleases=True):
+            remedy, has = f"{has} is installed: {remedy}", ""
+        yield Check(wanted.name, has, enables, remedy, required)
+
+
+def tool_check(tool: Tool) -> Check:
+    """Whether a program is on the path, and its version."""
+    program = shutil.which(tool.program)
+    found = "" if program is None else _version(program)
+    return Check(tool.program, found, tool.enables, tool.remedy, tool.required)
+
+
+def _version(program: str) -> str:
+    """The first line that it prints for --version; where it runs, but says none, its path."""
+    try:
+        said = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return program
+    lines = said.stdout.strip().splitlines()
+    return lines[0] if said.returncode == 0 and lines else program
