@@ -215,8 +215,8 @@ def convert(
             if kept != search.named:
                 draft = search.planned(kept)
                 choice, steps = draft.choose(left_out, progress), draft.steps
-        mixed = search.worth(kept)
         if kept or keep_float_until is not None:
+            mixed = search.worth(kept)
             notes.append(f"keep-float: {mixed}")
         if choice.way:
             notes.append(f"calibration: {choice.way}")
@@ -229,8 +229,8 @@ def convert(
             steps,
             choice.ranges,
             draft.known,
-            choice.fitted.corrections,
-            choice.fitted.weights,
+            choice.corrections,
+            choice.weights,
             shift_zeros=choice.shift_zeros,
             look=not calibrate,
         )

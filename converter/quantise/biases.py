@@ -40,23 +40,32 @@ class Product:
     weight: str
 
 
+def mean_inputs(
+    file: str, model: onnx.ModelProto, samples: Samples, products: Sequence[Product]
+) -> dict[str, np.ndarray]:
+    """The mean over samples of what products multiply, by value.
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
+    means: dict[str, np.ndarray] = {}
+    sources = list(dict.fromkeys(product.step.source for product in products))
+    for name, array in activations(file, model, StoredWeights(), samples, sources):
+        means[name] = means.get(name, np.float32(0)) + array / np.float32(len(samples))
+    return means
+
+
 def weight_shift(
-    file: str,
     model: onnx.ModelProto,
     program: Program,
-    steps: Sequence[Step],
-    samples: Samples,
     quantisation: Quantisation,
+    products: Sequence[Product],
+    means: Mapping[str, np.ndarray],
 ) -> Corrections:
     """What rounding the weights takes from the mean of each output channel, the inputs being float.
 
-    A product is linear: the mean of its results over samples is its result on the mean input.
+    A product is linear: the mean of its results over samples is its result on the mean input (`means`).
     """
-    products = biased_products(program, steps)
-    means: dict[str, np.ndarray] = {}
-    sources = list(dict.fromkeys(p.step.source for p in products))
-    for name, array in activations(file, model, StoredWeights(), samples, sources):
-        means[name] = means.get(name, np.float32(0)) + array / np.float32(len(samples))
     nodes = {node.output[0]: node for node in model.graph.node}
     found = {}
     for product in products:

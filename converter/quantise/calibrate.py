@@ -34,7 +34,7 @@ def load_samples(program: Program, path: Path) -> list[dict[str, np.ndarray]]:
             f"{path}: the calibration data is zero everywhere: no range can come from it; give real inputs"
         )
     count = len(next(iter(stacked.values())))
-    return [{name: array[i] for name, array in stacked.items()} for i in range(count)]
+    return [{name: array[i, ...] for name, array in stacked.items()} for i in range(count)]  # (scalars, too)
 
 
 def _inputs(program: Program) -> Wanted:

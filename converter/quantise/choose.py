@@ -19,15 +19,16 @@ from converter.ir.program import Program
 from converter.ir.stored import StoredWeights
 from converter.ir.work import macs_of
 from converter.plan.plan import Step
-from converter.quantise.biases import weight_shift
+from converter.quantise.biases import Corrections, Product, biased_products, mean_inputs, weight_shift
 from converter.quantise.importance import importances
 from converter.quantise.judge import Judge
-from converter.quantise.layerwise import Fitted, fit
-from converter.quantise.observe import Observed, observe
+from converter.quantise.layerwise import corrected_layer_by_layer
+from converter.quantise.observe import Observed, channel_means, observe
 from converter.quantise.ranges import METHODS, Range, ranges
+from converter.quantise.rounding import Rounder
 from converter.quantise.sentinels import without_sentinels
 from converter.quantise.simulate import Simulation
-from converter.quantise.weights import Quantisation, quantise
+from converter.quantise.weights import Quantisation, Quantised, quantise
 from converter.quantise.zeros import can_shift
 from converter.read.inputs import Samples
 from converter.rewrites import CHOOSE_RANGES, CORRECT_BIASES, JUDGED, ROUND_WEIGHTS, SHIFT_ZEROS
@@ -74,10 +75,11 @@ class _Way:
 
 @dataclass(frozen=True)
 class Choice:
-    """Ranges, corrections of biases and weights that are rounded already."""
+    """Ranges, corrections of biases and weights that are rounded already, by constant."""
 
     ranges: Mapping[str, Range]
-    fitted: Fitted = field(default_factory=Fitted)
+    corrections: Corrections = field(default_factory=dict)
+    weights: Mapping[str, Quantised] = field(default_factory=dict)
     way: str = ""
     """How they were found, in words; empty where nobody judged."""
     lines: tuple[str, ...] = ()
@@ -102,7 +104,11 @@ class Calibration:
     values: tuple[str, ...]
     known: Mapping[str, float]
     samples: Samples
-    _scores: dict[_Way, float] = field(default_factory=dict)
+    _scores: dict[_Way, float] = field(default_factory=dict, init=False)
+    _found: dict[str, dict[str, Range]] = field(default_factory=dict, init=False)
+    """Ranges by method."""
+    _rounders: list[Rounder] = field(default_factory=list, init=False)
+    """None or one."""
 
     @property
     def is_judged(self) -> bool:
@@ -146,7 +152,7 @@ class Calibration:
         lines = (
             f"{way}: {score:.1f} dB on {len(self.held_out)} held-out samples" for way, score in scores.items()
         )
-        chosen = self._choice(best, self._simulation, self._few)
+        chosen = self._choice(best, self._simulation)
         return replace(chosen, way=str(best), lines=tuple(lines), ranges_by=best.ranges)
 
     @cached_property
@@ -178,7 +184,7 @@ class Calibration:
 
     def _score(self, way: _Way) -> float:
         if way not in self._scores:
-            choice = self.fitting._choice(way, self._simulation, self.fitting.samples)
+            choice = self.fitting._choice(way, self._simulation)
             self._scores[way] = self._judge.score(self.fitting._quantised(choice))
         return self._scores[way]
 
@@ -192,28 +198,44 @@ class Calibration:
     def _observed(self) -> Mapping[str, Observed]:
         return self.observe(self.values)
 
-    def _ranges(self, way: _Way) -> dict[str, Range]:
-        return without_sentinels(self.program, self.steps, ranges(self._observed, way.ranges))
+    @cached_property
+    def _products(self) -> Sequence[Product]:
+        return biased_products(self.program, self.steps)
 
-    def _choice(self, way: _Way, simulation: Simulation, samples: Samples) -> Choice:
+    @cached_property
+    def _mean_inputs(self) -> Mapping[str, np.ndarray]:
+        return mean_inputs(self.file, self.model, self._few, self._products)
+
+    @cached_property
+    def _mean_sums(self) -> Mapping[str, np.ndarray]:
+        axes = {product.sums: product.axis for product in self._products}
+        return channel_means(self.file, self.model, self._few, axes)
+
+    def _rounder(self, simulation: Simulation) -> Rounder:
+        if not self._rounders:
+            plain = self._quantised(Choice(self._ranges(_Way("least squares"))))
+            self._rounders.append(Rounder(simulation, plain, self._few))
+        return self._rounders[0]
+
+    def _ranges(self, way: _Way) -> dict[str, Range]:
+        if way.ranges not in self._found:
+            found = ranges(self._observed, way.ranges)
+            self._found[way.ranges] = without_sentinels(self.program, self.steps, found)
+        return self._found[way.ranges]
+
+    def _choice(self, way: _Way, simulation: Simulation) -> Choice:
         found = Choice(self._ranges(way), shift_zeros=way.shifts)
-        if way.biases == "none" and not way.rounds:
+        if way.rounds:
+            centred = {product.weight for product in self._products if way.biases != "none"}
+            found = replace(found, weights=self._rounder(simulation).weights(self._quantised(found), centred))
+        if way.biases == "none":
             return found
         plain = self._quantised(found)
         if way.biases == "of weights":
-            shifts = weight_shift(self.file, self.model, self.program, self.steps, samples, plain)
-            return replace(found, fitted=Fitted(shifts))
-        corrects = way.biases != "none"
-        fitted = fit(
-            self.file,
-            self.model,
-            simulation,
-            samples,
-            plain,
-            correct_biases=corrects,
-            round_weights=way.rounds,
-        )
-        return replace(found, fitted=fitted)
+            shifts = weight_shift(self.model, self.program, plain, self._products, self._mean_inputs)
+        else:
+            shifts = corrected_layer_by_layer(simulation, self._few, plain, self._products, self._mean_sums)
+        return replace(found, corrections=shifts)
 
     def _quantised(self, choice: Choice) -> Quantisation:
         return quantise(
@@ -221,8 +243,8 @@ class Calibration:
             self.steps,
             choice.ranges,
             self.known,
-            choice.fitted.corrections,
-            choice.fitted.weights,
+            choice.corrections,
+            choice.weights,
             shift_zeros=choice.shift_zeros,
         )
 

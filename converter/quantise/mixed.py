@@ -205,7 +205,9 @@ class MixedSearch:
     def planned(self, names: Collection[str]) -> Calibration:
         """The calibration with these steps in float."""
         c, steps = self.calibration, self._planned(names)
-        return replace(c, steps=steps, values=unknown_scales(c.program, steps, c.known), _scores={})
+        return replace(
+            c, steps=steps, values=unknown_scales(c.program, steps, c.known), _scores={}, _found={}
+        )
 
     def _ratios(
         self, names: Collection[str], values: Sequence[str], most: int = _SAMPLES
@@ -219,8 +221,8 @@ class MixedSearch:
             steps,
             without_sentinels(c.program, steps, found),
             c.known,
-            self.choice.fitted.corrections,
-            self.choice.fitted.weights,
+            self.choice.corrections,
+            self.choice.weights,
             shift_zeros=self.choice.shift_zeros,
         )
         simulation = Simulation(c.model, c.program, steps, quantisation)

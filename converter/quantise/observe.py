@@ -21,8 +21,8 @@ from converter.read.piecewise import run_model
 from converter.read.runtime import run_nodes
 
 BINS = 2**11
-_MOST_ELEMENTS = 2**16
-"""Of one value in one sample: larger ones are looked at with a stride."""
+_MOST_ELEMENTS = 2**19
+"""Of one value in all samples: of larger ones some are looked at, with a stride."""
 _MOST_BYTES = 2**28
 """Of the values that one run of the model returns."""
 
@@ -44,13 +44,15 @@ class Observed:
         """The largest magnitude."""
         return max(abs(self.low), abs(self.high)) if self.low <= self.high else 0.0
 
-    def add(self, array: np.ndarray, importance: Importance | None = None) -> None:
-        """Count the elements of an array; bounds are exact, of large arrays only some elements count."""
+    def add(
+        self, array: np.ndarray, importance: Importance | None = None, most: int = _MOST_ELEMENTS
+    ) -> None:
+        """Count the elements of an array; bounds are exact, of large arrays some elements count."""
         if array.size == 0:
             return
         low, high = (float(take.reduce(array, axis=None)) for take in (np.fmin, np.fmax))  # (not NaN)
         self.low, self.high = min(self.low, low), max(self.high, high)
-        stride = -(-array.size // _MOST_ELEMENTS)
+        stride = -(-array.size // most)
         flat = array.reshape(-1)[::stride]
         used = np.isfinite(flat) & (flat != 0)
         magnitudes = np.abs(flat[used].astype(np.float64))
@@ -113,8 +115,9 @@ def observe(
         ModelError: the samples do not fit the model.
     """
     found: dict[str, Observed] = {}
+    most = max(1, _MOST_ELEMENTS // max(len(samples), 1))
     for name, array in activations(file, model, weights, samples, values):
-        found.setdefault(name, Observed()).add(array, importance.get(name))
+        found.setdefault(name, Observed()).add(array, importance.get(name), most)
     return found
 
 

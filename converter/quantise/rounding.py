@@ -5,18 +5,24 @@ weight loses, the others of its output channel can take back as far as their inp
 at a time is rounded and its error spread over those still to come, by least squares on the inputs that
 calibration saw (Hassibi and Stork, "Second order derivatives for network pruning: Optimal Brain Surgeon",
 1993; Frantar et al., "GPTQ", 2023, algorithm 1).
+
+How inputs go together is looked at once, with the noise of int8 in them: ranges and biases, which are tried
+in many ways, change little of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection
 
 import numpy as np
 
 from converter.ir.program import Node
 from converter.ir.window import window_of
 from converter.quantise.scales import INT8_MAX
-from converter.quantise.weights import to_int8
+from converter.quantise.simulate import Simulation
+from converter.quantise.weights import Quantisation, Quantised
+from converter.read.inputs import Samples
 
 _MOST_ROWS = 2**13
 """Input vectors that are looked at, of all samples."""
@@ -26,63 +32,138 @@ _DAMPING = 0.01
 _BLOCK = 128
 
 
+class InputSums:
+    """How the inputs of one product go together: sums over the vectors that weights of an output meet.
+
+    Args:
+        node: the product, one that `can_round`.
+        weight: in float, as the node reads it.
+        samples: how many there will be.
+    """
+
+    def __init__(self, node: Node, weight: np.ndarray, samples: int) -> None:
+        self.node, self.weight = node, weight
+        self._matrix, self._restore = _by_output(node, weight)
+        groups, _, inputs = self._matrix.shape
+        self._some = [slice(i, min(i + _MOST_INPUTS, inputs)) for i in range(0, inputs, _MOST_INPUTS)]
+        self._products = [
+            np.zeros((groups, some.stop - some.start, some.stop - some.start)) for some in self._some
+        ]
+        self._sums, self._count = np.zeros((groups, inputs)), 0
+        self._most = max(1, max(_MOST_ROWS, 2 * weight[0].size) // samples)
+        self._generator = np.random.default_rng(0)
+
+    def add(self, array: np.ndarray) -> None:
+        """What the product multiplies in one sample."""
+        vectors = self._vectors(array)
+        for some, products in zip(self._some, self._products, strict=True):
+            part = vectors[:, :, some]
+            products += part.transpose(0, 2, 1) @ part
+        self._sums += vectors.sum(1)
+        self._count += vectors.shape[1]
+
+    def rounded(self, scale: float, *, centred: bool) -> np.ndarray:
+        """The weights as int8 of one scale; `centred`: errors of the mean are left to the bias."""
+        out = np.empty(self._matrix.shape, np.int8)
+        for some, products in zip(self._some, self._products, strict=True):
+            sums = self._sums[:, some]
+            mean = sums[:, :, None] * (sums / max(self._count, 1))[:, None] if centred else 0.0
+            out[:, :, some] = with_feedback(self._matrix[:, :, some] / scale, products - mean)
+        return self._restore(out)
+
+    def _vectors(self, array: np.ndarray) -> np.ndarray:
+        """What weights of one output are multiplied with: [groups, vectors, inputs], some of all."""
+        if self.node.op == "Conv":
+            return _patches(self.node, self.weight.shape[2:], array, self._most, self._generator)
+        rows = array.reshape(-1, array.shape[-1])
+        return rows[self._generator.permutation(len(rows))[: self._most]][None]
+
+
+class Rounder:
+    """The rounding of all weights of a program that nobody else has a say in.
+
+    Args:
+        simulation: the quantised model.
+        quantisation: one of it, with weights rounded to the nearest.
+        samples: what is calibrated on.
+    """
+
+    def __init__(self, simulation: Simulation, quantisation: Quantisation, samples: Samples) -> None:
+        self._simulation = simulation
+        self._done: dict[tuple[str, float, bool], Quantised] = {}
+        self._sums: dict[str, InputSums] = {}
+        sources = self._sources(len(samples))
+        for values in simulation.run(quantisation, samples, list(sources)):
+            for value, array in values.items():
+                for sums in sources[value]:
+                    sums.add(array)
+
+    def weights(self, quantisation: Quantisation, centred: Collection[str]) -> dict[str, Quantised]:
+        """Integers of the scales that `quantisation` has.
+
+        Constants in `centred` are read by products whose bias takes back what their mean loses.
+        """
+        found = {}
+        for name, sums in self._sums.items():
+            key = name, quantisation.weights[name].scale, name in centred
+            if key not in self._done:
+                self._done[key] = Quantised(sums.rounded(key[1], centred=key[2]), key[1])
+            found[name] = self._done[key]
+        return found
+
+    def _sources(self, samples: int) -> dict[str, list[InputSums]]:
+        """What products read, by its name in the quantised model."""
+        program, steps = self._simulation.program, self._simulation.steps
+        nodes = [n for n in self._simulation.model.graph.node if not n.op_type.endswith("Linear")]
+        read = {node.output[0].removesuffix(".float"): node.input[0] for node in nodes if node.input}
+        readers = Counter(name for step in steps for name in step.head.inputs)
+        found: dict[str, list[InputSums]] = {}
+        for step in steps:
+            name, head = step.head.input(1), step.head
+            weight = program.constant(name)
+            if step.kind != "node" or step.is_float or weight is None or readers[name] != 1:
+                continue
+            if can_round(head, weight):
+                self._sums[name] = InputSums(head, weight, samples)
+                found.setdefault(read[head.outputs[0]], []).append(self._sums[name])
+        return found
+
+
 def can_round(node: Node, weight: np.ndarray) -> bool:
-    """Whether a product is one of those whose inputs `rounded` can line up with their weights."""
+    """Whether a product is one of those whose inputs can be lined up with their weights."""
     if node.op == "Conv":
         return weight.ndim in (3, 4)
     return node.op in ("Gemm", "MatMul") and weight.ndim == 2 and not node.attributes.get("transA", 0)
 
 
-def rounded(
-    node: Node, weight: np.ndarray, scale: float, inputs: Sequence[np.ndarray], *, centred: bool
-) -> np.ndarray:
-    """The weights of a product as int8 of one scale.
-
-    Args:
-        node: the product, one that `can_round`.
-        weight: in float, as the node reads it.
-        scale: what one step stands for.
-        inputs: what the product multiplies, sample by sample, as the array has it.
-        centred: leave errors of the mean to the bias.
-    """
-    matrix, restore = _by_output(node, weight)
-    out = np.empty(matrix.shape, np.int8)
-    for group, vectors in enumerate(_vectors(node, weight, inputs)):
-        rows = vectors - vectors.mean(0) if centred else vectors
-        for start in range(0, matrix.shape[2], _MOST_INPUTS):
-            some = slice(start, start + _MOST_INPUTS)
-            gram = rows[:, some].T @ rows[:, some]
-            out[group][:, some] = with_feedback(matrix[group][:, some] / scale, gram.astype(np.float64))
-    return restore(out)
-
-
 def with_feedback(weights: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    """Integers [outputs, inputs] near `weights` with small (integers - weights) gram (integers - weights)^T.
+    """Integers [groups, outputs, inputs] near `weights` with small errors gram errors^T.
 
     Args:
-        weights: [outputs, inputs], in steps.
-        gram: [inputs, inputs], sums over input vectors of their products.
+        weights: [groups, outputs, inputs], in steps.
+        gram: [groups, inputs, inputs], sums over input vectors of their products.
     """
-    order = np.argsort(-np.diag(gram), kind="stable")
-    gram = gram[np.ix_(order, order)]
-    mean = float(np.mean(np.diag(gram)))
-    if mean <= 0:
-        return to_int8(weights, 1.0)
-    gram[np.diag_indices_from(gram)] += _DAMPING * mean
-    spread = np.linalg.cholesky(np.linalg.inv(gram)).T
-    left = weights[:, order].astype(np.float64)
+    diagonal = np.einsum("gii->gi", gram)
+    mean = diagonal.mean(1)
+    order = np.argsort(-diagonal, axis=1, kind="stable")
+    gram = np.take_along_axis(np.take_along_axis(gram, order[:, :, None], 1), order[:, None, :], 2)
+    unit = np.eye(gram.shape[1])
+    # inputs that are always zero have no say: nothing is spread
+    gram = np.where(mean[:, None, None] > 0, gram + (_DAMPING * mean)[:, None, None] * unit, unit)
+    spread = np.linalg.cholesky(np.linalg.inv(gram)).transpose(0, 2, 1)
+    left = np.take_along_axis(weights.astype(np.float64), order[:, None, :], 2)
     out = np.empty_like(left)
-    for start in range(0, len(order), _BLOCK):
-        end = min(start + _BLOCK, len(order))
-        errors = np.empty((len(left), end - start))
+    inputs = left.shape[2]
+    for start in range(0, inputs, _BLOCK):
+        end = min(start + _BLOCK, inputs)
+        errors = np.empty((*left.shape[:2], end - start))
         for i in range(start, end):
-            out[:, i] = np.clip(np.rint(left[:, i]), -INT8_MAX, INT8_MAX)
-            errors[:, i - start] = (left[:, i] - out[:, i]) / spread[i, i]
-            left[:, i + 1 : end] -= errors[:, i - start, None] * spread[i, i + 1 : end]
-        left[:, end:] -= errors @ spread[start:end, end:]
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return out[:, back].astype(np.int8)
+            out[:, :, i] = np.clip(np.rint(left[:, :, i]), -INT8_MAX, INT8_MAX)
+            errors[:, :, i - start] = (left[:, :, i] - out[:, :, i]) / spread[:, i, i, None]
+            left[:, :, i + 1 : end] -= errors[:, :, i - start, None] * spread[:, None, i, i + 1 : end]
+        left[:, :, end:] -= errors @ spread[:, start:end, end:]
+    back = np.argsort(order, axis=1)
+    return np.take_along_axis(out, back[:, None, :], 2).astype(np.int8)
 
 
 def _by_output(node: Node, weight: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
@@ -96,20 +177,6 @@ def _by_output(node: Node, weight: np.ndarray) -> tuple[np.ndarray, Callable[[np
     return weight.T[None], lambda found: np.asarray(found[0].T, order="C")
 
 
-def _vectors(node: Node, weight: np.ndarray, inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """What weights of one output are multiplied with: [groups, vectors, inputs], some of all."""
-    generator = np.random.default_rng(0)
-    most = max(1, max(_MOST_ROWS, 2 * weight[0].size) // len(inputs))
-    found = []
-    for array in inputs:
-        if node.op != "Conv":
-            rows = array.reshape(-1, array.shape[-1])
-            found.append(rows[generator.permutation(len(rows))[:most]][None])
-            continue
-        found.append(_patches(node, weight.shape[2:], array, most, generator))
-    return np.concatenate(found, axis=1)
-
-
 def _patches(
     node: Node, kernel: tuple[int, ...], array: np.ndarray, most: int, generator: np.random.Generator
 ) -> np.ndarray:
@@ -118,7 +185,8 @@ def _patches(
     n, channels, height, width = image.shape
     window = window_of(node, (height, width), kernel)
     top, left, bottom, right = window.pads
-    image = np.pad(image, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    if any(window.pads):
+        image = np.pad(image, ((0, 0), (0, 0), (top, bottom), (left, right)))
     (p, q), (r, s) = window.output, window.kernel
     places = generator.permutation(n * p * q)[:most]
     sample, y, x = places // (p * q), places // q % p, places % q
@@ -127,4 +195,4 @@ def _patches(
     found = image[sample[:, None, None], :, ys[:, :, None], xs[:, None, :]]  # [places, r, s, channels]
     groups = int(node.attributes.get("group", 1))
     found = found.reshape(len(places), r * s, groups, channels // groups)
-    return found.transpose(2, 0, 3, 1).reshape(groups, len(places), -1)
+    return np.ascontiguousarray(found.transpose(2, 0, 3, 1)).reshape(groups, len(places), -1)

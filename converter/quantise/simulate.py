@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnxruntime import GraphOptimizationLevel
+from onnxruntime import GraphOptimizationLevel, InferenceSession
 
 from converter.ir.program import Program
 from converter.plan.plan import Step
 from converter.quantise.qdq import quantised_model, stored_constants
 from converter.quantise.weights import Quantisation
 from converter.read.inputs import Samples
-from converter.read.runtime import run_nodes, session_options
+from converter.read.runtime import run_session, session_of, session_options
 
 
 class Simulation:
@@ -32,6 +32,7 @@ class Simulation:
         self.program, self.steps = program, steps
         self.model = quantised_model(model, program, steps, quantisation)
         self._open: set[str] = set()
+        self._sessions: dict[tuple[object, ...], InferenceSession] = {}
         graph = self.model.graph
         held = {tensor.name for tensor in graph.initializer}
         replaced: set[str] = set()
@@ -69,8 +70,20 @@ class Simulation:
         self, quantisation: Quantisation, samples: Samples, values: Sequence[str]
     ) -> Iterator[dict[str, np.ndarray]]:
         """Some values, sample by sample."""
-        options, graph = session_options(), self.model.graph
-        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
         feeds = self.feeds(quantisation)
         fed = [{**feeds, **sample} for sample in samples]
-        yield from run_nodes(graph.node, fed, values, graph.initializer, like=self.model, options=options)
+        yield from self.run_part((0, len(self.model.graph.node)), fed, values)
+
+    def run_part(
+        self, part: tuple[int, int], feeds: Sequence[Mapping[str, np.ndarray]], values: Sequence[str]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Some values that nodes of the model (the first, and the one after the last) compute."""
+        key = (*part, tuple(values))
+        if key not in self._sessions:
+            options, graph = session_options(), self.model.graph
+            options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+            nodes = graph.node[slice(*part)]
+            self._sessions[key] = session_of(
+                nodes, feeds[0], values, graph.initializer, like=self.model, options=options
+            )
+        yield from run_session(self._sessions[key], feeds, values)

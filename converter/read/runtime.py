@@ -73,11 +73,29 @@ def run_nodes(
     Raises:
         ModelError: ONNX Runtime cannot run them on these inputs.
     """
+    session = session_of(nodes, feeds[0], outputs, constants, like=like, options=options)
+    yield from run_session(session, feeds, outputs)
+
+
+def session_of(
+    nodes: Iterable[onnx.NodeProto],
+    feed: Mapping[str, np.ndarray],
+    outputs: Sequence[str],
+    constants: Iterable[onnx.TensorProto] = (),
+    *,
+    like: onnx.ModelProto,
+    options: onnxruntime.SessionOptions | None = None,
+) -> onnxruntime.InferenceSession:
+    """A session that computes what `run_nodes` does, for inputs of the shapes and types of `feed`.
+
+    Raises:
+        ModelError: ONNX Runtime does not take the nodes.
+    """
     nodes = list(nodes)
     read = {name for node in nodes for name in node.input}
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in feeds[0].items()
+        for name, array in feed.items()
     ]
     graph = helper.make_graph(
         nodes,
@@ -90,9 +108,19 @@ def run_nodes(
         graph, opset_imports=like.opset_import, ir_version=like.ir_version, functions=like.functions
     )
     with explaining():
-        session = onnxruntime.InferenceSession(
+        return onnxruntime.InferenceSession(
             model.SerializeToString(), options or session_options(), providers=["CPUExecutionProvider"]
         )
+
+
+def run_session(
+    session: onnxruntime.InferenceSession, feeds: Sequence[Mapping[str, np.ndarray]], outputs: Sequence[str]
+) -> Iterator[dict[str, np.ndarray]]:
+    """Some outputs by name, one set after the other for every set of inputs.
+
+    Raises:
+        ModelError: ONNX Runtime cannot run it on these inputs.
+    """
     for feed in feeds:
         with explaining():
             found = session.run(list(outputs), dict(feed))

@@ -12,7 +12,7 @@ from onnx import helper
 from converter import Conversion, convert
 from converter.ir.program import program_of
 from converter.plan.plan import plan
-from converter.quantise.biases import weight_shift
+from converter.quantise.biases import biased_products, mean_inputs, weight_shift
 from converter.quantise.judge import Judge, deciding_values
 from converter.quantise.observe import Observed
 from converter.quantise.ranges import METHODS
@@ -135,7 +135,9 @@ def test_the_shift_of_weights_is_that_of_the_whole_convolution(tmp_path: Path) -
     converted = _convert(_network(loud=40.0), tmp_path, calibration=samples, without=ALL)
     program, steps, plain = converted._program, converted._steps, converted._quantisation
     assert program is not None
-    found = weight_shift("", converted.float_model, program, steps, samples, plain)
+    products = biased_products(program, steps)
+    means = mean_inputs("", converted.float_model, samples, products)
+    found = weight_shift(converted.float_model, program, plain, products, means)
     step, w = steps[0], program.constants["w"]
     rounded = plain.weights["w"].data * np.float32(plain.weights["w"].scale)
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
