@@ -192,3 +192,14 @@ def test_the_worst_output_counts_for_most() -> None:
     assert score(a=0.1, b=0.1) == pytest.approx(20, abs=0.01)
     assert score(a=1.0, b=0.01) == pytest.approx(-10 * np.log10((1 + 1e-4) / 2), abs=0.01)
     assert score(a=0.0, b=0.0) == pytest.approx(60)
+
+
+def test_an_input_that_is_one_number(tmp_path: Path) -> None:
+    """Its samples are arrays, too, as ONNX Runtime wants them."""
+    nodes = [helper.make_node("Mul", ["x", "gain"], ["m"]), helper.make_node("MatMul", ["m", "w"], ["y"])]
+    model = model_of(nodes, {"x": (1, 4), "gain": ()}, {"y": None}, {"w": weights(0, 4, 3)})
+    onnx.save(model, tmp_path / "model.onnx")
+    gains = np.linspace(1, 2, 9).astype(np.float32)
+    np.savez(tmp_path / "model.calibration.npz", x=weights(1, 9, 1, 4), gain=gains)
+    converted = convert(tmp_path / "model.onnx")
+    assert any("calibration: ranges" in note for note in converted.notes)
