@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from converter.errors import ModelError, Unsupported, UnsupportedError
 from converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+from converter.ir.states import State
 
 if TYPE_CHECKING:
     from converter.check.reference import integer_reference
@@ -32,6 +33,7 @@ __all__ = [
     "Graph",
     "HostLayer",
     "ModelError",
+    "State",
     "Tensor",
     "TensorCoreLayer",
     "Unsupported",

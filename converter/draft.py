@@ -105,11 +105,11 @@ class Drafter:
             seen = () if self.weights or FOLD_EPILOGUES in self.without else self.samples
             equalised = equalise(self.file, model, program, seen, self.scales, least)
             notes.append(equalised.note)
-            program = program_of(model, self.weights)
+            program = self._read(model)
         if split_channels:
             parted = split(model, program, self.keep_float)
             notes.append(parted)
-            program = program_of(model, self.weights)
+            program = self._read(model)
         steps = self._plan(program, caps=equalised.caps)
         problems = unsupported(program, steps, self.element)
         if problems:
@@ -121,6 +121,9 @@ class Drafter:
         values = unknown_scales(program, steps, known)
         calibration = Calibration(self.file, model, self.weights, program, steps, values, known, self.samples)
         return Draft(calibration, least, tuple(note for note in notes if note), bool(parted))
+
+    def _read(self, model: onnx.ModelProto) -> Program:
+        return replace(program_of(model, self.weights), states=self.simplified.program.states)
 
     def _plan(
         self, program: Program, apart: Collection[str] = (), caps: Collection[str] = ()

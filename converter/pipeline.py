@@ -18,12 +18,13 @@ from converter.errors import ModelError, UnsupportedError
 from converter.explain import explain
 from converter.ir.graph import ElementType, Graph
 from converter.ir.program import Program
+from converter.ir.states import State
 from converter.ir.stored import StoredWeights
 from converter.ir.weight_file import WeightFile, with_weights
 from converter.lower import lower
 from converter.plan.plan import Step
 from converter.printable import printable
-from converter.quantise.calibrate import load_samples, random_samples
+from converter.quantise.calibrate import CalibrationData
 from converter.quantise.choose import Choice
 from converter.quantise.imported import is_quantised
 from converter.quantise.mixed import Mixed, MixedSearch
@@ -71,9 +72,16 @@ class Conversion:
     """The layers that are kept in float32 beside an int8 array."""
     spans: Spans = field(default_factory=dict, repr=False)
     """What inputs can be, by the file's own quantisation of them, or by its first operators."""
+    consecutive: bool = True
+    """The samples of a model with states are steps one after the other, from zero."""
     _program: Program | None = field(default=None, repr=False, compare=False)
     _steps: tuple[Step, ...] = field(default=(), repr=False, compare=False)
     _quantisation: Quantisation = field(default=Quantisation({}, {}, {}), repr=False, compare=False)
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """Outputs that are inputs of the next run, by ONNX name."""
+        return self._program.states if self._program is not None else ()
 
     @cached_property
     def quantized_model(self) -> onnx.ModelProto:
@@ -109,8 +117,9 @@ def _with_way_out(
 
             def attempt(cut: Cut) -> Conversion:
                 progress(f"trying {cut}")
-                shown = {**given, "cut": cut, "calibrate": False, "calibration": ()}
-                return convert(path, *arguments, **{**shown, "keep_float": (), "keep_float_until": None})
+                shown = {**given, "cut": cut, "calibrate": False, "calibration": (), "keep_float": ()}
+                plain = {"states": (), "guess_states": False, "keep_float_until": None}
+                return convert(path, *arguments, **{**shown, **plain})
 
             advice = way_out(model, whole, refused, attempt)
             if not advice:
@@ -131,6 +140,8 @@ def convert(
     calibration: str | Path | Sequence[Mapping[str, np.ndarray]] | None = None,
     dims: Mapping[str, int] | None = None,
     cut: Cut = _WHOLE,
+    states: Sequence[State] = (),
+    guess_states: bool = True,
     calibrate: bool = True,
     seed: int = 0,
     without: Collection[str] = (),
@@ -150,6 +161,9 @@ def convert(
             FILE.calibration.npz beside the model, else seeded random numbers with a warning.
         dims: sizes of symbolic dimensions.
         cut: tensors to take as inputs and outputs.
+        states: outputs that are inputs of the next run, by the names in the file; with such a model,
+            calibration samples are consecutive steps and need no arrays for states.
+        guess_states: find them by name where none is given (`converter.read.states`).
         calibrate: False leaves scales that the file does not give at 1: for looking at layers only.
         seed: of the random samples.
         without: names of rewrites (`converter.rewrites.NAMES`) to leave out.
@@ -173,10 +187,12 @@ def convert(
     if is_quantised(model) and not weights:
         original.CopyFrom(model)
     progress("normalising")
-    simplified = simplify(str(path), model, weights, lambda program: _given(path, program, calibration))
-    notes.extend(simplified.notes)
+    data = CalibrationData(path, calibration, states, guess_states)
+    simplified = simplify(str(path), model, weights, data.read)
+    notes.extend((*simplified.notes, *filter(None, [data.note])))
     scales = {} if quantize == "int8" else simplified.scales
-    samples = _given(path, simplified.program, calibration) if calibrate else ()
+    samples = data.samples if calibrate else ()
+    simplified = replace(simplified, program=replace(simplified.program, states=data.states))
     best = Drafter(str(path), simplified, weights, scales, samples, element, without, keep_float).best(
         progress
     )
@@ -204,7 +220,8 @@ def convert(
                 "accuracy on real data may be poor (give --calibration FILE.npz)"
             )
             left_out |= set(JUDGED)  # random numbers can judge nothing
-            draft = replace(draft, samples=random_samples(program, seed, spans))
+            drawn_samples = data.draw(simplified.program, simplified.model, weights, seed, spans)
+            draft = replace(draft, samples=drawn_samples)
         progress(f"calibrating on {len(draft.samples)} samples")
         choice = draft.choose(left_out, progress)
         search = MixedSearch(draft, choice, draft.is_judged and not drawn)
@@ -248,6 +265,7 @@ def convert(
         drawn,
         mixed,
         spans,
+        not data.recorded,
         _program=program,
         _steps=steps,
         _quantisation=quantisation,
@@ -257,14 +275,3 @@ def convert(
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _given(path: Path, program: Program, calibration: str | Path | Samples | None) -> Samples:
-    """The user's calibration inputs, none where there are none."""
-    if calibration is None:
-        beside = path.with_suffix(".calibration.npz")
-        calibration = beside if beside.is_file() else ()
-    if isinstance(calibration, (str, Path)):
-        return load_samples(program, Path(calibration))
-    types = {n: onnx.helper.tensor_dtype_to_np_dtype(program.types[n]) for n in program.inputs}
-    return [{n: np.asarray(sample[n]).astype(types[n]) for n in program.inputs} for sample in calibration]

@@ -19,6 +19,9 @@ from converter.read.inputs import Samples, Spans
 from converter.read.normalise import normalise
 from converter.read.precision import to_float32
 
+SamplesOf = Callable[[Program, onnx.ModelProto, StoredWeights], Samples]
+"""Calibration inputs for a normalised model."""
+
 
 @dataclass(frozen=True)
 class Simplified:
@@ -31,9 +34,7 @@ class Simplified:
     notes: tuple[str, ...]
 
 
-def simplify(
-    file: str, model: onnx.ModelProto, weights: StoredWeights, samples_of: Callable[[Program], Samples]
-) -> Simplified:
+def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_of: SamplesOf) -> Simplified:
     """Control flow and quantisation taken out, functions expanded, constants folded, the rest decomposed.
 
     `weights` are inputs of the graph that are constants, stored on disk; `samples_of` reads the user's
@@ -63,7 +64,7 @@ def simplify(
             raise UnsupportedError(file, unknown) from error
         raise
     program = program_of(model, weights)
-    written = decompose(model, program, samples_of(program))
+    written = decompose(model, program, samples_of(program, model, weights))
     if written:
         notes.append(f"written as other operators: {', '.join(written)}")
         model = normalise(file, model)

@@ -16,7 +16,10 @@ from emulator.run import Firmware, RunResult
 
 
 class Job(BaseModel):
-    """What one worker does; `vectors` are indices into inputs.npz, `progress` grows a byte for each."""
+    """What one worker does; `vectors` are indices into inputs.npz, `progress` grows a byte for each.
+
+    With `states` (ONNX names of outputs and inputs) the vectors are consecutive steps.
+    """
 
     firmware: Path
     built: Path
@@ -25,6 +28,7 @@ class Job(BaseModel):
     vectors: list[int]
     result: Path
     progress: Path
+    states: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,8 @@ def _require_same_model(job: Job, firmware: Firmware, reference: onnxruntime.Inf
         FirmwareError: they are not.
     """
     places = firmware.memory_map.tensors
-    ours = {name: places[name].shape for name in firmware.memory_map.inputs if name in places}
+    kept = [state.input for state in firmware.memory_map.states]
+    ours = {name: places[name].shape for name in (*firmware.memory_map.inputs, *kept) if name in places}
     theirs = {n.name: tuple(n.shape) for n in reference.get_inputs() if not n.name.startswith(MEASURED)}
     computed = {n.name: tuple(n.shape) for n in reference.get_outputs()}
     missing = [name for name in firmware.memory_map.outputs if name not in computed]
@@ -177,18 +182,26 @@ def run_job(job: Job) -> list[VectorResult]:
     tolerance = tolerance_of(job.target)
     names = [output.name for output in reference.get_outputs()]
     onnx_names = [output.name for output in quantized.get_outputs()]
+    places = firmware.memory_map.tensors
     results = []
     with np.load(job.data / "inputs.npz", allow_pickle=False) as data:
         inputs = {name: data[name] for name in data.files}
+    states = firmware.memory_map.states
+    kept = {s.input: np.zeros(places[s.input].shape, places[s.input].dtype) for s in states}
+    kept_floats: dict[str, np.ndarray] = {}
+    firmware.reset()
     for vector in job.vectors:
-        stored = {name: inputs[name][vector, ...] for name in firmware.memory_map.inputs}
+        stored = {name: inputs[name][vector, ...] for name in firmware.memory_map.inputs} | kept
         try:
             run = firmware.run(stored)
         except ExecutionError as error:
             results.append(VectorResult(vector, (), {}, {}, None, str(error)))
             break
         expected = _expected(reference, names, stored, run)
+        seen = run.tensors if job.target.element_type == "float32" else expected
+        kept = {s.input: seen[s.output].reshape(kept[s.input].shape) for s in states}
         floats = {node.name: inputs[f"float:{node.name}"][vector, ...] for node in quantized.get_inputs()}
+        floats |= kept_floats
         differences = tuple(
             difference(name, vector, expected[name], run.tensors[name], run.absent.get(name), tolerance)
             for name in names
@@ -197,6 +210,7 @@ def run_job(job: Job) -> list[VectorResult]:
         outputs = {name: run.tensors[name] for name in firmware.memory_map.outputs}
         slim = RunResult({}, run.layers, run.counts)
         onnx_outputs = dict(zip(onnx_names, quantized.run(onnx_names, floats), strict=True))
+        kept_floats = {into: onnx_outputs[output] for output, into in job.states}
         results.append(VectorResult(vector, differences, outputs, onnx_outputs, slim))
         with job.progress.open("ab") as progress:
             progress.write(b".")

@@ -29,6 +29,14 @@ class Symbols(_Record):
     arena: SymbolRecord
     weights: SymbolRecord
     tile_buffer: SymbolRecord
+    state: SymbolRecord = SymbolRecord(name="", bytes=0)
+
+
+class StateNames(_Record):
+    """Two ends of a state, by tensor: what a run leaves, and what the next one reads."""
+
+    output: str
+    input: str
 
 
 class TensorPlace(_Record):
@@ -39,7 +47,7 @@ class TensorPlace(_Record):
     scale: float | None = None
     zero: int = 0
     """The integer that stands for 0.0."""
-    symbol: Literal["arena", "weights", "tile_buffer", "input", "output"] | None
+    symbol: Literal["arena", "weights", "tile_buffer", "state", "input", "output"] | None
     index: int = 0
     offset: int = 0
     bytes: int = 0
@@ -51,7 +59,7 @@ class Region(_Record):
     tensor: str
     role: Role
     memory: Literal["dram", "tile-buffer"]
-    symbol: Literal["arena", "weights", "tile_buffer", "input", "output"]
+    symbol: Literal["arena", "weights", "tile_buffer", "state", "input", "output"]
     index: int = 0
     offset: int
     bytes: int
@@ -113,6 +121,7 @@ class MemoryMap(_Record):
     """Most bytes of activations alive at once: no arena can be smaller."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    states: tuple[StateNames, ...] = ()
     tensors: dict[str, TensorPlace]
     layers: tuple[LayerPlace, ...]
 

@@ -19,6 +19,7 @@ from emulator.errors import EmulatorError
 WORKERS = 2
 
 Progress = Callable[[str], None]
+States = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,18 @@ class _Worker:
         return results
 
 
-def _start(folder: Path, target: Target, built: Path, scratch: Path, number: int, count: int) -> _Worker:
+def _start(
+    folder: Path, target: Target, built: Path, scratch: Path, number: int, vectors: list[int], states: States
+) -> _Worker:
     job = Job(
         firmware=(folder / "firmware").resolve(),
         built=built,
         data=(folder / "verify").resolve(),
         target=target,
-        vectors=list(range(number, count, WORKERS)),
+        vectors=vectors,
         result=scratch / f"result{number}.pickle",
         progress=scratch / f"progress{number}",
+        states=states,
     )
     request = scratch / f"job{number}.json"
     request.write_text(job.model_dump_json(), encoding="utf-8")
@@ -76,9 +80,17 @@ def _start(folder: Path, target: Target, built: Path, scratch: Path, number: int
 
 
 def run_vectors(
-    folder: Path, target: Target, built: Path, scratch: Path, count: int, time_limit: float, say: Progress
+    folder: Path,
+    target: Target,
+    built: Path,
+    scratch: Path,
+    count: int,
+    time_limit: float,
+    say: Progress,
+    states: States = (),
 ) -> list[VectorResult]:
-    """Run test vectors 0..count-1 of a compile output on its built firmware.
+    """Run test vectors 0..count-1 of a compile output on its built firmware; with states (ONNX names of
+    outputs and inputs) one after the other.
 
     Firmware that breaks a rule, crashes or does not finish gives a result with `error` set.
 
@@ -88,8 +100,10 @@ def run_vectors(
     deadline = time.monotonic() + time_limit
     workers: list[_Worker] = []
     try:
-        for number in range(min(WORKERS, count)):
-            workers.append(_start(folder, target, built, scratch, number, count))
+        number_of_workers = 1 if states else min(WORKERS, count)
+        for number in range(number_of_workers):
+            vectors = list(range(number, count, number_of_workers))
+            workers.append(_start(folder, target, built, scratch, number, vectors, states))
         said = 0
         while any(worker.process.poll() is None for worker in workers):
             if time.monotonic() > deadline:

@@ -77,6 +77,7 @@ class Firmware:
             ("arena", symbols.arena),
             ("weights", symbols.weights),
             ("tile_buffer", symbols.tile_buffer),
+            ("state", symbols.state),
         ):
             if symbol.bytes:
                 self._bases[name, 0] = self._address(symbol.name)
@@ -92,11 +93,18 @@ class Firmware:
         self._set_hook.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         self._set_hook.restype = None
 
+    def reset(self) -> None:
+        """Set the states of the program to zero."""
+        if self.memory_map.states:
+            reset = getattr(self._lib, f"{self.memory_map.model}_reset")
+            reset.restype = None
+            reset()
+
     def run(self, inputs: Mapping[str, np.ndarray]) -> RunResult:
         """One inference.
 
         Args:
-            inputs: One array per graph input, by tensor name, in storage order and dtype.
+            inputs: One array per argument of the program, by tensor name, in storage order and dtype.
 
         Raises:
             ExecutionError: the program broke a rule of the hardware, or returned non-zero.

@@ -74,7 +74,9 @@ def verify(
         library()
         built = build_firmware(firmware, document.target, Path(scratch))
         say(f"running {count} test vectors")
-        results = run_vectors(folder, document.target, built, Path(scratch), count, time_limit, say)
+        results = run_vectors(
+            folder, document.target, built, Path(scratch), count, time_limit, say, _states(document)
+        )
     return _report(document, memory_map.layers, results, data)
 
 
@@ -212,8 +214,16 @@ def _sharing(role: str, tensors: Mapping[str, set[str]]) -> tuple[str, ...]:
 
 
 def _outputs(document: ScheduleDocument) -> list[Tensor]:
+    graph = graph_from_document(document)
+    return [graph.tensors[name] for name in graph.results]
+
+
+def _states(document: ScheduleDocument) -> tuple[tuple[str, str], ...]:
     tensors = graph_from_document(document).tensors
-    return [tensors[name] for name in document.model.outputs]
+    return tuple(
+        (_onnx_name(tensors[state.output]), _onnx_name(tensors[state.input]))
+        for state in document.model.states
+    )
 
 
 def _onnx_name(tensor: Tensor) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from fadiff.errors import InputError
-from fadiff.vectors import Arrays, nth, run_floats, stored_inputs
+from fadiff.vectors import Arrays, run_floats, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
     from converter import Conversion
@@ -35,13 +35,13 @@ def our_outputs(conversion: Conversion, inputs: Arrays, floats: Outputs, progres
     if graph.element_type == "float32":
         return floats
     session = reference_session(integer_reference(graph))
-    stored = stored_inputs(graph, inputs)
-    count = len(next(iter(stored.values())))
-    runs = []
-    for i in range(count):
-        progress(f"our int8: sample {i + 1} of {count}")
-        runs.append(session.run(list(graph.outputs), nth(stored, i)))
-    found = {name: np.stack([run[k] for run in runs]) for k, name in enumerate(graph.outputs)}
+    found = run_vectors(
+        session,
+        stored_inputs(graph, inputs),
+        graph.outputs,
+        graph.states,
+        lambda done: progress(f"our int8: {done}"),
+    )
     names = {graph.tensors[name].onnx_name or name: name for name in graph.outputs}
     return {
         onnx_name: restored(graph, names[onnx_name], found, array.shape)
@@ -89,13 +89,9 @@ def runtime_outputs(conversion: Conversion, inputs: Arrays, per_channel: bool, p
             extra_options={"ActivationSymmetric": True, "WeightSymmetric": True},
         )
         session = reference_session(onnx.load(quantised))
-    names = [output.name for output in session.get_outputs()]
-    count = len(next(iter(inputs.values())))
-    runs = []
-    for i in range(count):
-        progress(f"{label}: sample {i + 1} of {count}")
-        runs.append(session.run(names, nth(inputs, i)))
-    return {name: np.stack([run[k] for run in runs]) for k, name in enumerate(names)}
+    return run_vectors(
+        session, inputs, states=conversion.states, progress=lambda done: progress(f"{label}: {done}")
+    )
 
 
 def _at_least_13(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -34,12 +34,13 @@ def compare_with_file(conversion: Conversion, vectors: TestVectors) -> str:
             providers=["CPUExecutionProvider"],
             disabled_optimizers=["MatMulAddFusion"],  # of opset 21 on it makes what ONNX Runtime 1.31 refuses
         )
-        theirs = run_vectors(runtime, vectors.onnx_inputs)
+        theirs = run_vectors(runtime, vectors.onnx_inputs, states=conversion.states)
     except Exception as error:  # operators that only their own tool runs, integer inputs
         return f"not compared with the file itself: ONNX Runtime does not run it ({type(error).__name__})"
-    stored = run_vectors(reference_session(integer_reference(conversion.graph)), vectors.stored_inputs)
+    session = reference_session(integer_reference(conversion.graph))
+    stored = run_vectors(session, vectors.stored_inputs, states=conversion.graph.states)
     ratios, top1 = [], []
-    for name in conversion.graph.outputs:
+    for name in conversion.graph.results:
         onnx_name = conversion.graph.tensors[name].onnx_name
         if onnx_name in theirs and np.issubdtype(theirs[onnx_name].dtype, np.floating):
             expected = theirs[onnx_name]

@@ -40,9 +40,10 @@ def output_accuracy(
     inputs = {name: array[:count] for name, array in inputs.items()}
     graph = conversion.graph
     computed = {output.name for output in reference.get_outputs()}
-    outputs = [name for name in graph.outputs if name in computed]  # (not an input that is handed through)
+    outputs = [name for name in graph.results if name in computed]  # (not an input that is handed through)
     floats = run_floats(conversion, inputs, [graph.tensors[name].onnx_name or name for name in outputs])
-    stored = run_vectors(reference, stored_inputs(graph, inputs), outputs)
+    chain = graph.states if kind != "calibration" or conversion.consecutive else ()
+    stored = run_vectors(reference, stored_inputs(graph, inputs), outputs, chain)
     records = []
     for name in outputs:
         expected = floats[graph.tensors[name].onnx_name or name]

@@ -48,6 +48,10 @@ class ModelOptions:
     """Tensors that become the model's inputs, whatever comes before them; none: the file's."""
     outputs: Sequence[str] = ()
     """Tensors that become the model's outputs, whatever comes behind them; none: the file's."""
+    states: Mapping[str, str] | Sequence[tuple[str, str]] = ()
+    """Outputs that are inputs of the next run, by ONNX name: {"hn": "h"}."""
+    guess_states: bool = True
+    """Find them by name where none is given."""
     without: tuple[str, ...] = ()
     """Rewrites to leave out (`converter.rewrites.NAMES`)."""
     keep_float: str | Sequence[str] = ()
@@ -181,7 +185,7 @@ def as_target(target: str | Path | Target) -> Target:
 
 def read_model(model: Path, target: Target, reading: ModelOptions, console: Console) -> Conversion:
     """Convert the model for the element type of `target`."""
-    from converter import Cut, convert
+    from converter import Cut, State, convert
 
     with console.stage(f"converting {model.name}"):
         conversion = convert(
@@ -191,6 +195,8 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
             calibration=reading.calibration,
             dims=reading.dims,
             cut=Cut(tuple(reading.inputs), tuple(reading.outputs)),
+            states=[State(*pair) for pair in _pairs(reading.states)],
+            guess_states=reading.guess_states,
             without=reading.without,
             keep_float=[name for name in _kept_names(reading) if name != AUTO],
             keep_float_until=_least_db(reading),
@@ -201,6 +207,10 @@ def read_model(model: Path, target: Target, reading: ModelOptions, console: Cons
     for note in conversion.notes:
         console.note(note)
     return conversion
+
+
+def _pairs(states: Mapping[str, str] | Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    return list(states.items()) if isinstance(states, Mapping) else states
 
 
 def _kept_names(reading: ModelOptions) -> Sequence[str]:
@@ -328,12 +338,13 @@ def write_folder(
     from fadiff.vectors import write_vectors
 
     with console.stage("writing firmware"):
-        first = write_vectors(folder.verification_data, conversion, vectors)
+        first, later = write_vectors(folder.verification_data, conversion, vectors)
         gemmini.emit(
             schedule,
             model_name=conversion.graph.name,
             out_dir=folder.firmware,
             test_vectors=first,
+            later_steps=later,
             generator=document.generator,
         )
 

@@ -54,7 +54,7 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
         with WeightFile(folder / "weights.bin") if folder else nullcontext() as file:
             reference = integer_reference(graph, file=file)
         session = reference_session(reference, folder)
-        integers = run_vectors(session, stored)
+        integers = run_vectors(session, stored, states=graph.states if conversion.consecutive else ())
         accuracy = output_accuracy(conversion, vectors, session)
         note = agreement(conversion, nth(inputs, 0), nth(integers, 0), folder).note
     ratios = {}

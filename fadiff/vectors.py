@@ -6,7 +6,7 @@ nothing but the folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
+from converter.ir.states import State, chained
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 
 DEFAULT_COUNT = 16
+_DEVICE_STEPS = 4
+"""Of a model with states, in main.c."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class TestVectors:
 
 
 def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVectors:
-    """Vectors of an .npz file, or seeded random ones.
+    """Vectors of an .npz file, or seeded random ones; of a model with states consecutive steps from zero.
 
     Raises:
         InputError: the model has no inputs.
@@ -57,13 +60,15 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
     if file is None:
         inputs = _random(conversion, seed)
     else:
-        inputs = read_inputs(file, "test inputs", _input_shapes(conversion))
+        inputs = read_inputs(file, "test inputs", _argument_shapes(conversion))
+    if conversion.states:
+        inputs = _in_sequence(conversion, inputs)
     return TestVectors(inputs, stored_inputs(conversion.graph, inputs), given=file is not None)
 
 
 def stored_inputs(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
     """Inputs by ONNX name as the device stores them, by tensor name."""
-    return {name: store(graph.tensors[name], inputs[_onnx_name(graph, name)]) for name in graph.inputs}
+    return {name: store(graph.tensors[name], inputs[onnx_name(graph, name)]) for name in graph.inputs}
 
 
 def store(tensor: Tensor, vectors: np.ndarray) -> np.ndarray:
@@ -73,14 +78,17 @@ def store(tensor: Tensor, vectors: np.ndarray) -> np.ndarray:
     return np.stack([to_storage(tensor, vector) for vector in vectors])
 
 
-def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) -> Arrays:
+def write_vectors(
+    folder: Path, conversion: Conversion, vectors: TestVectors
+) -> tuple[Arrays, list[dict[str, np.ndarray]]]:
     """Write reference.onnx, quantized.onnx, inputs.npz and float_outputs.npz.
 
     A float32 graph is checked layer by layer, on the inputs that the layer had.
 
     Returns:
         The first vector as the device sees it: stored inputs and expected values of layers' outputs by tensor
-        name (of a float32 graph with large weights: of the graph's outputs only).
+        name (of a float32 graph with large weights: of the graph's outputs only).  Then, of a model with
+        states, a few steps that follow, with the outputs that a run hands out.
     """
     from converter.check.reference import integer_reference, reference_session
 
@@ -89,22 +97,26 @@ def write_vectors(folder: Path, conversion: Conversion, vectors: TestVectors) ->
     is_float = graph.element_type == "float32"
     reference, apart = write_models(folder, conversion)
     floats = {f"float:{name}": array for name, array in vectors.onnx_inputs.items()}
-    np.savez(folder / "inputs.npz", allow_pickle=False, **vectors.stored_inputs, **floats)
+    arguments = {name: vectors.stored_inputs[name] for name in graph.arguments}
+    np.savez(folder / "inputs.npz", allow_pickle=False, **arguments, **floats)
     outputs = run_floats(
         conversion, vectors.onnx_inputs, [v.name for v in conversion.float_model.graph.output]
     )
     np.savez(folder / "float_outputs.npz", allow_pickle=False, **outputs)
-    first = {name: array[:1] for name, array in vectors.stored_inputs.items()}
+    states = graph.states
+    count = min(_DEVICE_STEPS, vectors.count) if states else 1
+    first = {name: array[:count] for name, array in vectors.stored_inputs.items()}
     if is_float:
-        expected = {
-            name: store(graph.tensors[name], outputs[_onnx_name(graph, name)][:1]) for name in graph.outputs
-        }
+        named = {name: outputs[onnx_name(graph, name)][:count] for name in graph.results}
+        expected = {name: store(graph.tensors[name], array) for name, array in named.items()}
     else:
-        expected = run_vectors(reference_session(reference, folder if apart else None), first)
+        expected = run_vectors(reference_session(reference, folder if apart else None), first, states=states)
     if is_float and not apart:
-        layers = run_vectors(reference_session(integer_reference(graph)), first)
+        layers = run_vectors(reference_session(integer_reference(graph)), first, states=states)
         expected = layers | expected
-    return {name: array[0] for name, array in (first | expected).items()}
+    whole = [{name: array[i] for name, array in (first | expected).items()} for i in range(count)]
+    handed = (*graph.arguments, *graph.results)
+    return whole[0], [{name: step[name] for name in handed} for step in whole[1:]]
 
 
 def write_models(folder: Path, conversion: Conversion) -> tuple[onnx.ModelProto, bool]:
@@ -142,17 +154,30 @@ def run_floats(conversion: Conversion, inputs: Arrays, names: Sequence[str]) -> 
 
 
 def run_vectors(
-    runtime: InferenceSession, inputs: Arrays, outputs: Sequence[str] = ()
+    runtime: InferenceSession,
+    inputs: Arrays,
+    outputs: Sequence[str] = (),
+    states: Sequence[State] = (),
+    progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, np.ndarray]:
     """Run a model in ONNX Runtime once per vector; outputs (all by default) by name, stacked along a new
-    first axis."""
+    first axis.  With states, inputs of which only the first vector counts, one step after the other."""
     names = list(outputs) or [output.name for output in runtime.get_outputs()]
+    fetched = list(dict.fromkeys([*names, *(state.output for state in states)]))
+
+    def run(given: Arrays) -> Arrays:
+        return dict(zip(fetched, runtime.run(fetched, dict(given)), strict=True))
+
     count = len(next(iter(inputs.values())))
-    runs = [runtime.run(names, nth(inputs, i)) for i in range(count)]
-    return {name: np.stack([run[k] for run in runs]) for k, name in enumerate(names)}
+    runs = []
+    for _, found in chained(run, (nth(inputs, i) for i in range(count)), states):
+        runs.append(found)
+        progress(f"sample {len(runs)} of {count}")
+    return {name: np.stack([found[name] for found in runs]) for name in names}
 
 
-def _onnx_name(graph: Graph, tensor: str) -> str:
+def onnx_name(graph: Graph, tensor: str) -> str:
+    """What the model calls a tensor."""
     return graph.tensors[tensor].onnx_name or tensor
 
 
@@ -169,11 +194,28 @@ def _input_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np
     }
 
 
+def _argument_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    kept = {state.input for state in conversion.states}
+    return {name: entry for name, entry in _input_shapes(conversion).items() if name not in kept}
+
+
+def _in_sequence(conversion: Conversion, inputs: Arrays) -> dict[str, np.ndarray]:
+    """The inputs with the states that the float model reaches."""
+    from converter.read.states import in_sequence
+
+    shapes = {name: entry for name, entry in _input_shapes(conversion).items() if name not in inputs}
+    count = len(next(iter(inputs.values())))
+    steps = [nth(inputs, i) for i in range(count)]
+    model, weights = conversion.float_model, conversion.float_weights
+    found = in_sequence(model, weights, shapes, steps, conversion.states)
+    return {name: np.stack([step[name] for step in found]) for name in _input_shapes(conversion)}
+
+
 def _random(conversion: Conversion, seed: int) -> dict[str, np.ndarray]:
     from converter.read.inputs import random_input
 
     generator = np.random.default_rng([seed, 1])  # not the stream that random calibration draws from
     return {
         name: random_input(generator, (DEFAULT_COUNT, *shape), dtype, conversion.spans.get(name))
-        for name, (shape, dtype) in _input_shapes(conversion).items()
+        for name, (shape, dtype) in _argument_shapes(conversion).items()
     }

@@ -24,6 +24,7 @@ import numpy as np
 from converter.ir.dims import Dims
 from converter.ir.host import Activation as Activation
 from converter.ir.host import HostOperator
+from converter.ir.states import State
 
 DType = Literal["int8", "int32", "float32"]
 ElementType = Literal["int8", "float32"]
@@ -155,6 +156,8 @@ class Graph:
     outputs: tuple[str, ...]
     sha256: str = ""
     """Of the model file the graph came from."""
+    states: tuple[State, ...] = ()
+    """Outputs that are inputs of the next run, by tensor names: stored alike, kept between runs."""
 
     def __post_init__(self) -> None:
         known = {n for n, t in self.tensors.items() if t.data is not None} | set(self.inputs)
@@ -176,6 +179,13 @@ class Graph:
         for tensor in self.outputs:
             if tensor not in known:
                 raise ValueError(f"graph output {tensor} is never written")
+        for state in self.states:
+            if state.output not in self.outputs or state.input not in self.inputs:
+                raise ValueError(f"state {state} is no output and input of the graph")
+            ends = (self.tensors[state.output], self.tensors[state.input])
+            forms = {(end.shape, end.dtype, end.scale, end.zero) for end in ends}
+            if len(forms) > 1:
+                raise ValueError(f"state {state}: output and input are not stored alike")
 
     @cached_property
     def dag(self) -> nx.DiGraph[str]:
@@ -190,6 +200,16 @@ class Graph:
             for tensor in layer.outputs:
                 writers.setdefault(tensor, []).append(layer.name)
         return dag
+
+    @cached_property
+    def arguments(self) -> tuple[str, ...]:
+        """The inputs that a run is given: all but states."""
+        return tuple(name for name in self.inputs if name not in {state.input for state in self.states})
+
+    @cached_property
+    def results(self) -> tuple[str, ...]:
+        """The outputs that a run hands out: all but states."""
+        return tuple(name for name in self.outputs if name not in {state.output for state in self.states})
 
     @cached_property
     def element_type(self) -> ElementType:

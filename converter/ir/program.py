@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from converter.ir.states import State
 from converter.ir.stored import Constants, StoredWeights
 
 FLOATS = (
@@ -64,6 +65,8 @@ class Program:
     types: Mapping[str, int]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    states: tuple[State, ...] = ()
+    """Outputs that are inputs of the next run: both are stored alike."""
 
     @property
     def stored(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ import onnx
 
 from converter.ir.builder import GraphBuilder
 from converter.ir.graph import Activation, DType, ElementType, View
-from converter.ir.host import Copy
+from converter.ir.host import Copy, Lookup
 from converter.ir.loops import Loops
 from converter.ir.program import Program
 from converter.ir.strided import Strided, common_loops, dense, merged
@@ -212,6 +212,16 @@ class Lowering:
         source, loops = self.walk(source, target)
         self.graph.host(f"{target.tensor}.{name}", Copy(loops), (source.tensor,), (target.tensor,), nodes)
 
+    def rescale(self, source: Strided, target: Strided, name: str, nodes: tuple[str, ...] = ()) -> None:
+        """A host layer that copies elements between two accesses of equal shape, to the scale of `target`."""
+        if source.scale == target.scale or source.scale is None or target.scale is None:
+            self.move(source, target, name, nodes)
+            return
+        table = rescaling_table(source.scale, target.scale)
+        source, loops = self.walk(source, target)
+        entries = self.graph.tensor(f"{name}.table", (256,), "int8", target.scale, table)
+        self.graph.host(name, Lookup(loops), (source.tensor, entries), (target.tensor,), nodes)
+
     def walk(self, source: Strided, target: Strided) -> tuple[Strided, Loops]:
         """Loops over two accesses of equal shape.
 
@@ -246,6 +256,13 @@ class Lowering:
             strides = _image_strides(value)
             assert strides is not None
         return value, strides
+
+
+def rescaling_table(source: float, target: float) -> np.ndarray:
+    """256 entries: sat8(rne(q * source / target)), the ratio in float32."""
+    ratio = np.float32(source) / np.float32(target)
+    steps = np.rint(np.arange(-128, 128).astype(np.float32) * ratio)
+    return np.asarray(np.clip(steps, -128, 127), np.int8)
 
 
 def _to_int32(data: np.ndarray) -> np.ndarray:

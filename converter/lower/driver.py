@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import onnx
 
@@ -10,6 +11,7 @@ from converter.errors import Unsupported
 from converter.ir.graph import ElementType, Graph
 from converter.ir.operators import is_elementwise
 from converter.ir.program import Program
+from converter.ir.states import State
 from converter.ir.strided import dense
 from converter.lower.context import Lowering
 from converter.lower.float_layers import FloatLayers
@@ -102,7 +104,11 @@ def lower(
             for value in step.head.outputs:
                 lowering.values[value] = lowering.copy(lowering.values[value], name=step.name)
     outputs = finish_outputs(lowering)
-    return lowering.graph.build(outputs, sha256)
+    graph = lowering.graph.build(outputs, sha256)
+    stored = {value: lowering.values[value].tensor for value in program.inputs}
+    stored.update(zip(program.outputs, outputs, strict=True))
+    states = tuple(State(stored[state.output], stored[state.input]) for state in program.states)
+    return replace(graph, states=states)
 
 
 def _lower_step(lowering: Lowering, step: Step) -> None:

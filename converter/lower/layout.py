@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from converter.ir.strided import Strided
 from converter.lower.context import Lowering
 from converter.plan.plan import Step
 
@@ -23,23 +26,40 @@ def finish_outputs(lowering: Lowering) -> tuple[str, ...]:
     """Names of the graph outputs: each a whole tensor that stores exactly one ONNX output.
 
     An output that is a view, shuffles an axis, has another scale than its tensor, or is a graph input
-    is copied.
+    is copied; one that is a state, too, where it is stored otherwise than the input that it becomes.
     """
     names: list[str] = []
+    inputs = {state.output: lowering.values[state.input] for state in lowering.program.states}
     for value in lowering.program.outputs:
         stored = lowering.value(value)
         tensor = lowering.graph.tensors[stored.tensor]
         whole = lowering.is_whole(stored) and tensor.scale == stored.scale
         row_major = stored.is_row_major
         shuffled = not row_major and stored.storage_order() is None
+        again = inputs.get(value)
+        unlike = again is not None and (
+            stored.scale != again.scale or stored.storage_order() != again.storage_order()
+        )
         if (
             not whole
             or shuffled
+            or unlike
             or stored.tensor in (*lowering.graph.inputs, *names)
             or tensor.data is not None
         ):
-            stored = lowering.copy(stored, name="out")
-            row_major = True
+            stored = (
+                lowering.copy(stored, name="out") if again is None else _stored_like(lowering, stored, again)
+            )
+            row_major = stored.is_row_major
         lowering.rename(stored, value, row_major)
         names.append(stored.tensor)
     return tuple(names)
+
+
+def _stored_like(lowering: Lowering, value: Strided, like: Strided) -> Strided:
+    """The value in a tensor of its own with the scale and the order of axes of another one."""
+    model = lowering.graph.tensors[like.tensor]
+    tensor = lowering.graph.tensor(f"{value.tensor}.state", model.shape, model.dtype, model.scale)
+    target = replace(like, tensor=tensor)
+    lowering.rescale(value, target, f"{tensor}.copy")
+    return target

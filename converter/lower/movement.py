@@ -9,29 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir.host import Fill, Gather, Lookup, Rows
+from converter.ir.host import Fill, Gather, Rows
 from converter.ir.operators import padding
 from converter.ir.strided import Strided, dense
 from converter.lower.context import Lowering
 from converter.plan.plan import Step
-
-
-def rescaling_table(source: float, target: float) -> np.ndarray:
-    """256 entries: sat8(rne(q * source / target)), the ratio in float32."""
-    ratio = np.float32(source) / np.float32(target)
-    steps = np.rint(np.arange(-128, 128).astype(np.float32) * ratio)
-    return np.asarray(np.clip(steps, -128, 127), np.int8)
-
-
-def place(lowering: Lowering, step: Step, source: Strided, target: Strided) -> None:
-    """Move elements into part of a tensor, to its scale."""
-    if source.scale == target.scale or source.scale is None or target.scale is None:
-        lowering.move(source, target, step.name, step.onnx_nodes)
-        return
-    table = rescaling_table(source.scale, target.scale)
-    source, loops = lowering.walk(source, target)
-    name = lowering.graph.tensor(f"{step.name}.table", (256,), "int8", target.scale, table)
-    lowering.graph.host(step.name, Lookup(loops), (source.tensor, name), (target.tensor,), step.onnx_nodes)
 
 
 def lower_concat(lowering: Lowering, step: Step) -> None:
@@ -48,7 +30,7 @@ def lower_concat(lowering: Lowering, step: Step) -> None:
             continue
         part = out.slice(axis, start, 1, count)
         assert part is not None
-        place(lowering, step, operand, part)
+        lowering.rescale(operand, part, step.name, step.onnx_nodes)
         start += count
 
 
@@ -186,7 +168,7 @@ def lower_pad(lowering: Lowering, step: Step) -> None:
         inner = target.slice(axis, max(0, begin[axis]), 1, value.shape[axis])
         assert inner is not None
         target = inner
-    place(lowering, step, value, target)
+    lowering.rescale(value, target, step.name, step.onnx_nodes)
 
 
 def _element(lowering: Lowering, value: float, scale: float | None) -> float:

@@ -1,7 +1,9 @@
-"""Calibration samples: the user's, or random ones."""
+"""Calibration samples: the user's, or random ones; of models with states consecutive steps."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,73 @@ import onnx
 
 from converter.errors import ModelError
 from converter.ir.program import Program
-from converter.read.inputs import Spans, Wanted, random_input, read_inputs
+from converter.ir.states import State
+from converter.ir.stored import StoredWeights
+from converter.read.inputs import Samples, Spans, Wanted, random_input, read_inputs
+from converter.read.npz import read_arrays
+from converter.read.states import find_states, in_sequence
+
+RANDOM_STEPS = 16
+"""Of a model with states: so many that these reach what they usually are."""
+
+
+@dataclass
+class CalibrationData:
+    """Reads calibration data once the model's inputs are known, and finds the states among them.
+
+    With states the samples are consecutive steps: the states are those that the float model reaches from
+    zero, unless the data has arrays for all of them.
+    """
+
+    path: Path
+    """The model."""
+    given: str | Path | Samples | None
+    """.npz file or samples; None: FILE.calibration.npz beside the model, if there is one."""
+    named: Sequence[State] = ()
+    guess: bool = True
+    states: tuple[State, ...] = ()
+    note: str = ""
+    samples: Samples = ()
+    recorded: bool = False
+    """The data brings the states itself: samples need not be consecutive."""
+
+    def read(self, program: Program, model: onnx.ModelProto, weights: StoredWeights) -> Samples:
+        """The samples for a normalised model, none where there are none.
+
+        Raises:
+            ModelError: states or data do not fit the model.
+        """
+        self.states, self.note = find_states(str(self.path), program, self.named, guess=self.guess)
+        given = self.given
+        if given is None:
+            beside = self.path.with_suffix(".calibration.npz")
+            given = beside if beside.is_file() else ()
+        kept = {state.input for state in self.states}
+        if isinstance(given, (str, Path)):
+            self.recorded = kept <= set(read_arrays(Path(given), "calibration data", kept)[0])
+            self.samples = load_samples(program, Path(given), frozenset() if self.recorded else kept)
+        else:
+            self.recorded = all(kept <= sample.keys() for sample in given)
+            names = [name for name in program.inputs if self.recorded or name not in kept]
+            types = {n: onnx.helper.tensor_dtype_to_np_dtype(program.types[n]) for n in names}
+            self.samples = [{n: np.asarray(sample[n]).astype(types[n]) for n in names} for sample in given]
+        if self.samples and not self.recorded:
+            self.samples = in_sequence(model, weights, _inputs(program), self.samples, self.states)
+        return self.samples
+
+    def draw(
+        self, program: Program, model: onnx.ModelProto, weights: StoredWeights, seed: int, spans: Spans
+    ) -> Samples:
+        """Random samples; with states a sequence of some length."""
+        if not self.states:
+            return random_samples(program, seed, spans)
+        return in_sequence(
+            model,
+            weights,
+            _inputs(program),
+            random_samples(program, seed, spans, RANDOM_STEPS),
+            self.states,
+        )
 
 
 def random_samples(program: Program, seed: int, spans: Spans, count: int = 4) -> list[dict[str, np.ndarray]]:
@@ -21,13 +89,14 @@ def random_samples(program: Program, seed: int, spans: Spans, count: int = 4) ->
     ]
 
 
-def load_samples(program: Program, path: Path) -> list[dict[str, np.ndarray]]:
-    """Samples of an .npz file (converter/read/inputs.py).
+def load_samples(program: Program, path: Path, without: Collection[str] = ()) -> list[dict[str, np.ndarray]]:
+    """Samples of an .npz file (converter/read/inputs.py), `without` some inputs.
 
     Raises:
         ModelError: unreadable file, missing input, a shape that does not fit, or nothing but zeros.
     """
-    stacked = read_inputs(path, "calibration data", _inputs(program))
+    wanted = {name: entry for name, entry in _inputs(program).items() if name not in without}
+    stacked = read_inputs(path, "calibration data", wanted)
     floats = [array for name, array in stacked.items() if program.is_float(name)]
     if floats and not any(array.any() for array in floats):
         raise ModelError(

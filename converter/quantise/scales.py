@@ -105,7 +105,8 @@ def assign_scales(
     well, perhaps another slice of it, keeps its own scale if sharing would make it more than 2
     times coarser.
     Operands of a concatenation share its scale under the same condition, so that they can be
-    written in place.  Scales that an imported model prescribes (`known`) never change; rows of a
+    written in place.  The two ends of a state share a scale where nothing prescribes it (else a
+    table changes it).  Scales that an imported model prescribes (`known`) never change; rows of a
     constant table and multiples of a value have scales that follow from others, and share none.
     """
     fixed = dict(known)
@@ -143,6 +144,9 @@ def assign_scales(
                 tolerable = 1 / _TOLERATED_RATIO <= ratio <= _TOLERATED_RATIO
                 if tolerable or (ratio < 1 and _reads_alone(program, step.head, groups.members(value))):
                     groups.join(step.output, value)
+    for state in program.states:
+        if state.output in scales and state.input in scales:
+            groups.join(state.input, state.output)
     for value in scales:
         scales[value] = groups.scale(value) or 1.0
     for step in steps:

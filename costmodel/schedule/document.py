@@ -43,6 +43,13 @@ class TensorRecord(_Record):
     zero: int = Field(0, description="the integer that stands for 0.0")
 
 
+class StateRecord(_Record):
+    """An output tensor that becomes an input tensor of the next run."""
+
+    output: str
+    input: str
+
+
 class ModelRecord(_Record):
     """Where the schedule came from."""
 
@@ -50,6 +57,8 @@ class ModelRecord(_Record):
     sha256: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    states: tuple[StateRecord, ...] = ()
+    """Outputs that are inputs of the next run."""
 
 
 class ViewRecord(_Record):

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from converter.ir.dims import DIMS, Dim, Dims
 from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+from converter.ir.states import State
 from costmodel.group.issue import issued_by_core
 from costmodel.latency.clock import error_against_rtl
 from costmodel.mapping.mapping import Mapping, MappingError, Order
@@ -26,6 +27,7 @@ from costmodel.schedule.document import (
     ModelRecord,
     ScheduleDocument,
     SearchRecord,
+    StateRecord,
     TensorRecord,
     ViewRecord,
 )
@@ -130,7 +132,13 @@ def to_document(
     by_core = issued_by_core(schedule) if executable else {}
     return ScheduleDocument(
         generator=generator,
-        model=ModelRecord(name=graph.name, sha256=graph.sha256, inputs=graph.inputs, outputs=graph.outputs),
+        model=ModelRecord(
+            name=graph.name,
+            sha256=graph.sha256,
+            inputs=graph.inputs,
+            outputs=graph.outputs,
+            states=tuple(StateRecord(output=state.output, input=state.input) for state in graph.states),
+        ),
         target=schedule.target,
         profile=schedule.profile,
         fusion_model=schedule.fusion_model,
@@ -228,6 +236,7 @@ def graph_from_document(document: ScheduleDocument) -> Graph:
             inputs=document.model.inputs,
             outputs=document.model.outputs,
             sha256=document.model.sha256,
+            states=tuple(State(state.output, state.input) for state in document.model.states),
         )
     except ValueError as error:
         raise ScheduleFileError(f"the schedule's layers and tensors are no graph: {error}") from error

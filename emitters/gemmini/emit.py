@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping as MappingABC
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,14 +36,16 @@ def emit(
     model_name: str,
     out_dir: Path,
     test_vectors: MappingABC[str, np.ndarray] | None = None,
+    later_steps: Sequence[MappingABC[str, np.ndarray]] = (),
     library_calls: bool = False,
     generator: str = "FADiff",
 ) -> Path:
     """Write the firmware of a schedule of profile hw into the folder `out_dir`; returns it.
 
-    `test_vectors` has one array in storage order per graph input and graph output (expected
-    values); without it the vectors are zero and main.c reports a difference.  Outputs of layers that it has
-    besides can be compared on the device.  `library_calls` runs unfused layers through the automatically
+    `test_vectors` has one array in storage order per argument and result (expected values); without it the
+    vectors are zero and main.c reports a difference.  Outputs of layers that it has besides can be compared
+    on the device.  `later_steps` are vectors of the runs that follow, for graphs with states.
+    `library_calls` runs unfused layers through the automatically
     tiled functions of gemmini.h instead of the schedule's loop nests: for comparison, their traffic is
     not what the schedule predicts.  `generator` is the program and version that the files name.
 
@@ -51,7 +54,7 @@ def emit(
     """
     _require_target(schedule)
     plan = plan_firmware(schedule, model_name, library_calls)
-    files = firmware_files(plan, test_vectors or {}, generator)
+    files = firmware_files(plan, test_vectors or {}, later_steps, generator)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     blob = plan.memory.weights
@@ -85,7 +88,10 @@ def _require_target(schedule: Schedule) -> None:
 
 
 def firmware_files(
-    plan: FirmwarePlan, test_vectors: MappingABC[str, np.ndarray], generator: str
+    plan: FirmwarePlan,
+    test_vectors: MappingABC[str, np.ndarray],
+    later_steps: Sequence[MappingABC[str, np.ndarray]],
+    generator: str,
 ) -> dict[str, str | bytes]:
     """Content of every file but the weights, by name."""
     schedule, model, memory = plan.schedule, plan.model, plan.memory
@@ -93,7 +99,7 @@ def firmware_files(
     cost = evaluate(schedule)
     printer = FunctionPrinter(plan, cost)
     functions = printer.print()
-    vectors, places = _pack_vectors(graph, test_vectors)
+    vectors, places = _pack_vectors(graph, [test_vectors, *later_steps])
     document = memory_map(plan)
     checks = layer_checks(document, test_vectors, exact=schedule.target.element_type == "int8")
     values: dict[str, Any] = {
@@ -111,18 +117,18 @@ def firmware_files(
         "functions": functions,
         "needs_row_packing": any(layer.form.repeats > 1 for layer in plan.layers.values()),
         "needs_full_width": bool(memory.psums),
-        "inputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.inputs],
-        "outputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.outputs],
+        "inputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.arguments],
+        "outputs": [_descriptor(graph.tensors[name], places[name]) for name in graph.results],
         "layer_count": len(graph.layers),
         "interface_version": INTERFACE_VERSION,
         "stack_bytes": STACK_BYTES,
         "signature": ", ".join(
-            [f"const {C_TYPES[graph.tensors[n].dtype]} *input{i}" for i, n in enumerate(graph.inputs)]
-            + [f"{C_TYPES[graph.tensors[n].dtype]} *output{i}" for i, n in enumerate(graph.outputs)]
+            [f"const {C_TYPES[graph.tensors[n].dtype]} *input{i}" for i, n in enumerate(graph.arguments)]
+            + [f"{C_TYPES[graph.tensors[n].dtype]} *output{i}" for i, n in enumerate(graph.results)]
         ),
         "arguments": ", ".join(
-            [f"input{i}" for i in range(len(graph.inputs))]
-            + [f"output{i}" for i in range(len(graph.outputs))]
+            [f"input{i}" for i in range(len(graph.arguments))]
+            + [f"output{i}" for i in range(len(graph.results))]
         ),
         "arena_rows": [
             f"{memory.arena.offsets[b.name]:>10} {b.nbytes:>10} {b.first:>4} {b.last:>4}  {_plain(b.name)}"
@@ -136,6 +142,17 @@ def firmware_files(
         "layer_rows": _layer_rows(plan),
         "layers": _layer_figures(plan, cost),
         "vector_bytes": len(vectors),
+        "states": [
+            _descriptor(graph.tensors[state.input], memory.tensors[state.input].offset)
+            for state in graph.states
+        ],
+        "steps": 1 + len(later_steps),
+        "step_bytes": len(vectors) // (1 + len(later_steps)),
+        "state_rows": [
+            f"{memory.tensors[name].offset:>10} {graph.tensors[name].nbytes:>10}  {_plain(name)}"
+            for state in graph.states
+            for name in (state.input, state.output)
+        ],
     }
     return {
         f"{model}.h": render("model.h.j2", **values),
@@ -238,16 +255,21 @@ def _descriptor(tensor: Tensor, vector_offset: int) -> dict[str, Any]:
     }
 
 
-def _pack_vectors(graph: Graph, vectors: MappingABC[str, np.ndarray]) -> tuple[bytes, dict[str, int]]:
-    """Inputs, then outputs, each aligned; zeros where no vector is given."""
-    parts, places, size = [], {}, 0
+def _pack_vectors(graph: Graph, steps: Sequence[MappingABC[str, np.ndarray]]) -> tuple[bytes, dict[str, int]]:
+    """Of every step arguments, then results, each aligned; zeros where no vector is given.
+
+    Places are those of the first step.
+    """
+    places: dict[str, int] = {}
+    parts, size = [], 0
     dtypes = {"int8": np.int8, "int32": np.int32, "float32": np.float32}
-    for name in (*graph.inputs, *graph.outputs):
-        tensor = graph.tensors[name]
-        array = vectors.get(name)
-        content = np.zeros(tensor.shape) if array is None else np.asarray(array).reshape(tensor.shape)
-        raw = content.astype(dtypes[tensor.dtype]).tobytes()
-        places[name] = size
-        parts += [raw, bytes(align(len(raw)) - len(raw))]
-        size += align(len(raw))
+    for vectors in steps:
+        for name in (*graph.arguments, *graph.results):
+            tensor = graph.tensors[name]
+            array = vectors.get(name)
+            content = np.zeros(tensor.shape) if array is None else np.asarray(array).reshape(tensor.shape)
+            raw = content.astype(dtypes[tensor.dtype]).tobytes()
+            places.setdefault(name, size)
+            parts += [raw, bytes(align(len(raw)) - len(raw))]
+            size += align(len(raw))
     return b"".join(parts), places

@@ -228,11 +228,11 @@ class FunctionPrinter:
     def _run(self) -> None:
         c, graph = self.c, self.graph
         parameters = [
-            f"const {C_TYPES[graph.tensors[name].dtype]} *input{i}" for i, name in enumerate(graph.inputs)
-        ] + [f"{C_TYPES[graph.tensors[name].dtype]} *output{i}" for i, name in enumerate(graph.outputs)]
+            f"const {C_TYPES[graph.tensors[name].dtype]} *input{i}" for i, name in enumerate(graph.arguments)
+        ] + [f"{C_TYPES[graph.tensors[name].dtype]} *output{i}" for i, name in enumerate(graph.results)]
         c.line()
         with c.function(f"int {self.plan.model}_run({', '.join(parameters)})"):
-            for index, name in enumerate(graph.inputs):
+            for index, name in enumerate(graph.arguments):
                 if not graph.consumers(name):
                     c.line(f"(void)input{index};")
             c.line("stopped = 0;")
@@ -251,7 +251,18 @@ class FunctionPrinter:
                     self._call_layer(first.name)
                 if group is not self.plan.groups[-1]:
                     c.call("RETURN_IF_STOPPED")
+            self._keep_states()
             c.line("return stopped;")
+
+    def _keep_states(self) -> None:
+        """What of the states was not written where the next run reads it."""
+        places = self.plan.memory.tensors
+        moved = [state for state in self.graph.states if places[state.output] != places[state.input]]
+        if moved:
+            self.c.call("gemmini_fence")
+        for state in moved:
+            nbytes = self.graph.tensors[state.input].nbytes
+            self.c.call("memcpy", self.address(state.input), self.address(state.output), nbytes)
 
     def _call_group(self, group: GroupPlan) -> None:
         printer = GroupPrinter(self.c, self.plan, group, self.index)

@@ -7,14 +7,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.allocation import Allocation, Block, allocate
+from converter.ir.graph import Graph, TensorCoreLayer
+from costmodel.group.allocation import Allocation, Block, align, allocate
 from costmodel.group.tile_buffer import Span, TileBuffer
 from costmodel.schedule.schedule import Schedule
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.weights import WeightBlob, build_blob
 
-Symbol = Literal["arena", "weights", "tile_buffer", "input", "output"]
+Symbol = Literal["arena", "weights", "tile_buffer", "state", "input", "output"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Memory:
     arena: Allocation
     weights: WeightBlob
     tile_buffer_bytes: int
+    state_bytes: int
 
     def weight_place(self, layer: TensorCoreLayer) -> Place:
         """Of a layer's stationary operand."""
@@ -67,14 +68,16 @@ def plan_memory(
     places: dict[str, Place] = {
         name: Place("weights", 0, offset, blob.sizes[name]) for name, offset in blob.offsets.items()
     }
-    for index, name in enumerate(graph.inputs):
+    for index, name in enumerate(graph.arguments):
         places[name] = Place("input", index, 0, graph.tensors[name].nbytes)
-    for index, name in enumerate(graph.outputs):
+    for index, name in enumerate(graph.results):
         if name in places:
             raise EmitError(f"tensor {name}: a graph output must be computed by a layer")
         places[name] = Place("output", index, 0, graph.tensors[name].nbytes)
     places |= _in_tile_buffer(tile_buffer.whole)
     step_of = {name: step for step, group in enumerate(schedule.groups) for name in group.layers}
+    states, state_bytes = place_states(graph, step_of)
+    places |= states
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for layer in graph.layers:
@@ -100,7 +103,29 @@ def plan_memory(
             psums[spills[block.name]] = place
         else:
             places[block.name] = place
-    return Memory(places, _in_tile_buffer(tile_buffer.boxes), psums, arena, blob, tile_buffer.nbytes)
+    return Memory(
+        places, _in_tile_buffer(tile_buffer.boxes), psums, arena, blob, tile_buffer.nbytes, state_bytes
+    )
+
+
+def place_states(graph: Graph, step_of: MappingABC[str, int]) -> tuple[dict[str, Place], int]:
+    """Where both ends of every state are, and the bytes of them all.
+
+    They share a place where nothing reads the input any more when the first of the output is written; else
+    the output has one of its own, from which it is moved when the run ends.
+    """
+    places: dict[str, Place] = {}
+    size = 0
+    for state in graph.states:
+        nbytes = graph.tensors[state.input].nbytes
+        place = Place("state", 0, size, nbytes)
+        size += align(nbytes)
+        places[state.input] = places[state.output] = place
+        last_read = max((step_of[layer.name] for layer in graph.consumers(state.input)), default=-1)
+        if last_read >= min(step_of[layer.name] for layer in graph.producers(state.output)):
+            places[state.output] = Place("state", 0, size, nbytes)
+            size += align(nbytes)
+    return places, size
 
 
 def _in_tile_buffer(spans: MappingABC[str, Span]) -> dict[str, Place]:

@@ -45,11 +45,13 @@ def memory_map(plan: FirmwarePlan) -> dict[str, Any]:
             "arena": {"name": f"{model}_arena", "bytes": memory.arena.nbytes},
             "weights": {"name": f"{model}_weights", "bytes": memory.weights.nbytes},
             "tile_buffer": {"name": f"{model}_tile_buffer", "bytes": memory.tile_buffer_bytes},
+            **({"state": {"name": f"{model}_state", "bytes": memory.state_bytes}} if graph.states else {}),
         },
         "stack_bytes": STACK_BYTES,
         "live_bytes": memory.arena.lower_bound,
-        "inputs": list(graph.inputs),
-        "outputs": list(graph.outputs),
+        "inputs": list(graph.arguments),
+        "outputs": list(graph.results),
+        **({"states": [asdict(state) for state in graph.states]} if graph.states else {}),
         "tensors": tensors,
         "layers": [
             {

@@ -20,7 +20,9 @@ def pointer(place: Place, tensor: Tensor) -> str:
     """C expression of the first element at `place`, typed as the tensor's elements."""
     if place.symbol in ("input", "output"):
         return f"{place.symbol}{place.index}"
-    macro = {"arena": "ARENA", "weights": "WEIGHTS", "tile_buffer": "TILE_BUFFER"}[place.symbol]
+    macro = {"arena": "ARENA", "weights": "WEIGHTS", "tile_buffer": "TILE_BUFFER", "state": "STATE"}[
+        place.symbol
+    ]
     return f"{macro}({C_TYPES[tensor.dtype]}, {place.offset})"
 
 

@@ -16,6 +16,7 @@ from fadiff.commands.options import (
     keep_float_option,
     model_argument,
     quantize_options,
+    state_options,
     target_option,
     without_option,
 )
@@ -48,6 +49,7 @@ _LABELS = ("labels", "label", "y", "targets", "target")
 @quantize_options
 @dim_option
 @cut_options
+@state_options
 @keep_float_option
 @without_option
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
@@ -63,6 +65,8 @@ def accuracy(
     dims: tuple[tuple[str, int], ...],
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
+    states: tuple[tuple[str, str], ...],
+    guess_states: bool,
     without: tuple[str, ...],
     keep_float: tuple[str, ...],
     as_json: bool,
@@ -87,7 +91,18 @@ def accuracy(
     conversion = read_model(
         model,
         target,
-        ModelOptions(quantize, calibration, None, bound_dims(dims), inputs, outputs, without, keep_float),
+        ModelOptions(
+            quantize,
+            calibration,
+            None,
+            bound_dims(dims),
+            inputs,
+            outputs,
+            states,
+            guess_states,
+            without,
+            keep_float,
+        ),
         console,
     )
     samples = make_vectors(conversion, data, seed=0).onnx_inputs

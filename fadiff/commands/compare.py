@@ -17,6 +17,7 @@ from fadiff.commands.options import (
     model_argument,
     quantize_options,
     search_options,
+    state_options,
     target_option,
 )
 from fadiff.console import Console
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 @search_options
 @dim_option
 @cut_options
+@state_options
 @click.option(
     "--plot", metavar="FILE.svg", type=click.Path(path_type=Path, dir_okay=False), help="EDP against time."
 )
@@ -52,6 +54,8 @@ def compare(
     dims: tuple[tuple[str, int], ...],
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
+    states: tuple[tuple[str, str], ...],
+    guess_states: bool,
     plot: Path | None,
     as_json: bool,
     **search: Any,
@@ -88,7 +92,7 @@ def compare(
     conversion = read_model(
         model,
         target,
-        ModelOptions(quantize, calibration, None, bound_dims(dims), inputs, outputs),
+        ModelOptions(quantize, calibration, None, bound_dims(dims), inputs, outputs, states, guess_states),
         console,
     )
     found: dict[str, SearchResult] = {}

@@ -20,6 +20,7 @@ from fadiff.commands.options import (
     model_argument,
     quantize_options,
     search_options,
+    state_options,
     target_option,
     without_option,
 )
@@ -106,6 +107,7 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
 )
 @dim_option
 @cut_options
+@state_options
 @keep_float_option
 @without_option
 @click.option(
@@ -140,6 +142,8 @@ def compile_command(
     dims: tuple[tuple[str, int], ...],
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
+    states: tuple[tuple[str, str], ...],
+    guess_states: bool,
     without: tuple[str, ...],
     keep_float: tuple[str, ...],
     max_dram_bytes: Any,
@@ -182,6 +186,8 @@ def compile_command(
             bound_dims(dims),
             inputs,
             outputs,
+            states,
+            guess_states,
             without,
             keep_float,
             min_sqnr,

@@ -16,6 +16,7 @@ from fadiff.commands.options import (
     cut_options,
     dim_option,
     model_argument,
+    state_options,
     without_option,
 )
 from fadiff.console import Console
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 @model_argument
 @dim_option
 @cut_options
+@state_options
 @without_option
 @click.option("--cuts", is_flag=True, help="List single tensors where the model can be cut, instead.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
@@ -39,6 +41,8 @@ def inspect(
     dims: tuple[tuple[str, int], ...],
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
+    states: tuple[tuple[str, str], ...],
+    guess_states: bool,
     without: tuple[str, ...],
     cuts: bool,
     as_json: bool,
@@ -55,7 +59,7 @@ def inspect(
       fadiff inspect yolo.onnx --cuts
       fadiff inspect yolo.onnx --outputs boxes,scores
     """
-    from converter import Cut, convert
+    from converter import Cut, State, convert
 
     cut = Cut(inputs, outputs)
     if cuts:
@@ -63,7 +67,14 @@ def inspect(
         return
     with console.stage(f"inspecting {model.name}"):
         conversion = convert(
-            model, calibrate=False, dims=bound_dims(dims), cut=cut, without=without, progress=console.update
+            model,
+            calibrate=False,
+            dims=bound_dims(dims),
+            cut=cut,
+            states=[State(*pair) for pair in states],
+            guess_states=guess_states,
+            without=without,
+            progress=console.update,
         )
     summary = describe(conversion.graph)
     if as_json:

@@ -177,6 +177,38 @@ def cut_options(function: Command) -> Command:
     )(function)
 
 
+def state_options(function: Command) -> Command:
+    """--state and --no-state."""
+    function = click.option(
+        "--no-state",
+        "guess_states",
+        flag_value=False,
+        default=True,
+        help="Guess no state by names such as h and hn, past and present.",
+    )(function)
+    return click.option(
+        "--state",
+        "states",
+        metavar="OUT=IN",
+        multiple=True,
+        callback=_parse_states,
+        help="This output is that input of the next run: kept in the firmware, zero after MODEL_reset.  "
+        "[default: guessed by name and shape]",
+    )(function)
+
+
+def _parse_states(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for value in values:
+        output, separator, into = value.partition("=")
+        if not output or not separator or not into:
+            raise click.BadParameter(f"{value!r}: write OUTPUT=INPUT, such as hn=h")
+        pairs.append((output, into))
+    return tuple(pairs)
+
+
 def _listed(context: click.Context, parameter: click.Parameter, given: str | None) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in (given or "").split(","))))
 

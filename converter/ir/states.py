@@ -1,0 +1,40 @@
+"""States: what one run leaves for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class State:
+    """What `output` is after one run, `input` is in the next; before the first, `input` is zero."""
+
+    output: str
+    input: str
+
+    def __str__(self) -> str:
+        """As `--state` takes it."""
+        return f"{self.output}={self.input}"
+
+
+def chained(
+    run: Callable[[Arrays], Arrays], steps: Iterable[Arrays], states: Sequence[State]
+) -> Iterator[tuple[Arrays, Arrays]]:
+    """Run one step after the other; what was run and what came out of it.
+
+    Args:
+        run: computes the outputs of the states, among others, from the inputs of one step.
+        steps: inputs by name; those of the states count in the first step only.
+        states: by the same names.
+    """
+    kept: dict[str, np.ndarray] = {}
+    for step in steps:
+        given = {**step, **kept}
+        found = run(given)
+        yield given, found
+        kept = {state.input: np.asarray(found[state.output]) for state in states}
