@@ -78,11 +78,6 @@ class Conversion:
     _steps: tuple[Step, ...] = field(default=(), repr=False, compare=False)
     _quantisation: Quantisation = field(default=Quantisation({}, {}, {}), repr=False, compare=False)
 
-    @property
-    def states(self) -> tuple[State, ...]:
-        """Outputs that are inputs of the next run, by ONNX name."""
-        return self._program.states if self._program is not None else ()
-
     @cached_property
     def quantized_model(self) -> onnx.ModelProto:
         """The QDQ model, written when it is asked for."""

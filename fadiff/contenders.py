@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from fadiff.errors import InputError
-from fadiff.vectors import Arrays, run_floats, run_vectors, stored_inputs
+from fadiff.vectors import Arrays, onnx_states, run_floats, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
     from converter import Conversion
@@ -89,9 +89,8 @@ def runtime_outputs(conversion: Conversion, inputs: Arrays, per_channel: bool, p
             extra_options={"ActivationSymmetric": True, "WeightSymmetric": True},
         )
         session = reference_session(onnx.load(quantised))
-    return run_vectors(
-        session, inputs, states=conversion.states, progress=lambda done: progress(f"{label}: {done}")
-    )
+    states = onnx_states(conversion.graph)
+    return run_vectors(session, inputs, (), states, lambda done: progress(f"{label}: {done}"))
 
 
 def _at_least_13(model: onnx.ModelProto) -> onnx.ModelProto:

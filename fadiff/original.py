@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fadiff.output_accuracy import restored
-from fadiff.vectors import TestVectors, run_vectors
+from fadiff.vectors import TestVectors, onnx_states, run_vectors
 
 if TYPE_CHECKING:
     from converter import Conversion
@@ -34,7 +34,7 @@ def compare_with_file(conversion: Conversion, vectors: TestVectors) -> str:
             providers=["CPUExecutionProvider"],
             disabled_optimizers=["MatMulAddFusion"],  # of opset 21 on it makes what ONNX Runtime 1.31 refuses
         )
-        theirs = run_vectors(runtime, vectors.onnx_inputs, states=conversion.states)
+        theirs = run_vectors(runtime, vectors.onnx_inputs, states=onnx_states(conversion.graph))
     except Exception as error:  # operators that only their own tool runs, integer inputs
         return f"not compared with the file itself: ONNX Runtime does not run it ({type(error).__name__})"
     session = reference_session(integer_reference(conversion.graph))

@@ -11,7 +11,7 @@ import numpy as np
 
 from fadiff.errors import InputError
 from fadiff.folder import OutputFolder
-from fadiff.vectors import run_vectors, stored_inputs
+from fadiff.vectors import onnx_name, onnx_states, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -25,13 +25,16 @@ Shapes = Mapping[str, tuple[int, ...]]
 class Predictor:
     """Runs the integer reference, which equals the device bit for bit (float32 targets: the float model).
 
-    `inputs` and `outputs` are shapes by ONNX name.
+    `inputs` and `outputs` are shapes by ONNX name; of a model with states, samples are consecutive steps that
+    begin with states of zero.
     """
 
     graph: Graph
     inputs: Shapes
     outputs: Shapes
     session: InferenceSession = field(repr=False)
+    states: Shapes = field(default_factory=dict)
+    """Inputs that the outputs of the step before become."""
 
     def predict(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
         """Outputs by ONNX name for inputs by ONNX name (or the only one).
@@ -56,8 +59,10 @@ class Predictor:
         single = all(samples[name].shape == shape for name, shape in self.inputs.items())
         if single:
             samples = {name: array[None] for name, array in samples.items()}
-        if len({len(array) for array in samples.values()}) != 1:
+        counts = {len(array) for array in samples.values()}
+        if len(counts) != 1:
             raise InputError("the inputs have different numbers of samples")
+        samples |= {name: np.zeros((*counts, *shape), np.float32) for name, shape in self.states.items()}
         found = self._run(samples)
         return {name: array[0] for name, array in found.items()} if single else found
 
@@ -67,9 +72,9 @@ class Predictor:
         graph = self.graph
         if graph.element_type == "float32":
             floats = {name: array.astype(np.float32) for name, array in samples.items()}
-            return run_vectors(self.session, floats, list(self.outputs))
-        found = run_vectors(self.session, stored_inputs(graph, samples), graph.outputs)
-        names = {name: graph.tensors[name].onnx_name or name for name in graph.outputs}
+            return run_vectors(self.session, floats, list(self.outputs), onnx_states(graph))
+        found = run_vectors(self.session, stored_inputs(graph, samples), graph.results, graph.states)
+        names = {name: onnx_name(graph, name) for name in graph.results}
         return {
             onnx_name: restored(graph, name, found, (0, *self.outputs[onnx_name]))
             for name, onnx_name in names.items()
@@ -97,7 +102,11 @@ def load(folder: str | Path) -> Predictor:
     model = "quantized.onnx" if graph.element_type == "float32" else "reference.onnx"
     apart = data if (data / "weights.bin").is_file() else None
     session = reference_session(onnx.load(data / model, load_external_data=False), apart)
-    return Predictor(graph, _shapes(described.input), _shapes(described.output), session)
+    inputs, outputs = _shapes(described.input), _shapes(described.output)
+    kept = {state.input: inputs.pop(state.input) for state in onnx_states(graph)}
+    for state in onnx_states(graph):
+        del outputs[state.output]
+    return Predictor(graph, inputs, outputs, session, kept)
 
 
 def _shapes(values: object) -> dict[str, tuple[int, ...]]:

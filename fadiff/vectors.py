@@ -61,7 +61,7 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
         inputs = _random(conversion, seed)
     else:
         inputs = read_inputs(file, "test inputs", _argument_shapes(conversion))
-    if conversion.states:
+    if conversion.graph.states:
         inputs = _in_sequence(conversion, inputs)
     return TestVectors(inputs, stored_inputs(conversion.graph, inputs), given=file is not None)
 
@@ -181,6 +181,13 @@ def onnx_name(graph: Graph, tensor: str) -> str:
     return graph.tensors[tensor].onnx_name or tensor
 
 
+def onnx_states(graph: Graph) -> tuple[State, ...]:
+    """The states of a graph by the names of the model."""
+    return tuple(
+        State(onnx_name(graph, state.output), onnx_name(graph, state.input)) for state in graph.states
+    )
+
+
 def _input_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     model = conversion.float_model
     constants = {tensor.name for tensor in model.graph.initializer} | set(conversion.float_weights)
@@ -195,7 +202,7 @@ def _input_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np
 
 
 def _argument_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    kept = {state.input for state in conversion.states}
+    kept = {state.input for state in onnx_states(conversion.graph)}
     return {name: entry for name, entry in _input_shapes(conversion).items() if name not in kept}
 
 
@@ -207,7 +214,7 @@ def _in_sequence(conversion: Conversion, inputs: Arrays) -> dict[str, np.ndarray
     count = len(next(iter(inputs.values())))
     steps = [nth(inputs, i) for i in range(count)]
     model, weights = conversion.float_model, conversion.float_weights
-    found = in_sequence(model, weights, shapes, steps, conversion.states)
+    found = in_sequence(model, weights, shapes, steps, onnx_states(conversion.graph))
     return {name: np.stack([step[name] for step in found]) for name in _input_shapes(conversion)}
 
 

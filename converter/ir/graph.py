@@ -183,7 +183,7 @@ class Graph:
             if state.output not in self.outputs or state.input not in self.inputs:
                 raise ValueError(f"state {state} is no output and input of the graph")
             ends = (self.tensors[state.output], self.tensors[state.input])
-            forms = {(end.shape, end.dtype, end.scale, end.zero) for end in ends}
+            forms = {(end.size, end.dtype, end.scale, end.zero) for end in ends}
             if len(forms) > 1:
                 raise ValueError(f"state {state}: output and input are not stored alike")
 

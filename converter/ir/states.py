@@ -37,4 +37,4 @@ def chained(
         given = {**step, **kept}
         found = run(given)
         yield given, found
-        kept = {state.input: np.asarray(found[state.output]) for state in states}
+        kept = {s.input: np.reshape(found[s.output], np.shape(given[s.input])) for s in states}

@@ -37,9 +37,7 @@ def finish_outputs(lowering: Lowering) -> tuple[str, ...]:
         row_major = stored.is_row_major
         shuffled = not row_major and stored.storage_order() is None
         again = inputs.get(value)
-        unlike = again is not None and (
-            stored.scale != again.scale or stored.storage_order() != again.storage_order()
-        )
+        unlike = again is not None and (stored.scale != again.scale or not _ordered_alike(stored, again))
         if (
             not whole
             or shuffled
@@ -54,6 +52,12 @@ def finish_outputs(lowering: Lowering) -> tuple[str, ...]:
         lowering.rename(stored, value, row_major)
         names.append(stored.tensor)
     return tuple(names)
+
+
+def _ordered_alike(a: Strided, b: Strided) -> bool:
+    return (a.is_row_major and b.is_row_major) or (
+        a.storage_order() is not None and a.storage_order() == b.storage_order()
+    )
 
 
 def _stored_like(lowering: Lowering, value: Strided, like: Strided) -> Strided:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 from converter.ir.host import Binary, Copy, Lookup, ScaleShift, Where
 from converter.ir.loops import Access, Loops
+from converter.ir.states import State
 
 
 def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
@@ -43,19 +44,26 @@ def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
             source, target = graph.tensors[copy.inputs[0]], tensors[copy.outputs[0]]
             if target.onnx_axes is not None and target.onnx_name is None:  # all of the value, in this order
                 tensors[target.name] = replace(target, onnx_name=source.onnx_name)
-    return replace(graph, layers=_fills_first(layers), tensors=tensors), tuple(reversed(notes))
+    return replace(graph, layers=_begun_first(layers, graph.states), tensors=tensors), tuple(reversed(notes))
 
 
-def _fills_first(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Every `fill` just before the first layer that touches its tensor: who writes in place now came before
-    the fill of a padded tensor, and would be overwritten."""
-    fills = [layer for layer in layers if isinstance(layer, HostLayer) and layer.op == "fill"]
+def _begun_first(layers: Sequence[Layer], states: Sequence[State]) -> tuple[Layer, ...]:
+    """What begins a tensor comes just before the first other layer that touches it: who writes in place now
+    came before it.  A `fill` of a padded tensor would overwrite that; the rest of a window that slides, copied
+    from one end of a state to the other, can share its place only while nothing else is there."""
+    slides = {(state.input, state.output) for state in states}
+    begins = [
+        layer
+        for layer in layers
+        if isinstance(layer, HostLayer)
+        and (layer.op == "fill" or (layer.op == "copy" and _names(layer) in slides))
+    ]
     ordered: list[Layer] = []
     for layer in layers:
-        if layer in fills and layer in ordered:
+        if layer in begins and layer in ordered:
             continue
         touched = _names(layer)
-        ordered += [f for f in fills if f.outputs[0] in touched and f not in ordered and f is not layer]
+        ordered += [b for b in begins if b.outputs[0] in touched and b not in ordered and b is not layer]
         ordered.append(layer)
     return tuple(ordered)
 
@@ -176,6 +184,17 @@ def _split_loops(loops: Loops, touched: Sequence[bool], move: _Move) -> Loops:
     return loops
 
 
+def _spelled(extents: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Strides that say of axes of one element, too, where a next one would lie: hardware loops count lines in
+    pixels and images in lines."""
+    spelled = list(strides)
+    for i in reversed(range(len(spelled))):
+        if extents[i] == 1:
+            inner = slice(i + 1, i + 2)
+            spelled[i] = math.prod((*spelled[inner], *extents[inner]))
+    return tuple(spelled)
+
+
 def _redirected_product(layer: TensorCoreLayer, move: _Move) -> TensorCoreLayer | None:
     d = layer.dims
     sizes = {
@@ -193,7 +212,7 @@ def _redirected_product(layer: TensorCoreLayer, move: _Move) -> TensorCoreLayer 
         moved = move.access(view.offset, extents, view.strides)
         if moved is None:
             return None
-        offset, (a, b, c, e, f) = moved
+        offset, (a, b, c, e, f) = moved[0], _spelled(extents, moved[1])
         units = zip(extents, view.strides, moved[1], strict=True)
         if any(size > 1 and before == 1 and after != 1 for size, before, after in units):
             return None

@@ -7,11 +7,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.allocation import Allocation, Block, align, allocate
+from converter.ir.graph import TensorCoreLayer
+from costmodel.group.allocation import Allocation, Block, allocate
 from costmodel.group.tile_buffer import Span, TileBuffer
 from costmodel.schedule.schedule import Schedule
 from emitters.gemmini.errors import EmitError
+from emitters.gemmini.states import place_states
 from emitters.gemmini.weights import WeightBlob, build_blob
 
 Symbol = Literal["arena", "weights", "tile_buffer", "state", "input", "output"]
@@ -76,8 +77,8 @@ def plan_memory(
         places[name] = Place("output", index, 0, graph.tensors[name].nbytes)
     places |= _in_tile_buffer(tile_buffer.whole)
     step_of = {name: step for step, group in enumerate(schedule.groups) for name in group.layers}
-    states, state_bytes = place_states(graph, step_of)
-    places |= states
+    offsets, state_bytes = place_states(graph, schedule.groups)
+    places |= {n: Place("state", 0, offset, graph.tensors[n].nbytes) for n, offset in offsets.items()}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for layer in graph.layers:
@@ -106,26 +107,6 @@ def plan_memory(
     return Memory(
         places, _in_tile_buffer(tile_buffer.boxes), psums, arena, blob, tile_buffer.nbytes, state_bytes
     )
-
-
-def place_states(graph: Graph, step_of: MappingABC[str, int]) -> tuple[dict[str, Place], int]:
-    """Where both ends of every state are, and the bytes of them all.
-
-    They share a place where nothing reads the input any more when the first of the output is written; else
-    the output has one of its own, from which it is moved when the run ends.
-    """
-    places: dict[str, Place] = {}
-    size = 0
-    for state in graph.states:
-        nbytes = graph.tensors[state.input].nbytes
-        place = Place("state", 0, size, nbytes)
-        size += align(nbytes)
-        places[state.input] = places[state.output] = place
-        last_read = max((step_of[layer.name] for layer in graph.consumers(state.input)), default=-1)
-        if last_read >= min(step_of[layer.name] for layer in graph.producers(state.output)):
-            places[state.output] = Place("state", 0, size, nbytes)
-            size += align(nbytes)
-    return places, size
 
 
 def _in_tile_buffer(spans: MappingABC[str, Span]) -> dict[str, Place]:

@@ -10,6 +10,7 @@ typedef int32_t __attribute__((may_alias)) word_t;
 enum { LONG_RUN = 16 }; /* elements from which on a call of memcpy pays */
 
 /* From one strided box to another: a transposition, a slice, part of a concatenation. */
+/* (memmove: a window that slides in its buffer reads ahead of what it writes) */
 static inline void copy_bytes(const loops_t *loops, const void *input, void *output)
 {
     run_t run = first_run(loops);
@@ -17,7 +18,7 @@ static inline void copy_bytes(const loops_t *loops, const void *input, void *out
         const int8_t *x = (const int8_t *)input + run.at[0];
         int8_t *y = (int8_t *)output + run.at[1];
         if (run.dense && run.count >= LONG_RUN) {
-            memcpy(y, x, (size_t)run.count);
+            memmove(y, x, (size_t)run.count);
         } else {
             MAP_RUN(&run, i, int8_t, y[i * step[1]], x[i * step[0]]);
         }
@@ -31,7 +32,7 @@ static inline void copy_words(const loops_t *loops, const void *input, void *out
         const word_t *x = (const word_t *)input + run.at[0];
         word_t *y = (word_t *)output + run.at[1];
         if (run.dense && run.count >= LONG_RUN) {
-            memcpy(y, x, (size_t)run.count * sizeof *y);
+            memmove(y, x, (size_t)run.count * sizeof *y);
         } else {
             MAP_RUN(&run, i, word_t, y[i * step[1]], x[i * step[0]]);
         }

@@ -1,0 +1,156 @@
+"""States: found by name, of one scale at both ends, and as good after fifty steps as after ten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+
+from converter import Conversion, Cut, ModelError, State, convert
+from converter.check.reference import integer_reference, reference_session
+from converter.check.storage import from_storage, to_storage
+from tests.converter.oracle import model_of, weights
+from tests.stateful import NETS, STEPS, cached_convolution, gru, sequence
+
+
+def _converted(net: str, folder: Path, **options: object) -> tuple[Path, Conversion]:
+    path = NETS[net](folder / f"{net}.onnx")
+    samples = [{"x": x} for x in sequence(path, 1, 60)]
+    return path, convert(path, calibration=samples, **options)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_integers_keep_up_with_the_float_model_for_fifty_steps(net: str, tmp_path: Path) -> None:
+    path, conversion = _converted(net, tmp_path)
+    graph = conversion.graph
+    assert any("guessed by name" in note for note in conversion.notes)
+    float_session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = reference_session(integer_reference(graph))
+    tensors = graph.tensors
+    pairs = [(tensors[s.output].onnx_name, tensors[s.input].onnx_name) for s in graph.states]
+    shapes = {node.name: node.shape for node in float_session.get_inputs()}
+    floats = {name: np.zeros(shapes[name], np.float32) for _, name in pairs}
+    integers = {s.input: np.zeros(tensors[s.input].shape, np.int8) for s in graph.states}
+    (argument,), (result,) = graph.arguments, graph.results
+    signal, noise = np.zeros(STEPS), np.zeros(STEPS)
+    for step, x in enumerate(sequence(path, 2)):
+        names = [output.name for output in float_session.get_outputs()]
+        wanted = dict(zip(names, float_session.run(names, {"x": x, **floats}), strict=True))
+        floats = {into: wanted[output] for output, into in pairs}
+        names = [output.name for output in session.get_outputs()]
+        found = session.run(names, {argument: to_storage(tensors[argument], x), **integers})
+        found = dict(zip(names, found, strict=True))
+        integers = {s.input: found[s.output].reshape(tensors[s.input].shape) for s in graph.states}
+        y = from_storage(tensors[result], found[result], wanted["y"].shape)
+        signal[step], noise[step] = np.sum(wanted["y"] ** 2), np.sum((wanted["y"] - y) ** 2)
+
+    def sqnr_db(steps: slice) -> float:
+        return 10 * float(np.log10(signal[steps].sum() / noise[steps].sum()))
+
+    early, late = sqnr_db(slice(0, 10)), sqnr_db(slice(40, 50))
+    assert early > 20
+    assert late > early - 3
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_both_ends_of_a_state_are_stored_alike(net: str, tmp_path: Path) -> None:
+    conversion = _converted(net, tmp_path)[1]
+    graph = conversion.graph
+    inputs = conversion.float_model.graph.input
+    shapes = {v.name: [dim.dim_value for dim in v.type.tensor_type.shape.dim] for v in inputs}
+    assert len(graph.states) == (2 if net == "decoder" else 1)
+    for state in graph.states:
+        output, into = graph.tensors[state.output], graph.tensors[state.input]
+        assert output.scale == into.scale
+        value = np.random.default_rng(0).standard_normal(shapes[into.onnx_name]).astype(np.float32)
+        np.testing.assert_array_equal(to_storage(output, value).ravel(), to_storage(into, value).ravel())
+        assert not {state.output, state.input} & {*graph.arguments, *graph.results}
+
+
+@pytest.mark.parametrize(
+    ("output", "into", "paired"),
+    [
+        ("hn", "h", True),
+        ("stateN", "state", True),
+        ("state_out", "state_in", True),
+        ("present.0.key", "past_key_values.0.key", True),
+        ("new_memory", "memory", True),
+        ("conv_cache_out", "conv_cache", True),
+        ("hidden_1", "hidden_0", True),
+        ("x_out", "x_in", False),
+        ("image_out", "image", False),
+        ("past", "present", False),
+        ("cn", "h", False),
+    ],
+)
+def test_pairs_are_guessed_by_names(output: str, into: str, paired: bool, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", [into, "w"], [output], "keep"),
+        helper.make_node("MatMul", ["frame", "w"], ["y"], "fc"),
+    ]
+    path = tmp_path / "m.onnx"
+    shape = (1, 4)
+    onnx.save(
+        model_of(nodes, {"frame": shape, into: shape}, {"y": shape, output: shape}, {"w": weights(0, 4, 4)}),
+        path,
+    )
+    states = convert(path, calibrate=False).graph.states
+    assert bool(states) == paired
+    assert convert(path, calibrate=False, guess_states=False).graph.states == ()
+
+
+def test_another_scale_at_the_other_end_is_changed_by_a_table(tmp_path: Path) -> None:
+    """The output is half the input: the scale of one follows from that of the other, they cannot share it."""
+    nodes = [
+        helper.make_node("Mul", ["state", "half"], ["state_out"], "halve"),
+        helper.make_node("MatMul", ["state", "w"], ["m"], "fc"),
+        helper.make_node("Add", ["m", "x"], ["y"], "sum"),
+    ]
+    constants = {"half": np.float32(0.5), "w": weights(0, 4, 4)}
+    path = tmp_path / "m.onnx"
+    shape = (1, 4)
+    model = model_of(nodes, {"x": shape, "state": shape}, {"y": shape, "state_out": shape}, constants)
+    onnx.save(model, path)
+    graph = convert(path).graph
+    (state,) = graph.states
+    assert graph.tensors[state.output].scale == graph.tensors[state.input].scale
+    assert [layer.op for layer in graph.producers(state.output)] == ["lookup"]
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ([State("hnn", "h")], "did you mean hn?"),
+        ([State("hn", "hh")], "did you mean h?"),
+        ([State("y", "h")], "shapes and types differ: y is"),
+        ([State("hn", "h"), State("hn", "h")], "output hn is named twice"),
+        ([State("hn", "h"), State("y", "x")], "every input would be a state"),
+    ],
+)
+def test_states_that_cannot_be(states: list[State], said: str, tmp_path: Path) -> None:
+    path = gru(tmp_path / "gru.onnx")
+    if "every" in said:  # x and y of one shape
+        path = cached_convolution(tmp_path / "c.onnx")
+        states = [State("cache_out", "cache"), State("y", "x")]
+    with pytest.raises(ModelError) as caught:
+        convert(path, calibrate=False, states=states)
+    assert said in str(caught.value)
+
+
+def test_calibration_data_may_bring_the_states(tmp_path: Path) -> None:
+    path = gru(tmp_path / "gru.onnx")
+    samples = [{"x": x, "h": np.full((1, 1, 24), 0.5, np.float32)} for x in sequence(path, 1, 6)]
+    conversion = convert(path, calibration=samples)
+    assert not conversion.consecutive
+    assert all(np.all(sample["h"] == 0.5) for sample in conversion.samples)
+
+
+def test_a_cut_and_a_state_go_together(tmp_path: Path) -> None:
+    path = gru(tmp_path / "gru.onnx")
+    graph = convert(path, cut=Cut(outputs=("frames", "hn")), states=[State("hn", "h")], calibrate=False).graph
+    assert [graph.tensors[name].onnx_name for name in graph.results] == ["frames"]
+    assert len(graph.states) == 1

@@ -1,0 +1,103 @@
+"""Firmware that keeps its states: step after step equal to the reference, and from main.c."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import fadiff
+from emulator.build import build_firmware
+from emulator.run import Firmware
+from fadiff.folder import OutputFolder
+from tests.stateful import cached_convolution, decoder, sequence
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The decoder, compiled with data of its own, in a folder."""
+    folder = tmp_path_factory.mktemp("decoder")
+    model = decoder(folder / "decoder.onnx")
+    np.savez(folder / "decoder.calibration.npz", x=sequence(model, 1, 30))
+    np.savez(folder / "decoder.inputs.npz", x=sequence(model, 2, 12))
+    result = fadiff.compile(model, folder / "out", target="gemmini-small", method="layerwise", verify=True)
+    assert result.verification is not None
+    assert result.verification.bit_exact
+    assert result.verification.vectors == 12
+    return folder / "out"
+
+
+def test_the_program_keeps_its_states_until_it_is_reset(built: Path, tmp_path: Path) -> None:
+    target = OutputFolder(built).document.target
+    firmware = Firmware(built / "firmware", build_firmware(built / "firmware", target, tmp_path), target)
+    (name,), (output,) = firmware.memory_map.inputs, firmware.memory_map.outputs
+    with np.load(built / "verify" / "inputs.npz") as data:
+        steps = data[name]
+
+    def run(count: int) -> list[bytes]:
+        return [firmware.run({name: steps[i]}).tensors[output].tobytes() for i in range(count)]
+
+    firmware.reset()
+    first = run(4)
+    assert run(4) != first
+    firmware.reset()
+    assert run(4) == first
+
+
+def test_main_runs_several_steps(built: Path) -> None:
+    done = subprocess.run(
+        ["make", "-s", "check"], cwd=built / "firmware", capture_output=True, text=True, check=False
+    )
+    assert "all outputs agree in 4 steps" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_window_slides_in_its_own_place(built: Path) -> None:
+    """One buffer per state, no second one to move it from."""
+    header = (built / "firmware" / "decoder.h").read_text()
+    assert int(re.findall(r"DECODER_STATE_BYTES (\d+)", header)[0]) == 2 * 8 * 16
+    assert "memcpy(STATE" not in (built / "firmware" / "decoder.c").read_text()
+    states = json.loads((built / "schedule.json").read_text())["model"]["states"]
+    assert [(s["output"], s["input"]) for s in states] == [
+        ("present_key", "past_key"),
+        ("present_value", "past_value"),
+    ]
+
+
+def test_predictions_of_samples_are_steps(built: Path) -> None:
+    model = built.parent / "decoder.onnx"
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    kept = {name: np.zeros((1, 8, 16), np.float32) for name in ("past_key", "past_value")}
+    xs, wanted = sequence(model, 3, 10), []
+    for x in xs:
+        y, key, value = session.run(["y", "present_key", "present_value"], {"x": x, **kept})
+        kept = {"past_key": key, "past_value": value}
+        wanted.append(y)
+    found = fadiff.load(built).predict(xs)
+    assert set(found) == {"y"}
+    noise = np.sum((np.stack(wanted) - found["y"]) ** 2) / np.sum(np.square(wanted))
+    assert 10 * np.log10(noise) < -20
+
+
+def test_states_of_a_float_target(tmp_path: Path) -> None:
+    model = cached_convolution(tmp_path / "cached.onnx")
+    options = {"target": "gemmini-fp32", "method": "layerwise", "states": {"cache_out": "cache"}}
+    result = fadiff.compile(model, tmp_path / "out", verify=True, **options)
+    assert result.verification is not None
+    assert result.verification.passed
+
+
+def test_the_command_line_names_states(fadiff: Callable[..., object], tmp_path: Path) -> None:
+    model = cached_convolution(tmp_path / "cached.onnx")
+    ended = fadiff("inspect", model, "--state", "cache_out=cash")
+    assert ended.code == 2
+    assert "did you mean cache?" in ended.err
+    assert "--state" in fadiff("inspect", model, "--state", "cache_out").err
+    guessed = fadiff("inspect", model, "--explain").out
+    assert "cache_out -> cache" in guessed
+    assert "guessed" not in fadiff("inspect", model, "--explain", "--no-state").out
