@@ -49,8 +49,8 @@ def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
 
 def _begun_first(layers: Sequence[Layer], states: Sequence[State]) -> tuple[Layer, ...]:
     """What begins a tensor comes just before the first other layer that touches it: who writes in place now
-    came before it.  A `fill` of a padded tensor would overwrite that; the rest of a window that slides, copied
-    from one end of a state to the other, can share its place only while nothing else is there."""
+    came before it.  A `fill` of a padded tensor would overwrite that; the rest of a window that slides,
+    copied from one end of a state to the other, can share its place only while nothing else is there."""
     slides = {(state.input, state.output) for state in states}
     begins = [
         layer
