@@ -27,6 +27,7 @@ BENCHMARKS = {
     "adversary": "attempts to find a schedule below a bound called proven",
     "models": "every sample network, exported, compiled and verified on every target",
     "hostile": "mutated models, schedules, targets, headers and npz files: no traceback, no hang",
+    "screenshots": "the report as pictures at four widths, by headless Chromium",
     "conformance": "onnx's own test suite: every case verifies or is refused by name",
 }
 

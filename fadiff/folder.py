@@ -92,6 +92,12 @@ class OutputFolder:
         except ValidationError as error:
             raise InputError(f"{self.measurement}: no measurement: run fadiff measure again") from error
 
+    def _source(self) -> str:
+        """The C of the model, empty where there is none."""
+        memory_map = _json(self.firmware / "memory_map.json") or {}
+        path = self.firmware / f"{memory_map.get('model')}.c"
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+
     def refresh_report(self) -> Path:
         """Write report.html from what the folder has now."""
         from emitters.report import write_report
@@ -102,6 +108,7 @@ class OutputFolder:
             _json(self.verification),
             _json(self.firmware / "memory_map.json"),
             self.measured(),
+            self._source(),
         )
         return self.report
 

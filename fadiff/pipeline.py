@@ -302,6 +302,8 @@ def describe_search(found: SearchResult, conversion: ConversionRecord | None = N
         seed=settings.seed,
         seconds=round(found.seconds, 3),
         steps=found.steps,
+        automatic_dram_bytes=found.automatic_bytes,
+        unfused_dram_bytes=found.unfused_bytes,
         history=tuple(
             HistoryPoint(seconds=round(point.seconds, 3), step=point.step, edp_uj_cycles=point.best_edp)
             for point in found.history

@@ -122,6 +122,7 @@ def decide(
         except ScheduleError as error:  # memories too small for gemmini.h's tiles: nothing to compare with
             limit = None
             notes.append(f"DRAM bytes not limited: gemmini.h's automatic tiles do not fit ({error})")
+        found = replace(found, automatic_bytes=limit)
     if limit is not None:
         found, note = limit_traffic(found, limit, console)
         notes.append(note)

@@ -14,6 +14,7 @@ from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem, Progress
 from optimizer.cut.result import BoundKind, SearchResult
 from optimizer.cut.settings import MethodName, Settings
+from optimizer.finish.traffic_limit import dram_bytes
 from optimizer.layer.solved import SolvedLayers
 
 PROVING: tuple[MethodName, ...] = ("auto", "gradient", "exact", "layerwise")
@@ -70,7 +71,15 @@ def optimize(
         steps=problem.steps,
         history=tuple(problem.history),
         settled=problem.settled,
+        unfused_bytes=_unfused_bytes(problem),
     )
+
+
+def _unfused_bytes(problem: Problem) -> int | None:
+    """Of the layer-wise optimum that methods with a bound begin with; nothing is searched for it."""
+    if "layerwise" not in vars(problem):
+        return None
+    return dram_bytes(problem.cost(problem.schedule(problem.layerwise[0].argmin)))
 
 
 def _floor(problem: Problem, method: MethodName) -> float:

@@ -81,15 +81,29 @@ class LayerCounts(NamedTuple):
     stored_rows: float
 
 
-def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> float:
-    """Cycles of one layer on the array."""
+class EngineCycles(NamedTuple):
+    """How long each engine is busy with a layer, if nothing holds it up."""
+
+    core: float
+    array: float
+    load: float
+    store: float
+
+
+def engine_cycles(counts: LayerCounts, c: ClockCoefficients) -> EngineCycles:
+    """What `layer_cycles` overlaps."""
     array = counts.full_rows + sum(max(rows, c.short_strip) * times for rows, times in counts.short_strips)
     load = counts.requests * c.request + counts.copies * c.pixel_copy
     load += counts.loaded_bytes * c.byte + counts.missed_lines * c.miss
     store = counts.stored_rows * c.store_row
-    engines = counts.commands * c.command, array, load, store
+    return EngineCycles(counts.commands * c.command, array, load, store)
+
+
+def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> float:
+    """Cycles of one layer on the array."""
+    engines = engine_cycles(counts, c)
     together: float = sum((engine * 1e-3) ** c.overlap for engine in engines) ** (1 / c.overlap) * 1e3
-    alone = (load + store) / max(counts.tiles, counts.visits) + c.visit
+    alone = (engines.load + engines.store) / max(counts.tiles, counts.visits) + c.visit
     return together + counts.visits * alone + counts.loops * c.loop
 
 

@@ -265,6 +265,8 @@ class SearchRecord(_Record):
     seed: int
     seconds: float
     steps: int
+    automatic_dram_bytes: int | None = Field(None, description="of gemmini.h's automatic tiles")
+    unfused_dram_bytes: int | None = Field(None, description="of the best schedule without fusion")
     history: tuple[HistoryPoint, ...] = ()
 
 

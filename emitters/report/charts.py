@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import cycle
 
 from markupsafe import Markup
@@ -113,6 +114,8 @@ def roofline(document: ScheduleDocument) -> Markup | None:
             "text", f"array: {peak:.0f}", x=WIDTH - RIGHT, y=y(peak) - 6, class_="note", text_anchor="end"
         )
     )
+    index = {layer.name: number for number, layer in enumerate(document.layers)}
+    labels = Labels([(WIDTH - RIGHT - 80, y(peak) - 20, WIDTH - RIGHT, y(peak) - 3)])
     for (layer, macs, _), across, up in zip(dots, intensity, rate, strict=True):
         tip = (
             f"{layer.name}: {si(macs)}MAC, {up:.1f} per cycle ({percent(up / peak)} of the array), "
@@ -128,7 +131,32 @@ def roofline(document: ScheduleDocument) -> Markup | None:
                 class_=f"dot {bound_class(layer.cost.bound)}",
             )
         )
+        labels.keep_clear(x(across), y(up))
+    longest = sorted(zip(dots, intensity, rate, strict=True), key=lambda dot: -dot[0][0].cost.latency_cycles)
+    for (layer, _, _), across, up in longest:
+        parts += labels.beside(str(index[layer.name]), x(across), y(up))
     return canvas(WIDTH, HEIGHT, "Roofline: what limits each layer", parts)
+
+
+@dataclass
+class Labels:
+    """Texts beside dots, each where it covers neither a dot nor another text, or not at all."""
+
+    taken: list[tuple[float, float, float, float]] = field(default_factory=list)
+
+    def keep_clear(self, x: float, y: float) -> None:
+        """No text over this dot."""
+        self.taken.append((x - 4, y - 4, x + 4, y + 4))
+
+    def beside(self, text: str, x: float, y: float) -> list[Markup]:
+        """The text right, left, above or below the dot at x, y."""
+        wide = 7.0 * len(text)
+        for dx, dy in ((7.0, 4.0), (-7.0 - wide, 4.0), (-wide / 2, -8.0), (-wide / 2, 17.0)):
+            box = (x + dx, y + dy - 9, x + dx + wide, y + dy)
+            if not any(a < box[2] and box[0] < c and b < box[3] and box[1] < d for a, b, c, d in self.taken):
+                self.taken.append(box)
+                return [element("text", text, x=x + dx, y=y + dy, class_="dotlabel")]
+        return []
 
 
 def bound_class(bound: str) -> str:

@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from costmodel.latency.rtl import validation_error
+from costmodel.schedule.clock_parts import program_parts
 from costmodel.schedule.document import ScheduleDocument
 from costmodel.schedule.measurement import Measurement
+from costmodel.schedule.schedule import Schedule
+from costmodel.schedule.serialize import schedule_from_document
+from emitters.layers_csv import layers_csv
 from emitters.report import view
 from emitters.report.charts import roofline, search_curve
-from emitters.report.diagrams import arena_map, fusion_graph
+from emitters.report.fusion import fusion_graph
+from emitters.report.layers import ENERGY_PARTS, layer_rows, totals_row
+from emitters.report.memory import arena_blocks, local_memories, memory_picture, tile_buffer_blocks
+from emitters.report.nest import functions
 from emitters.report.summary import counts_text, figures_of
+from emitters.report.timeline import KINDS, latency, timeline
+from emitters.report.waterfall import dram_steps
 
 
 def render(
@@ -22,6 +33,7 @@ def render(
     verification: Mapping[str, Any] | None = None,
     memory_map: Mapping[str, Any] | None = None,
     measured: Measurement | None = None,
+    source: str = "",
 ) -> str:
     """The report as HTML.
 
@@ -30,7 +42,10 @@ def render(
         verification: What `fadiff verify --json` printed for this folder, if it ran.
         memory_map: firmware/memory_map.json, if C was emitted.
         measured: What `fadiff measure` found on hardware, if it ran.
+        source: The C of the model, if it was emitted.
     """
+    schedule = schedule_from_document(document)
+    clocks = program_parts(schedule) if document.is_executable else {}
     environment = Environment(
         loader=PackageLoader("emitters.report"),
         autoescape=True,
@@ -44,18 +59,23 @@ def render(
         memory_map=memory_map,
         measured=measured,
         measured_rows=view.measured_rows(measured) if measured else (),
-        tiles=figures_of(document, verification),
+        tiles=figures_of(document, verification, measured),
+        latency=latency(clocks, measured),
+        kinds=KINDS,
+        timeline=timeline(document, clocks),
+        dram_steps=dram_steps(document, schedule),
+        csv="data:text/csv;charset=utf-8," + quote(layers_csv(document)),
         counts=counts_text(verification) if verification and verification["measured"] else "",
         share=view.array_share(document),
-        rows=view.layer_rows(document),
-        totals=view.totals_row(document),
-        parts=view.ENERGY_PARTS,
+        rows=layer_rows(document, clocks, functions(source)),
+        totals=totals_row(document, clocks),
+        parts=ENERGY_PARTS,
         host=view.host_operators(document),
         quantization=view.quantization_rows(document),
         search_curve=search_curve(document),
         roofline=roofline(document),
         fusion_graph=fusion_graph(document),
-        arena=arena_map(document, memory_map) if memory_map else None,
+        memories=_memories(document, schedule, memory_map),
         groups=view.group_rows(document),
         residents=view.resident_rows(document),
         early_weights=view.early_weights(document),
@@ -64,12 +84,33 @@ def render(
     )
 
 
+def _memories(
+    document: ScheduleDocument, schedule: Schedule, memory_map: Mapping[str, Any] | None
+) -> list[tuple[str, Markup]]:
+    """Pictures of the memories that hold something, from far to near."""
+    if memory_map is None:
+        return []
+    symbols = memory_map["symbols"]
+    layers = len(document.layers)
+    far = (
+        ("Arena (DRAM)", "arena", arena_blocks(document, memory_map)),
+        ("Tile buffer", "tile_buffer", tile_buffer_blocks(memory_map)),
+    )
+    found = [
+        (label, picture)
+        for label, symbol, blocks in far
+        if (picture := memory_picture(symbol.replace("_", " "), blocks, symbols[symbol]["bytes"], layers))
+    ]
+    return [*found, *local_memories(document, schedule)]
+
+
 def write_report(
     document: ScheduleDocument,
     path: Path,
     verification: Mapping[str, Any] | None = None,
     memory_map: Mapping[str, Any] | None = None,
     measured: Measurement | None = None,
+    source: str = "",
 ) -> None:
     """Write the report to `path`; see `render`."""
-    path.write_text(render(document, verification, memory_map, measured), encoding="utf-8")
+    path.write_text(render(document, verification, memory_map, measured, source), encoding="utf-8")

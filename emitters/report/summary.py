@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.latency.clock import error_against_rtl
 from costmodel.schedule.document import ScheduleDocument
+from costmodel.schedule.measurement import Measurement
 from costmodel.schedule.mixed_precision import mixed_precision
 from costmodel.schedule.verdict import verdict_of
-from emitters.report.text import count, edp, percent, picojoules, si
+from emitters.report.text import count, edp, percent, picojoules, short, si
 
 COUNTS = {
     "dram_bytes": "DRAM bytes",
@@ -34,21 +34,20 @@ class Figure:
     state: str = ""
 
 
-def figures_of(document: ScheduleDocument, verification: Mapping[str, Any] | None) -> list[Figure]:
+def figures_of(
+    document: ScheduleDocument,
+    verification: Mapping[str, Any] | None,
+    measured: Measurement | None = None,
+) -> list[Figure]:
     """The figures at the top."""
     totals = document.totals
     figures = [
-        Figure("Energy-delay product", edp(totals.edp_uj_cycles), "µJ × cycles"),
+        *_latency(document, measured),
         Figure("Energy", picojoules(totals.energy_pj), "per inference, modelled"),
-        *(
-            [Figure("Cycles", si(totals.clock_cycles), f"as emitted, modelled ({totals.clock_error})")]
-            if totals.clock_cycles is not None
-            else []
-        ),
         Figure(
-            "Latency",
-            si(totals.latency_cycles),
-            f"cycles, {document.latency_model} model ({error_against_rtl(document.latency_model)})",
+            "Energy-delay product",
+            edp(totals.edp_uj_cycles),
+            f"µJ × cycles, of {si(totals.latency_cycles)} cycles by the {document.latency_model} model",
         ),
     ]
     if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
@@ -70,14 +69,14 @@ def figures_of(document: ScheduleDocument, verification: Mapping[str, Any] | Non
         if document.is_executable:
             figures.append(Figure("Verified", "not yet", "run: fadiff verify DIR", "bad"))
         return figures
-    measured = verification["measured"]["dram_bytes"]
+    moved = verification["measured"]["dram_bytes"]
     exact = bool(verification["traffic_exact"])
     detail = (
         "measured, equal to the prediction in every layer and tensor"
         if exact
         else f"measured; predicted {count(totals.dram_bytes)}"
     )
-    figures.append(Figure("DRAM bytes", count(measured), detail, "good" if exact else "bad"))
+    figures.append(Figure("DRAM bytes", count(moved), detail, "good" if exact else "bad"))
     compared = [layer["agrees"] for layer in verification["layers"] if layer["agrees"] is not None]
     tolerance = verification["tolerance"]
     figures.append(
@@ -88,6 +87,20 @@ def figures_of(document: ScheduleDocument, verification: Mapping[str, Any] | Non
             "good" if verification["agrees"] else "bad",
         )
     )
+    return figures
+
+
+def _latency(document: ScheduleDocument, measured: Measurement | None) -> list[Figure]:
+    """The one latency of the emitted program, predicted and, where it was, measured."""
+    totals = document.totals
+    if totals.clock_cycles is None:
+        return []
+    figures = []
+    if measured is not None and measured.unit == "cycles":
+        warm = f"cycles, warm, by {short(measured.source, 40)}"
+        figures.append(Figure("Latency, measured", si(measured.warm), warm))
+    predicted = "Latency, predicted" if figures else "Latency"
+    figures.append(Figure(predicted, si(totals.clock_cycles), f"cycles; {totals.clock_error}"))
     return figures
 
 

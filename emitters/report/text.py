@@ -19,6 +19,11 @@ def _digits(value: float) -> str:
     return f"{value:.{max(0, 3 - whole)}f}" if value != int(value) or whole < 3 else f"{value:.0f}"
 
 
+def short(name: str, limit: int) -> str:
+    """A long name without its middle."""
+    return name if len(name) <= limit else f"{name[: limit // 2 - 1]}…{name[-(limit // 2) :]}"
+
+
 def tick(value: float) -> str:
     """Axis labels: 2000 -> '2 k', 0.5 -> '0.5'."""
     for factor, prefix in _PREFIXES:

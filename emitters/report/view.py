@@ -7,25 +7,10 @@ from dataclasses import dataclass
 
 from converter.ir.graph import HostLayer
 from costmodel.group.pooling import obstacle_to_pooling
-from costmodel.mapping.mapping import ISSUED, Level
-from costmodel.schedule.document import LayerRecord, MappingRecord, ScheduleDocument
+from costmodel.schedule.document import ScheduleDocument
 from costmodel.schedule.measurement import Measurement
 from costmodel.schedule.serialize import graph_from_document
-from emitters.report.charts import bound_class
-from emitters.report.text import count, edp, limit, percent, picojoules, si
-
-ENERGY_PARTS = (
-    ("mac", "mac", "products"),
-    ("register", "l0", "array registers"),
-    ("accumulator", "l1", "accumulator"),
-    ("scratchpad", "l2", "scratchpad"),
-    ("tile-buffer", "tb", "tile buffer"),
-    ("dram", "l3", "DRAM"),
-)
-"""Energy parts in the order they are stacked, with what they are."""
-
-PLACES: dict[Level, str] = {"L3": "DRAM", "L2": "scratchpad", "L1": "accumulator", "L0": "array, streamed"}
-"""Where the loops of each level stand."""
+from emitters.report.text import count, edp, picojoules, si
 
 HOST_REASONS = {
     "add": "residual addition: two DMA streams through the accumulator, no products",
@@ -41,15 +26,6 @@ HOST_REASONS = {
     ),
 }
 DEFAULT_REASON = "no N K C P Q R S form: plain C on the core"
-
-
-@dataclass(frozen=True)
-class Slice:
-    """One part of a stacked bar."""
-
-    kind: str
-    width: float
-    label: str
 
 
 @dataclass(frozen=True)
@@ -88,89 +64,6 @@ class ReadingRow:
     cycles: str
     edp: str
     latency_error: str
-
-
-@dataclass(frozen=True)
-class LayerRow:
-    """One line of the layer table."""
-
-    index: int
-    name: str
-    op: str
-    dims: str
-    group: str
-    tiles: str
-    bound: str
-    bound_kind: str
-    utilization: str
-    utilization_width: float
-    cycles: str
-    energy: str
-    energy_width: float
-    slices: tuple[Slice, ...]
-    dram: str
-    nest: str
-    transfers: tuple[tuple[str, str, str, str], ...]
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Sums over the layer table."""
-
-    cycles: str
-    dram: str
-    energy: str
-
-
-def layer_rows(document: ScheduleDocument) -> list[LayerRow]:
-    """The layer table, in order of execution."""
-    fused = [names for names in document.fusion.groups if len(names) > 1]
-    groups = {name: number for number, names in enumerate(fused, 1) for name in names}
-    most = max((layer.cost.energy_pj for layer in document.layers), default=0.0) or 1.0
-    return [
-        _layer_row(index, layer, groups.get(layer.name), most) for index, layer in enumerate(document.layers)
-    ]
-
-
-def totals_row(document: ScheduleDocument) -> Totals:
-    """The last line of the layer table: the sums over its columns."""
-    totals = document.totals
-    return Totals(si(totals.latency_cycles), si(totals.dram_bytes, "B"), picojoules(totals.energy_pj))
-
-
-def _layer_row(index: int, layer: LayerRecord, group: int | None, most: float) -> LayerRow:
-    cost = layer.cost
-    known = {key for key, _, _ in ENERGY_PARTS}
-    parts = [(kind, label, cost.energy_breakdown.get(key, 0.0)) for key, kind, label in ENERGY_PARTS]
-    parts.append(("host", "other", sum(v for k, v in cost.energy_breakdown.items() if k not in known)))
-    total = sum(value for _, _, value in parts) or 1.0
-    transfers = [("DRAM", role, move) for role, move in cost.traffic.dram.items()]
-    transfers += [("tile buffer", role, move) for role, move in cost.traffic.tile_buffer.items()]
-    return LayerRow(
-        index=index,
-        name=layer.name,
-        op=layer.op,
-        dims=dims_text(layer),
-        group="" if group is None else str(group),
-        tiles="" if layer.mapping is None else tile_text(layer.mapping),
-        bound=limit(cost.bound) if cost.latency_cycles else "",
-        bound_kind=bound_class(cost.bound),
-        utilization=percent(cost.utilization, 0) if layer.mapping else "",
-        utilization_width=100 * cost.utilization,
-        cycles=si(cost.latency_cycles) if cost.latency_cycles else "",
-        energy=picojoules(cost.energy_pj) if cost.energy_pj else "",
-        energy_width=100 * cost.energy_pj / most,
-        slices=tuple(
-            Slice(kind, 100 * value / total, f"{label}: {picojoules(value)}")
-            for kind, label, value in parts
-            if value
-        ),
-        dram=si(layer.dram_bytes, "B") if layer.cost.traffic.dram else "",
-        nest="" if layer.mapping is None else loop_nest(layer, layer.mapping),
-        transfers=tuple(
-            (where, role, count(move.read), count(move.write)) for where, role, move in transfers
-        ),
-    )
 
 
 def group_rows(document: ScheduleDocument) -> list[GroupRow]:
@@ -276,48 +169,6 @@ def measured_rows(measurement: Measurement) -> list[MeasuredRow]:
         for index, layer in enumerate(measurement.layers)
         if layer.measured or layer.predicted
     ]
-
-
-def dims_text(layer: LayerRecord) -> str:
-    """'K64 C64 P56 Q56 R3 S3', with stride and groups where they are not one."""
-    if layer.dims is None:
-        return ""
-    parts = [f"G{layer.groups}"] if layer.groups > 1 else []
-    parts += [f"{d}{n}" for d, n in layer.dims.items() if n > 1]
-    if layer.stride != (1, 1):
-        parts.append(
-            f"stride {layer.stride[0]}x{layer.stride[1]}"
-            if layer.stride[0] != layer.stride[1]
-            else f"stride {layer.stride[0]}"
-        )
-    return " ".join(parts) or "1"
-
-
-def tile_text(mapping: MappingRecord) -> str:
-    """Scratchpad and accumulator tile in one line."""
-    tiles = (mapping.tile["L2"], mapping.tile["L1"])
-    return " | ".join(" ".join(f"{d}{n}" for d, n in tile.items()) or "1" for tile in tiles)
-
-
-def loop_nest(layer: LayerRecord, mapping: MappingRecord) -> str:
-    """The loop nest, outermost first; trip counts are those of full tiles."""
-    lines: list[str] = []
-    for level, place in PLACES.items():
-        trips = {str(d): trip for d, trip in mapping.temporal.get(level, {}).items()}
-        for d, trip in ((d, trips.get(d, 1)) for d in mapping.order[level]):
-            if trip == 1:
-                continue
-            lines.append(f"{'  ' * len(lines)}for {d.lower()} in {trip:<5} # {place}")
-    unrolled = [
-        f"{d} over {n} {where}"
-        for where, extents in (("columns", mapping.spatial.cols), ("rows", mapping.spatial.rows))
-        for d, n in extents.items()
-    ]
-    what = f"{layer.op}: {', '.join(unrolled) or 'one element'}; issued as {ISSUED[mapping.issue]}"
-    if mapping.by_core:
-        what += f", because {mapping.by_core}"
-    lines.append(f"{'  ' * len(lines)}{what}")
-    return "\n".join(lines)
 
 
 def host_operators(document: ScheduleDocument) -> list[tuple[str, str, str, str]]:

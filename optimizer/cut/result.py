@@ -43,6 +43,10 @@ class SearchResult:
     history: tuple[HistoryPoint, ...]
     settled: float | None = None
     """Share of the layers that enumeration decided; descent worked on the rest (method auto)."""
+    unfused_bytes: int | None = None
+    """DRAM bytes of the best schedule without fusion, where the method finds it on its way."""
+    automatic_bytes: int | None = None
+    """DRAM bytes of gemmini.h's automatic tiles, where they were asked for as a limit."""
 
     @property
     def value(self) -> float:

@@ -9,6 +9,7 @@ import pytest
 from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock, error_against_rtl, layer_cycles
 from costmodel.latency.clock_work import aligned_requests
 from costmodel.schedule.clock import network_cycles, program_counts, program_cycles
+from costmodel.schedule.clock_parts import layer_parts, program_parts
 from costmodel.target.core import Core
 from tests.costmodel.schedules import alone, residual
 
@@ -110,3 +111,18 @@ def test_the_committed_fit_says_how_far_it_is_off():
     assert set(validation["by_model"]) == {"clock", "roofline", "rtl"}
     assert all(value > 0 for value in vars(coefficients).values())
     assert "% against RTL" in error_against_rtl("clock")
+
+
+@pytest.mark.parametrize("resident", [(), ("A", "S")])
+def test_parts_add_up_to_the_cycles_of_every_layer(resident):
+    schedule = alone(residual(), resident)
+    cycles, clocks = program_cycles(schedule), program_parts(schedule)
+    assert {name: clock.cycles for name, clock in clocks.items()} == pytest.approx(cycles)
+    assert all(part >= 0 for clock in clocks.values() for part in clock.parts)
+
+
+def test_an_engine_that_is_alone_takes_all_of_the_overlapped_time():
+    busy = layer_parts(NOTHING._replace(full_rows=640), C)
+    assert busy.parts.array == pytest.approx(640) and busy.parts.waiting == 100
+    both = layer_parts(NOTHING._replace(full_rows=640, stored_rows=640), C).parts
+    assert both.array == pytest.approx(both.dma, rel=1e-6)

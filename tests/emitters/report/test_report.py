@@ -1,20 +1,27 @@
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import astuple
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import pytest
 
 from costmodel.schedule.document import HistoryPoint, ScheduleDocument, SearchRecord
 from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.serialize import Bound, to_document
+from costmodel.schedule.measurement import LayerMeasurement, Measurement
+from costmodel.schedule.serialize import Bound, schedule_from_document, to_document
 from costmodel.target.target import load_target
+from emitters.layers_csv import layers_csv
 from emitters.report import render
-from emitters.report.diagrams import lifetimes
+from emitters.report.fusion import columns
+from emitters.report.memory import Block, arena_blocks, lifetimes, memory_picture, tile_buffer_blocks
+from emitters.report.nest import functions, nest_boxes
 from emitters.report.svg import Scale
 from emitters.report.text import edp, picojoules, si
 from emitters.report.view import resident_rows
+from emitters.report.waterfall import dram_steps
 from optimizer import optimize
 from samples.graphs import graph_of
 from tests.costmodel.schedules import alone, prefetching, residual
@@ -99,8 +106,10 @@ def verification(document: ScheduleDocument, wrong: str | None = None) -> dict:
 def test_one_well_formed_page_that_loads_nothing(document):
     source = render(document, verification(document))
     page = Page(source)
-    assert page.addresses == []
-    assert page.count.get("script", 0) == 0
+    assert all(address.startswith(("#", "data:text/csv")) for address in page.addresses)
+    assert page.count["script"] == 1, "ours: sorting and filtering"
+    identifiers = set(re.findall(r' id="([^"]+)"', source))
+    assert {address[1:] for address in page.addresses if address.startswith("#")} <= identifiers
     urls = set(re.findall(r"https?://[^\s\"'<)]+", source))
     assert urls <= {"http://www.w3.org/2000/svg"}, "only the SVG namespace, which is a name and not fetched"
     assert "@import" not in source and "url(" not in source
@@ -120,7 +129,7 @@ def test_the_headline_figures_are_those_of_the_schedule(document):
 def test_the_layer_table_ends_with_its_sums_and_names_what_limits(document):
     source = render(document)
     sums = re.findall(r"<tfoot>.*?</tfoot>", source, re.DOTALL)[0]
-    cycles = sum(layer.cost.latency_cycles for layer in document.layers)
+    cycles = sum(layer.cost.clock_cycles for layer in document.layers)
     energy = sum(layer.cost.energy_pj for layer in document.layers)
     moved = sum(m.read + m.write for layer in document.layers for m in layer.cost.traffic.dram.values())
     for shown in (si(cycles), picojoules(energy), si(moved, "B")):
@@ -129,6 +138,46 @@ def test_the_layer_table_ends_with_its_sums_and_names_what_limits(document):
     assert chips and {*chips} <= {"array", "accumulator", "scratchpad", "DRAM", "tile buffer", "core"}
     # What takes no time of its own (a pool in the store path) has no limit.
     assert len(chips) == sum(layer.cost.latency_cycles > 0 for layer in document.layers)
+
+
+def test_the_table_can_be_taken_away_as_csv(document):
+    (address,) = (a for a in Page(render(document)).addresses if a.startswith("data:"))
+    assert unquote(address.partition(",")[2]) == layers_csv(document)
+
+
+def test_one_latency_of_parts_that_add_up_to_it(document):
+    section = Page(render(document)).text.split(" Where the time goes ")[1].split("Cycles of the emitted")[0]
+    shares = [float(share) for share in re.findall(r"([\d.]+) %", section)]
+    assert len(shares) >= 4 and sum(shares) == pytest.approx(100, abs=0.3)
+    assert f"{document.totals.clock_cycles:,.0f}" in section
+
+
+def test_measured_cycles_stand_beside_the_predicted_ones(document):
+    cycles = document.totals.clock_cycles
+    layers = tuple(
+        LayerMeasurement(name=layer.name, calls=1, measured=10, predicted=layer.cost.clock_cycles)
+        for layer in document.layers
+    )
+    warm = round(2 * cycles)
+    measured = Measurement(source="sim", unit="cycles", cold=9, warm=warm, predicted=cycles, layers=layers)
+    text = Page(render(document, measured=measured)).text
+    assert f"{warm:,}" in text and "-50.0 %" in text
+    assert "Latency, measured" in text and "Latency, predicted" in text
+
+
+def test_bytes_fall_from_step_to_step(document):
+    most = 3 * document.totals.dram_bytes
+    search = document.search.model_copy(
+        update={"automatic_dram_bytes": most, "unfused_dram_bytes": most // 2}
+    )
+    known = document.model_copy(update={"search": search})
+    steps = dram_steps(known, schedule_from_document(document))
+    assert [step.label for step in steps] == ["gemmini.h", "unfused", "fused", "resident"]
+    assert (steps[0].nbytes, steps[3].nbytes) == (si(most, "B"), si(document.totals.dram_bytes, "B"))
+    assert steps[1].change == "-50.0 %"
+    without = steps[2].width * most / 100 - document.totals.dram_bytes
+    stays = sum(int(row.nbytes.replace(",", "")) for row in resident_rows(document))
+    assert stays and without >= 2 * stays, "each tensor that stays is at least a store and a load less"
 
 
 def test_without_verification_it_says_so(document):
@@ -165,7 +214,7 @@ def test_names_from_the_model_cannot_inject_markup(document):
     for run in content["fusion"]["execution"]:
         run["resident_weights"] = [evil if name == old else name for name in run["resident_weights"]]
     page = Page(render(ScheduleDocument.model_validate(content)))
-    assert "script" not in page.count and "img" not in page.count
+    assert page.count["script"] == 1 and "img" not in page.count
     assert "<script>alert(1)</script>" in page.text
 
 
@@ -177,6 +226,8 @@ def test_fused_edges_and_groups_are_drawn(document):
     assert source.count('class="frame"') == len(fused_groups)
     assert source.count('class="edge fused"') == len(on_chip)
     assert source.count('class="edge"') == len(document.fusion.edges) - len(on_chip)
+    drawn = [name for column in columns(document) for group in column.groups for name in group]
+    assert drawn == [name for group in document.fusion.groups for name in group]
 
 
 def test_the_memory_map_places_every_live_tensor(document):
@@ -198,11 +249,27 @@ def test_blocks_of_the_memory_map_are_named_where_there_is_room(document):
         long: {"symbol": "arena", "offset": 0, "bytes": 5000},
         short: {"symbol": "arena", "offset": 5000, "bytes": 50},
     }
-    symbols = {"arena": {"bytes": 5050}, "weights": {"bytes": 7}, "tile_buffer": {"bytes": 0}}
-    labels = re.findall(
-        r'class="label">([^<]+)<', render(document, None, {"symbols": symbols, "tensors": tensors})
-    )
-    assert labels == [long]
+    blocks = arena_blocks(document, {"tensors": tensors})
+    picture = memory_picture("arena", blocks, 5050, len(document.layers))
+    assert picture is not None and re.findall(r'class="label">([^<]+)<', picture) == [long]
+
+
+def test_a_tensor_that_stays_in_the_tile_buffer_is_one_block():
+    region = {"tensor": "a", "symbol": "tile_buffer", "offset": 64, "bytes": 32}
+    layers = [{"regions": [region]}, {"regions": [{**region, "symbol": "arena"}]}, {"regions": [region]}]
+    assert tile_buffer_blocks({"layers": layers}) == [Block("a", 0, 2, 64, 32)]
+    assert memory_picture("tile buffer", [], 10, 3) is None
+
+
+def test_loop_nests_are_boxes_beside_their_c(document):
+    layer = next(layer for layer in document.layers if layer.mapping)
+    trips = [trips for box in nest_boxes(layer.mapping) for _, trips in box.loops]
+    temporal = layer.mapping.temporal.values()
+    assert math.prod(trips) == math.prod(n for level in temporal for n in level.values())
+    body = "static void f(void)\n{\n    tiled_conv(1 < 2);\n}"
+    source = f"/* {layer.name}: conv K1\n * more\n */\n{body}\n\nint g(void)\n"
+    assert functions(source) == {layer.name: body}
+    assert "tiled_conv(1 &lt; 2);" in render(document, source=source)
 
 
 def test_lifetimes_run_from_writer_to_last_reader(document):

@@ -1,0 +1,183 @@
+"""What lies where and when: arena and tile buffer by address, scratchpad and accumulator by use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from costmodel.group.fusion import plan_group
+from costmodel.group.scratchpad import member_spaces
+from costmodel.schedule.document import ScheduleDocument
+from costmodel.schedule.schedule import Schedule
+from emitters.report.svg import Scale, canvas, element, title
+from emitters.report.text import count, percent, tick
+
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 1180, 64, 8, 10, 40
+LABEL = 14
+"""Height of a line of text; letters are half as wide."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Bytes of a tensor from one layer to another, both included."""
+
+    name: str
+    first: int
+    last: int
+    offset: int
+    nbytes: int
+
+
+def arena_blocks(document: ScheduleDocument, memory_map: Mapping[str, Any]) -> list[Block]:
+    """Tensors in the activation arena while they live."""
+    live = lifetimes(document)
+    return [
+        Block(name, *live[name], tensor["offset"], tensor["bytes"])
+        for name, tensor in memory_map["tensors"].items()
+        if tensor["symbol"] == "arena" and name in live
+    ]
+
+
+def tile_buffer_blocks(memory_map: Mapping[str, Any]) -> list[Block]:
+    """What layers touch in the tile buffer; a tensor that stays is one block until its last reader."""
+    found: dict[tuple[str, int, int], list[int]] = {}
+    for index, layer in enumerate(memory_map.get("layers", ())):
+        for region in layer["regions"]:
+            if region["symbol"] == "tile_buffer":
+                place = region["tensor"], region["offset"], region["bytes"]
+                found.setdefault(place, []).append(index)
+    return [Block(name, min(at), max(at), offset, nbytes) for (name, offset, nbytes), at in found.items()]
+
+
+def lifetimes(document: ScheduleDocument) -> dict[str, tuple[int, int]]:
+    """For every activation: index of the layer that first writes it and of the last that touches it."""
+    constant = {tensor.name for tensor in document.tensors if tensor.constant}
+    live: dict[str, tuple[int, int]] = {}
+    for index, layer in enumerate(document.layers):
+        for name in (*layer.inputs, *layer.outputs):
+            if name not in constant:
+                live[name] = (live.get(name, (index, index))[0], index)
+    for name in document.model.outputs:
+        if name in live:
+            live[name] = (live[name][0], len(document.layers) - 1)
+    return live
+
+
+def memory_picture(what: str, blocks: list[Block], size: int, layers: int) -> Markup | None:
+    """Offset against layer: one rectangle per tensor while it lives, named where there is room."""
+    if not blocks or not size:
+        return None
+    height = 240
+    x, y = Scale(0, layers, LEFT, WIDTH - RIGHT), Scale(0, size, height - BOTTOM, TOP)
+    parts = [*_bytes_axis(y, height), *_layers_axis(x, layers, height)]
+    for number, block in enumerate(sorted(blocks, key=lambda b: (b.first, b.last, b.name))):
+        left, right = x(block.first), x(block.last + 1)
+        low, high = y(block.offset), y(block.offset + block.nbytes)
+        where = f"{count(block.nbytes)} bytes at {count(block.offset)}"
+        tip = f"{block.name}: {where}, layers {block.first} to {block.last}"
+        parts.append(
+            element(
+                "rect",
+                title(tip),
+                x=round(left, 1),
+                y=round(high, 1),
+                width=round(right - left, 1),
+                height=round(max(1.0, low - high), 1),
+                class_=f"block shade{number % 4}",
+            )
+        )
+        if low - high >= LABEL and right - left >= LABEL / 2 * len(block.name):
+            at = {"x": (left + right) / 2, "y": (low + high) / 2 + 4}
+            parts.append(element("text", block.name, **at, text_anchor="middle", class_="label"))
+    return canvas(WIDTH, height, f"Memory map of the {what}", parts)
+
+
+@dataclass(frozen=True)
+class Use:
+    """Rows that one layer takes of a local memory: (CSS class, what, rows) from below."""
+
+    layer: int
+    stack: tuple[tuple[str, str, int], ...]
+
+
+def local_memories(document: ScheduleDocument, schedule: Schedule) -> list[tuple[str, Markup]]:
+    """Scratchpad and accumulator: rows that each layer's tiles take, what stays for others included."""
+    if document.profile != "hw":
+        return []
+    index = {layer.name: number for number, layer in enumerate(document.layers)}
+    target = schedule.target
+    spad, acc = list[Use](), list[Use]()
+    for group in schedule.groups:
+        plan = plan_group(schedule.graph, group)
+        for space in member_spaces(schedule, group, plan):
+            at = index[space.layer.name]
+            inputs = ("mac", _twice("inputs", space.tiles.inputs_twice), space.inputs)
+            twice = space.tiles.weights_twice and not space.is_resident
+            weights = ("l1", _twice("weights", twice), space.weights)
+            spad.append(Use(at, (inputs, weights, ("tb", "held for other layers", space.reserved))))
+            held = ("tb", "held for other layers", space.reserved_accumulator)
+            acc.append(Use(at, (("mac", "sums", space.tiles.outputs), held)))
+    names = [layer.name for layer in document.layers]
+    return [
+        ("Scratchpad", _use_picture("scratchpad", names, spad, target.scratchpad_rows)),
+        ("Accumulator", _use_picture("accumulator", names, acc, target.accumulator_rows)),
+    ]
+
+
+def _twice(what: str, twice: bool) -> str:
+    return f"{what}, double buffered" if twice else what
+
+
+def _use_picture(what: str, names: list[str], uses: list[Use], rows: int) -> Markup:
+    height = 150
+    x, y = Scale(0, len(names), LEFT, WIDTH - RIGHT), Scale(0, 1, height - BOTTOM, TOP)
+    parts = [*_layers_axis(x, len(names), height)]
+    for share in (0.0, 0.5, 1.0):
+        parts.append(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y(share), y2=y(share), class_="grid"))
+        parts.append(element("text", percent(share, 0), x=LEFT - 6, y=y(share) + 4, text_anchor="end"))
+    for use in uses:
+        left, right, base = x(use.layer), x(use.layer + 1), 0.0
+        for kind, label, taken in use.stack:
+            share = taken / rows
+            if taken:
+                of = f"{count(taken)} of {count(rows)} rows ({percent(share, 0)})"
+                parts.append(
+                    element(
+                        "rect",
+                        title(f"{use.layer} {names[use.layer]}: {label}, {of}"),
+                        x=round(left, 1),
+                        y=round(y(base + share), 1),
+                        width=round(max(right - left - 0.5, 0.5), 1),
+                        height=round(y(base) - y(base + share), 1),
+                        class_=f"busy {kind}",
+                    )
+                )
+            base += share
+    return canvas(WIDTH, height, f"Rows of the {what} in use", parts)
+
+
+def _bytes_axis(y: Scale, height: float) -> list[Markup]:
+    parts = []
+    for value in y.ticks():
+        parts.append(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y(value), y2=y(value), class_="grid"))
+        parts.append(element("text", tick(value), x=LEFT - 6, y=y(value) + 4, text_anchor="end"))
+    middle = height / 2
+    parts.append(
+        element("text", "bytes", x=12, y=middle, class_="axis", transform=f"rotate(-90 12 {middle:.0f})")
+    )
+    return parts
+
+
+def _layers_axis(x: Scale, layers: int, height: float) -> list[Markup]:
+    parts = []
+    for index in range(0, layers, -(-layers // 32)):
+        at = x(index + 0.5)
+        parts.append(element("text", str(index), x=at, y=height - BOTTOM + 16, text_anchor="middle"))
+    middle = {"x": (LEFT + WIDTH) / 2, "y": height - 6}
+    parts.append(
+        element("text", "layer, in order of execution", **middle, text_anchor="middle", class_="axis")
+    )
+    return parts

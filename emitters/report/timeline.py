@@ -1,0 +1,162 @@
+"""Where the time goes: the program's cycles by kind, and what runs when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from costmodel.schedule.clock_parts import LayerClock
+from costmodel.schedule.document import ScheduleDocument
+from costmodel.schedule.measurement import Measurement
+from emitters.report.svg import Scale, canvas, element, title
+from emitters.report.text import count, percent, tick
+
+KINDS = (
+    ("array", "mac", "array"),
+    ("dma", "l3", "DMA: loads and stores"),
+    ("core", "l1", "core: issuing commands"),
+    ("host", "host", "core: operators"),
+    ("waiting", "wait", "waiting: fences"),
+)
+"""Field of Parts, CSS class, and what it is."""
+ROWS = {"array": "array", "dma": "DMA", "core": "core", "host": "operators"}
+"""Names of the rows of the timeline."""
+WIDTH, LEFT, RIGHT, ROW, BOTTOM = 1180, 64, 8, 30, 40
+VISIBLE = 0.01
+"""Share of a layer's time below which an engine counts as idle."""
+MIN_LABEL = 7
+"""Pixels of a digit: a block is labelled where its number fits."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of time in the whole network."""
+
+    kind: str
+    label: str
+    cycles: str
+    share: str
+    width: float
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The program's cycles, what they are made of, and what hardware took; widths in percent."""
+
+    predicted: str
+    predicted_width: float
+    parts: tuple[Part, ...]
+    measured: str = ""
+    measured_width: float = 0.0
+    error: str = ""
+
+
+def latency(clocks: Mapping[str, LayerClock], measured: Measurement | None) -> Latency | None:
+    """The one latency of the network, decomposed; None where nothing is emitted."""
+    total = sum(clock.cycles for clock in clocks.values())
+    if not total:
+        return None
+    warm = measured.warm if measured is not None and measured.unit == "cycles" else 0
+    longest = max(total, warm)
+    sums = [
+        (kind, label, sum(getattr(c.parts, field) for c in clocks.values())) for field, kind, label in KINDS
+    ]
+    return Latency(
+        predicted=count(total),
+        predicted_width=100 * total / longest,
+        parts=tuple(
+            Part(kind, label, count(cycles), percent(cycles / total), 100 * cycles / total)
+            for kind, label, cycles in sums
+            if cycles
+        ),
+        measured=count(warm) if warm else "",
+        measured_width=100 * warm / longest,
+        error=f"{100 * (total / warm - 1):+.1f} %" if warm else "",
+    )
+
+
+def timeline(document: ScheduleDocument, clocks: Mapping[str, LayerClock]) -> Markup | None:
+    """Groups and layers one after the other; below, how busy each engine is meanwhile."""
+    total = sum(clock.cycles for clock in clocks.values())
+    if not total:
+        return None
+    kinds = [kind for kind in KINDS[:4] if any(getattr(c.busy, kind[0]) for c in clocks.values())]
+    height = ROW * (2 + len(kinds)) + BOTTOM
+    x = Scale(0.0, total, LEFT, WIDTH - RIGHT)
+    index = {layer.name: i for i, layer in enumerate(document.layers)}
+    parts = [_axis(x, height)]
+    for row, label in enumerate(["group", "layer", *(ROWS[kind[0]] for kind in kinds)]):
+        parts.append(element("text", label, x=0, y=ROW * row + 19, class_="note"))
+    start, number = 0.0, 0
+    for names in document.fusion.groups:
+        cycles = sum(clocks[name].cycles for name in names)
+        fused = len(names) > 1
+        number += fused
+        members = f"{len(names)} layers tile by tile" if fused else "one layer"
+        tip = f"{f'group {number}: ' if fused else ''}{members}, {count(cycles)} cycles"
+        kind, label = ("group fused", str(number)) if fused else ("group", "")
+        parts.append(_block(x, start, cycles, 0, kind, tip, label))
+        for name in names:
+            clock = clocks[name]
+            if clock.cycles:
+                tip = f"{index[name]} {name}: {count(clock.cycles)} cycles"
+                kind = f"span shade{index[name] % 2}"
+                parts.append(_block(x, start, clock.cycles, 1, kind, tip, str(index[name])))
+                parts += _engines(x, start, index[name], clock, kinds)
+            start += clock.cycles
+    return canvas(WIDTH, height, "Timeline of groups, layers and engines", parts)
+
+
+def _engines(
+    x: Scale, start: float, layer: int, clock: LayerClock, kinds: list[tuple[str, str, str]]
+) -> list[Markup]:
+    blocks = []
+    for row, (field, kind, label) in enumerate(kinds, 2):
+        busy = getattr(clock.busy, field)
+        if busy >= VISIBLE * clock.cycles:
+            share = min(1.0, busy / clock.cycles)
+            tip = f"{layer}: {label}, busy {percent(share, 0)}"
+            dark = round(0.12 + 0.88 * share, 2)
+            blocks.append(_block(x, start, clock.cycles, row, f"busy {kind}", tip, opacity=dark))
+    return blocks
+
+
+def _block(
+    x: Scale,
+    start: float,
+    cycles: float,
+    row: int,
+    kind: str,
+    tip: str,
+    label: str = "",
+    opacity: float | None = None,
+) -> Markup:
+    left, right = x(start), x(start + cycles)
+    box = element(
+        "rect",
+        title(tip),
+        x=round(left, 1),
+        y=ROW * row + 4,
+        width=round(max(right - left, 0.5), 1),
+        height=ROW - 6,
+        class_=kind,
+        fill_opacity=opacity,
+    )
+    if not label or right - left < MIN_LABEL * len(label) + 4:
+        return box
+    middle = round((left + right) / 2, 1)
+    shade = "label light" if kind == "group fused" else "label"
+    return box + element("text", label, x=middle, y=ROW * row + 20, text_anchor="middle", class_=shade)
+
+
+def _axis(x: Scale, height: float) -> Markup:
+    parts = []
+    for value in x.ticks():
+        at = round(x(value), 1)
+        parts.append(element("line", x1=at, x2=at, y1=2, y2=height - BOTTOM + 4, class_="grid"))
+        parts.append(element("text", tick(value), x=at, y=height - BOTTOM + 18, text_anchor="middle"))
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(element("text", "cycles", x=middle, y=height - 6, text_anchor="middle", class_="axis"))
+    return Markup("").join(parts)
