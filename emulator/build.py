@@ -22,7 +22,7 @@ INCLUDE = HERE / "headers"
 """Root of include/gemmini.h and rocc-software/src/xcustom.h; gemmini_params.h comes from a target."""
 
 _LIBRARY_FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-shared", "-fvisibility=hidden")
-_FIRMWARE_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
+_FIRMWARE_FLAGS = ("-std=gnu11", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
 
 
 @cache
@@ -114,8 +114,10 @@ def link_flags() -> list[str]:
     return [str(path), f"-Wl,-rpath,{path.parent}", "-lm"]
 
 
-def build_firmware(firmware: Path, target: Target, folder: Path) -> Path:
+def build_firmware(firmware: Path, target: Target, folder: Path, level: str = "-O2") -> Path:
     """Compile `firmware` (all but main.c) for the host into a shared object in `folder`.
+
+    `level` of optimisation: what is run once is sooner compiled and run without any.
 
     Raises:
         BuildError: a warning or error in the C.
@@ -124,7 +126,7 @@ def build_firmware(firmware: Path, target: Target, folder: Path) -> Path:
     if not sources:
         raise BuildError(f"{firmware}: no C sources")
     output = folder / f"{firmware.resolve().parent.name or 'firmware'}.so"
-    flags = [*_FIRMWARE_FLAGS, "-I", ".", *include_flags(target, folder)]
+    flags = [*_FIRMWARE_FLAGS, level, "-I", ".", *include_flags(target, folder)]
     compile_c([*flags, *sources, *link_flags()], output, firmware)
     return output
 
