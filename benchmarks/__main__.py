@@ -28,6 +28,7 @@ BENCHMARKS = {
     "models": "every sample network, exported, compiled and verified on every target",
     "hostile": "mutated models, schedules, targets, headers and npz files: no traceback, no hang",
     "screenshots": "the report as pictures at four widths, by headless Chromium",
+    "gallery": "the reports of docs/gallery.md, made again",
     "conformance": "onnx's own test suite: every case verifies or is refused by name",
 }
 

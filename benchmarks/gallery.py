@@ -1,0 +1,60 @@
+"""Make the reports of docs/gallery.md, and the picture of the first one, again.
+
+    python -m benchmarks gallery            # minutes; into docs/
+
+Exports the sample networks, compiles and verifies them, and copies their reports; the picture needs chromium.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import screenshots
+from benchmarks.command import command
+from fadiff.pipeline import compile
+from samples.catalog import SAMPLES
+from samples.export import export
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+class Shown(NamedTuple):
+    """One network of the gallery."""
+
+    sample: str
+    options: dict[str, int]
+    target: str
+    time_budget: float | None = None
+
+
+GALLERY = (
+    Shown("resnet18", {"image_size": 224}, "gemmini-large"),
+    Shown("mobilenetv2", {"image_size": 224}, "gemmini-default", 30),
+    Shown("bert-block", {"seq": 128}, "gemmini-default", 30),
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Write DOCS/gallery/NAME.html and DOCS/images/report.png."""
+    parser = command("gallery", __doc__)
+    parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the pages")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        for shown in GALLERY:
+            model = Path(scratch) / f"{shown.sample}.onnx"
+            export(SAMPLES[shown.sample], model, options=shown.options)
+            folder = model.with_suffix("")
+            made = compile(model, folder, target=shown.target, time_budget=shown.time_budget, verify=True).out
+            page = options.docs / "gallery" / f"{shown.sample}.html"
+            page.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(made / "report.html", page)
+            print(page)
+        first = options.docs / "gallery" / f"{GALLERY[0].sample}.html"
+        picture = [str(first), "--widths", "1280", "--height", "900", "--schemes", "light", "--no-pdf"]
+        code = screenshots.main([*picture, "--out", scratch])
+        (options.docs / "images").mkdir(exist_ok=True)
+        shutil.copy(Path(scratch) / f"{first.stem}-1280-light.png", options.docs / "images" / "report.png")
+    return code
