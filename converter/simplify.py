@@ -69,4 +69,9 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_
         notes.append(f"written as other operators: {', '.join(written)}")
         model = normalise(file, model)
         program = program_of(model, weights)
-    return Simplified(model, program, imported.scales, imported.spans, tuple(notes))
+    if apart := weights.requantised:
+        notes.append(
+            f"{len(apart)} stored weights had per-channel scales or zero points (first: {apart[0]}): "
+            "requantised per tensor; not bit-exact with the file"
+        )
+    return Simplified(model, program, {**imported.scales, **weights.scales}, imported.spans, tuple(notes))

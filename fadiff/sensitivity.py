@@ -56,6 +56,7 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
         session = reference_session(reference, folder)
         integers = run_vectors(session, stored, states=graph.states if conversion.consecutive else ())
         accuracy = output_accuracy(conversion, vectors, session)
+        del session  # (its weights are mapped)
         note = agreement(conversion, nth(inputs, 0), nth(integers, 0), folder).note
     ratios = {}
     for name, found in integers.items():

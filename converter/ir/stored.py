@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,9 +20,41 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 LARGE_MODEL = 2**29
 """Smaller models are read as a whole: libraries may then fold what they like into their weights."""
 LARGE_WEIGHT = 2**24
+_LARGE_INTEGERS = 2**20
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-_READERS = {"MatMul": 1, "Gemm": 1, "Conv": 1}
+_INTEGERS = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+_READERS = {"MatMul": 1, "Gemm": 1, "Conv": 1, "Gather": 0}
 """Operators that may read a stored weight, by the position of the input."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What integers stand for: value = scale * (integer - zero), both of one element or along an axis."""
+
+    scale: np.ndarray
+    zero: np.ndarray
+    axis: int
+
+    def values(self, integers: np.ndarray) -> np.ndarray:
+        """The float32 values."""
+        scale, zero = (self._along(array, integers.ndim) for array in (self.scale, self.zero))
+        values = integers.astype(np.float32)
+        if zero.any():
+            values -= zero.astype(np.float32)
+        values *= scale
+        return values
+
+    def _along(self, array: np.ndarray, rank: int) -> np.ndarray:
+        shape = [1] * rank
+        shape[self.axis % rank] = array.size
+        return array.reshape(shape)
+
+    @property
+    def symmetric_scale(self) -> float | None:
+        """The scale with which int8 holds the values exactly; None where there is none."""
+        middle = 128 if self.zero.dtype == np.uint8 else 0
+        plain = self.scale.size == 1 and bool(np.all(self.zero == middle))
+        return float(self.scale.reshape(-1)[0]) if plain else None
 
 
 @dataclass(frozen=True)
@@ -33,12 +65,16 @@ class StoredWeight:
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    steps: Steps | None = None
+    """Of integers."""
     owner: IO[bytes] | None = None
     """Keeps a temporary file open that has no name: it goes with the process, however that ends."""
 
     def read(self) -> np.ndarray:
         """The content in float32; mapped, not read, where the file has float32."""
         content = np.memmap(self.file, self.dtype, "r", self.offset, self.shape)
+        if self.steps is not None:
+            return self.steps.values(content)
         return content if self.dtype == np.float32 else content.astype(np.float32)
 
 
@@ -47,6 +83,18 @@ class StoredWeights(Mapping[str, np.ndarray]):
     """Constants by name, read when they are asked for."""
 
     places: Mapping[str, StoredWeight] = field(default_factory=dict)
+
+    @property
+    def scales(self) -> dict[str, float]:
+        """The scales that the file gives to its int8 weights, where one tensor has one."""
+        steps = {name: place.steps for name, place in self.places.items() if place.steps is not None}
+        found = {name: entry.symmetric_scale for name, entry in steps.items()}
+        return {name: scale for name, scale in found.items() if scale is not None}
+
+    @property
+    def requantised(self) -> tuple[str, ...]:
+        """Integers with scales per channel or zero points: they get one scale without."""
+        return tuple(n for n, p in self.places.items() if p.steps is not None and n not in self.scales)
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.places[name].read()
@@ -85,31 +133,82 @@ class Constants(Mapping[str, np.ndarray]):
 def store_weights(path: Path, model: onnx.ModelProto) -> StoredWeights:
     """Take the large weights of a large model out of it, in place: they become inputs of its graph.
 
-    External data stays where it is; what the file itself holds goes to a temporary file.
+    External data stays where it is; what the file itself holds goes to a temporary file.  int8 weights go
+    with the DequantizeLinear that alone reads them: its result becomes the input.
     """
     graph = model.graph
-    if sum(_nbytes(tensor) for tensor in graph.initializer) < LARGE_MODEL:
+    if sum(_as_floats(tensor) for tensor in graph.initializer) < LARGE_MODEL:
         return StoredWeights()
-    taken = [tensor for tensor in graph.initializer if _nbytes(tensor) >= LARGE_WEIGHT]
-    readers: dict[str, list[bool]] = {tensor.name: [] for tensor in taken}
+    readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:
-        for i, name in enumerate(node.input):
-            if name in readers:
-                readers[name].append(_READERS.get(node.op_type) == i and not node.domain)
-    inputs = {value.name for value in (*graph.input, *graph.output)}
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    ends = {value.name for value in (*graph.input, *graph.output)}
+    small = {t.name: t for t in graph.initializer if not uses_external_data(t)}
     places: dict[str, StoredWeight] = {}
-    for tensor in taken:
-        fits = tensor.data_type in _FLOATS and all(readers[tensor.name]) and tensor.name not in inputs
-        if fits and (uses_external_data(tensor) or tensor.raw_data):
-            places[tensor.name] = _place(path, tensor)
-            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            graph.input.append(value)
-    kept = [tensor for tensor in graph.initializer if tensor.name not in places]
-    rest = onnx.GraphProto()
-    rest.initializer.extend(kept)
-    del graph.initializer[:]
-    graph.initializer.extend(rest.initializer)
+    gone: set[str] = set()
+    """Initializers that are places now."""
+    for tensor in graph.initializer:
+        if tensor.name in ends or not (uses_external_data(tensor) or tensor.raw_data):
+            continue
+        if tensor.data_type in _FLOATS and _nbytes(tensor) >= LARGE_WEIGHT:
+            if _feeds_products(tensor.name, readers):
+                places[tensor.name] = _place(path, tensor)
+                _add_input(graph, tensor.name, tensor)
+                gone.add(tensor.name)
+        elif tensor.data_type in _INTEGERS and _nbytes(tensor) >= _LARGE_INTEGERS:
+            alone = readers.get(tensor.name, [])
+            dequantised = len(alone) == 1 and alone[0].input[0] == tensor.name
+            steps = _steps(alone[0], small) if dequantised else None
+            name = alone[0].output[0] if steps is not None else ""
+            if _feeds_products(name, readers) and name not in ends:
+                places[name] = replace(_place(path, tensor), steps=steps)
+                _add_input(graph, name, tensor, onnx.TensorProto.FLOAT)
+                gone.add(tensor.name)
+    kept = [node for node in graph.node if not any(value in places for value in node.output)]
+    if len(kept) < len(graph.node):
+        rest = onnx.GraphProto(node=kept)
+        del graph.node[:]
+        graph.node.extend(rest.node)
+    for i in reversed(range(len(graph.initializer))):
+        if graph.initializer[i].name in gone:
+            del graph.initializer[i]
     return StoredWeights(places)
+
+
+def _feeds_products(name: str, readers: Mapping[str, Sequence[onnx.NodeProto]]) -> bool:
+    """Whether only products and look-ups read a value, each as its weights."""
+
+    def reads(node: onnx.NodeProto) -> bool:
+        at = [i for i, value in enumerate(node.input) if value == name]
+        return not node.domain and at == [_READERS.get(node.op_type)]
+
+    return bool(name and readers.get(name)) and all(map(reads, readers[name]))
+
+
+def _steps(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> Steps | None:
+    """What a DequantizeLinear with constant scales makes of integers, None of another node."""
+    plain = node.op_type == "DequantizeLinear" and node.domain in ("", "ai.onnx")
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
+    if not plain or attributes.get("block_size") or not all(v in constants for v in node.input[1:] if v):
+        return None
+    scale = onnx.numpy_helper.to_array(constants[node.input[1]])
+    given = len(node.input) > 2 and node.input[2]
+    zero = onnx.numpy_helper.to_array(constants[node.input[2]]) if given else np.zeros_like(scale, np.int8)
+    if scale.dtype != np.float32 or scale.ndim > 1:
+        return None
+    return Steps(scale, zero, attributes.get("axis", 1))
+
+
+def _add_input(
+    graph: onnx.GraphProto, name: str, tensor: onnx.TensorProto, data_type: int | None = None
+) -> None:
+    graph.input.append(onnx.helper.make_tensor_value_info(name, data_type or tensor.data_type, tensor.dims))
+
+
+def _as_floats(tensor: onnx.TensorProto) -> int:
+    """Bytes, of int8 weights those of the floats that they stand for."""
+    return _nbytes(tensor) * (4 if tensor.data_type in _INTEGERS else 1)
 
 
 def _nbytes(tensor: onnx.TensorProto) -> int:
@@ -126,4 +225,4 @@ def _place(path: Path, tensor: onnx.TensorProto) -> StoredWeight:
     file.write(tensor.raw_data)
     file.flush()
     tensor.ClearField("raw_data")
-    return StoredWeight(Path(f"/dev/fd/{file.fileno()}"), 0, tuple(tensor.dims), dtype, file)
+    return StoredWeight(Path(f"/dev/fd/{file.fileno()}"), 0, tuple(tensor.dims), dtype, owner=file)

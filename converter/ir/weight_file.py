@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from converter.ir.graph import Graph
+from converter.ir.spool import release
 
 _LARGE_GRAPH = 2**26
 _LARGE = 2**20
@@ -40,6 +41,7 @@ class WeightFile:
         place = {"location": self.path.name, "offset": self._file.tell(), "length": array.nbytes}
         self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         self._file.flush()
+        release(array)
         tensor = TensorProto(
             name=name,
             dims=array.shape,

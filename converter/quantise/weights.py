@@ -18,6 +18,7 @@ from converter.errors import ModelError
 from converter.ir.graph import ElementType
 from converter.ir.operators import BINARY, WEIGHTED
 from converter.ir.program import Node, Program
+from converter.ir.spool import release, spooled
 from converter.plan.plan import Step
 from converter.quantise.scales import INT8_MAX, assign_scales, int8_steps, symmetric_scale
 from converter.quantise.zeros import shifted
@@ -54,9 +55,11 @@ class Quantisation:
     """The integer that stands for 0.0, of stored values for which that is not 0."""
 
 
-def to_int8(array: np.ndarray, scale: float, lowest: int = -INT8_MAX) -> np.ndarray:
-    """Round half to even, clipped to [`lowest`, 127]."""
-    out = np.empty(array.shape, np.int8)
+def to_int8(
+    array: np.ndarray, scale: float, lowest: int = -INT8_MAX, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Round half to even, clipped to [`lowest`, 127]; into `out`, if there is one."""
+    out = np.empty(array.shape, np.int8) if out is None else out
     if array.ndim == 0:
         return np.asarray(np.clip(np.rint(float(array) / scale), lowest, INT8_MAX), np.int8)
     rows = max(1, _BLOCK * len(array) // max(array.size, 1))  # (a large weight may be mapped from its file)
@@ -113,7 +116,12 @@ def quantise(
                 continue
             array, scale = program.constants[name], weight_scales[name]
             lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
-            integers = np.zeros(array.shape, np.int8) if name in unread else to_int8(array, scale, lowest)
+            if name in unread:
+                integers = np.zeros(array.shape, np.int8)
+            else:
+                place = spooled(array.shape) if name in program.stored else None
+                integers = to_int8(array, scale, lowest, place)
+                release(integers)
             weights[name] = Quantised(integers, float(np.float32(scale)))
         bias = _bias(program, step)
         if bias is not None:

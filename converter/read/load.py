@@ -17,6 +17,7 @@ from converter.ir.stored import StoredWeights, store_weights
 from converter.printable import printable
 from converter.read.cut import Cut, cut_model
 from converter.read.dimensions import pin_dimensions
+from converter.read.slim import slim_content
 from converter.read.validate import check_model, check_sizes
 
 _SCOPES = "pkg.torch.onnx.name_scopes"  # written by torch.onnx: module paths, outermost first
@@ -70,7 +71,7 @@ def named_model(path: Path) -> onnx.ModelProto:
 
 def _parse(path: Path) -> onnx.ModelProto:
     try:
-        content = path.read_bytes()
+        content = slim_content(path) or path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot read the model: {error.strerror}; check the path") from error
     model = onnx.ModelProto()

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from converter.ir.stored import StoredWeights
 from converter.read.runtime import run_nodes, session_options
 
-_PIECE_BYTES = 2**28
+_PIECE_BYTES = 2**27
 
 
 def run_model(

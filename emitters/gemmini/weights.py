@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from converter.ir.graph import Graph, TensorCoreLayer
+from converter.ir.spool import release
 from costmodel.group.allocation import align
 from costmodel.mapping.mapping import Mapping, ceil_div
 
@@ -50,6 +51,7 @@ class WeightBlob:
                 for part in (data.reshape(-1).view(np.uint8).data, padding):
                     file.write(part)
                     digest.update(part)
+                release(array)
         return digest.hexdigest()
 
 
