@@ -24,6 +24,7 @@ BENCHMARKS = {
     "ablation": "what each degree of freedom of a schedule is worth",
     "scaling": "search time against network size",
     "descent": "descent alone, decoded but not polished, against the final schedule",
+    "codesign": "hardware by descent against sweep, random and Bayesian search with exact schedules",
     "adversary": "attempts to find a schedule below a bound called proven",
     "models": "every sample network, exported, compiled and verified on every target",
     "hostile": "mutated models, schedules, targets, headers and npz files: no traceback, no hang",

@@ -18,6 +18,7 @@ from types import FrameType
 import click
 
 from fadiff.commands.accuracy import accuracy
+from fadiff.commands.codesign import codesign
 from fadiff.commands.compare import compare
 from fadiff.commands.compile import compile_command
 from fadiff.commands.completion import completion
@@ -86,6 +87,7 @@ for _command in (
     evaluate,
     targets,
     sweep,
+    codesign,
     report,
     timeloop,
     doctor,

@@ -8,6 +8,8 @@ vary:                            # every combination is one design
 search:                          # optional; names and defaults of `fadiff compile`
   method: auto
   time_budget: 5
+area:                            # optional, for `fadiff codesign`: constants of optimizer.codesign.area
+  dram_byte: 0.05
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from costmodel.target.validation import one_line
 from fadiff import errors
 from fadiff.errors import InputError, is_bad_input
 from fadiff.workers import WorkerDied
+from optimizer.codesign.area import Area
 
 if TYPE_CHECKING:
     from converter.ir.graph import Graph
@@ -48,6 +51,7 @@ class DesignSpace(BaseModel):
     base: str
     vary: dict[str, list[int | float | bool | str]] = Field(min_length=1)
     search: dict[str, Any] = {}
+    area: Area = Area()
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class RelaxedModel(NetworkConstants):
         """Cycles that the array and every memory need, [resources, B, L]."""
         columns = point.cols.prod(dim=-1)
         if self.any_add:
-            columns = torch.where(self.adds > 0, float(self.target.side), columns)
+            columns = torch.where(self.adds > 0, torch.as_tensor(self.target.side).to(columns), columns)
         needed = [cycles]
         for name, bandwidth in bandwidths(self.target, 1).items():
             if name in memory:

@@ -65,7 +65,8 @@ def _buffer(terms: Terms) -> Tensor:
     group = own + m.companions.sum(terms.strength, own)
     # Every tensor answers for its share, so that a group counts once.
     share = own / group.clamp(min=1e-9)
-    return (_over((group / max(m.target.tile_buffer_bytes, 1)).clamp(min=1e-9)) * share).sum(dim=-1)
+    room = torch.as_tensor(m.target.tile_buffer_bytes).clamp(min=1)
+    return (_over((group / room).clamp(min=1e-9)) * share).sum(dim=-1)
 
 
 def _uncomputed(terms: Terms) -> Tensor:

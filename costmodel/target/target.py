@@ -8,7 +8,7 @@ file in targets/*.yaml.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -57,7 +57,50 @@ class Bandwidth(_Spec):
     tile_buffer_bytes: float = Field(16.0, description="one 128-bit DMA beat", gt=0)
 
 
-class Target(_Spec):
+class Prices:
+    """Prices that follow from sizes: of one Gemmini, or of many at once (optimizer.codesign.hardware)."""
+
+    if TYPE_CHECKING:  # not here: pydantic would take them for fields
+        side: Any
+        scratchpad_bytes: Any
+        accumulator_bytes: Any
+        tile_buffer_bytes: Any
+        epa: Epa | None
+        energy: Energy
+        bandwidth: Bandwidth
+
+    @property
+    def accumulator_word_pj(self) -> float:
+        """Energy per accumulator word, read or written."""
+        column_kb = self.accumulator_bytes / 1024 / self.side
+        fitted = self.epa and self.epa.accumulator
+        default = fitted(column_kb) if fitted else 1.94 + 0.1005 * column_kb
+        return default if self.energy.accumulator_word is None else self.energy.accumulator_word
+
+    @property
+    def scratchpad_byte_pj(self) -> float:
+        """Energy per scratchpad byte, read or written."""
+        fitted = self.epa and self.epa.scratchpad
+        kb = self.scratchpad_bytes / 1024
+        default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
+        return default if self.energy.scratchpad_byte is None else self.energy.scratchpad_byte
+
+    @property
+    def tile_buffer_byte_pj(self) -> float:
+        """Energy per tile-buffer byte, read or written."""
+        fitted = self.epa and self.epa.tile_buffer
+        kb = self.tile_buffer_bytes / 1024
+        default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
+        return default if self.energy.tile_buffer_byte is None else self.energy.tile_buffer_byte
+
+    @property
+    def scratchpad_bytes_per_cycle(self) -> float:
+        """Scratchpad bandwidth, reads and writes together."""
+        default = 2.0 * self.side
+        return default if self.bandwidth.scratchpad_bytes is None else self.bandwidth.scratchpad_bytes
+
+
+class Target(_Spec, Prices):
     """A Gemmini instance.
 
     Units: bytes unless the name says rows.  A scratchpad row holds `side` elements of
@@ -129,36 +172,6 @@ class Target(_Spec):
     def max_block_len(self) -> int:
         """MAX_BLOCK_LEN: side-wide blocks one scratchpad mvin may move."""
         return max(1, self.max_bytes // (self.side * self.element_bytes))
-
-    @property
-    def accumulator_word_pj(self) -> float:
-        """Energy per accumulator word, read or written."""
-        column_kb = self.accumulator_bytes / 1024 / self.side
-        fitted = self.epa and self.epa.accumulator
-        default = fitted(column_kb) if fitted else 1.94 + 0.1005 * column_kb
-        return default if self.energy.accumulator_word is None else self.energy.accumulator_word
-
-    @property
-    def scratchpad_byte_pj(self) -> float:
-        """Energy per scratchpad byte, read or written."""
-        fitted = self.epa and self.epa.scratchpad
-        kb = self.scratchpad_bytes / 1024
-        default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
-        return default if self.energy.scratchpad_byte is None else self.energy.scratchpad_byte
-
-    @property
-    def tile_buffer_byte_pj(self) -> float:
-        """Energy per tile-buffer byte, read or written."""
-        fitted = self.epa and self.epa.tile_buffer
-        kb = self.tile_buffer_bytes / 1024
-        default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
-        return default if self.energy.tile_buffer_byte is None else self.energy.tile_buffer_byte
-
-    @property
-    def scratchpad_bytes_per_cycle(self) -> float:
-        """Scratchpad bandwidth, reads and writes together."""
-        default = 2.0 * self.side
-        return default if self.bandwidth.scratchpad_bytes is None else self.bandwidth.scratchpad_bytes
 
 
 def preset_names() -> tuple[str, ...]:

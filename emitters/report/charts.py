@@ -1,4 +1,4 @@
-"""The two plots of the report: how the search went, and what limits each layer."""
+"""Plots, those of the report: how the search went, and what limits each layer."""
 
 from __future__ import annotations
 
@@ -82,6 +82,21 @@ def method_curves(curves: Mapping[str, Sequence[Point]]) -> Markup:
         parts.append(element("circle", title(name), cx=x(end), cy=y(reached), r=4, fill=colour))
         parts.append(element("text", name, **label, style=f"fill:{colour}"))
     return canvas(WIDTH + NAMES, HEIGHT, "Best energy-delay product of each method against time", parts)
+
+
+def design_plot(designs: Sequence[tuple[float, float, bool, str]], limit: float) -> Markup:
+    """EDP against area in one standalone SVG file: (mm2, EDP, on the Pareto front, name) of every design."""
+    areas, values = [d[0] for d in designs], [d[1] for d in designs]
+    x = Scale(min(areas) * 0.9, max(*areas, limit) * 1.05, LEFT, WIDTH - RIGHT)
+    y = Scale(min(values) * 0.9, max(values) * 1.1, HEIGHT - BOTTOM, TOP, log=True)
+    parts = [element("style", CURVE_STYLE), element("rect", width=WIDTH, height=HEIGHT, fill="#fff")]
+    parts += _axes(x, y, "mm²", "EDP (µJ × cycles, geometric mean)", tick, power)
+    parts.append(element("path", d=f"M{x(limit):.1f} {TOP}V{HEIGHT - BOTTOM}", stroke="#999"))
+    for area, value, is_best, name in sorted(designs, key=lambda design: design[2]):
+        fill = CURVE_COLOURS[0] if is_best else "#bbb"
+        tip = title(f"{name}: {area:.3g} mm², {edp(value)}")
+        parts.append(element("circle", tip, cx=x(area), cy=y(value), r=4, fill=fill))
+    return canvas(WIDTH, HEIGHT, "Energy-delay product of every design against its area", parts)
 
 
 def _staircase(curve: Sequence[Point], x: Scale, y: Scale) -> str:

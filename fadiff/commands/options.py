@@ -16,6 +16,7 @@ from fadiff.errors import InputError
 
 if TYPE_CHECKING:
     from costmodel.target.target import Target
+    from fadiff.search import SearchOptions
     from optimizer.cut.settings import MethodName
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -375,3 +376,33 @@ def bound_dims(dims: tuple[tuple[str, int], ...]) -> dict[str, int]:
         if bound.setdefault(name, size) != size:
             raise InputError(f"--dim {name}: bound to both {bound[name]} and {size}: give it once")
     return bound
+
+
+def named_search_options(options: dict[str, Any], path: Path) -> SearchOptions:
+    """Options of a search by their names in Python, without those settled after it.
+
+    Raises:
+        InputError: `path` names one that there is not, or gives it a wrong value.
+    """
+    from fadiff.search import SearchOptions
+
+    method = click.Option(["--method"], type=click.Choice(METHODS))
+    command = click.command()(search_options(lambda: None))
+    known = {option.name: option for option in (method, *command.params) if option.name}
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        option = known.get(name)
+        if option is None:
+            raise InputError(f"{path}: search.{name}: unknown option; choose from {', '.join(known)}")
+        if not isinstance(value, bool | int | float | str):
+            raise InputError(f"{path}: search.{name}: should be one value")
+        if isinstance(option.default, bool):
+            if not isinstance(value, bool):
+                raise InputError(f"{path}: search.{name}: {value!r} is not true or false")
+            values[name] = value
+            continue
+        try:
+            values[name] = option.process_value(click.Context(command), str(value))
+        except click.BadParameter as error:
+            raise InputError(f"{path}: search.{name}: {error.message}") from error
+    return SearchOptions(**values)

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fadiff.commands.options import (
-    METHODS,
     bound_dims,
     cache_option,
     console_options,
     dim_option,
-    search_options,
+    named_search_options,
 )
 from fadiff.console import Console
-from fadiff.errors import InputError
 from fadiff.output import check_new
 from fadiff.workers import workers
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from converter.ir.graph import ElementType
     from costmodel.schedule.schedule import LatencyModel
     from fadiff.design_space import Design, Result
-    from fadiff.search import SearchOptions
 
 
 @click.command()
@@ -80,7 +77,7 @@ def sweep(
     from fadiff.sweep_table import SweepTable
 
     described = read_space(space)
-    search = _search_options(described.search, space)
+    search = named_search_options(described.search, space)
     designed = list(designs(described, space))
     if out is not None:
         check_new(out, force=True)
@@ -128,32 +125,6 @@ def sweep(
 
 def _element(design: Design) -> ElementType:
     return design.target.element_type if design.target else "int8"
-
-
-def _search_options(options: dict[str, Any], path: Path) -> SearchOptions:
-    """The options of the command line by their names in Python, without those settled after a search."""
-    from fadiff.search import SearchOptions
-
-    method = click.Option(["--method"], type=click.Choice(METHODS))
-    command = click.command()(search_options(lambda: None))
-    known = {option.name: option for option in (method, *command.params) if option.name}
-    values: dict[str, Any] = {}
-    for name, value in options.items():
-        option = known.get(name)
-        if option is None:
-            raise InputError(f"{path}: search.{name}: unknown option; choose from {', '.join(known)}")
-        if not isinstance(value, bool | int | float | str):
-            raise InputError(f"{path}: search.{name}: should be one value")
-        if isinstance(option.default, bool):
-            if not isinstance(value, bool):
-                raise InputError(f"{path}: search.{name}: {value!r} is not true or false")
-            values[name] = value
-            continue
-        try:
-            values[name] = option.process_value(click.Context(command), str(value))
-        except click.BadParameter as error:
-            raise InputError(f"{path}: search.{name}: {error.message}") from error
-    return SearchOptions(**values)
 
 
 def _row(model: str, design: Design, result: Result, latency: LatencyModel) -> dict[str, Any]:

@@ -1,9 +1,6 @@
 """The trainable form of a schedule: tile extents, loop orders and fusion strengths as tensors.
 
-Every discrete choice is a Gumbel-softmax with straight-through: the forward pass sees one
-candidate, the gradient flows through the softmax.  A tile extent T has one variable x = log T and
-logits -alpha (x - log d_j)^2 over its candidates d_j (Eq. 1-3 in log space: linear distance spans
-seven orders of magnitude and saturates the softmax; form `paper` keeps it for comparison).
+Every discrete choice is a Gumbel-softmax with straight-through; tile extents are `choices.Choices`.
 
 Two levels of tiles along P and Q: every layer has a group tile, which counts if it is the last of its
 group, and a scratchpad tile.  Fused layers walk one grid: where sigma is one, what a group tile makes the
@@ -18,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -29,11 +27,11 @@ from costmodel.group.nodes import Node
 from costmodel.relaxed.model import ORDERS, RelaxedPoint
 from optimizer.cut.decode import VARIABLES, extents_of
 from optimizer.cut.settings import RelaxationForm
+from optimizer.gradient.choices import Choices, gumbel_softmax
 from optimizer.layer.legalise import fills_array
 from optimizer.layer.space import LayerSpace
 
 MOST_CANDIDATES = 48
-ALPHA = 4.0
 ORDER_START = 2.0
 """Logit of the order that a known mapping has."""
 KNOWN_AGAIN = 8
@@ -81,7 +79,9 @@ class Relaxation:
         form: RelaxationForm = "log",
         *,
         one_grid: bool = True,
+        others: Sequence[Sequence[LayerSpace]] = (),
     ) -> None:
+        """`others`: spaces of the nodes on other hardware, whose extents are candidates, too."""
         self.one_grid = one_grid
         self.spaces, self.edges, self.form = spaces, tuple(edges), form
         self.source = torch.tensor([e[0] for e in edges], dtype=torch.long)
@@ -93,27 +93,26 @@ class Relaxation:
             for d, ws in self.windows.items()
         }
         self.size = {d: _column(s.shape.dims[d] for s in spaces)[self.source] for d in ("N", "P", "Q")}
+        every = [_lists(nodes, alike) for alike in (spaces, *others)]
         self.lists = [
-            [_thinned(extents) for extents in [*_worthwhile(node, space), space.tiles("P"), space.tiles("Q")]]
-            for node, space in zip(nodes, spaces, strict=True)
+            [_thinned(tuple(sorted({*chain(*extents)}))) for extents in zip(*rows, strict=True)]
+            for rows in zip(*every, strict=True)
         ]
         lists = [extents for row in self.lists for extents in row]
         self.shape = len(spaces), len(self.lists[0])
-        self.top = torch.tensor([float(extents[-1]) for extents in lists]).log().view(self.shape)
-        self.buckets = _buckets(lists)
-        side = spaces[0].side
-        self.side = float(side)
+        self.choices = Choices(lists, form)
+        self.side = torch.tensor([[float(spaces[0].side)]])
         self.depthwise = torch.tensor([s.shape.is_depthwise for s in spaces])
         self.groups = torch.tensor([float(s.groups_at_once) for s in spaces])
         self.channels = torch.tensor([float(s.shape.dims.C) for s in spaces])
-        self.packs = torch.tensor([s.packs and side >= s.shape.dims.C for s in spaces])
+        self.packs = torch.tensor([s.packs for s in spaces])
 
     def start(self, restarts: int, generator: torch.Generator, known: Known | None = None) -> Variables:
         """Random extents (uniform in the log), unbiased orders, fusion half open.
 
         All restarts but every eighth one have the mappings of `known`; group tiles are random in all.
         """
-        x = torch.rand((restarts, *self.shape), generator=generator) * self.top
+        x = torch.rand((restarts, *self.shape), generator=generator) * self.choices.top.view(self.shape)
         order = 0.5 * torch.randn((restarts, len(self.spaces), len(ORDERS)), generator=generator)
         sigma = 2.0 * torch.randn((restarts, len(self.edges)), generator=generator)
         if known is not None:
@@ -129,7 +128,7 @@ class Relaxation:
 
     def sample(self, v: Variables, tau: float, generator: torch.Generator | None) -> Sample:
         """One straight-through sample; without a generator the arg-max."""
-        extents = self._extents(v.x, tau, generator)
+        extents = self.choices.draw(v.x.flatten(1), tau, generator).view_as(v.x)
         soft, hard = _straight_through(v.order, tau, generator)
         order = hard + (soft - soft.detach())
         pair = torch.stack([v.sigma, torch.zeros_like(v.sigma)], dim=-1)
@@ -138,31 +137,12 @@ class Relaxation:
         own, tiles = extents[..., : len(VARIABLES)], extents[..., len(VARIABLES) :]
         return Sample(own, tiles, order, sigma)
 
-    def _extents(self, x: Tensor, tau: float, generator: torch.Generator | None) -> Tensor:
-        """Candidates drawn for log extents `x` [B, L, V], with the gradient of the softmax over them.
+    def point(self, sample: Sample, side: Tensor | None = None) -> RelaxedPoint:
+        """Tiles of all levels; spatial factors use as many lanes as the tile fills.
 
-        That gradient, of the expected log candidate, is its covariance with the gradients of the logits.
+        `side` of the arrays, [B, 1] (default: that of the spaces).
         """
-        free = x.flatten(1)
-        logs, slopes = self.top.flatten().expand_as(free).clone(), torch.zeros_like(free)
-        with torch.no_grad():
-            for at, candidates, absent in self.buckets:
-                near = free[:, at].unsqueeze(-1)
-                if self.form == "paper":
-                    away = near.exp() - candidates.exp()
-                    logits, rise = -away.square(), -2 * away * near.exp()
-                else:
-                    away = near - candidates
-                    logits, rise = -ALPHA * away.square(), -2 * ALPHA * away
-                soft = _softmax(logits + absent, tau, generator)
-                drawn = soft.argmax(dim=-1, keepdim=True)
-                logs[:, at] = candidates.expand_as(soft).gather(-1, drawn).squeeze(-1)
-                mean = (soft * candidates).sum(-1, keepdim=True)
-                slopes[:, at] = (soft * (candidates - mean) * rise).sum(-1) / tau
-        return torch.exp(logs + slopes * (free - free.detach())).view_as(x)
-
-    def point(self, sample: Sample) -> RelaxedPoint:
-        """Tiles of all levels; spatial factors use as many lanes as the tile fills."""
+        side = self.side if side is None else side
         e = dict(zip(VARIABLES, sample.extents.unbind(-1), strict=True))
         group = None
         if self.edges and self.one_grid:
@@ -173,15 +153,15 @@ class Relaxation:
                 own = e[d].log()
                 e[d] = torch.exp(own + member * (torch.minimum(own, tied[d].log()) - own))
             group = torch.stack([tied["P"], tied["Q"]], dim=-1)
-        g = self.groups.expand_as(e["K"])
+        g = torch.where(self.depthwise, torch.minimum(self.groups, side), self.groups).expand_as(e["K"])
         one = torch.ones_like(e["K"])
         inner = {d: torch.minimum(e[d.lower()], e[d]) for d in ("N", "K", "P", "Q")}
         l2 = {"G": g, **{d: e[d] for d in ("N", "K", "C", "P", "Q", "R", "S")}}
         l1 = {**l2, **inner}
-        row_c = torch.where(self.depthwise, one, self._block(l2["C"]))
-        col_k = torch.where(self.depthwise, one, self._block(inner["K"]))
-        whole = self.packs & (l2["C"].detach() >= self.channels)
-        room = torch.floor(self.side / self.channels).clamp(min=1)
+        row_c = torch.where(self.depthwise, one, _at_most(l2["C"], side))
+        col_k = torch.where(self.depthwise, one, _at_most(inner["K"], side))
+        whole = self.packs & (side >= self.channels) & (l2["C"].detach() >= self.channels)
+        room = torch.floor(side.detach() / self.channels).clamp(min=1)
         row_s = torch.where(whole, torch.minimum(l2["S"], room), one)
         rows = _stack({"C": row_c, "S": row_s}, one)
         cols = _stack({"K": col_k, "G": torch.where(self.depthwise, g, one)}, one)
@@ -211,54 +191,17 @@ class Relaxation:
             tied[d] = tile.exp()
         return member, tied
 
-    def _block(self, extent: Tensor) -> Tensor:
-        return extent.clamp(max=self.side)
-
-
-class _Bucket(NamedTuple):
-    """Variables with about equally many candidates: places among all variables [n], log candidates [n, w],
-    and what hides columns without a candidate [n, w]."""
-
-    at: Tensor
-    candidates: Tensor
-    absent: Tensor
-
-
-def _buckets(lists: Sequence[tuple[int, ...]]) -> list[_Bucket]:
-    """By powers of two; variables with a single candidate have nothing to choose."""
-    members: dict[int, list[int]] = {}
-    for at, extents in enumerate(lists):
-        if len(extents) > 1:
-            members.setdefault((len(extents) - 1).bit_length(), []).append(at)
-    found = []
-    for _, places in sorted(members.items()):
-        width = max(len(lists[at]) for at in places)
-        candidates = torch.ones(len(places), width)
-        absent = torch.full_like(candidates, -torch.inf)
-        for row, at in enumerate(places):
-            candidates[row, : len(lists[at])] = torch.tensor(lists[at], dtype=torch.float32)
-            absent[row, : len(lists[at])] = 0
-        found.append(_Bucket(torch.tensor(places), candidates.log(), absent))
-    return found
-
 
 def _straight_through(logits: Tensor, tau: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
     """(softmax, one-hot of the arg-max) of logits / tau plus Gumbel noise."""
-    soft = _softmax(logits, tau, generator)
+    soft = gumbel_softmax(logits, tau, generator)
     hard = torch.zeros_like(soft).scatter_(-1, soft.argmax(dim=-1, keepdim=True), 1.0)
     return soft, hard
 
 
-def _softmax(logits: Tensor, tau: float, generator: torch.Generator | None) -> Tensor:
-    """Gumbel-softmax; without a generator there is no noise.
-
-    Samples cool down with the gradient: noise of one size would leave tiles a factor of two below limits.
-    """
-    logits = logits / tau
-    if generator is not None:
-        uniform = torch.rand(logits.shape, generator=generator).clamp(1e-9, 1 - 1e-7)
-        logits = logits - torch.log(-torch.log(uniform))
-    return torch.softmax(logits, dim=-1)
+def _at_most(extent: Tensor, side: Tensor) -> Tensor:
+    """The smaller one; of equal ones the extent has the gradient."""
+    return torch.where(extent <= side, extent, side)
 
 
 def _stack(extents: dict[str, Tensor], one: Tensor) -> Tensor:
@@ -267,6 +210,14 @@ def _stack(extents: dict[str, Tensor], one: Tensor) -> Tensor:
 
 def _column(values: Iterable[float]) -> Tensor:
     return torch.tensor([float(v) for v in values])
+
+
+def _lists(nodes: Sequence[Node], spaces: Sequence[LayerSpace]) -> list[list[tuple[int, ...]]]:
+    """Candidates [L][V] of the extents and of the group tile."""
+    return [
+        [*_worthwhile(node, space), space.tiles("P"), space.tiles("Q")]
+        for node, space in zip(nodes, spaces, strict=True)
+    ]
 
 
 def _worthwhile(node: Node, space: LayerSpace) -> list[tuple[int, ...]]:

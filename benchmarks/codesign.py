@@ -1,0 +1,107 @@
+"""Co-design by descent against what it has to beat: sweep, random and Bayesian search with exact schedules.
+
+Every method gets equal processor seconds (the machine may be busy with other things), the same designs, the
+same exact search of every network on what it looks at and a cache of solved layers of its own.  `local` is
+`gradient` without descent: what of its gain the gradients make.  EDP is the geometric mean over the networks.
+
+Last line per method: the median of the seeds over the best median of sweep, random and bayesian.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.command import add_out, add_profile, check_known, command, listed
+from converter import convert
+from converter.ir.graph import Graph
+from costmodel.group.fusion import ScheduleError
+from costmodel.target.target import load_target
+from fadiff.design_space import without_weights
+from optimizer import Settings
+from optimizer.codesign.area import Area
+from optimizer.codesign.designs import Designs
+from optimizer.codesign.score import Scorer
+from optimizer.codesign.search import SEARCHES, search
+from optimizer.layer.solved import SolvedLayers
+from samples.catalog import SAMPLES
+from samples.export import export
+
+KB = 1024
+VALUES = {
+    "side": (4, 8, 16, 32, 64),
+    "scratchpad_bytes": tuple(2**i * KB for i in range(4, 12)),
+    "accumulator_bytes": tuple(2**i * KB for i in range(2, 10)),
+    "tile_buffer_bytes": tuple(2**i * KB for i in range(4, 12)),
+    "bandwidth.dram_bytes": (4, 8, 16, 32),
+}
+DRAM_BYTE = 0.05
+"""mm^2 per byte and cycle of DRAM: an assumption, so that bandwidth is not free."""
+BASELINES = ("sweep", "random", "bayesian")
+
+
+def main(arguments: list[str]) -> int:
+    """Search with every method and seed; CSV of all runs."""
+    parser = command("codesign", __doc__)
+    parser.add_argument("--models", type=listed, default="resnet18,mobilenetv2,bert-block")
+    parser.add_argument("--methods", type=listed, default=",".join(SEARCHES))
+    parser.add_argument("--area", type=float, default=2.0, help="mm^2")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of the processor, for each run")
+    parser.add_argument("--seeds", type=int, default=3)
+    add_profile(parser, "hw")
+    add_out(parser)
+    options = parser.parse_args(arguments)
+    check_known(options.methods, SEARCHES, "method")
+    check_known(options.models, SAMPLES, "model")
+    graphs = {name: _graph(name) for name in options.models}
+    designs = Designs(load_target("gemmini-default"), VALUES, Area(dram_byte=DRAM_BYTE), options.area)
+    print(f"{len(designs.feasible)} designs of at most {options.area:g} mm2", flush=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    reached: dict[str, list[float]] = {}
+    rows = []
+    for seed in range(options.seeds):
+        for method in options.methods:
+            with tempfile.TemporaryDirectory() as folder, SolvedLayers(Path(folder) / "layers") as solved:
+                settings = Settings(profile=options.profile)
+                run = Scorer(
+                    graphs, designs, settings, options.seconds, solved=solved, clock=time.process_time
+                )
+                try:
+                    search(run, method, seed)
+                except (ScheduleError, ImportError) as error:
+                    print(f"{method}: {error}", file=sys.stderr)
+                    return 1
+            best = run.best
+            reached.setdefault(method, []).append(best.mean.edp)
+            rows.append(
+                {
+                    "method": method,
+                    "seed": seed,
+                    "seconds": run.used,
+                    "tried": len(run.found),
+                    "edp_uj_cycles": best.mean.edp,
+                    "area_mm2": best.area_mm2,
+                    **designs.changes(best.sizes),
+                }
+            )
+            print(" ".join(f"{name}={value}" for name, value in rows[-1].items()), flush=True)
+            with (options.out / "codesign.csv").open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows)
+    medians = {method: statistics.median(values) for method, values in reached.items()}
+    reference = min((medians[m] for m in BASELINES if m in medians), default=float("nan"))
+    figures = " ".join(f"{method}={value / reference:.4f}" for method, value in medians.items())
+    print(f"area={options.area:g} profile={options.profile} seconds={options.seconds:g} {figures}")
+    return 0
+
+
+def _graph(name: str) -> Graph:
+    """A sample network, exported and converted, its constants left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = export(SAMPLES[name], Path(folder) / f"{name}.onnx", options={})
+        return without_weights(convert(written.model).graph)

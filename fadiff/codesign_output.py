@@ -1,0 +1,78 @@
+"""What `fadiff codesign` leaves: the best design for its generator, all designs as table and plot."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fadiff.errors import InputError
+
+if TYPE_CHECKING:
+    from optimizer.codesign.score import Scored, Scorer
+
+FILES = ("target.yaml", "gemmini_params.h", "GemminiConfig.scala", "designs.csv", "pareto.svg")
+
+
+def check_folder(folder: Path, *, force: bool) -> None:
+    """Refuse early to write over files.
+
+    Raises:
+        InputError: one of ours is there already (without force), or there is no folder to make it in.
+    """
+    if not folder.absolute().parent.is_dir():
+        raise InputError(f"{folder}: there is no folder {folder.parent}: make it, or choose another name")
+    there = [name for name in FILES if (folder / name).exists()]
+    if there and not force:
+        raise InputError(
+            f"{folder / there[0]}: already exists: choose another --out, or replace it with --force"
+        )
+
+
+def row_of(scorer: Scorer, scored: Scored) -> dict[str, Any]:
+    """A design with its geometric means, and, with names that have a colon, each model's own numbers."""
+    row: dict[str, Any] = {
+        **scorer.space.changes(scored.sizes),
+        "area_mm2": scored.area_mm2,
+        "energy_uj": scored.mean.energy_uj,
+        "latency_cycles": scored.mean.latency_cycles,
+        "edp_uj_cycles": scored.mean.edp,
+    }
+    for name, cost in scored.costs.items():
+        row[f"{name}:energy_uj"], row[f"{name}:latency_cycles"] = cost
+    return row
+
+
+def write_folder(folder: Path, scorer: Scorer) -> None:
+    """All of FILES."""
+    from costmodel.target.scala_config import scala_config
+    from costmodel.target.target import target_yaml
+    from emitters.report.charts import design_plot
+    from emulator.params import params_header
+    from optimizer.codesign.score import pareto
+
+    target = scorer.space.target(scorer.best.sizes)
+    assert target is not None
+    front = {scored.sizes for scored in pareto(scorer.found)}
+    folder.mkdir(exist_ok=True)
+    (folder / "target.yaml").write_text(target_yaml(target), encoding="utf-8")
+    (folder / "gemmini_params.h").write_text(params_header(target), encoding="utf-8")
+    (folder / "GemminiConfig.scala").write_text(scala_config(target), encoding="utf-8")
+    with (folder / "designs.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = [
+            {"seconds": found.seconds, **row_of(scorer, found.scored), "pareto": found.scored.sizes in front}
+            for found in scorer.found
+        ]
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    dots = [
+        (
+            found.scored.area_mm2,
+            found.scored.mean.edp,
+            found.scored.sizes in front,
+            ", ".join(f"{n} {v:,}" for n, v in scorer.space.changes(found.scored.sizes).items()),
+        )
+        for found in scorer.found
+    ]
+    (folder / "pareto.svg").write_text(str(design_plot(dots, scorer.space.limit)), encoding="utf-8")

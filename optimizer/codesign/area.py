@@ -1,0 +1,40 @@
+"""Silicon area of a Gemmini, linear in its sizes.
+
+Constants are a least-squares fit (of relative errors) to the areas of 95 Gemminis, arrays of 2 x 2 to 128 x
+128, 1 KB to 2 MB per memory, that were published with DOSA (MICRO 2023; `target.area` of its Timeloop
+points: Accelergy and CACTI at 40 nm).  The fit is off by 5 % on average and 18 % at most.  A tile buffer
+counts as a scratchpad of its size.  DRAM interfaces are in no such table: `dram_byte` is 0 unless a design
+space says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from costmodel.target.target import Prices
+
+
+class Area(BaseModel):
+    """Square millimetres at 40 nm."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    fixed: float = Field(0.01384, ge=0)
+    edge: float = Field(0.001088, description="per row of the array", ge=0)
+    element: float = Field(0.0004045, description="per processing element", ge=0)
+    scratchpad_kb: float = Field(0.002604, ge=0)
+    accumulator_kb: float = Field(0.005550, ge=0)
+    tile_buffer_kb: float = Field(0.002604, ge=0)
+    dram_byte: float = Field(0.0, description="per byte that DRAM moves per cycle", ge=0)
+
+    def __call__(self, target: Prices) -> Any:
+        """Of one target, or of many at once."""
+        memories = (
+            self.scratchpad_kb * target.scratchpad_bytes
+            + self.accumulator_kb * target.accumulator_bytes
+            + self.tile_buffer_kb * target.tile_buffer_bytes
+        ) / 1024
+        array = self.edge * target.side + self.element * target.side**2
+        return self.fixed + array + memories + self.dram_byte * target.bandwidth.dram_bytes

@@ -1,0 +1,160 @@
+"""Hardware and schedules together: areas, legal designs, gradients of sizes, searches against all designs."""
+
+import itertools
+import time
+
+import pytest
+import torch
+
+from costmodel.relaxed.model import RelaxedModel
+from costmodel.target.epa import fit_curve
+from costmodel.target.target import Target, load_target
+from optimizer import Settings, optimize
+from optimizer.codesign.area import Area
+from optimizer.codesign.descent import Codesign
+from optimizer.codesign.designs import Designs, elaborates
+from optimizer.codesign.hardware import Hardware
+from optimizer.codesign.score import Cost, Found, Scored, Scorer, pareto
+from optimizer.codesign.search import SEARCHES, search
+from optimizer.gradient.descent import schedule_at
+from tests.optimizer.graphs import residual, separable
+
+KB = 1024
+VALUES = {
+    "side": (4, 8, 16),
+    "scratchpad_bytes": (4 * KB, 8 * KB, 16 * KB),
+    "accumulator_bytes": (2 * KB, 4 * KB),
+    "tile_buffer_bytes": (4 * KB, 16 * KB),
+    "bandwidth.dram_bytes": (4, 8, 16),
+}
+GRAPHS = {"separable": separable(channels=16), "residual": residual(channels=16)}
+
+
+def designs(limit=0.4, **values):
+    return Designs(load_target("gemmini-small"), {**VALUES, **values}, Area(dram_byte=0.01), limit)
+
+
+@pytest.mark.parametrize(
+    ("side", "accumulator", "scratchpad", "published"),
+    [(32, 16, 2, 0.550372), (16, 128, 128, 1.258575), (16, 2, 8, 0.17069), (128, 2048, 1, 18.855377)],
+)
+def test_areas_are_near_those_published_with_dosa(side, accumulator, scratchpad, published):
+    target = load_target("gemmini-small").model_copy(
+        update={
+            "side": side,
+            "scratchpad_bytes": scratchpad * KB,
+            "accumulator_bytes": accumulator * KB,
+            "tile_buffer_bytes": 0,
+        }
+    )
+    assert Area()(target) == pytest.approx(published, rel=0.2)
+
+
+def test_designs_are_those_that_fit_and_that_the_generator_makes():
+    space = designs()
+    expected = []
+    for choice in itertools.product(*(enumerate(values) for values in VALUES.values())):
+        side, spad, acc, buffer, dram = (value for _, value in choice)
+        rows, acc_rows = spad // side // 4, acc // (4 * side) // 2
+        made = all(n and not n & (n - 1) and n % side == 0 for n in (rows, acc_rows))
+        made = made and spad // side // side - 2 >= acc // (4 * side) // side
+        kb = (0.002604 * (spad + buffer) + 0.00555 * acc) / KB
+        if made and 0.01384 + 0.001088 * side + 0.0004045 * side**2 + kb + 0.01 * dram <= 0.4:
+            expected.append(tuple(i for i, _ in choice))
+    assert list(space.feasible) == expected and 0 < len(expected) < 3 * 3 * 2 * 2 * 3
+    for preset in ("gemmini-default", "gemmini-large", "gemmini-small"):
+        assert elaborates(load_target(preset))
+    target = space.target(expected[-1])
+    assert target is not None and space.mm2(expected[-1]) == pytest.approx(Area(dram_byte=0.01)(target))
+    for near in space.neighbours(expected[5]):
+        moved = [b - a for a, b in zip(expected[5], near, strict=True)]
+        assert near in expected and sorted(filter(None, moved)) in ([1], [-1], [-1, 1])
+    assert space.nearest((2, 2, 1, 1, 2)) in expected and space.nearest(expected[3]) == expected[3]
+
+
+def test_a_batch_of_hardware_costs_what_each_costs_alone():
+    """Sizes as tensors [B, 1] change nothing in the relaxed model: energy, latency and every penalty."""
+    space = designs(limit=10)
+    model = Codesign(GRAPHS, space, Settings())
+    chosen = [space.feasible[0], space.feasible[len(space.feasible) // 2], space.feasible[-1]]
+    generator = torch.Generator().manual_seed(0)
+    variables, sizes = model.start(chosen, generator)
+    sample = model.relaxation.sample(variables, 0.1, None)
+    values = sizes.exp()
+    hardware = Hardware(model.at, dict(zip(space.values, values.unsqueeze(-1).unbind(1), strict=True)))
+    model.model.target = hardware
+    point = model.relaxation.point(sample, hardware.side)
+    together = model.model(point)
+    edges = model.model.edges
+    for r, choice in enumerate(chosen):
+        nodes = [node for network in model.networks for node in network.problem.network.nodes]
+        alone = RelaxedModel(nodes, edges, space.target(choice))(point)
+        for name in ("energy_pj", "latency_cycles"):
+            assert torch.allclose(getattr(alone, name)[r], getattr(together, name)[r], rtol=1e-4), name
+        for name, penalty in alone.penalties.items():
+            assert torch.allclose(penalty[r], together.penalties[name][r], rtol=1e-3, atol=1e-5), name
+
+
+def test_every_size_has_a_gradient():
+    space = designs()
+    model = Codesign(GRAPHS, space, Settings())
+    generator = torch.Generator().manual_seed(1)
+    variables, sizes = model.start(space.feasible[:: max(1, len(space.feasible) // 12)], generator)
+    (slopes,) = torch.autograd.grad(model(variables, sizes, schedule_at(0.0), generator).sum(), [sizes])
+    assert (slopes != 0).any(dim=0).all() and slopes.isfinite().all()
+
+
+def test_a_fitted_curve_of_tensors_is_that_of_numbers():
+    curve = fit_curve([(1.0, 0.5), (16.0, 1.0), (256.0, 4.0), (1024.0, 20.0)])
+    kb = torch.tensor([2.0, 64.0, 512.0], dtype=torch.float64, requires_grad=True)
+    assert curve(kb).tolist() == pytest.approx([curve(value) for value in kb.tolist()])
+    assert torch.autograd.grad(curve(kb).sum(), [kb])[0].min() > 0
+
+
+FEW = {"side": (4, 8, 16), "scratchpad_bytes": (2 * KB, 8 * KB, 16 * KB), "bandwidth.dram_bytes": (4, 8)}
+
+
+@pytest.fixture(scope="module")
+def every():
+    """EDP of every design of a small space, searched exactly."""
+    space = Designs(load_target("gemmini-small"), FEW, Area(dram_byte=0.01), 1.0)
+    graph = separable(size=8, channels=16, blocks=1)
+    costs = {
+        choice: optimize(graph, space.target(choice), method="exact").cost.edp_uj_cycles
+        for choice in space.feasible
+    }
+    return graph, space, costs
+
+
+@pytest.mark.parametrize("method", SEARCHES)
+def test_searches_find_the_best_of_few_designs(every, method):
+    graph, space, costs = every
+    scorer = Scorer({"separable": graph}, space, Settings(), 2.0, clock=time.process_time)
+    search(scorer, method)
+    for found in scorer.found:
+        assert found.scored.area_mm2 <= 1.0
+        assert found.scored.mean.edp == pytest.approx(costs[found.scored.sizes])
+    assert scorer.best.mean.edp == pytest.approx(min(costs.values()))
+    assert len({found.scored.sizes for found in scorer.found}) == len(scorer.found)
+
+
+def test_the_front_has_what_nothing_beats():
+    def scored(i, energy, latency, area):
+        return Found(0.0, Scored((i,), area, {"a": Cost(energy, latency)}))
+
+    found = [
+        scored(0, 1, 4, 1),
+        scored(1, 2, 2, 1),
+        scored(2, 2, 3, 1),
+        scored(3, 9, 9, 0.5),
+        scored(4, 2, 2, 1),
+    ]
+    assert [row.sizes for row in pareto(found)] == [(0,), (1,), (4,), (3,)]
+
+
+def test_a_target_of_the_search_is_the_base_but_for_its_sizes():
+    space = designs()
+    target, base = space.target(space.feasible[0]), space.base
+    assert isinstance(target, Target)
+    other = target.model_dump(exclude={"name", "bandwidth", *VALUES})
+    assert other == base.model_dump(exclude={"name", "bandwidth", *VALUES})
