@@ -106,10 +106,11 @@ class Designs:
     def _table(self) -> NDArray[np.int64]:
         return np.array(self.feasible, dtype=np.int64)
 
-    def neighbours(self, design: Sizes) -> Iterator[Sizes]:
-        """Feasible designs that differ by one step in one size, or by one up and one down."""
-        steps: list[Sequence[tuple[int, int]]] = [[(at, by)] for at in range(len(design)) for by in (1, -1)]
-        steps += [[(up, 1), (down, -1)] for up, down in itertools.permutations(range(len(design)), 2)]
+    def neighbours(self, design: Sizes, but: Sequence[str] = ()) -> Iterator[Sizes]:
+        """Feasible designs that differ by one step in one size, or by one up and one down; `but` stay."""
+        free = [at for at, name in enumerate(self.values) if name not in but]
+        steps: list[Sequence[tuple[int, int]]] = [[(at, by)] for at in free for by in (1, -1)]
+        steps += [[(up, 1), (down, -1)] for up, down in itertools.permutations(free, 2)]
         counts = [len(values) for values in self.values.values()]
         for step in steps:
             moved = list(design)

@@ -74,6 +74,8 @@ class Scorer:
         self._known: dict[Sizes, Scored | None] = {}
         self.found: list[Found] = []
         """In the order in which they were scored."""
+        self.judged: dict[Sizes, float] = {}
+        """What `alone` said."""
 
     @property
     def used(self) -> float:
@@ -93,10 +95,6 @@ class Scorer:
                 self.say(f"{len(self.found)} designs, best {self.objective(self.best):.4g}")
         found = self._known[design]
         return math.inf if found is None else self.objective(found)
-
-    def knows(self, design: Sizes) -> bool:
-        """Whether a design was scored."""
-        return design in self._known
 
     @property
     def best(self) -> Scored:
@@ -134,8 +132,10 @@ class Scorer:
 
     def alone(self, design: Sizes) -> float:
         """The objective with every layer alone: quick, and mostly orders designs as fusion does."""
-        scored = self.score(design, replace(self.settings, method="layerwise"))
-        return math.inf if scored is None else self.objective(scored)
+        if design not in self.judged:
+            scored = self.score(design, replace(self.settings, method="layerwise"))
+            self.judged[design] = math.inf if scored is None else self.objective(scored)
+        return self.judged[design]
 
 
 def pareto(found: list[Found]) -> list[Scored]:

@@ -13,17 +13,18 @@ from optimizer.codesign.score import Scorer
 
 SearchName = Literal["gradient", "local", "sweep", "random", "bayesian"]
 SEARCHES: tuple[SearchName, ...] = get_args(SearchName)
-SCREENED, DESCENDED, FINISHED = 0.15, 0.5, 0.75
-"""Shares of the time after which screening, descent and scoring of its designs end."""
+SCREENED, DESCENDED, REFINED = 0.15, 0.4, 0.6
+"""Shares of the time after which screening, descent and moves of unfused layers end."""
 RESTARTS = 12
-FEWEST, MOST_SCREENED = 4, 48
+FEWEST, MOST_SCREENED, STARTS = 4, 48, 4
 GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def search(scorer: Scorer, method: SearchName, seed: int = 0) -> None:
     """Score designs until the time is up; `scorer.best` and `scorer.found` have what was found.
 
-        gradient  screen at random, layers alone; descend from the best; score what comes out; local moves
+        gradient  screen at random, layers alone; descend from the best; local moves from what comes out, first
+                  with layers alone, then scored
         local     the same without descent
         sweep     all designs, evenly spread
         random    designs drawn at random
@@ -60,34 +61,49 @@ def _local(scorer: Scorer, seed: int) -> None:
 
 def _screen(scorer: Scorer, seed: int, share: float) -> list[Sizes]:
     """Some designs, those first on which unfused layers cost least."""
-    values: dict[Sizes, float] = {}
-    for design in _drawn(scorer, seed)[:MOST_SCREENED]:
-        if len(values) >= FEWEST and scorer.is_over(share):
+    drawn = _drawn(scorer, seed)[:MOST_SCREENED]
+    for i, design in enumerate(drawn):
+        if i >= FEWEST and scorer.is_over(share):
+            drawn = drawn[:i]
             break
-        values[design] = scorer.alone(design)
-    return sorted(values, key=values.__getitem__)
+        scorer.alone(design)
+    return sorted(drawn, key=scorer.alone)
 
 
 def _finish(scorer: Scorer, ranked: Sequence[Sizes]) -> None:
-    """Score the first ones, then what differs from the best by one step, as long as that helps."""
-    for design in ranked:
-        if scorer.found and scorer.is_over(FINISHED):
+    """Local moves from several starts while layers alone are cheap to judge by, then from the best scored."""
+    for design in ranked[:STARTS]:
+        _climb(scorer, design, scorer.alone, REFINED, but=("tile_buffer_bytes",))
+    for design in sorted(scorer.judged, key=scorer.alone)[:STARTS]:
+        if scorer.found and scorer.is_over((1 + REFINED) / 2):
             break
         scorer(design)
-    alone: dict[Sizes, float] = {}
-    while scorer.found and not scorer.is_over():
-        best = scorer.best.sizes
-        near = [d for d in scorer.space.neighbours(best) if not scorer.knows(d)]
-        for design in near:
-            if design not in alone and not scorer.is_over():
-                alone[design] = scorer.alone(design)
-        near = sorted((d for d in near if d in alone), key=alone.__getitem__)
-        for design in near:
-            if scorer.is_over() or scorer.best.sizes != best:
+    _climb(scorer, scorer.best.sizes, scorer, 1.0)
+
+
+def _climb(
+    scorer: Scorer,
+    at: Sizes,
+    value: Callable[[Sizes], float],
+    share: float,
+    but: Sequence[str] = (),
+) -> None:
+    """Steps to better neighbours, those first that look best with layers alone, until there are none; `but`
+    are sizes that stay: those that fusion alone has a use for."""
+    moves = True
+    while moves:
+        moves = False
+        near = []
+        for design in scorer.space.neighbours(at, but):
+            if scorer.is_over(share):
+                return
+            near.append((scorer.alone(design), design))
+        for _, design in sorted(near):
+            if scorer.is_over(share):
+                return
+            if value(design) < value(at):
+                at, moves = design, True
                 break
-            scorer(design)
-        if scorer.best.sizes == best:
-            return
 
 
 def _sweep(scorer: Scorer, seed: int) -> None:
