@@ -23,8 +23,8 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 def search(scorer: Scorer, method: SearchName, seed: int = 0) -> None:
     """Score designs until the time is up; `scorer.best` and `scorer.found` have what was found.
 
-        gradient  screen at random, layers alone; descend from the best; local moves from what comes out, first
-                  with layers alone, then scored
+        gradient  screen at random, layers alone; descend from the best; local moves from what comes out,
+                  first with layers alone, then scored
         local     the same without descent
         sweep     all designs, evenly spread
         random    designs drawn at random

@@ -52,6 +52,7 @@ COMMANDS = {
     "verify": "verify {at}/out",
     "evaluate": "evaluate {at}/out/schedule.json",
     "compare": "compare {at}/small.onnx --target gemmini-small --methods layerwise",
+    "codesign": "codesign {at}/small.onnx --space {at}/space.yaml --area 9 --method sweep",
     "sweep": "sweep {at}/space.yaml {at}/small.onnx",
     "targets list": "targets list",
     "timeloop run": "timeloop run {at}/hand --timeloop-model {at}/timeloop-model",
