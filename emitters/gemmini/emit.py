@@ -158,6 +158,7 @@ def firmware_files(
         f"{model}.h": render("model.h.j2", **values),
         f"{model}.c": render("model.c.j2", **values),
         f"{model}_layers.c": render("layers.c.j2", **values),
+        f"{model}_self_test.c": render("self_test.c.j2", **values, features=_tested_features(plan)),
         f"{model}_layer_checks.h": render(
             "layer_checks.h.j2",
             **{**values, "guard": f"{model.upper()}_LAYER_CHECKS_H"},
@@ -171,6 +172,18 @@ def firmware_files(
         "memory_map.json": json.dumps(document, indent=1) + "\n",
         "target.yaml": target_yaml(schedule.target),
     }
+
+
+def _tested_features(plan: FirmwarePlan) -> list[str]:
+    """What the schedule uses and only a try on the hardware can tell."""
+    layers = plan.layers.values()
+    held = [rows for group in plan.groups for rows in group.held.values()]
+    used = {
+        "store_spad": any(not rows.in_accumulator for rows in held),
+        "accumulator_operand": any(rows.in_accumulator for rows in held),
+        "row_packing": any(layer.form.repeats > 1 for layer in layers),
+    }
+    return [name for name, is_used in used.items() if is_used]
 
 
 def _layer_figures(plan: FirmwarePlan, cost: NetworkCost) -> list[dict[str, Any]]:

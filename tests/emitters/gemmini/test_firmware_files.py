@@ -170,6 +170,7 @@ def test_main_agrees_under_sanitizers(firmware: Path, tmp_path: Path, net: str) 
         *hardware_flags(tmp_path),
         "main.c",
         f"{net}.c",
+        f"{net}_self_test.c",
         *(path.name for path in folder.glob("*_weights.S")),
         *link_flags(),
         "-o",

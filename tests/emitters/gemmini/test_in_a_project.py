@@ -189,7 +189,7 @@ def test_main_says_where_an_output_differs(tmp_path: Path) -> None:
     vectors = vectors_of(schedule.graph)
     vectors[schedule.graph.outputs[0]].reshape(-1)[3] ^= 1
     folder = emit(schedule, model_name="small", out_dir=tmp_path / "firmware", test_vectors=vectors)
-    sources = ("main.c", "small.c", "small_weights.S")
+    sources = ("main.c", "small.c", "small_self_test.c", "small_weights.S")
     flags = ("-std=gnu11", *hardware_flags(tmp_path), *link_flags())
     _compile(need("gcc"), *sources, *flags, "-o", "main", folder=folder)
     ran = subprocess.run([folder / "main"], capture_output=True, text=True, check=False)

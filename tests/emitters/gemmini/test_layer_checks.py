@@ -18,7 +18,7 @@ from emulator.build import build_firmware, link_flags
 from tests.emitters.gemmini.compilers import WARNINGS, hardware_flags, need, run_compiler, small_schedule
 from tests.emitters.gemmini.executed import random_inputs
 
-SOURCES = ("main.c", "small.c", "small_layers.c", "small_weights.S")
+SOURCES = ("main.c", "small.c", "small_layers.c", "small_self_test.c", "small_weights.S")
 
 
 @pytest.fixture
