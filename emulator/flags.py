@@ -2,8 +2,10 @@
 
     cc program.c $(python -m emulator.flags --target gemmini-default) -o program
 
-With --headers DIR it writes the headers of the target instead: DIR then serves a RISC-V compiler, where the
-same macros emit the custom instructions (`make riscv GEMMINI_ROOT=DIR` in emitted firmware).
+With --riscv-linux the flags are for a compiler for RISC-V Linux: the model's sources, to become part of
+a program that runs where there is no Gemmini (csrc/riscv_linux.c).  With --headers DIR it writes the
+headers of the target instead: DIR then serves a RISC-V compiler, where the same macros emit the custom
+instructions (`make riscv GEMMINI_ROOT=DIR` in emitted firmware).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import sys
 from pathlib import Path
 
 from costmodel.target.target import Target, TargetError, load_target
-from emulator.build import INCLUDE, cache_dir, include_flags, link_flags, write_params
+from emulator.build import INCLUDE, SOURCES, cache_dir, include_flags, link_flags, write_params
 from emulator.errors import EmulatorError
 
 
@@ -45,6 +47,11 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="DIR",
         help="write the target's headers to DIR and print an -isystem flag",
     )
+    parser.add_argument(
+        "--riscv-linux",
+        action="store_true",
+        help="flags for a compiler for RISC-V Linux, with the model's sources",
+    )
     options = parser.parse_args(arguments)
     try:
         target = load_target(options.target)
@@ -52,7 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
             write_headers(target, options.headers)
             flags = ["-isystem", str(options.headers)]
         else:
-            flags = [*include_flags(target, cache_dir() / "params" / target.name), *link_flags()]
+            flags = include_flags(target, cache_dir() / "params" / target.name)
+            flags += [*map(str, sorted(SOURCES.glob("*.c"))), "-lm"] if options.riscv_linux else link_flags()
     except (TargetError, EmulatorError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -25,9 +25,13 @@ from emitters.gemmini.layer_checks import layer_checks
 from emitters.gemmini.memory_map import memory_map
 from emitters.gemmini.plan import FirmwarePlan, plan_firmware
 from emitters.gemmini.skeletons import render
+from emitters.gemmini.weights import BlobSums
 
 _RUNTIME = Path(__file__).parent / "runtime"
 """C that every firmware brings: host operators, the console of simulators."""
+
+
+_ZEPHYR = ("module.yml", "CMakeLists.txt", "Kconfig")
 
 
 def emit(
@@ -54,15 +58,11 @@ def emit(
     """
     _require_target(schedule)
     plan = plan_firmware(schedule, model_name, library_calls)
-    files = firmware_files(plan, test_vectors or {}, later_steps, generator)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     blob = plan.memory.weights
-    if blob.nbytes:
-        sha256 = blob.write(folder / f"{plan.model}_weights.bin")
-        files[f"{plan.model}_weights.S"] = render(
-            "weights.S.j2", model=plan.model, nbytes=blob.nbytes, sha256=sha256
-        )
+    sums = blob.write(folder / f"{plan.model}_weights.bin") if blob.nbytes else BlobSums()
+    files = firmware_files(plan, test_vectors or {}, later_steps, generator, sums)
     for name, content in files.items():
         data = content.encode() if isinstance(content, str) else content
         path = folder / name
@@ -92,6 +92,7 @@ def firmware_files(
     test_vectors: MappingABC[str, np.ndarray],
     later_steps: Sequence[MappingABC[str, np.ndarray]],
     generator: str,
+    sums: BlobSums,
 ) -> dict[str, str | bytes]:
     """Content of every file but the weights, by name."""
     schedule, model, memory = plan.schedule, plan.model, plan.memory
@@ -111,6 +112,8 @@ def firmware_files(
         "guard": f"{model.upper()}_H",
         "target": schedule.target,
         "memory": memory,
+        "weight_crc32": sums.crc32,
+        "weight_sha256": sums.sha256,
         "used": printer.used,
         "is_float": schedule.target.element_type == "float32",
         "used_gemmini": bool(printer.used),
@@ -154,7 +157,11 @@ def firmware_files(
             for name in (state.input, state.output)
         ],
     }
-    return {
+    if memory.weights.nbytes:
+        weights: dict[str, str | bytes] = {f"{model}_weights.S": render("weights.S.j2", **values)}
+    else:
+        weights = {}
+    return weights | {
         f"{model}.h": render("model.h.j2", **values),
         f"{model}.c": render("model.c.j2", **values),
         f"{model}_layers.c": render("layers.c.j2", **values),
@@ -167,6 +174,8 @@ def firmware_files(
         "main.c": render("main.c.j2", **values),
         **{f"runtime/{file.name}": file.read_bytes() for file in sorted(_RUNTIME.glob("*.[ch]"))},
         "Makefile": render("Makefile.j2", **values),
+        "CMakeLists.txt": render("CMakeLists.txt.j2", **values),
+        **{f"zephyr/{name}": render(f"zephyr/{name}.j2", **values) for name in _ZEPHYR},
         "test_vectors.h": render("test_vectors.h.j2", **{**values, "guard": "TEST_VECTORS_H"}),
         "test_vectors.bin": vectors,
         "memory_map.json": json.dumps(document, indent=1) + "\n",

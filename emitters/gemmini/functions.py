@@ -236,6 +236,8 @@ class FunctionPrinter:
                 if not graph.consumers(name):
                     c.line(f"(void)input{index};")
             c.line("stopped = 0;")
+            if self.plan.memory.weights.nbytes:
+                c.call("RETURN_WITHOUT_WEIGHTS")
             c.call("wait_for_gemmini")
             c.call("gemmini_flush", 0)
             core_stored = False

@@ -27,8 +27,10 @@ _HEADERS = frozenset(
         tgmath threads time trace uchar ulimit unistd utime utmpx values wait wchar wctype wordexp""",
     )
 )
-# What the C of a model calls functions and files of its own (load_weights, layer_..., test_vectors.h).
-_OWN = frozenset(("group", "layer", "load", "test_vectors"))
+# What a C file calls functions, variables and files of its own: load_weights, first_run, test_vectors.h.
+_OWN = frozenset(
+    re.findall(r"\w+", "check column first group layer load move next read report row test_vectors")
+)
 
 
 def c_identifier(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Mapping as MappingABC
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -14,6 +15,14 @@ from converter.ir.graph import Graph, TensorCoreLayer
 from converter.ir.spool import release
 from costmodel.group.allocation import align
 from costmodel.mapping.mapping import Mapping, ceil_div
+
+
+@dataclass(frozen=True)
+class BlobSums:
+    """Of the file that holds the blob."""
+
+    sha256: str = ""
+    crc32: int = 0
 
 
 @dataclass
@@ -37,13 +46,9 @@ class WeightBlob:
         self._arrays.append(content)
         self.nbytes += align(content.nbytes)
 
-    def write(self, path: Path) -> str:
-        """Stream the blob to a file: it may be larger than what memory should hold twice.
-
-        Returns:
-            The sha256 of the file.
-        """
-        digest = hashlib.sha256()
+    def write(self, path: Path) -> BlobSums:
+        """Stream the blob to a file: it may be larger than what memory should hold twice."""
+        digest, crc32 = hashlib.sha256(), 0
         with path.open("wb") as file:
             for array in self._arrays:
                 data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
@@ -51,8 +56,9 @@ class WeightBlob:
                 for part in (data.reshape(-1).view(np.uint8).data, padding):
                     file.write(part)
                     digest.update(part)
+                    crc32 = zlib.crc32(part, crc32)
                 release(array)
-        return digest.hexdigest()
+        return BlobSums(digest.hexdigest(), crc32)
 
 
 def block_diagonal(weights: np.ndarray, mapping: Mapping) -> np.ndarray:

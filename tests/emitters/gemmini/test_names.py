@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emitters.gemmini.names import Names, c_identifier
+import emitters.gemmini
+from emitters.gemmini.names import Names, c_identifier, model_identifier
 
 
 def test_examples() -> None:
@@ -16,6 +18,25 @@ def test_examples() -> None:
     assert c_identifier("while") == "while_"
     assert c_identifier("") == "unnamed"
     assert c_identifier("Größe*/ #define") == "gr_e_define"
+
+
+PUBLIC = "run|set_hook|hook|tensor|layer|layers|inputs|outputs|arena|tile_buffer|weights|self_test"
+
+
+def test_a_models_public_names_are_no_names_of_its_c() -> None:
+    """`first_run` of a model `first`, say, would be the function that begins a run of elements."""
+    emitter = Path(emitters.gemmini.__file__).parent
+    files = [*emitter.glob("runtime/*.h"), *emitter.glob("templates/*.j2"), *emitter.glob("*.py")]
+    names = {
+        name
+        for file in files
+        for name in re.findall(rf"(?<![\w}}])([a-z][a-z0-9_]*)_(?:{PUBLIC})\b", file.read_text())
+    }
+    assert {"first", "next", "load", "check"} <= names
+    words_of_the_printer = {
+        "plan", "print", "resident", "in", "fused", "float", "loads", "same", "graph", "_"
+    }  # fmt: skip
+    assert [n for n in sorted(names - words_of_the_printer) if model_identifier(n) == n] == []
 
 
 def test_collisions_get_numbers() -> None:

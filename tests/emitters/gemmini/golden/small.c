@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "include/gemmini.h"
+#include "runtime/fence.h"
 
 #ifdef __FAST_MATH__
 #error "compile small.c without -ffast-math (-Ofast): its results would not be those that were verified"
@@ -40,14 +40,23 @@ _Static_assert(MAX_BLOCK_LEN >= 1 && ADDR_LEN == 32, "unexpected move sizes in g
 #ifndef FADIFF_ARENA_SECTION
 #define FADIFF_ARENA_SECTION
 #endif
-int8_t small_arena[SMALL_ARENA_BYTES] __attribute__((aligned(64))) FADIFF_ARENA_SECTION;
+int8_t small_arena[SMALL_ARENA_BYTES] __attribute__((aligned(SMALL_ALIGNMENT))) FADIFF_ARENA_SECTION;
 #ifndef FADIFF_TILE_BUFFER_SECTION
 #define FADIFF_TILE_BUFFER_SECTION
 #endif
-int8_t small_tile_buffer[SMALL_TILE_BUFFER_BYTES] __attribute__((aligned(64))) FADIFF_TILE_BUFFER_SECTION;
+int8_t small_tile_buffer[SMALL_TILE_BUFFER_BYTES] __attribute__((aligned(SMALL_ALIGNMENT))) FADIFF_TILE_BUFFER_SECTION;
 #endif
 #define ARENA(type, offset) ((type *)(void *)(small_arena + (offset)))
 #define TILE_BUFFER(type, offset) ((type *)(void *)(small_tile_buffer + (offset)))
+#ifdef FADIFF_WEIGHTS_POINTER
+const int8_t *small_weights;
+#define RETURN_WITHOUT_WEIGHTS() \
+    if (small_weights == NULL) { \
+        return SMALL_NO_WEIGHTS; \
+    }
+#else
+#define RETURN_WITHOUT_WEIGHTS() /* they are linked */
+#endif
 #define WEIGHTS(type, offset) ((const type *)(const void *)(small_weights + (offset)))
 
 static small_hook *observer;
@@ -60,15 +69,6 @@ void small_set_hook(small_hook *hook, void *context)
     observer_context = context;
 }
 
-/* Waits until Gemmini is idle, and orders memory accesses of core and Gemmini: neither RISC-V's memory model nor the
- * compiler, to which Gemmini's instructions read no memory, does so by itself. */
-static inline void wait_for_gemmini(void)
-{
-    __asm__ volatile("" ::: "memory");
-    gemmini_fence();
-    __asm__ volatile("" ::: "memory");
-}
-
 /* Before and after every layer; gemmini.h's functions end with a fence that the compiler knows nothing of. */
 static inline void observe(int layer, int phase)
 {
@@ -79,8 +79,8 @@ static inline void observe(int layer, int phase)
 }
 
 #define RETURN_IF_STOPPED() \
-    if (stopped != 0) {     \
-        return stopped;     \
+    if (stopped != 0) { \
+        return stopped; \
     }
 
 /* A layer that runs alone has ended. */
@@ -988,6 +988,7 @@ static void layer_l3(const elem_t *input, elem_t *result)
 int small_run(const int8_t *input0, int8_t *output0)
 {
     stopped = 0;
+    RETURN_WITHOUT_WEIGHTS();
     wait_for_gemmini();
     gemmini_flush(0);
     group_l1(input0, ARENA(int8_t, 0));

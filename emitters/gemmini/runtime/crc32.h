@@ -1,0 +1,22 @@
+/* CRC-32 (IEEE 802.3) of more and more bytes: begin with ~0, end with ~. */
+#ifndef FADIFF_CRC32_H
+#define FADIFF_CRC32_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+static inline uint32_t crc32_of(uint32_t crc, const unsigned char *data, size_t bytes)
+{
+    static const uint32_t table[16] = {
+        0x00000000u, 0x1db71064u, 0x3b6e20c8u, 0x26d930acu, 0x76dc4190u, 0x6b6b51f4u, 0x4db26158u, 0x5005713cu,
+        0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu, 0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu,
+    };
+    for (size_t i = 0; i < bytes; i++) {
+        crc ^= data[i];
+        crc = crc >> 4 ^ table[crc & 15u];
+        crc = crc >> 4 ^ table[crc & 15u];
+    }
+    return crc;
+}
+
+#endif
