@@ -43,6 +43,12 @@ HEADER_FIELDS = (
 )
 """The fields of `Target` that a header decides."""
 
+OPTIONAL_MACROS = {
+    "has_row_packing": "HAS_FIRST_LAYER_OPTIMIZATIONS",
+    "has_full_width_read": "ACC_READ_FULL_WIDTH",
+}
+"""Macros that are defined where the hardware has the feature."""
+
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -182,8 +188,8 @@ def target_from_header(path: str | Path, name: str | None = None) -> Target:
             accumulator_bytes_per_word=word_bytes,
             element_type=element_type,
             max_bytes=header.integer("MAX_BYTES"),
-            has_row_packing="HAS_FIRST_LAYER_OPTIMIZATIONS" in header.flags,
-            has_full_width_read="ACC_READ_FULL_WIDTH" in header.flags,
+            has_row_packing=OPTIONAL_MACROS["has_row_packing"] in header.flags,
+            has_full_width_read=OPTIONAL_MACROS["has_full_width_read"] in header.flags,
         )
     except ValidationError as error:
         raise TargetError(f"{header.path}: {one_line(error, Target)}") from error

@@ -8,7 +8,7 @@ from converter.ir.dims import REDUCTION
 from costmodel.group.loop_convolutions import loop_steps
 from costmodel.group.pooling import Pool
 from emitters.gemmini.constants import ACTIVATIONS
-from emitters.gemmini.expression import Expr, add, mul
+from emitters.gemmini.expression import Expr, add, bare, mul
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal
 from emitters.gemmini.loop_tiles import LoopTiles, ends, plus, starts, where
@@ -49,6 +49,13 @@ class ConvolutionLoops(LoopTiles):
             c.line(f".height = {form.y.size}, .width = {form.x.size},")
             c.line(f".in_lines = {in_n // in_y}, .in_pixels = {in_y // in_x}, .in_stride = {in_x},")
             c.line(f".out_lines = {out_n // out_p}, .out_pixels = {out_p // out_q}, .out_stride = {out_q},")
+            if self.input_box is not None:
+                n, h, w = self.input_box.strides
+                y, x = (add(f"region->in_{axis}", -at) for axis, at in zip("yx", form.first, strict=True))
+                c.line(f".in_first = {bare(add(mul('region->in_n', n), mul(y, h), mul(x, w)))},")
+            if self.output_box is not None:
+                n, p, q = self.output_box.strides
+                c.line(f".out_first = region->out_n * {n} + region->out_p * {p} + region->out_q * {q},")
             c.line(f".taps = {taps}, .tap_channels = {tap_channels}, .weight_stride = {channel},")
             c.line(f".stride = {stride}, .dilation = {dilation}, .up = {form.y.pad}, .left = {form.x.pad},")
             no_bias = "true" if form.layer.bias is None else "false"
@@ -87,19 +94,16 @@ class ConvolutionLoops(LoopTiles):
         return n, h * self.form.skip[0], w * self.form.skip[1]
 
     def _input(self) -> str:
-        """Of the image's first pixel, which may be outside its box: the first channel of the tile."""
+        """Of the first pixel of the image, or of its box: the first channel of the tile."""
         form, at = self.form, self.at
-        group, base = form.input_strides[0], "input"
+        group = form.input_strides[0]
         first: list[Expr] = [form.input_offset]
         if self.input_box is not None:
-            group, (n, h, w) = form.dims.C, self.input_box.strides
-            y, x = (add(f"region->in_{axis}", -first) for axis, first in zip("yx", form.first, strict=True))
-            base = f"input - {add(mul('region->in_n', n), mul(y, h), mul(x, w))}"
-            first = []
+            group, first = form.dims.C, []
         first.append(at.start("L2", form.input_channel))
         if not form.depthwise:
             first.append(mul(at.start("L2", "G"), group))
-        return plus(base, add(*first))
+        return plus("input", add(*first))
 
     def _weight_steps(self) -> tuple[int, int, int]:
         """Taps of a kernel line, channels of a tap and elements of a channel of the weights in memory."""
@@ -130,8 +134,7 @@ class ConvolutionLoops(LoopTiles):
 
     def _output(self) -> str:
         form = self.form
-        group, base, first = form.output_strides[0], "result", form.layer.output.offset
+        group, first = form.output_strides[0], form.layer.output.offset
         if self.output_box is not None:
-            group, first, (n, p, q) = form.dims.K, 0, self.output_box.strides
-            base = f"result - (region->out_n * {n} + region->out_p * {p} + region->out_q * {q})"
-        return plus(base, add(first, self.at.output_channel(group)))
+            group, first = form.dims.K, 0
+        return plus("result", add(first, self.at.output_channel(group)))

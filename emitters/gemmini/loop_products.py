@@ -69,16 +69,16 @@ class ProductLoops(LoopTiles):
         group, n, h, w = form.input_strides
         y, x = at.input_pixel("L2")
         first: list[Expr] = [form.input_offset]
-        base = "input"
+        before = ""
         if self.input_box is not None:
             group = form.dims.C
             n, h, w = self.input_box.strides
-            base = f"input - (region->in_n * {n} + region->in_y * {h} + region->in_x * {w})"
+            before = f"region->in_n * {n} + region->in_y * {h} + region->in_x * {w}"
             h, w = h * form.skip[0], w * form.skip[1]
             first = []
         first += [mul(at.start("L2", "N"), n), mul(y, h), mul(x, w)]
         first += [at.start("L2", "C"), mul(at.start("L2", "G"), group)]
-        return plus(base, add(*first))
+        return _inside("input", add(*first), before)
 
     def _weight(self) -> str:
         form, at = self.form, self.at
@@ -90,10 +90,15 @@ class ProductLoops(LoopTiles):
     def _output(self) -> str:
         form, at = self.form, self.at
         group, *strides = form.output_strides
-        base, first = "result", [form.layer.output.offset]
+        before, first = "", [form.layer.output.offset]
         if self.output_box is not None:
             group, strides, first = form.dims.K, list(self.output_box.strides), []
             n, p, q = strides
-            base = f"result - (region->out_n * {n} + region->out_p * {p} + region->out_q * {q})"
+            before = f"region->out_n * {n} + region->out_p * {p} + region->out_q * {q}"
         pixels = [mul(at.start("L2", d), stride) for d, stride in zip(PIXELS, strides, strict=True)]
-        return plus(base, add(*first, *pixels, at.output_channel(group)))
+        return _inside("result", add(*first, *pixels, at.output_channel(group)), before)
+
+
+def _inside(base: str, offset: Expr, before: str) -> str:
+    """A pointer into a box: of `offset` elements, the first `before` ones are not there."""
+    return f"{base} + ({bare(offset)} - ({before}))" if before else plus(base, offset)

@@ -89,10 +89,9 @@ class OperandPrinter:
             self._output("output", f"result{_plus(layer.output.offset)}", strides)
         else:
             n, p, q = self.output_box.strides
-            first = "0" if self.output_box.ring else f"region->out_p * {p} + region->out_q * {q}"
-            self._output(
-                "output", f"result - (region->out_n * {n} + {first})", [n, p, q], self.output_box.ring
-            )
+            first = f"region->out_n * {n}"
+            first += "" if self.output_box.ring else f" + region->out_p * {p} + region->out_q * {q}"
+            self._output("output", "result", [n, p, q], self.output_box.ring, first)
         if self.destinations.whole:
             self._output("whole_output", f"whole{_plus(layer.output.offset)}", strides)
         self._psum()
@@ -107,15 +106,16 @@ class OperandPrinter:
 
     def _image(self) -> None:
         form, ring = self.plan.form, 0
-        data, (_, n, h, w) = f"input{_plus(form.input_offset)}", form.input_strides
+        data, first, (_, n, h, w) = f"input{_plus(form.input_offset)}", "", form.input_strides
         if self.input_box is not None:
             n, h, w = self.input_box.strides
             ring = self.input_box.ring
             y = "" if ring else f" + (region->in_y{_minus(form.first[0])}) * {h}"
-            data = f"input - (region->in_n * {n}{y} + (region->in_x{_minus(form.first[1])}) * {w})"
+            data = "input"
+            first = f" .first = region->in_n * {n}{y} + (region->in_x{_minus(form.first[1])}) * {w},"
             h, w = (h if ring else h * form.skip[0]), w * form.skip[1]
         with self.c.initialiser("const image_t image"):
-            self.c.line(f".data = {data},")
+            self.c.line(f".data = {data},{first}")
             self.c.line(f".stride_n = {n}, .stride_y = {h}, .stride_x = {w},")
             self.c.line(f".height = {form.y.size}, .width = {form.x.size},{_ring(ring)}")
             if ring:
@@ -128,11 +128,11 @@ class OperandPrinter:
         with self.c.initialiser("const weights_t weights"):
             print_weights(self.c, self.plan.form, self.memory, self.element_bytes)
 
-    def _output(self, name: str, first: str, strides: Sequence[int], ring: int = 0) -> None:
+    def _output(self, name: str, data: str, strides: Sequence[int], ring: int = 0, first: str = "") -> None:
         form = self.plan.form
         n, p, q = strides
         with self.c.initialiser(f"const output_t {name}"):
-            self.c.line(f".data = (uintptr_t)({first}),")
+            self.c.line(f".data = (uintptr_t)({data}),{f' .first = {first},' if first else ''}")
             self.c.line(
                 f".stride_n = {n}, .stride_p = {p}, .stride_q = {q}, .size = sizeof(elem_t),{_ring(ring)}"
             )

@@ -1,4 +1,4 @@
-"""`fadiff targets`: list, show, import, check and calibrate hardware descriptions."""
+"""`fadiff targets`: list, show, import, export, check and calibrate hardware descriptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def targets() -> None:
-    """List, show, import, check and calibrate hardware descriptions.
+    """List, show, import, export, check and calibrate hardware descriptions.
 
     \b
     Examples:
@@ -29,6 +29,7 @@ def targets() -> None:
       fadiff targets show gemmini-large
       fadiff targets import gemmini_params.h -o mine.yaml
       fadiff targets check mine.yaml --params gemmini_params.h
+      fadiff targets export gemmini-large -o gemmini_params.h
       fadiff targets calibrate mine.yaml build/resnet18 build/bert -o calibrated.yaml
     """
 
@@ -122,6 +123,38 @@ def import_target(console: Console, header: Path, name: str | None, out: Path | 
         console.note(f"  {line}")
 
 
+@targets.command("export")
+@click.argument("name", metavar="TARGET")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Header to write.  [default: stdout]",
+)
+@click.option("--force", is_flag=True, help="Replace the file.")
+@console_options
+def export_target(console: Console, name: str, out: Path | None, force: bool) -> None:
+    """Write the gemmini_params.h of a target, for simulators and programs.
+
+    It says what the generator would say of such hardware. For hardware that exists take the header that was
+    generated with it: this one is what the target assumes.
+
+    \b
+    Examples:
+      fadiff targets export gemmini-large -o gemmini_params.h
+    """
+    from costmodel.target.target import load_target
+    from emulator.params import params_header
+
+    text = params_header(load_target(name))
+    if out is None:
+        console.result(text.rstrip())
+        return
+    check_new(out, force=force)
+    out.write_text(text, encoding="utf-8")
+    console.note(f"wrote {out}")
+
+
 @targets.command()
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option(
@@ -150,6 +183,7 @@ def check(console: Console, file: Path, params: Path | None) -> int:
         for field in wrong:
             console.result(
                 f"{file}: {field} is {getattr(target, field)}, but {params} says {getattr(header, field)}"
+                + _remedy(field, target)
             )
         if wrong:
             return CHECK_FAILED
@@ -207,6 +241,18 @@ def calibrate(console: Console, name: str, folders: tuple[Path, ...], out: Path,
     out.write_text(f"# {name}, calibrated.\n{target_yaml(found.target)}", encoding="utf-8")
     console.note(f"wrote {out}")
     return OK
+
+
+def _remedy(field: str, target: Target) -> str:
+    """What to do where the header lacks a macro of optional hardware that the target counts on."""
+    from costmodel.target.params_header import OPTIONAL_MACROS
+
+    if field not in OPTIONAL_MACROS or not getattr(target, field):
+        return ""
+    return (
+        f": if the hardware lacks it, set {field}: false in the target; if not, the header is older than "
+        f"the hardware (that of gemmini-rocc-tests is): generate it, or add #define {OPTIONAL_MACROS[field]}"
+    )
 
 
 def _measured(folder: Path, target: Target) -> tuple[Schedule, Measurement]:

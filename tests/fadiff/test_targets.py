@@ -51,6 +51,27 @@ def test_import_then_check_against_the_header(fadiff, tmp_path):
     assert "accumulator_bytes is 32768" in differs.out
 
 
+def test_a_header_without_a_macro_that_the_target_counts_on(fadiff, tmp_path):
+    """That of gemmini-rocc-tests says nothing of full-width reads, which the default hardware has."""
+    header = tmp_path / "gemmini_params.h"
+    text = (HEADERS / "int8_16x16.h").read_text()
+    header.write_text(text.replace("#define ACC_READ_FULL_WIDTH\n", ""))
+    checked = fadiff("targets", "check", "gemmini-default", "--params", header)
+    assert checked.code == 1
+    assert "has_full_width_read is True, but" in checked.out
+    assert "set has_full_width_read: false" in checked.out and "#define ACC_READ_FULL_WIDTH" in checked.out
+
+
+@pytest.mark.parametrize("name", ["gemmini-large", "gemmini-small", "gemmini-fp32"])
+def test_an_exported_header_is_that_of_the_target(fadiff, tmp_path, name):
+    header = tmp_path / "gemmini_params.h"
+    assert fadiff("targets", "export", name, "-o", header).code == 0
+    assert fadiff("targets", "check", name, "--params", header).code == 0
+    again = fadiff("targets", "export", name, "-o", header)
+    assert again.code == 2 and "--force" in again.err
+    assert fadiff("targets", "export", name).out == header.read_text()
+
+
 def test_import_does_not_overwrite(fadiff, tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text("precious")

@@ -32,7 +32,7 @@ _Static_assert(IS(float, acc_scale_t), "requantisation needs acc_scale_args of t
 _Static_assert(IS(float, scale_t), "additions scale what they load: they need mvin_scale_args of type float");
 _Static_assert(MAX_BLOCK_LEN >= 1 && ADDR_LEN == 32, "unexpected move sizes in gemmini_params.h");
 #ifndef ACC_READ_FULL_WIDTH
-#error "the schedule stores partial sums: Gemmini must be built with acc_read_full_width"
+#error "the schedule stores partial sums: Gemmini must be built with acc_read_full_width (ACC_READ_FULL_WIDTH)"
 #endif
 
 /* Where buffers go is the integrator's choice: section attributes, or buffers defined elsewhere. */
@@ -146,7 +146,8 @@ typedef struct {
 
 /* An image N H W C in memory.  Strides are in elements, channels are contiguous. */
 typedef struct {
-    const elem_t *data; /* where pixel (0, 0, 0) is, or would be: a tile buffer holds a part of the image */
+    const elem_t *data;
+    ptrdiff_t first;    /* elements before those at `data`: a tile buffer holds a part of the image */
     ptrdiff_t stride_n, stride_y, stride_x;
     int32_t height, width; /* pixels outside are padding: zero */
     int32_t ring;          /* row y is at (y * ring_step + ring_first) % ring; 0: at y */
@@ -221,10 +222,11 @@ static inline void load_box(image_box_t *box, int32_t count, int32_t lines)
         const int32_t stop = box->l < first ? first : box->l < last ? last : box->x_count;
         const int32_t pixels = MIN(DIM, stop - box->l);
         const int32_t slot = image->ring == 0 ? y : (y * image->ring_step + image->ring_first) % image->ring;
-        const elem_t *from = image->data + (box->n + box->i) * image->stride_n + slot * image->stride_y
-                             + box->x * image->stride_x + box->l * box->pitch + box->c + box->m;
+        const ptrdiff_t from = (box->n + box->i) * image->stride_n + slot * image->stride_y + box->x * image->stride_x
+                               + box->l * box->pitch + box->c + box->m - image->first;
         gemmini_extended_mvin(
-            zeros ? 0 : (uintptr_t)from, (uint32_t)(box->row + box->m / image->block * box->block_stride + box->l),
+            zeros ? 0 : (uintptr_t)(image->data + from),
+            (uint32_t)(box->row + box->m / image->block * box->block_stride + box->l),
             MIN(chunk, box->c_count - box->m), pixels);
         box->m += chunk;
         if (box->m >= box->c_count) {
@@ -458,7 +460,8 @@ static inline void multiply(
 
 /* A tile's destination N P Q K.  Strides are in elements of `size` bytes, channels are contiguous. */
 typedef struct {
-    uintptr_t data; /* of element (0, 0, 0, 0), as in image_t */
+    uintptr_t data;
+    ptrdiff_t first; /* elements before those at `data`, as in image_t */
     ptrdiff_t stride_n, stride_p, stride_q;
     int32_t ring; /* row p is at p % ring; 0: at p */
     int32_t size;
@@ -528,7 +531,7 @@ static inline void move_tile(tile_t *tile, int32_t count)
         const int32_t p = tile->p + tile->j;
         const int32_t slot = output->ring == 0 ? p : p % output->ring;
         const ptrdiff_t pixel = (tile->n + tile->i) * output->stride_n + slot * output->stride_p
-                                + tile->q * output->stride_q + tile->l * tile->pitch;
+                                + tile->q * output->stride_q + tile->l * tile->pitch - output->first;
         const uintptr_t place = output->data + (uintptr_t)(pixel + tile->k + tile->m) * (uintptr_t)output->size;
         const int32_t columns = MIN(output->block, tile->k_count - tile->m);
         const int32_t rows = MIN(DIM, tile->q_count - tile->l);
@@ -678,7 +681,7 @@ static void layer_l0(const elem_t *input, elem_t *result, const region_t *region
     };
     const acc_t *const bias = WEIGHTS(acc_t, 576);
     const output_t output = {
-        .data = (uintptr_t)(result - (region->out_n * 320 + region->out_p * 64 + region->out_q * 8)),
+        .data = (uintptr_t)(result), .first = region->out_n * 320 + region->out_p * 64 + region->out_q * 8,
         .stride_n = 320, .stride_p = 64, .stride_q = 8, .size = sizeof(elem_t),
         .block = 8, .activation = RELU, .scale = 0x1.0173200000000p-9f,
     };
@@ -746,7 +749,7 @@ static void layer_l1(const elem_t *input, elem_t *result, const region_t *region
     const int32_t p_start = region->p.start;
     const int32_t q_start = region->q.start;
     const image_t image = {
-        .data = input - (region->in_n * 320 + (region->in_y) * 64 + (region->in_x) * 8),
+        .data = input, .first = region->in_n * 320 + (region->in_y) * 64 + (region->in_x) * 8,
         .stride_n = 320, .stride_y = 64, .stride_x = 8,
         .height = 8, .width = 8,
         .block = 8, .repeats = 1,
