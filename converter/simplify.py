@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from converter.contrib import expand_contrib
 from converter.decompose import decompose
 from converter.errors import ModelError, UnsupportedError
 from converter.ir.program import Program, program_of
@@ -46,13 +47,16 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_
     """
     notes: list[str] = []
     model = flatten_control_flow(model)
+    contrib = expand_contrib(model)
+    if contrib.done:
+        notes.append(f"operators of ONNX Runtime written as standard ones: {', '.join(contrib.done)}")
     imported = strip_quantisation(file, model)
     notes.extend(imported.notes)
     model, expanded = expand_functions(model)
     if expanded:
         notes.append(f"expanded by their ONNX definition: {', '.join(expanded)}")
         model = flatten_control_flow(model)
-    unknown = unknown_operators(model)
+    unknown = unknown_operators(model, contrib.refused)
     if any(cannot_load(problem) for problem in unknown):
         raise UnsupportedError(file, unknown)
     if to_float32(model):

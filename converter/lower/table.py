@@ -6,8 +6,9 @@ docstrings of the constraint functions that it lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import onnx
@@ -190,8 +191,13 @@ def is_known(op: str) -> bool:
     return op in UNARY | BINARY | lowered | {entry.op for entry in decompose.DECOMPOSITIONS}
 
 
-def unknown_operators(model: onnx.ModelProto) -> tuple[Unsupported, ...]:
-    """Nodes of an imported model that nothing lowers, writes as others, folds or expands."""
+def unknown_operators(
+    model: onnx.ModelProto, refused: Mapping[str, Unsupported] = MappingProxyType({})
+) -> tuple[Unsupported, ...]:
+    """Nodes of an imported model that nothing lowers, writes as others, folds or expands.
+
+    `refused` has those, by name, of which it is known why.
+    """
     constants = {tensor.name for tensor in model.graph.initializer}
     constants.update(v for node in model.graph.node if node.op_type == "Constant" for v in node.output)
     found = []
@@ -200,7 +206,7 @@ def unknown_operators(model: onnx.ModelProto) -> tuple[Unsupported, ...]:
         node = Node(proto.name or f"{proto.op_type}_{i}", proto.op_type, domain, 10**6, (), (), {}, proto)
         is_constant = all(value in constants for value in proto.input)  # folded, if it can be
         if not is_constant and not _is_supported(node):
-            found.append(_unknown(node))
+            found.append(refused.get(proto.name) or _unknown(node))
     return tuple(found)
 
 

@@ -1,0 +1,111 @@
+"""Replace contrib operators by their bodies; say why where that is not possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import onnx
+import onnxruntime
+from onnx import NodeProto
+
+from converter.contrib.call import Call
+from converter.contrib.table import FUNCTIONS, MICROSOFT, REFUSED, REFUSED_DOMAINS, Function
+from converter.decompose.nodes import Nodes
+from converter.errors import Unsupported
+from converter.read.fold import constant_tensors
+from converter.read.opsets import opset_of
+from converter.read.runtime import session_options
+
+_BY_NAME = {(entry.domain, entry.op): entry for entry in FUNCTIONS}
+_REMEDY = "save the model before ONNX Runtime's optimiser, or without this fusion"
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Operators that were written as standard ones, and nodes that were not, with the reason."""
+
+    done: tuple[str, ...] = ()
+    refused: Mapping[str, Unsupported] = field(default_factory=dict)
+    """By the name of the node."""
+
+
+def expand_contrib(model: onnx.ModelProto) -> Expansion:
+    """Replace contrib operators of the main graph, in place."""
+    graph = model.graph
+    if not any((_domain(node), node.op_type) in _BY_NAME or _domain(node) for node in graph.node):
+        return Expansion()
+    constants = constant_tensors(graph)
+    producers = {value: node for node in graph.node for value in node.output if value}
+    calls = [node for node in graph.node if (_domain(node), node.op_type) in _BY_NAME]
+    shapes = _shapes(model, calls)
+    opset = opset_of(model)
+    names: set[str] = set()
+    kept: list[NodeProto] = []
+    done: set[str] = set()
+    refused: dict[str, Unsupported] = {}
+    for node in graph.node:
+        entry = _BY_NAME.get((_domain(node), node.op_type))
+        if (entry is not None or _domain(node)) and (not node.name or node.name in names):
+            node.name = f"{node.op_type}.{node.output[0]}"
+        names.add(node.name)
+        call = Call(node, constants, shapes, producers)
+        problem = _refusal(entry, call)
+        if problem is not None:
+            refused[node.name] = problem
+        if entry is None or problem is not None:
+            kept.append(node)
+            continue
+        nodes = Nodes(node.name, opset)
+        entry.write(nodes, call)
+        kept.extend(nodes.nodes)
+        graph.initializer.extend(nodes.constants)
+        done.add(entry.op)
+    del graph.node[:]
+    graph.node.extend(kept)
+    if done:
+        del graph.value_info[:]
+    return Expansion(tuple(sorted(done)), refused)
+
+
+def _refusal(entry: Function | None, call: Call) -> Unsupported | None:
+    node, domain = call.proto, _domain(call.proto)
+    if entry is not None:
+        why = entry.refuses(call)
+        return Unsupported(node.name, node.op_type, domain, why, _REMEDY) if why else None
+    of_op = REFUSED.get(node.op_type) if domain == MICROSOFT else None
+    reason = of_op or REFUSED_DOMAINS.get(domain)
+    return Unsupported(node.name, node.op_type, domain, *reason) if reason else None
+
+
+def _domain(node: NodeProto) -> str:
+    return "" if node.domain == "ai.onnx" else str(node.domain)
+
+
+def _shapes(model: onnx.ModelProto, calls: Iterable[NodeProto]) -> dict[str, tuple[int, ...]]:
+    """Static shapes of what contrib operators read, as ONNX Runtime infers them: it knows these operators."""
+    found = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
+            found[value.name] = tuple(d.dim_value for d in dims)
+    computed = {value for node in model.graph.node for value in node.output}
+    wanted = {value for node in calls for value in node.input if value in computed}
+    if not wanted:
+        return found
+    asked = onnx.ModelProto()
+    asked.CopyFrom(model)
+    given = {value.name for value in asked.graph.output}
+    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(wanted - given))
+    options = session_options()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    try:
+        session = onnxruntime.InferenceSession(
+            asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:  # what it cannot load either: operators that need shapes say so
+        return found
+    for value in session.get_outputs():
+        if value.name in wanted and all(isinstance(size, int) for size in value.shape):
+            found[value.name] = tuple(value.shape)
+    return found

@@ -1,0 +1,205 @@
+"""GroupQueryAttention: query heads that share keys, rotary positions, a cache of keys and values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto
+
+from converter.contrib.attention import LOWEST, join_heads, split_heads
+from converter.contrib.call import Call
+from converter.contrib.rotary import rotate
+from converter.decompose.nodes import Nodes
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What the shapes of a GroupQueryAttention say."""
+
+    batch: int
+    length: int
+    heads: int
+    groups: int
+    """Heads of keys and values."""
+    width: int
+    past: int
+    total: int
+    """Positions in the cache afterwards."""
+    begin: int | None
+    """Where the new positions stand, None where it is computed at run time."""
+
+
+def group_query_attention(nodes: Nodes, call: Call) -> None:
+    """GroupQueryAttention."""
+    sizes = _sizes(call)
+    begin = "" if sizes.begin is not None else _begin(nodes, call, sizes)
+    queries, keys, values = _given(nodes, call, sizes)
+    if call.attribute("do_rotary", 0):
+        queries, keys = _turned(nodes, call, sizes, begin, queries, keys)
+    keys, values = (
+        _cached(nodes, call.input(3 + i), new, sizes, begin) for i, new in enumerate((keys, values))
+    )
+    nodes.give(keys, call.output(1))
+    nodes.give(values, call.output(2))
+    scale = call.attribute("scale", 0.0) or 1 / math.sqrt(sizes.width)
+    y = _attended(nodes, call, sizes, begin, queries, keys, values, scale)
+    nodes.give(join_heads(nodes, y, (sizes.batch, sizes.length, sizes.heads * sizes.width)), call.output(0))
+
+
+def known_groups(call: Call) -> str | None:
+    """Shapes of queries and past are static, total_sequence_length is constant."""
+    unknown = next((v for i in (0, 3, 10) if (v := call.input(i)) and call.shape(i) is None), None)
+    if unknown is not None:
+        return f"the shape of {unknown} is not static"
+    if call.input(7) and call.shape(7) is None:
+        return f"the shape of {call.input(7)} is not static"
+    if call.input(3) and call.sizes(3)[2] and call.constant(6) is None:
+        return f"{call.input(6)} (total_sequence_length) is computed at run time"
+    return None
+
+
+def _sizes(call: Call) -> _Sizes:
+    heads, groups = int(call.attribute("num_heads")), int(call.attribute("kv_num_heads"))
+    batch, length, hidden = call.sizes(0)
+    width = hidden // heads if call.input(1) else hidden // (heads + 2 * groups)
+    past = call.sizes(3)[2] if call.input(3) else 0
+    said = call.constant(6)
+    total = length if said is None or not past else max(int(said.reshape(-1)[0]), past)
+    begin: int | None = 0
+    if past and (said is None or int(said.reshape(-1)[0]) != length):
+        lasts = call.constant(5)
+        begins = set() if lasts is None else {int(last) + 1 - length for last in lasts.reshape(-1)}
+        begin = begins.pop() if len(begins) == 1 else None
+    return _Sizes(batch, length, heads, groups, width, past, total, begin)
+
+
+def _begin(nodes: Nodes, call: Call, sizes: _Sizes) -> str:
+    """Where the new positions stand, [batch, 1] int32: the last position is in seqlens_k."""
+    lasts = nodes.reshape(call.input(5), (sizes.batch, 1))
+    return nodes.op("Add", lasts, nodes.constant(np.int32(1 - sizes.length)))
+
+
+def _given(nodes: Nodes, call: Call, sizes: _Sizes) -> tuple[str, str, str]:
+    """Queries, keys and values [batch, heads, length, width], packed in the first input or apart."""
+    found = []
+    start = 0
+    for i, heads in enumerate((sizes.heads, sizes.groups, sizes.groups)):
+        columns = heads * sizes.width
+        x = call.input(i)
+        if not call.input(1):
+            x = nodes.slice(call.input(0), 2, start, start + columns)
+            start += columns
+        found.append(split_heads(nodes, x, (sizes.batch, sizes.length, heads, sizes.width)))
+    queries, keys, values = found
+    return queries, keys, values
+
+
+def _turned(nodes: Nodes, call: Call, sizes: _Sizes, begin: str, queries: str, keys: str) -> tuple[str, str]:
+    half = call.sizes(7)[1]
+    steps = np.arange(sizes.length, dtype=np.int64)
+    if call.input(9):
+        places = call.input(9)
+    elif sizes.begin is not None:
+        places = nodes.constant((sizes.begin + steps)[None])
+    else:
+        places = nodes.op("Add", begin, nodes.constant(steps.astype(np.int32)[None]))
+    rows = [nodes.op("Gather", call.input(i), places) for i in (7, 8)]
+    batch = sizes.batch if call.input(9) or sizes.begin is None else 1
+    cos, sin = (nodes.reshape(row, (batch, 1, sizes.length, half)) for row in rows)
+    paired = bool(call.attribute("rotary_interleaved", 0))
+    first, second = (rotate(nodes, x, cos, sin, half, sizes.width, paired) for x in (queries, keys))
+    return first, second
+
+
+def _cached(nodes: Nodes, past: str, new: str, sizes: _Sizes, begin: str) -> str:
+    """Keys or values [batch, groups, total, width]: the cache with the new ones in their places."""
+    if not past or not sizes.past:
+        return new
+    shape = (sizes.batch, sizes.groups, sizes.total - sizes.past, sizes.width)
+    if sizes.begin is not None:
+        end = sizes.begin + sizes.length
+        parts = [nodes.slice(past, 2, 0, sizes.begin)] if sizes.begin else []
+        parts.append(new)
+        if end < sizes.past:
+            parts.append(nodes.slice(past, 2, end, sizes.past))
+        return nodes.op("Concat", *parts, axis=2) if len(parts) > 1 else new
+    if sizes.total > sizes.past:
+        past = nodes.op("Concat", past, nodes.constant(np.zeros(shape, np.float32)), axis=2)
+    places = nodes.constant(np.arange(sizes.total, dtype=np.int32)[None, :, None])
+    steps = nodes.constant(np.arange(sizes.length, dtype=np.int32)[None, None])
+    which = nodes.op("Add", nodes.reshape(begin, (sizes.batch, 1, 1)), steps)
+    fits = nodes.op("Equal", places, which)  # [batch, total, length]: the new position that stands there
+    if sizes.length == 1:
+        return nodes.op("Where", nodes.reshape(fits, (sizes.batch, 1, sizes.total, 1)), new, past)
+    chosen = nodes.op("Cast", fits, to=TensorProto.FLOAT)
+    chosen = nodes.reshape(chosen, (sizes.batch, 1, sizes.total, sizes.length))
+    put = nodes.op("MatMul", chosen, new)
+    taken = nodes.op("Greater", nodes.reduce("ReduceMax", chosen, [-1]), nodes.number(0.5))
+    return nodes.op("Where", taken, put, past)
+
+
+def _attended(
+    nodes: Nodes,
+    call: Call,
+    sizes: _Sizes,
+    begin: str,
+    queries: str,
+    keys: str,
+    values: str,
+    scale: float,
+) -> str:
+    """Attention [batch, heads, length, width]; keys of a group are read by all its query heads."""
+    each = sizes.heads // sizes.groups
+    scores_shape = (sizes.batch, sizes.heads, sizes.length, sizes.total)
+    if each > 1:  # query heads of a group below each other: one product for all of them
+        queries = nodes.reshape(queries, (sizes.batch, sizes.groups, each * sizes.length, sizes.width))
+    scores = nodes.op("MatMul", queries, nodes.transpose(keys, (0, 1, 3, 2)))
+    scores = nodes.op("Mul", nodes.reshape(scores, scores_shape) if each > 1 else scores, nodes.number(scale))
+    softcap = float(call.attribute("softcap", 0.0))
+    if softcap:
+        capped = nodes.op("Tanh", nodes.op("Mul", scores, nodes.number(1 / softcap)))
+        scores = nodes.op("Mul", capped, nodes.number(softcap))
+    if call.input(10):
+        scores = nodes.op("Add", scores, call.input(10))
+    scores = nodes.op("Add", scores, _blanks(nodes, call, sizes, begin))
+    shares = _softmax(nodes, call, sizes, scores)
+    if each > 1:
+        shares = nodes.reshape(shares, (sizes.batch, sizes.groups, each * sizes.length, sizes.total))
+    y = nodes.op("MatMul", shares, values)
+    return nodes.reshape(y, (sizes.batch, sizes.heads, sizes.length, sizes.width)) if each > 1 else y
+
+
+def _blanks(nodes: Nodes, call: Call, sizes: _Sizes, begin: str) -> str:
+    """0, and the lowest number for positions later than the query's or out of its window."""
+    window = int(call.attribute("local_window_size", -1))
+    places = np.arange(sizes.total, dtype=np.int32)
+    steps = np.arange(sizes.length, dtype=np.int32)[:, None]
+    if sizes.begin is not None:
+        last = sizes.begin + steps
+        seen = places <= last
+        if window > 0:
+            seen &= places > last - window
+        return nodes.constant(np.where(seen, np.float32(0), np.float32(LOWEST))[None, None], "causal")
+    last_of = nodes.op("Add", nodes.reshape(begin, (sizes.batch, 1, 1, 1)), nodes.constant(steps[None, None]))
+    at = nodes.constant(places[None, None, None])
+    allowed = nodes.op("Not", nodes.op("Greater", at, last_of))
+    if window > 0:
+        first = nodes.op("Sub", last_of, nodes.constant(np.int32(window)))
+        allowed = nodes.op("And", allowed, nodes.op("Greater", at, first))
+    return nodes.op("Where", allowed, nodes.number(0), nodes.number(LOWEST))
+
+
+def _softmax(nodes: Nodes, call: Call, sizes: _Sizes, scores: str) -> str:
+    """Softmax over the positions, beside which a sink may take a share."""
+    if not call.input(11) and call.attribute("smooth_softmax", 0) != 1:
+        return nodes.op("Softmax", scores, axis=-1)
+    shape = (sizes.batch, sizes.heads, sizes.length, 1)
+    if call.input(11):
+        sink = nodes.reshape(call.input(11), (1, sizes.heads, 1, 1))
+        sink = nodes.op("Add", sink, nodes.constant(np.zeros(shape, np.float32)))
+    else:
+        sink = nodes.constant(np.zeros(shape, np.float32))
+    shares = nodes.op("Softmax", nodes.op("Concat", scores, sink, axis=3), axis=-1)
+    return nodes.slice(shares, 3, 0, sizes.total)

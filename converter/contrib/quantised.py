@@ -1,0 +1,100 @@
+"""Operators of integers that ONNX Runtime's quantiser writes: dequantised, then as their float form.
+
+(Those with a float operator of ONNX behind them are in converter/quantise/qoperators.py.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from converter.contrib.attention import attend_with_past, mask_shape, split_heads
+from converter.contrib.call import Call
+from converter.contrib.norms import embed
+from converter.decompose.nodes import Nodes
+
+
+def dynamic_quantize_matmul(nodes: Nodes, call: Call) -> None:
+    """Product of floats (calibrated like any) and dequantised weights, plus a bias."""
+    y = nodes.op("MatMul", call.input(0), _weights(nodes, call, 1, 2, 3))
+    nodes.give(nodes.op("Add", y, call.input(4)) if call.input(4) else y, call.output(0))
+
+
+def matmul_integer_to_float(nodes: Nodes, call: Call) -> None:
+    """The same, of integers that DynamicQuantizeLinear made, or whose scale is constant."""
+    source = call.producers.get(call.input(0))
+    if source is not None and source.op_type == "DynamicQuantizeLinear":
+        x = str(source.input[0])
+    else:
+        x = _dequantised(nodes, *(call.input(i) for i in (0, 2, 4)))
+    y = nodes.op("MatMul", x, _weights(nodes, call, 1, 3, 5))
+    nodes.give(nodes.op("Add", y, call.input(6)) if call.input(6) else y, call.output(0))
+
+
+def q_attention(nodes: Nodes, call: Call) -> None:
+    """Attention of dequantised input and weights."""
+    batch, length, _ = call.sizes(0)
+    heads, columns = int(call.attribute("num_heads")), call.sizes(1)[1] // 3
+    source = call.producers.get(call.input(0))
+    if source is not None and source.op_type == "DynamicQuantizeLinear":
+        x = str(source.input[0])
+    else:
+        x = _dequantised(nodes, *(call.input(i) for i in (0, 3, 6)))
+    parts = []
+    for i in range(3):
+        start, end = i * columns, (i + 1) * columns
+        product = nodes.op("MatMul", x, _weights(nodes, call, 1, 4, 7, start, end))
+        product = nodes.op("Add", product, nodes.slice(call.input(2), 0, start, end))
+        parts.append(split_heads(nodes, product, (batch, length, heads, columns // heads)))
+    queries, keys, values = parts
+    attend_with_past(nodes, call, queries, keys, values, (columns,) * 3, length, mask=5, past=8, bias=-1)
+
+
+def known_quantised_attention(call: Call) -> str | None:
+    """Shapes of input, mask and past are static; weights are constant."""
+    unknown = next((v for i in (0, 5, 8) if (v := call.input(i)) and call.shape(i) is None), None)
+    if unknown is not None:
+        return f"the shape of {unknown} is not static"
+    return constant_weights(call) or mask_shape(call, 5)
+
+
+def constant_weights(call: Call) -> str | None:
+    """Weights are constant."""
+    return None if call.constant(1) is not None else f"{call.input(1)} is computed at run time"
+
+
+def q_embed_layer_norm(nodes: Nodes, call: Call) -> None:
+    """EmbedLayerNormalization of dequantised tables, gamma and beta."""
+    tables = [
+        _dequantised(nodes, *(call.input(i + first) for first in (2, 8, 13))) if call.input(i + 2) else ""
+        for i in range(5)
+    ]
+    embed(nodes, call, tables, places="")
+
+
+def _dequantised(nodes: Nodes, x: str, scale: str, zero: str, **attributes: Any) -> str:
+    return nodes.op("DequantizeLinear", x, scale, *([zero] if zero else []), **attributes)
+
+
+def _weights(
+    nodes: Nodes, call: Call, weight: int, scale: int, zero: int, start: int = 0, end: int | None = None
+) -> str:
+    """Dequantised columns of constant weights, with one scale or one for each column."""
+    integers, steps, centre = (call.constant(i) for i in (weight, scale, zero))
+    assert integers is not None
+    columns = np.ascontiguousarray(integers[:, start:end])
+    if steps is None:
+        return _dequantised(nodes, nodes.constant(columns, "weight"), call.input(scale), call.input(zero))
+    names = [nodes.constant(columns, "weight")]
+    for vector in (steps, centre):
+        if vector is not None:
+            names.append(nodes.constant(_of_columns(vector, start, end), "scale"))
+    if steps.size == 1:
+        return nodes.op("DequantizeLinear", *names)
+    return nodes.op("DequantizeLinear", *names, axis=1)
+
+
+def _of_columns(vector: np.ndarray, start: int, end: int | None) -> np.ndarray:
+    """Scales or zero points of some columns, or of all."""
+    return vector.reshape(()) if vector.size == 1 else vector.reshape(-1)[start:end]
