@@ -30,6 +30,7 @@ BENCHMARKS = {
     "hostile": "mutated models, schedules, targets, headers and npz files: no traceback, no hang",
     "screenshots": "the report as pictures at four widths, by headless Chromium",
     "gallery": "the reports of docs/gallery.md, made again",
+    "wild": "every .onnx file of a folder: converted, refused by name, or our fault",
     "conformance": "onnx's own test suite: every case verifies or is refused by name",
 }
 

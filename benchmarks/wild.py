@@ -1,0 +1,148 @@
+"""What becomes of every .onnx file of a folder: converted, refused by name, or our fault.
+
+Compiles each file in a process of its own, with the command line of a user: `fadiff compile FILE`.  A
+refusal that names a way out (--dim, --inputs, --outputs) is followed, up to four times: symbolic sizes that
+look like a batch become 1, others --size.  Options that only a person can know are read from FILE.options
+beside the file, one line.  Prints one row per file: outcome, signal to noise against the float model on
+random inputs (or FILE.calibration.npz), seconds, options that were needed or the reason.  Exits 1 where a
+file made an internal error or took too long.
+
+python -m benchmarks wild FOLDER
+python -m benchmarks wild FOLDER --match whisper --verify
+python -m benchmarks wild FOLDER --inspect                  # only read them: quick
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.command import command
+from fadiff.errors import BAD_INPUT, CHECK_FAILED
+
+Outcome = Literal["converted", "refused", "internal error", "too long"]
+_MOST_BYTES = 200 * 2**20
+_REMEDIES = re.compile(r"--(dim) (\S+?)=1\b|--(outputs|inputs) ('[^']+'|[^\s;|']+)")
+_BATCH = re.compile(r"batch|^n$|\.0$", re.IGNORECASE)
+_TRIES = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one file; `text` has the options that it needed, or why it is refused."""
+
+    file: str
+    outcome: Outcome
+    sqnr_db: float | None
+    seconds: float
+    text: str
+
+    def line(self) -> str:
+        """One row of a Markdown table."""
+        sqnr = "" if self.sqnr_db is None else f"{self.sqnr_db:.1f}"
+        text = self.text.replace("|", "/")
+        return f"| {self.file} | {self.outcome} | {sqnr} | {self.seconds:.0f} | {text} |"
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How files are compiled."""
+
+    size: int
+    time_budget: float
+    timeout: float
+    verify: bool
+    inspect: bool
+
+    def row(self, path: Path, name: str) -> Row:
+        """Compile one file, following the remedies that refusals name."""
+        beside = path.with_name(f"{path.name}.options")
+        options = shlex.split(beside.read_text()) if beside.is_file() else []
+        start = time.perf_counter()
+        for _ in range(_TRIES):
+            outcome, sqnr_db, text = self._compiled(path, options)
+            more = [o for o in self._remedies(text) if o not in options] if outcome == "refused" else []
+            if not more:
+                break
+            options += more
+        said = text if outcome != "converted" else shlex.join(options)
+        return Row(name, outcome, sqnr_db, time.perf_counter() - start, said)
+
+    def _remedies(self, message: str) -> list[str]:
+        """Options that a refusal asks for, as single words."""
+        found = []
+        for dim, name, cut, tensors in _REMEDIES.findall(message):
+            if dim:
+                found.append(f"--dim={name}={1 if _BATCH.search(name) else self.size}")
+            else:
+                found.append(f"--{cut}={shlex.split(tensors)[0]}")
+        return found
+
+    def _compiled(self, path: Path, options: list[str]) -> tuple[Outcome, float | None, str]:
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out"
+            words = [sys.executable, "-m", "fadiff"]
+            if self.inspect:
+                words += ["inspect", str(path), *options]
+            else:
+                words += ["compile", str(path), "--out", str(out), "--quiet", "--method", "exact", *options]
+                words += ["--time-budget", str(self.time_budget), *(["--verify"] if self.verify else [])]
+            try:
+                done = subprocess.run(
+                    words, capture_output=True, text=True, timeout=self.timeout, check=False
+                )
+            except subprocess.TimeoutExpired:
+                return "too long", None, f"over {self.timeout:.0f} s"
+            said = " ".join(done.stderr.split()).replace(f"{path}: ", "")
+            if done.returncode == BAD_INPUT:
+                return "refused", None, said.removeprefix("error: ")
+            if done.returncode not in (0, CHECK_FAILED) or (self.verify and "differ" in done.stdout):
+                return "internal error", None, said[-400:] or f"exit code {done.returncode}"
+            return "converted", None if self.inspect else _worst_sqnr(out), ""
+
+
+def _worst_sqnr(folder: Path) -> float | None:
+    """Of the outputs, in decibels."""
+    accuracy = json.loads((folder / "schedule.json").read_text())["conversion"]["accuracy"]
+    found = [output["sqnr_db"] for output in (accuracy or {}).get("outputs", ())]
+    return min((value for value in found if value is not None), default=None)
+
+
+def _files(folder: Path, match: str) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*.onnx")):
+        if match in str(path) and path.stat().st_size <= _MOST_BYTES:
+            yield path
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; 1 when something is our fault."""
+    parser = command("wild", __doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--match", default="", help="only files with this in their path")
+    parser.add_argument(
+        "--size", type=int, default=64, help="of symbolic dimensions but the batch (default: 64)"
+    )
+    parser.add_argument("--time-budget", type=float, default=10, help="seconds of search (default: 10)")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for one file (default: 300)")
+    parser.add_argument("--verify", action="store_true", help="run the emitted C, too")
+    parser.add_argument("--inspect", action="store_true", help="only read the files: no search, no C")
+    options = parser.parse_args(arguments)
+    judge = Judge(options.size, options.time_budget, options.timeout, options.verify, options.inspect)
+    print("| file | outcome | SQNR, dB | s | options, or why not |\n|---|---|---:|---:|---|")
+    counts: Counter[Outcome] = Counter()
+    for path in _files(options.folder, options.match):
+        row = judge.row(path, str(path.relative_to(options.folder)))
+        counts[row.outcome] += 1
+        print(row.line(), flush=True)
+    print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return 1 if counts["internal error"] or counts["too long"] else 0
