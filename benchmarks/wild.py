@@ -15,9 +15,10 @@ python -m benchmarks wild FOLDER --inspect                  # only read them: qu
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,7 +29,8 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.command import command
-from fadiff.errors import BAD_INPUT, CHECK_FAILED
+from fadiff import cli
+from fadiff.errors import BAD_INPUT, CHECK_FAILED, OK
 
 Outcome = Literal["converted", "refused", "internal error", "too long"]
 _MOST_BYTES = 200 * 2**20
@@ -91,24 +93,43 @@ class Judge:
     def _compiled(self, path: Path, options: list[str]) -> tuple[Outcome, float | None, str]:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "out"
-            words = [sys.executable, "-m", "fadiff"]
             if self.inspect:
-                words += ["inspect", str(path), *options]
+                words = ["inspect", str(path), *options]
             else:
-                words += ["compile", str(path), "--out", str(out), "--quiet", "--method", "exact", *options]
+                words = ["compile", str(path), "--out", str(out), "--quiet", "--method", "exact", *options]
                 words += ["--time-budget", str(self.time_budget), *(["--verify"] if self.verify else [])]
-            try:
-                done = subprocess.run(
-                    words, capture_output=True, text=True, timeout=self.timeout, check=False
-                )
-            except subprocess.TimeoutExpired:
+            code, output = run(words, Path(folder), self.timeout)
+            if code is None:
                 return "too long", None, f"over {self.timeout:.0f} s"
-            said = " ".join(done.stderr.split()).replace(f"{path}: ", "")
-            if done.returncode == BAD_INPUT:
-                return "refused", None, said.removeprefix("error: ")
-            if done.returncode not in (0, CHECK_FAILED) or (self.verify and "differ" in done.stdout):
-                return "internal error", None, said[-400:] or f"exit code {done.returncode}"
+            said = " ".join(output.split()).replace(f"{path}: ", "")
+            if code == BAD_INPUT:
+                return "refused", None, said.rpartition("error: ")[2]
+            if code not in (OK, CHECK_FAILED):
+                return "internal error", None, said[-400:] or f"exit code {code}"
             return "converted", None if self.inspect else _worst_sqnr(out), ""
+
+
+def run(words: list[str], folder: Path, timeout: float) -> tuple[int | None, str]:
+    """Exit code of `fadiff WORDS` (None: it took longer) and what it wrote to stderr, in its own process.
+
+    The process is a fork: to import everything again would take longer than most files.
+    """
+    errors = folder / "stderr"
+    child = multiprocessing.get_context("fork").Process(target=_fadiff, args=(words, errors))
+    child.start()
+    child.join(timeout)
+    if child.is_alive():
+        child.kill()
+        child.join()
+        return None, ""
+    return child.exitcode, errors.read_text(encoding="utf-8", errors="replace")
+
+
+def _fadiff(words: list[str], errors: Path) -> None:
+    with errors.open("w", encoding="utf-8") as stderr:
+        os.dup2(stderr.fileno(), sys.stderr.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(cli.main(words))
 
 
 def _worst_sqnr(folder: Path) -> float | None:
