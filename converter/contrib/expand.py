@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import onnx
@@ -91,21 +91,28 @@ def _shapes(model: onnx.ModelProto, calls: Iterable[NodeProto]) -> dict[str, tup
             found[value.name] = tuple(d.dim_value for d in dims)
     computed = {value for node in model.graph.node for value in node.output}
     wanted = {value for node in calls for value in node.input if value in computed}
-    if not wanted:
-        return found
+    for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC"):  # (folded, more shapes are known; but it may fail)
+        wanted -= found.keys()
+        found |= _shapes_of(model, wanted, level) if wanted else {}
+    return found
+
+
+def _shapes_of(model: onnx.ModelProto, wanted: Collection[str], level: str) -> dict[str, tuple[int, ...]]:
+    """Static shapes of some computed values in ONNX Runtime, at a level of its optimiser."""
     asked = onnx.ModelProto()
     asked.CopyFrom(model)
     given = {value.name for value in asked.graph.output}
-    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(wanted - given))
+    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(set(wanted) - given))
     options = session_options()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     try:
         session = onnxruntime.InferenceSession(
             asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception:  # what it cannot load either: operators that need shapes say so
-        return found
-    for value in session.get_outputs():
-        if value.name in wanted and all(isinstance(size, int) for size in value.shape):
-            found[value.name] = tuple(value.shape)
-    return found
+        return {}
+    return {
+        value.name: tuple(value.shape)
+        for value in session.get_outputs()
+        if value.name in wanted and all(isinstance(size, int) for size in value.shape)
+    }
