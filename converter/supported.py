@@ -6,7 +6,10 @@ Run `python -m converter.supported > docs/SUPPORTED_OPS.md` after a change of ei
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
+from converter.contrib import FUNCTIONS
+from converter.contrib import REFUSED as CONTRIB
 from converter.decompose import DECOMPOSITIONS
 from converter.ir.operators import BINARY, UNARY
 from converter.lower.formula import has_formula
@@ -63,9 +66,26 @@ def supported_ops_markdown() -> str:
         "are expanded where neither table has them; `If`, `Loop` and `Scan` are inlined where their course",
         "is constant. ConstantOfShape and Range are folded.",
         "",
+        "## Operators of ONNX Runtime",
+        "",
+        "com.microsoft operators (and a few without a domain) that its optimisers, quantisers and exporters",
+        "write. Each is written as standard operators, and held to ONNX Runtime's own kernel. Attributes and",
+        "inputs beside these are refused by name, and so are the conditions where they do not hold.",
+        "",
+        "| operator | attributes | conditions |",
+        "|---|---|---|",
+        *(
+            f"| {entry.op} | {', '.join(entry.attributes)} | {' '.join(map(_rule, entry.constraints))} |"
+            for entry in FUNCTIONS
+        ),
+        "",
+        "Refused on purpose:",
+        "",
+        *(f"* {', '.join(ops)}: {why}; {remedy}." for (why, remedy), ops in _grouped(CONTRIB).items()),
+        "",
         "## Refused by name",
         "",
-        *(f"* {', '.join(ops)}: {why}; {remedy}." for (why, remedy), ops in _refusals().items()),
+        *(f"* {', '.join(ops)}: {why}; {remedy}." for (why, remedy), ops in _grouped(REFUSED).items()),
         "",
         "## Functions of one value",
         "",
@@ -105,10 +125,10 @@ def supported_ops_markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _refusals() -> dict[tuple[str, str], list[str]]:
+def _grouped(refused: Mapping[str, tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
     """Operators by why they are refused and what to do."""
     found: dict[tuple[str, str], list[str]] = {}
-    for op, entry in sorted(REFUSED.items()):
+    for op, entry in sorted(refused.items()):
         found.setdefault(entry, []).append(op)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from converter.contrib import activations, attention, grouped, norms, products, quantised, rotary
+from converter.contrib import activations, attention, grouped, legacy, norms, products, quantised, rotary
 from converter.contrib.call import Call
 from converter.decompose.nodes import Nodes
 
@@ -75,6 +75,7 @@ _ATTENTION = ("mask_filter_value", "num_heads", "scale", "unidirectional")
 _ALONE = {"do_rotary": (0,), "past_present_share_buffer": (0,)}
 
 FUNCTIONS: tuple[Function, ...] = (
+    Function("Affine", legacy.affine, 1, ("alpha", "beta"), domain=""),
     Function(
         "Attention",
         attention.attention,
@@ -85,6 +86,7 @@ FUNCTIONS: tuple[Function, ...] = (
         outputs=(0, 1),
     ),
     Function("BiasGelu", activations.bias_gelu, 2),
+    Function("Crop", legacy.crop, 1, ("border", "scale"), domain=""),
     Function(
         "DynamicQuantizeMatMul", quantised.dynamic_quantize_matmul, 5, (), (quantised.constant_weights,)
     ),
@@ -126,6 +128,7 @@ FUNCTIONS: tuple[Function, ...] = (
         },
         outputs=(0, 1, 2),
     ),
+    Function("ImageScaler", legacy.image_scaler, 1, ("bias", "scale"), domain=""),
     Function("MatMulIntegerToFloat", quantised.matmul_integer_to_float, 7, (), (quantised.constant_weights,)),
     Function(
         "MatMulNBits",
@@ -193,11 +196,18 @@ _LAID_OUT = (
     "is laid out for one kind of processor",
     "save the model with graph_optimization_level ORT_ENABLE_EXTENDED, or before optimising",
 )
+_TRAINING = ("is for training", "export the model for inference")
+_PROCESSING = ("reads or writes files, or works on text or sound", "do this step outside of the model")
 _GENERATES = ("generates a sequence by a search", "convert the decoder model in its attribute on its own")
 
 REFUSED: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("NhwcConv", "NhwcFusedConv", "NhwcMaxPool", "QLinearConv"), _LAID_OUT),
     **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"), _GENERATES),
+    **dict.fromkeys(("ConcatTraining", "Recv", "Send", "SoftmaxCrossEntropyLossGrad"), _TRAINING),
+    "DecoderMaskedMultiHeadAttention": (
+        "reads and writes a cache at a place that is computed at run time",
+        "export the model with MultiHeadAttention or GroupQueryAttention",
+    ),
 }
 """Operators of com.microsoft that are refused on purpose: why, and what the user can do about it."""
 
@@ -205,7 +215,9 @@ REFUSED_DOMAINS: Mapping[str, tuple[str, str]] = {
     "com.microsoft.nchwc": _LAID_OUT,
     "com.ms.internal.nhwc": _LAID_OUT,
     "ai.onnx.ml": ("is no neural network operator", "do this step outside of the model"),
-    "ai.onnx.training": ("is for training", "export the model for inference"),
-    "ai.onnx.preview.training": ("is for training", "export the model for inference"),
+    "ai.onnx.contrib": _PROCESSING,
+    "com.microsoft.extensions": _PROCESSING,
+    "ai.onnx.training": _TRAINING,
+    "ai.onnx.preview.training": _TRAINING,
 }
 """The same, of whole domains."""

@@ -10,6 +10,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 _AXES_AS_INPUT = {"ReduceSum": 13}
 _OTHER_REDUCTIONS = 18
+_SLICES_BY_INPUTS = 10
 
 
 class Nodes:
@@ -72,6 +73,8 @@ class Nodes:
 
     def slice(self, value: str, axis: int, start: int, end: int) -> str:
         """Indices start to end of an axis."""
+        if self.opset < _SLICES_BY_INPUTS:
+            return self.op("Slice", value, axes=[axis], starts=[start], ends=[end])
         return self.op("Slice", value, self.ints([start]), self.ints([end]), self.ints([axis]))
 
     def pick(self, value: str, axis: int, index: int) -> str:

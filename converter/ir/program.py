@@ -130,7 +130,8 @@ def program_of(model: onnx.ModelProto, weights: StoredWeights | None = None) -> 
     types = {t.name: t.data_type for t in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):
         tensor_type = value.type.tensor_type
-        types[value.name] = tensor_type.elem_type
+        if tensor_type.elem_type or value.name not in types:  # (an output without a type may be a constant)
+            types[value.name] = tensor_type.elem_type
         if tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in tensor_type.shape.dim):
             shapes[value.name] = tuple(d.dim_value for d in tensor_type.shape.dim)
     nodes = []

@@ -183,7 +183,7 @@ def not_empty(program: Program, node: Node) -> str | None:
     used = [v for v in node.outputs if program.consumers(v) or v in program.outputs]
     for value in (*program.activations(node), *used):
         if value and min(program.shapes.get(value, ()), default=1) < 1:
-            return f"{value} has shape {list(program.shapes[value])}"
+            return f"{value} has shape {list(program.shapes[value])}: give larger --dim sizes"
     return None
 
 

@@ -261,4 +261,6 @@ def problem(program: Program, step: Step, element: ElementType = "int8") -> Unsu
 def _remedy(node: Node) -> str:
     if is_elementwise(node):
         return "only functions of one value and the listed binary operators are lowered"
+    if not node.domain and not onnx.defs.has(node.op):
+        return "it is no operator of ONNX: export the model without the tool that wrote it, or cut it away"
     return "see docs/SUPPORTED_OPS.md, or replace it before exporting"

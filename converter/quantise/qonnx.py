@@ -18,19 +18,20 @@ from onnx import NodeProto, helper, numpy_helper
 from converter.read.fold import constant_tensors, fold_constants
 from converter.read.opsets import opset_of
 
+_QUANT = ("BipolarQuant", "Quant")
 _DOMAINS = frozenset(("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general"))
 
 
 def expand_quant_nodes(model: onnx.ModelProto) -> bool:
     """Rewrite Quant nodes in place; True if there was one that could be."""
     graph = model.graph
-    if not any(node.op_type == "Quant" and node.domain in _DOMAINS for node in graph.node):
+    if not any(node.op_type in _QUANT and node.domain in _DOMAINS for node in graph.node):
         return False
     fold_constants(model)  # scales and bit widths that are computed
     constants = {name: numpy_helper.to_array(tensor) for name, tensor in constant_tensors(graph).items()}
     expansion = _Expansion(constants, opset_of(model))
     for node in graph.node:
-        if node.op_type != "Quant" or node.domain not in _DOMAINS or not expansion.expand(node):
+        if node.op_type not in _QUANT or node.domain not in _DOMAINS or not expansion.expand(node):
             expansion.nodes.append(node)
     changed = len(expansion.added) > 0
     nodes = list(expansion.nodes)
@@ -49,6 +50,8 @@ class _Expansion:
 
     def expand(self, node: NodeProto) -> bool:
         """Append what a Quant node means; False where it cannot be said."""
+        if node.op_type == "BipolarQuant":
+            return self._bipolar(node)
         parameters = [self.constants.get(name) for name in node.input[1:4]]
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         rounding = attributes.get("rounding_mode", b"ROUND").upper()
@@ -67,6 +70,27 @@ class _Expansion:
         if scale.size != 1 or high - low > 255:
             return False
         self._activation(node, float(scale.reshape(-1)[0]), centre, (low, high))
+        return True
+
+    def _bipolar(self, node: NodeProto) -> bool:
+        """The scale with the sign of the value, 0 counting as positive."""
+        source, scale = (self.constants.get(name) for name in node.input[:2])
+        if scale is None or scale.size != 1:
+            return False
+        step = np.asarray(scale, np.float32).reshape(())
+        if source is not None:
+            name = f"{node.output[0]}.integers"
+            self.added[name] = np.where(source >= 0, 1, -1).astype(np.int8)
+            self.added[f"{name}.scale"] = step
+            self._add("DequantizeLinear", [name, f"{name}.scale"], node.output[0])
+            return True
+        self.added[f"{node.output[0]}.zero"] = np.asarray(0, np.float32)
+        self.added[f"{node.output[0]}.twice"] = 2 * step
+        self.added[f"{node.output[0]}.scale"] = step
+        self._add("Less", [node.input[0], f"{node.output[0]}.zero"], f"{node.output[0]}.below")
+        self._add("Cast", [f"{node.output[0]}.below"], f"{node.output[0]}.one", to=onnx.TensorProto.FLOAT)
+        self._add("Mul", [f"{node.output[0]}.one", f"{node.output[0]}.twice"], f"{node.output[0]}.fall")
+        self._add("Sub", [f"{node.output[0]}.scale", f"{node.output[0]}.fall"], node.output[0])
         return True
 
     def _constant(

@@ -89,6 +89,9 @@ def _matmul(rewriter: _Rewriter, node: NodeProto) -> None:
 
 
 def _gemm(rewriter: _Rewriter, node: NodeProto) -> None:
+    if not _input(node, 7):
+        rewriter.nodes.append(node)  # (its result is float) refused by name
+        return
     a, a_s, az, b, bs, bz = node.input[:6]
     transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
     axis = (0 if transposed else 1) if rewriter.is_vector(bs) else None
@@ -109,6 +112,9 @@ def _binary(op: str) -> Callable[[_Rewriter, NodeProto], None]:
 
 def _unary(op: str) -> Callable[[_Rewriter, NodeProto], None]:
     def rewrite(rewriter: _Rewriter, node: NodeProto) -> None:
+        if any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute):
+            rewriter.nodes.append(node)  # refused by name
+            return
         x, xs, xz, ys = node.input[:4]
         rewriter.apply(node, op, [rewriter.dequantised(node, x, xs, xz)], ys, _input(node, 4))
 
@@ -132,6 +138,9 @@ def _dynamic(rewriter: _Rewriter, node: NodeProto) -> None:
 
 def _integer_product(op: str) -> Callable[[_Rewriter, NodeProto], None]:
     def rewrite(rewriter: _Rewriter, node: NodeProto) -> None:
+        if node.input[1] not in rewriter.constants.keys() | rewriter.dynamic:
+            rewriter.nodes.append(node)  # refused by name
+            return
         inputs = [node.input[0]]
         if node.input[0] not in rewriter.dynamic:  # integers of a table: their scale comes later
             one = rewriter.constant(f"{node.name or node.output[0]}.one", np.asarray(1, np.float32))

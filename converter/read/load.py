@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from onnx.external_data_helper import load_external_data_for_model
 from converter.errors import ModelError
 from converter.ir.stored import StoredWeights, store_weights
 from converter.printable import printable
-from converter.read.cut import Cut, cut_model
+from converter.read.cut import Cut, cut_model, read_by
 from converter.read.dimensions import pin_dimensions
 from converter.read.slim import slim_content
 from converter.read.validate import check_model, check_sizes
@@ -64,6 +65,10 @@ def named_model(path: Path) -> onnx.ModelProto:
     """
     model = _parse(path)
     check_model(path, model)
+    for opset in model.opset_import:
+        opset.domain = "" if opset.domain == "ai.onnx" else opset.domain
+    _drop_repeated_constants(model)
+    _sort_nodes(path, model)
     _name_by_module(model)
     _name_the_rest(model)
     return model
@@ -89,6 +94,42 @@ def _parse(path: Path) -> onnx.ModelProto:
     if not model.graph.output:
         raise ModelError(f"{path}: the graph has no outputs; export the model again with its outputs")
     return model
+
+
+def _drop_repeated_constants(model: onnx.ModelProto) -> None:
+    """Leave out Constant nodes that say again what an earlier one of the same output says."""
+    said: dict[str, onnx.NodeProto] = {}
+    kept = []
+    for node in model.graph.node:
+        before = said.get(node.output[0]) if node.op_type == "Constant" else None
+        if before is None or before.attribute != node.attribute:
+            kept.append(node)
+        if node.op_type == "Constant":
+            said.setdefault(node.output[0], node)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+
+
+def _sort_nodes(path: Path, model: onnx.ModelProto) -> None:
+    """Put the nodes of the main graph in topological order, where a file has them in another.
+
+    Raises:
+        ModelError: nodes that need each other's results.
+    """
+    nodes = list(model.graph.node)
+    makers = {value: i for i, node in enumerate(nodes) for value in node.output if value}
+    needs = {i: {makers[v] for v in read_by(node) if v in makers} for i, node in enumerate(nodes)}
+    if all(before < i for i, needed in needs.items() for before in needed):
+        return
+    try:
+        order = list(graphlib.TopologicalSorter(needs).static_order())
+    except graphlib.CycleError as error:
+        named = ", ".join(dict.fromkeys(nodes[i].name or nodes[i].op_type for i in error.args[1]))
+        raise ModelError(
+            f"{path}: nodes {named} need each other's results; export the model again"
+        ) from error
+    del model.graph.node[:]
+    model.graph.node.extend(nodes[i] for i in order)
 
 
 def _name_by_module(model: onnx.ModelProto) -> None:

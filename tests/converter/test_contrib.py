@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from converter import UnsupportedError, convert
 from converter.contrib import FUNCTIONS, expand_contrib
 from tests.converter.oracle import session
 
@@ -50,11 +52,8 @@ class Case:
         outputs = [f"o{i}" if i in self.outputs else "" for i in range(max(self.outputs) + 1)]
         domain = next(entry.domain for entry in FUNCTIONS if entry.op == self.op)
         node = helper.make_node(self.op, names, outputs, name="node", domain=domain, **self.attributes)
-        given = [
-            (n, a, i in self.fixed)
-            for i, (n, a) in enumerate(zip(names, self.inputs, strict=True))
-            if a is not None
-        ]
+        both = enumerate(zip(names, self.inputs, strict=True))
+        given = [(n, a, i in self.fixed) for i, (n, a) in both if a is not None]
         graph = helper.make_graph(
             [node],
             "one",
@@ -117,6 +116,7 @@ def blocks(bits: int, zeros: str, **more: Any) -> Case:
     return Case("MatMulNBits", inputs, attributes, (1, 2, 3), tolerance=1e-4)
 
 
+QUANTISED = integers(0, 255, B, S, 32, dtype=np.uint8), integers(-60, 60, 32, 96, dtype=np.int8)
 TABLES, AFFINE = (floats(9, 32), floats(8, 32)), (floats(32), floats(32))
 
 CASES = {
@@ -263,6 +263,67 @@ CASES = {
     "grouped, step into a buffer at run time": grouped(1, 9, 7, [6, 4], do_rotary=1, local_window_size=2),
     "grouped, more words": grouped(3, 6, 9, [8], known=True, do_rotary=1),
     "grouped, more words at run time": grouped(3, 6, 9, [8], do_rotary=1),
+    "scaler": Case("ImageScaler", [floats(1, 3, 4, 5)], {"bias": [1.0, -2.0, 3.0], "scale": 0.5}, opset=9),
+    "affine": Case("Affine", [floats(2, 3)], {"alpha": 0.5, "beta": 2.0}, opset=9),
+    "crop": Case("Crop", [floats(1, 2, 9, 8)], {"border": [1, 2, 0, 3]}, opset=9),
+    "crop to a size": Case("Crop", [floats(1, 2, 9, 8)], {"border": [1, 2, 0, 0], "scale": [3, 4]}, opset=9),
+    "dynamic product": Case(
+        "DynamicQuantizeMatMul",
+        [
+            floats(2, 3, 32),
+            integers(0, 255, 32, 12, dtype=np.uint8),
+            positive(12),
+            integers(100, 150, 12, dtype=np.uint8),
+        ],
+        {},
+        (1, 2, 3),
+        tolerance=0.02,
+    ),
+    "integer product": Case(
+        "MatMulIntegerToFloat",
+        [
+            integers(0, 255, 3, 32, dtype=np.uint8),
+            integers(-127, 127, 32, 12, dtype=np.int8),
+            positive(1)[0],
+            positive(12),
+            np.uint8(120),
+            None,
+            floats(12),
+        ],
+        {},
+        (1, 2, 3, 4),
+        tolerance=1e-4,
+    ),
+    **{
+        f"integer attention{name}": Case(
+            "QAttention",
+            [*QUANTISED, BIAS, np.float32(0.02), scale, *more],
+            {**ATTENTION, **({"unidirectional": 1} if len(more) > 3 else {})},
+            (1, 2, 3, 4, 6, 7),
+            (0, 1) if len(more) > 3 else (0,),
+            tolerance=1e-4,
+        )
+        for name, scale, more in (
+            ("", np.asarray(0.01, np.float32), [None, np.uint8(128)]),
+            (" by column, mask", positive(96) / 2, [MASK, np.uint8(120), np.zeros(96, np.int8)]),
+            (", past", np.float32(0.01), [LONG_MASK, np.uint8(128), np.int8(3), PAST]),
+        )
+    },
+    "integer embedding": Case(
+        "QEmbedLayerNormalization",
+        [
+            *(integers(0, high, B, S) for high in (9, 2)),
+            *(integers(0, 255, n, 32, dtype=np.uint8) for n in (9, 8, 2)),
+            *(integers(0, 255, 32, dtype=np.uint8) for _ in range(2)),
+            MASK,
+            *(np.float32(scale) for scale in (0.01, 0.02, 0.03, 0.005, 0.01)),
+            *(np.uint8(zero) for zero in (128, 120, 130, 3, 100)),
+        ],
+        {},
+        tuple(i for i in range(2, 18) if i != 7),
+        (0, 1),
+        tolerance=1e-4,
+    ),
     "rotary": Case("RotaryEmbedding", [X, np.zeros(1, np.int64), COS, SIN], {}, (2, 3)),
     "rotary, offset": Case("RotaryEmbedding", [X, np.full(1, 3, np.int64), COS, SIN], {}, (1, 2, 3)),
     "rotary, positions": Case(
@@ -308,3 +369,24 @@ def test_packed_heads_are_the_same_side_by_side(parts: int) -> None:
     assert expand_contrib(model).done
     (found,) = session(model).run(None, case.feeds())
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (Case("FusedConv", CASES["conv relu"].inputs, {"activation": "Mish"}), "activation Mish"),
+        (Case("MatMulNBits", blocks(4, "").inputs, {**blocks(4, "").attributes}, ()), "at run time"),
+        (Case("Attention", CASES["attention"].inputs, {**ATTENTION, "do_rotary": 1}, (1, 2)), "do_rotary=1"),
+        (Case("SkipLayerNormalization", CASES["skip"].inputs, {}, outputs=(0, 2)), "output o2"),
+        (grouped(1, 6, 7, [6]), "total_sequence_length"),
+    ],
+)
+def test_what_a_body_does_not_say_is_refused_by_name(case: Case, why: str, tmp_path: Path) -> None:
+    """With what to do about it, before anything behind it needs its shape."""
+    if case.op == "GroupQueryAttention":
+        case.fixed = ()
+    onnx.save(case.model(), tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match=why) as caught:
+        convert(tmp_path / "m.onnx", calibrate=False)
+    (problem,) = caught.value.problems
+    assert problem.op == case.op and "save the model" in problem.remedy

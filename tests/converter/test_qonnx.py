@@ -73,3 +73,23 @@ def test_a_quantised_convolution(bits: int, least_db: float, tmp_path: Path) -> 
 def test_other_roundings_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"y \(qonnx.custom_op.general.Quant\)"):
         convert(_model(8, tmp_path, rounding_mode="FLOOR"))
+
+
+def test_bipolar_weights_and_values(tmp_path: Path) -> None:
+    """Brevitas' BipolarQuant: the scale with the sign of the value, 0 counting as positive."""
+    nodes = [
+        helper.make_node("BipolarQuant", ["w", "ws"], ["wq"], name="wq", domain="onnx.brevitas"),
+        helper.make_node("MatMul", ["x", "wq"], ["c"], name="product"),
+        helper.make_node("BipolarQuant", ["c", "ys"], ["y"], name="yq", domain="onnx.brevitas"),
+    ]
+    w = weights(1, 6, 5)
+    w[0, 0] = 0
+    constants = {"w": w, "ws": np.array(0.5, np.float32), "ys": np.array([0.25], np.float32)}
+    model = model_of(nodes, {"x": (4, 6)}, {"y": (4, 5)}, constants)
+    model.opset_import.append(helper.make_opsetid("onnx.brevitas", 1))
+    onnx.save(model, tmp_path / "m.onnx")
+    conversion = convert(tmp_path / "m.onnx")
+    x = weights(2, 4, 6)
+    (found,) = session(conversion.float_model).run(None, {"x": x})
+    expected = np.where(x @ np.where(w >= 0, 0.5, -0.5) >= 0, 0.25, -0.25)
+    np.testing.assert_allclose(found, expected, atol=1e-6)

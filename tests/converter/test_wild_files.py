@@ -120,3 +120,69 @@ def test_an_unnamed_node_beside_one_of_its_name(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "m.onnx")
     names = [layer.name for layer in convert(tmp_path / "m.onnx", calibrate=False).graph.layers]
     assert len(set(names)) == 3
+
+
+def test_nodes_in_any_order_and_ai_onnx_as_a_domain(tmp_path: Path) -> None:
+    """Both are in ONNX Runtime's own test data: it sorts nodes itself."""
+    model = _model("(float[1,8,4,4] x) => (float y) { a = Conv (x, w) y = Conv (a, w) }", w=(8, 8, 1, 1))
+    first = model.graph.node.pop(0)
+    model.graph.node.append(first)
+    model.opset_import[0].domain = "ai.onnx"
+    onnx.save(model, tmp_path / "m.onnx")
+    assert len(convert(tmp_path / "m.onnx", calibrate=False).graph.layers) == 2
+    first.input[0] = "y"
+    model.graph.node[-1].CopyFrom(first)
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match="need each other's results"):
+        convert(tmp_path / "m.onnx", calibrate=False)
+
+
+def test_a_constant_that_is_said_twice(tmp_path: Path) -> None:
+    """As ONNX Runtime's optimiser wrote into a GPT-2."""
+    model = _model(
+        """(float[1,8] x) => (float y) {
+            c = Constant <value = float {2.0}> ()
+            m = Mul (x, c)
+            c = Constant <value = float {2.0}> ()
+            n = Add (m, c)
+            y = MatMul (n, w)
+        }""",
+        w=(8, 8),
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    convert(tmp_path / "m.onnx", calibrate=False)
+
+
+def test_weights_that_are_outputs_without_a_type(tmp_path: Path) -> None:
+    """QDQ test models list every value as an output; such a weight was no float any more."""
+    model = _model("(float[1,8] x) => (float y) { v = Neg (w) y = MatMul (x, v) }", w=(8, 8))
+    model.graph.output.append(onnx.ValueInfoProto(name="v"))
+    onnx.save(model, tmp_path / "m.onnx")
+    assert convert(tmp_path / "m.onnx", calibrate=False).graph.layers
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        ("y = com.microsoft.nchwc.ReorderInput (x)", "one kind of processor; save the model with"),
+        ("y = com.microsoft.extensions.DecodeImage (x)", "do this step outside of the model"),
+        ("y = com.microsoft.BeamSearch (x)", "generates a sequence by a search; convert the decoder"),
+        ("y = ai.onnx.ml.Scaler (x)", "no neural network operator; do this step outside"),
+        ("y = RequantShift (x)", "it is no operator of ONNX: export the model without the tool"),
+    ],
+)
+def test_refusals_say_what_to_do(node: str, why: str, tmp_path: Path) -> None:
+    domain = node.split()[2].rpartition(".")[0]
+    model = _model(f"(float[1,8] x) => (float y) {{ {node} }}")
+    if domain not in {opset.domain for opset in model.opset_import}:
+        model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match=why):
+        convert(tmp_path / "m.onnx", calibrate=False)
+
+
+def test_shapes_below_one_ask_for_larger_sizes(tmp_path: Path) -> None:
+    model = _model("(float[1,8,N] x) => (float y) { y = Conv (x, w) }", w=(8, 8, 5))
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match="give larger --dim sizes"):
+        convert(tmp_path / "m.onnx", calibrate=False, dims={"N": 2})
