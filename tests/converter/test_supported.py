@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from converter.contrib import FUNCTIONS
 from converter.lower.table import FOR_ALL, OPERATORS
 
 
 def test_every_rule_is_written_down() -> None:
-    for constraint in (*FOR_ALL, *(c for entry in OPERATORS for c in entry.constraints)):
+    lowered = (c for entry in OPERATORS for c in entry.constraints)
+    contrib = (c for entry in FUNCTIONS for c in entry.constraints)
+    for constraint in (*FOR_ALL, *lowered, *contrib):
         assert constraint.__doc__, constraint
 
 
