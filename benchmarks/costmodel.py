@@ -16,10 +16,11 @@ from benchmarks.figure import figure
 from converter.ir.dims import DIMS, Dims
 from converter.ir.graph import Graph
 from costmodel.group.nodes import Edge, Node
+from costmodel.mapping.columns import MappingColumns
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import LayerShape, shape_of
 from costmodel.relaxed.model import ORDERS, RelaxedModel, RelaxedPoint
-from costmodel.schedule.batch import MappingBatch, evaluate_batch
+from costmodel.schedule.batch import evaluate_columns
 from costmodel.schedule.evaluate import clear_cache, evaluate
 from costmodel.schedule.schedule import Profile, Schedule, singleton_groups
 from costmodel.target.target import Target, load_target
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
 
     batch = random_mappings(shapes[1], target, options.mappings)
     for profile in ("hw", "dosa"):
-        seconds = best_seconds(lambda p=profile: evaluate_batch(shapes[1], batch, target, p), repeats=3)  # type: ignore[misc]
+        seconds = best_seconds(lambda p=profile: evaluate_columns(shapes[1], batch, target, p), repeats=3)  # type: ignore[misc]
         figures[f"batch_{profile}_s"] = seconds
 
     steps: dict[int, float] = {}
@@ -103,7 +104,7 @@ def simple_mappings(graph: Graph, target: Target) -> dict[str, Mapping]:
     return mappings
 
 
-def random_mappings(shape: LayerShape, target: Target, count: int) -> MappingBatch:
+def random_mappings(shape: LayerShape, target: Target, count: int) -> MappingColumns:
     """Random nested tiles, ragged, in three loop orders."""
     generator = np.random.default_rng(0)
     bounds = np.array(list(shape.dims))
@@ -116,7 +117,8 @@ def random_mappings(shape: LayerShape, target: Target, count: int) -> MappingBat
     rows[:, c] = l0[:, c] = np.minimum(l0[:, c], target.side)
     cols[:, k] = l0[:, k] = np.minimum(l0[:, k], target.side)
     order = generator.integers(0, len(ORDERS), count)
-    return MappingBatch(l2, l1, l0, rows, cols, order, [(o.l3, o.l2, o.l1) for o in ORDERS])
+    l2, l1, l0, rows, cols = (tile.T.copy() for tile in (l2, l1, l0, rows, cols))
+    return MappingColumns(l2, l1, l0, rows, cols, [(o.l3, o.l2, o.l1) for o in ORDERS], order)
 
 
 def relaxed_step(

@@ -149,6 +149,7 @@ def best_mapping(stage: Stage, target: Target) -> Mapping:
         unrolled = space.blocks(points.tile["k"]) == min(space.side, space.bounds.K)
         unrolled &= space.blocks(points.tile["C"]) == min(space.side, space.bounds.C)
         # Beside large tiles a full array block of weights may not fit.
+        unrolled = points.every(unrolled)
         allowed = allowed & unrolled if (allowed & unrolled).any() else allowed
     index = np.flatnonzero(allowed)
     if not len(index):

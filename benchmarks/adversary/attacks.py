@@ -20,13 +20,15 @@ from benchmarks.adversary.partitions import Layers, executable, partitions
 from converter.ir.dims import Dims
 from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.legality import legal
 from costmodel.group.placement import placement_of
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
 from costmodel.group.scratchpad import live_bytes
+from costmodel.mapping.columns import MappingColumns
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import LayerShape, shape_of, whole
 from costmodel.mapping.tiling import Window
-from costmodel.schedule.batch import MappingBatch, evaluate_batch
+from costmodel.schedule.batch import evaluate_columns
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Profile, Schedule
 from costmodel.target.target import Target
 from optimizer.cut.partition import MOST_RESIDENT, Partitioner, ordered
@@ -34,9 +36,9 @@ from optimizer.cut.problem import Problem
 from optimizer.group.candidates import candidate_groups
 from optimizer.group.hull import GroupHull, Way
 from optimizer.group.residency import OFF_CHIP, PlacedGroup, surroundings_of
-from optimizer.layer.enumerate import best_inner, canonical_mapping
+from optimizer.layer.canonical import L3_ORDERS, canonical_mapping
+from optimizer.layer.enumerate import best_inner
 from optimizer.layer.fronts import FrontCache
-from optimizer.layer.orders import L3_ORDERS
 from optimizer.layer.space import LayerSpace, Rules
 
 Rng = np.random.Generator
@@ -142,16 +144,17 @@ def fronts(rng: Rng, shape: LayerShape | None = None, target: Target | None = No
     ]
     if not drawn:
         return Attempt(0, np.inf, case)
-    cost = evaluate_batch(shape, MappingBatch.of(drawn), target, profile)
-    if not cost.fits.any():
+    columns = MappingColumns.of(drawn)
+    fits = legal(shape, columns, target, profile)
+    if not fits.any():
         return Attempt(0, np.inf, case)
     front = FrontCache().front(whole_space)
     if not len(front):
-        return Attempt(int(cost.fits.sum()), 0.0, case)
-    latency = cost.latency_cycles[cost.fits].astype(np.float64)
-    found = weighted(cost.energy_pj[cost.fits], latency)
+        return Attempt(int(fits.sum()), 0.0, case)
+    cost = evaluate_columns(shape, columns, target, profile)
+    found = weighted(cost.energy[fits], cost.latency[fits])
     least = float((found / weighted(front.energy, front.latency)).min())
-    return Attempt(int(cost.fits.sum()), least, case)
+    return Attempt(int(fits.sum()), least, case)
 
 
 def cuts(rng: Rng, graph: Graph | None = None) -> Attempt:

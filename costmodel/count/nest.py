@@ -1,76 +1,111 @@
-"""A mapping applied to a layer: trip counts, fetch rules and the quantities they imply, exact."""
+"""A mapping applied to a layer: trip counts, fetch rules and the quantities they imply, exact.
+
+One set of formulas for one mapping (Python integers) and for many at once (columns).
+"""
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
+from copy import copy
+from functools import lru_cache, partial
+from itertools import product
 from typing import NamedTuple
+
+import numpy as np
 
 from converter.ir.dims import DIMS, RELEVANT, C, G, K, N, P, Q, R, S
 from costmodel.count.sliding_window import sliding_input_words
 from costmodel.count.traffic import ALONE, Move, Placement, Quantities, count_moves, fusion_of
+from costmodel.mapping.columns import MappingColumns, Orders
 from costmodel.mapping.decision import Profile
-from costmodel.mapping.mapping import Mapping, Order, ceil_div
+from costmodel.mapping.mapping import Mapping, ceil_div
+from costmodel.mapping.numbers import Number, tabulate
 from costmodel.mapping.shape import LayerShape, Region, extents, whole
-from costmodel.mapping.tiling import DimCounts, dim_counts, fetched_rows, tile_extents, unclipped_rows
+from costmodel.mapping.tiling import (
+    DimCounts,
+    Interval,
+    Outline,
+    Window,
+    dim_counts,
+    fetched_rows,
+    outline,
+    tile_extents,
+    unclipped_rows,
+)
 from costmodel.target.target import Target
 
 IS_RELEVANT = {operand: tuple(d in RELEVANT[operand] for d in DIMS) for operand in RELEVANT}
 IRRELEVANT = {operand: tuple(i for i in range(8) if not IS_RELEVANT[operand][i]) for operand in RELEVANT}
-_values = attrgetter(*DIMS)
+
+
+ONE_INDEX: Outline = ((1, 1),)
+ONCE = DimCounts(1, 1, 1, 1, 1, 1)
 
 
 class LoopNest:
-    """The loop nest of one layer over its regions."""
+    """The loop nest of one layer over its regions, under one mapping or columns of them."""
 
-    def __init__(self, shape: LayerShape, mapping: Mapping, region: Region) -> None:
+    def __init__(self, shape: LayerShape, mapping: Mapping | MappingColumns, region: Region) -> None:
         self.shape, self.region = shape, region
-        n, p, q = (extents(axis) for axis in region)
-        bounds = list(_values(shape.dims))
-        self.extents: list[tuple[int, ...]] = [(b,) for b in bounds]
-        self.extents[N], self.extents[P], self.extents[Q] = n, p, q
-        bounds[N], bounds[P], bounds[Q] = max(n), max(p), max(q)
-        l2, l1, l0 = _values(mapping.tile_l2), _values(mapping.tile_l1), _values(mapping.tile_l0)
-        rows, cols = _values(mapping.rows), _values(mapping.cols)
-        self.by_lines = mapping.issue in ("loop_conv_ws", "tiled_conv")
-        self.l2: tuple[int, ...] = l2
-        self.l1: tuple[int, ...] = l1
-        self.l0: tuple[int, ...] = l0
-        self.counts: list[DimCounts] = [
-            dim_counts(self.extents[d], l2[d], l1[d], l0[d], rows[d] * cols[d]) for d in range(8)
+        tiles = MappingColumns.one(mapping) if isinstance(mapping, Mapping) else mapping
+        self.l2, self.l1, self.l0, self.order = tiles.l2, tiles.l1, tiles.l0, tiles.order
+        self.by_lines = tiles.issue in ("loop_conv_ws", "tiled_conv")
+        self.orders = [_positions(levels) for levels in tiles.orders]
+        self.outlines: list[Outline] = [((bound, 1),) for bound in shape.dims]
+        for d, axis in zip((N, P, Q), region, strict=True):
+            self.outlines[d] = outline(axis)
+        self.bounds = tuple(extents[-1][0] for extents in self.outlines)
+        dims = zip(self.outlines, self.l2, self.l1, self.l0, tiles.spatial, strict=True)
+        self.counts = [ONCE if dim[0] == ONE_INDEX else dim_counts(*dim) for dim in dims]
+        # Whether a full tile of each level (L3, L2, L1) has several trips: that is where a fetch happens.
+        self.several = [
+            [False if a is b else a > b for a, b in zip(outer, inner, strict=True)]
+            for outer, inner in ((self.bounds, self.l2), (self.l2, self.l1), (self.l1, self.l0))
         ]
-        # Full-tile trip counts per level (L3, L2, L1): they decide where a fetch happens.
-        self.trips = [
-            [-(-a // b) for a, b in zip(outer, inner, strict=True)]
-            for outer, inner in ((bounds, l2), (l2, l1), (l1, l0))
-        ]
-        self.orders = (
-            _positions(mapping.order_l3),
-            _positions(mapping.order_l2),
-            _positions(mapping.order_l1),
-        )
 
-    def fetch(self, operand: str, levels: int) -> tuple[int, bool]:
+    def by_order(self) -> Iterator[tuple[int, LoopNest]]:
+        """All mappings under each of the loop orders: the order's index, and the nest."""
+        for index, levels in enumerate(self.orders):
+            nest = copy(self)
+            nest.orders, nest.order = [levels], 0
+            yield index, nest
+
+    def fetch(self, operand: str, levels: int) -> tuple[Number, Number]:
         """How often each element of `operand` enters the tile below the outermost `levels` levels.
 
         Returns the multiplicity (regions included) and whether a tile is fetched more than once.
         """
-        relevant = IS_RELEVANT[operand]
+        times, again = self._fetch(operand, levels, self.orders[0])
+        for index, order in enumerate(self.orders[1:], 1):
+            times = np.where(self.order == index, self._fetch(operand, levels, order)[0], times)
+        return times, again
+
+    def _fetch(self, operand: str, levels: int, orders: tuple[tuple[int, ...], ...]) -> tuple[Number, Number]:
+        """Under one set of loop orders: from the innermost loop outward, all irrelevant loops multiply that
+        are outside of a relevant one with several trips."""
+        relevant, several, counts = IS_RELEVANT[operand], self.several, self.counts
+        times = {d: counts[d].regions for d in IRRELEVANT[operand]}
+        met: Number = False
         for level in range(levels - 1, -1, -1):
-            order, trips = self.orders[level], self.trips[level]
-            for position in range(7, -1, -1):
-                d = order[position]
-                if relevant[d] and trips[d] > 1:
-                    times = 1
-                    for at, e in enumerate(order):
-                        if not relevant[e]:
-                            times *= self.counts[e][level + 1 if at < position else level]
-                    return times, True
-        times = 1
-        for e in IRRELEVANT[operand]:
-            times *= self.counts[e].regions
-        return times, False
+            for d in orders[level]:
+                if relevant[d]:
+                    if met is not True and several[level][d] is not False:
+                        met = met | several[level][d]
+                elif met is not False and counts[d][level + 1] is not counts[d][level]:
+                    times[d] = times[d] + met * (counts[d][level + 1] - counts[d][level])
+        return math.prod(times.values()), met
+
+    def pieces(self, d: int, levels: int = 2) -> Outline:
+        """Extents of scratchpad (levels 1), accumulator (2) or array (3) tiles along a dimension, with how
+        often each occurs."""
+        return tile_extents(self.outlines[d], *(tiles[d] for tiles in (self.l2, self.l1, self.l0)[:levels]))
+
+    def input_positions(self, profile: Profile) -> Number:
+        """Pixels of one image of one channel that one pass over all scratchpad tiles fetches."""
+        shape, region = self.shape, self.region
+        rows = fetched_positions(shape.height, region.P, self.l2[P], self.l2[R], profile)
+        return rows * fetched_positions(shape.width, region.Q, self.l2[Q], self.l2[S], profile)
 
     def quantities(self, target: Target, profile: Profile, *, resident: bool) -> Quantities:
         """What the nest does; `resident` weights enter the scratchpad once for all regions."""
@@ -79,18 +114,11 @@ class LoopNest:
         steps = [c.l0 for c in counts]
         macs = math.prod(total)
         weights = total[G] * total[K] * total[C] * total[R] * total[S]
-        if hw and shape.is_depthwise:
-            weights = self._diagonal() * total[R] * total[S]
+        if hw and shape.is_depthwise:  # block-diagonal array tiles, zeros included
+            weights = sum(g * g * times for g, times in self.pieces(G, 3)) * total[R] * total[S]
         outputs = total[G] * total[N] * total[K] * total[P] * total[Q]
+        inputs = total[G] * total[N] * total[C] * self.input_positions(profile)
         dims = shape.dims
-        l2 = self.l2
-        if hw:
-            rows = fetched_rows(shape.height, self.region.P, l2[P], l2[R])
-            columns = fetched_rows(shape.width, self.region.Q, l2[Q], l2[S])
-        else:
-            rows = unclipped_rows(shape.height, self.extents[P], l2[P], l2[R])
-            columns = unclipped_rows(shape.width, self.extents[Q], l2[Q], l2[S])
-        volume = total[G] * total[N] * total[C] * rows * columns
         return Quantities(
             macs=macs,
             compute_cycles=math.prod(steps),
@@ -100,36 +128,41 @@ class LoopNest:
             spills=outputs * (self.fetch("O", 2)[0] - 1),
             weight_fills=weights * (1 if resident else self.fetch("W", 1)[0]),
             weight_loads=weights * self.fetch("W", 3)[0],
-            input_fills=volume * self.fetch("I", 1)[0],
+            input_fills=inputs * self.fetch("I", 1)[0],
             input_reads=macs // total[K] * steps[K],
-            bias_words=total[G] * total[K] * self._bias_fills(target.side) if hw and shape.has_bias else 0,
+            bias_words=total[G] * total[K] * self.bias_fills(target.side) if hw and shape.has_bias else 0,
         )
 
-    def _bias_fills(self, side: int) -> int:
-        """Stride-0 mvins: each initialises up to `side` rows of a column block and reads one row; those of
-        LOOP_CONV_WS lie in one line of the image."""
-        n_tiles, p_tiles, q_tiles = (self._accumulator_tiles(d) for d in (N, P, Q))
-        fills = 0
-        for n, n_times in n_tiles:
-            for p, p_times in p_tiles:
-                for q, q_times in q_tiles:
-                    loads = n * p * ceil_div(q, side) if self.by_lines else ceil_div(n * p * q, side)
-                    fills += n_times * p_times * q_times * loads
-        return fills
+    def bias_fills(self, side: int) -> Number:
+        """`bias_fills` of all accumulator tiles."""
+        return bias_fills([self.pieces(d) for d in (N, P, Q)], side, by_lines=self.by_lines)
 
-    def _accumulator_tiles(self, d: int) -> list[tuple[int, int]]:
-        sizes = (self.l2[d], self.l1[d])
-        return [piece for extent in self.extents[d] for piece in tile_extents(extent, sizes)]
 
-    def _diagonal(self) -> int:
-        """Weights of all block-diagonal array tiles of a depthwise layer, zeros included: sum of g * g."""
-        sizes = (self.l2[G], self.l1[G], self.l0[G])
-        return sum(size * size * times for size, times in tile_extents(self.extents[G][0], sizes))
+def bias_fills(tiles: Sequence[Outline], side: int, *, by_lines: bool = False) -> Number:
+    """Stride-0 mvins that initialise accumulator tiles of these extents along N, P and Q, per column block:
+    each initialises up to `side` rows and reads one; those of LOOP_CONV_WS lie in one line of the image."""
+    fills: Number = 0
+    for (n, n_times), (p, p_times), (q, q_times) in product(*tiles):
+        loads = n * p * ceil_div(q, side) if by_lines else ceil_div(n * p * q, side)
+        fills = fills + n_times * p_times * q_times * loads
+    return fills
+
+
+def fetched_positions(
+    window: Window, intervals: tuple[Interval, ...], tile: Number, taps: Number, profile: Profile
+) -> Number:
+    """Rows or columns of the image that one pass over all scratchpad tiles of `intervals` fetches."""
+    if profile == "dosa":
+        return tabulate(partial(unclipped_rows, window, extents(intervals)), tile, taps)
+    if window.kernel == 1:  # tiles share no row
+        return fetched_rows(window, intervals, 1, 1)
+    return tabulate(partial(fetched_rows, window, intervals), tile, taps)
 
 
 @lru_cache(maxsize=1 << 12)
-def _positions(order: Order) -> tuple[int, ...]:
-    return tuple(DIMS.index(d) for d in order)
+def _positions(orders: Orders) -> tuple[tuple[int, ...], ...]:
+    """Loops of every level by place in DIMS, innermost first."""
+    return tuple(tuple(DIMS.index(d) for d in reversed(order)) for order in orders)
 
 
 class LayerTraffic(NamedTuple):

@@ -1,58 +1,43 @@
-"""How tiles lie in Gemmini's row-granular memories (profile hw), for one mapping or arrays of them.
+"""How tiles lie in Gemmini's row-granular memories (profile hw), for one mapping or columns of them.
 
-Legality, the batched cost and the optimiser ask these functions, so that what is legal here, is searched
-there and is emitted is one set (docs/execution-contract.md section 2).  Extents of tiles and spatial
+Legality and search ask these functions, so that what is legal here, is searched there and is emitted is
+one set (docs/execution-contract.md section 2).  Extents of tiles and spatial
 factors of the array's rows and columns are sequences in the order of converter.ir.dims.DIMS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
 from converter.ir.dims import C, Dim, G, K, N, P, Q, R, S
+from costmodel.mapping.columns import Extents
+from costmodel.mapping.mapping import ceil_div
+from costmodel.mapping.numbers import Number
 from costmodel.mapping.shape import LayerShape
-from costmodel.mapping.tiling import Extents, box_rows
-
-Count = int | NDArray[np.int64]
-Flag = bool | NDArray[np.bool_]
+from costmodel.mapping.tiling import box_rows
 
 
-def weight_rows(
-    shape: LayerShape, tile: Sequence[Extents], rows: Sequence[Extents], cols: Sequence[Extents]
-) -> Extents:
+def weight_rows(shape: LayerShape, tile: Extents, rows: Extents, cols: Extents) -> Number:
     """Scratchpad rows of one W tile: a row holds a block of K (stored along C: of C)."""
     if shape.has_transposed_weights:
-        return tile[G] * tile[R] * tile[S] * tile[K] * _blocks(tile[C], rows[C])
-    return tile[G] * tile[R] * tile[S] * tile[C] * _blocks(tile[K], cols[K])
+        return tile[G] * tile[R] * tile[S] * tile[K] * ceil_div(tile[C], rows[C])
+    return tile[G] * tile[R] * tile[S] * tile[C] * ceil_div(tile[K], cols[K])
 
 
-def input_rows(
-    shape: LayerShape, tile: Sequence[Extents], rows: Sequence[Extents], cols: Sequence[Extents]
-) -> Extents:
+def input_rows(shape: LayerShape, tile: Extents, rows: Extents, cols: Extents) -> Number:
     """Scratchpad rows of one I tile: a row holds a block of C (depthwise: of G) of one pixel of the box."""
     box = box_rows(shape.height, tile[P], tile[R]) * box_rows(shape.width, tile[Q], tile[S])
-    return tile[N] * box * _blocks(tile[G], cols[G]) * _blocks(tile[C], rows[C])
+    return tile[N] * box * ceil_div(tile[G], cols[G]) * ceil_div(tile[C], rows[C])
 
 
-def output_rows(tile: Sequence[Extents], cols: Sequence[Extents]) -> Extents:
+def output_rows(tile: Extents, cols: Extents) -> Number:
     """Accumulator rows of one O tile: a row holds a block of K (depthwise: of G) of one pixel.
 
     The first column has a word in every row, so it is also what Timeloop must find in one accumulator
     slice (profile dosa), however few columns the last block fills.
     """
-    return tile[N] * tile[P] * tile[Q] * _blocks(tile[G], cols[G]) * _blocks(tile[K], cols[K])
+    return tile[N] * tile[P] * tile[Q] * ceil_div(tile[G], cols[G]) * ceil_div(tile[K], cols[K])
 
 
-def _blocks(extent: Extents, width: Extents) -> Extents:
-    """Blocks of `width` indices that `extent` indices begin."""
-    count: Extents = -(-extent // width)
-    return count
-
-
-def splits_block(inner: Count, outer: Count, block: Count) -> Flag:
+def splits_block(inner: Number, outer: Number, block: Number) -> Number:
     """Whether tiles of `inner` indices cut `outer` indices within a block of the array.
 
     A block's rows lie together, so that only a tile that starts with a block can be addressed.
@@ -68,8 +53,8 @@ def resident_dim(shape: LayerShape) -> Dim:
 
 
 def packed_inputs_fit(
-    input_rows: Count, twice: Flag, weights: Count, room: Count, rows: int, taps: Count
-) -> Flag:
+    input_rows: Number, twice: Number, weights: Number, room: Number, rows: int, taps: Number
+) -> Number:
     """Whether row-packed input tiles can avoid the middle of the scratchpad.
 
     The pixel repeater (pixel_repeats of mvin) stops at the middle, so every input tile lies in one

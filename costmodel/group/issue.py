@@ -63,7 +63,7 @@ def loop_settings(
 ) -> list[LoopSetting]:
     """What surrounds each tensor-core member of a group; `early` are layers that prefetches concern."""
     spaces = member_spaces(schedule, group, dict(plan))
-    resident = sum(space.weights for space in spaces if space.is_resident)
+    resident = sum(space.weights for space in spaces if space.room.is_resident)
     settings = [
         LoopSetting(
             schedule.graph,
@@ -72,7 +72,7 @@ def loop_settings(
             space,
             schedule.mappings[space.layer.name],
             schedule.target,
-            resident - space.weights if space.is_resident else resident,
+            resident - space.weights if space.room.is_resident else resident,
             space.layer.name in early,
         )
         for space in spaces
@@ -87,7 +87,7 @@ def pinned_weights(settings: Sequence[LoopSetting]) -> PinnedWeights | None:
     Args:
         settings: Of all the group's members on the array.
     """
-    residents = [setting for setting in settings if setting.space.is_resident]
+    residents = [setting for setting in settings if setting.space.room.is_resident]
     if not residents or any(setting.mapping.issue not in LOOPS for setting in settings):
         return None
     tiles = {

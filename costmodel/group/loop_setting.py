@@ -85,7 +85,7 @@ class LoopSetting:
         """
         if self.prefetches:
             return "weights are prefetched before or while it runs, between its products"
-        if self.space.reserved > self.resident_elsewhere:
+        if self.space.room.reserved > self.resident_elsewhere:
             return "tensors that stay take part of the scratchpad"
         if self.group.resident_weights:
             if self.pinned is None:
@@ -93,11 +93,11 @@ class LoopSetting:
             tiles = sum(self.pinned.tiles.values())
             if tiles > PLACES:
                 return f"weights that stay are {tiles} tiles, and the loop units have places for {PLACES}"
-            if tiles == PLACES and not self.space.is_resident:
+            if tiles == PLACES and not self.space.room.is_resident:
                 return "weights that stay take the places of its own in both halves of the scratchpad"
-        if self.space.reserved_accumulator or self.space.output_path == "acc":
+        if self.space.room.reserved_accumulator or self.space.room.output_path == "acc":
             return "tensors that stay take part of the accumulator"
-        if self.space.input_on_chip or self.space.output_path == "spad":
+        if self.space.room.input_on_chip or self.space.room.output_path == "spad":
             return "its input or output stays in the scratchpad"
         if self.stored.writes_inside and self.stored.writes_outside:
             return "its output goes to the tile buffer and to memory"

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from converter.ir.graph import Graph, TensorCoreLayer
+from costmodel.count.capacity import Occupancy, occupancy
 from costmodel.group.fusion import Member, ScheduleError
-from costmodel.group.legality import Occupancy, occupancy
+from costmodel.group.legality import Room
 from costmodel.group.local_tensors import Held, held_tensors, input_path, obstacle, reserved_rows
 from costmodel.group.tile_buffer import box_bytes
 from costmodel.mapping.decision import Decision, FusionGroup
 from costmodel.mapping.shape import shape_of
-from costmodel.target.target import FusionPath, Target
+from costmodel.target.target import Target
 
 
 @dataclass(frozen=True)
@@ -24,29 +25,23 @@ class MemberSpace:
 
     layer: TensorCoreLayer
     tiles: Occupancy
-    is_resident: bool
-    """Its weights stay for the whole group."""
-    input_on_chip: bool
-    """Its input is among what is `reserved`, so that its own tile takes no more."""
-    reserved: int
-    """Scratchpad that others take, above the member's own weights."""
-    reserved_accumulator: int
-    output_path: FusionPath
+    room: Room
+    """What it shares the chip with; others' scratchpad lies above its own weights."""
 
     @property
     def weights(self) -> int:
         """What its own weights take."""
-        return self.tiles.resident_weights if self.is_resident else self.tiles.weights
+        return int(self.tiles.resident_weights if self.room.is_resident else self.tiles.weights)
 
     @property
     def first_weights(self) -> int:
         """What its first weight tile takes, or its resident weights."""
-        return self.weights // (1 + (self.tiles.weights_twice and not self.is_resident))
+        return self.weights // (1 + (self.tiles.weights_twice and not self.room.is_resident))
 
     @property
     def inputs(self) -> int:
         """What its own input tiles take."""
-        return 0 if self.input_on_chip else self.tiles.inputs
+        return 0 if self.room.input_on_chip else self.tiles.inputs
 
 
 def member_spaces(
@@ -88,15 +83,17 @@ def member_spaces(
             MemberSpace(
                 layer,
                 tiles[name],
-                is_resident=name in residents,
-                input_on_chip=stays
-                or (is_fused and (bool(live) or input_path(graph, group, layer) != "tile-buffer")),
-                reserved=max(reserved_rows(held, at, "spad"), stay)
-                - residents.get(name, 0)
-                + live.get(name, 0)
-                + whole,
-                reserved_accumulator=reserved_rows(held, at, "acc"),
-                output_path=group.path(name) if name in held else "tile-buffer",
+                Room(
+                    is_resident=name in residents,
+                    reserved=max(reserved_rows(held, at, "spad"), stay)
+                    - residents.get(name, 0)
+                    + live.get(name, 0)
+                    + whole,
+                    input_on_chip=stays
+                    or (is_fused and (bool(live) or input_path(graph, group, layer) != "tile-buffer")),
+                    output_path=group.path(name) if name in held else "tile-buffer",
+                    reserved_accumulator=reserved_rows(held, at, "acc"),
+                ),
             )
         )
     return spaces

@@ -108,7 +108,7 @@ def _planned(
     spaces = member_spaces(schedule, group, plan_group(schedule.graph, group))
     earlier_spaces = member_spaces(schedule, before, plan_group(schedule.graph, before), above_before)
     if schedule.profile == "dosa":
-        free = target.scratchpad_bytes - max(s.weights + s.inputs + s.reserved for s in earlier_spaces)
+        free = target.scratchpad_bytes - max(s.weights + s.inputs + s.room.reserved for s in earlier_spaces)
         if nbytes > free:
             raise fail(f"they take {nbytes} bytes of the scratchpad, {free} are free", NoRoomError)
         return Prefetch(name, during, first, nbytes)
@@ -121,16 +121,16 @@ def _planned(
     own = spaces[0]
     count = own.first_weights
     # Where they are if nothing moves down: of resident weights the topmost, of two tiles the lower.
-    row = end - own.weights - (0 if own.is_resident else own.reserved)
+    row = end - own.weights - (0 if own.room.is_resident else own.room.reserved)
     lowest = max(space.inputs for space in earlier_spaces)
-    highest = min(end - space.reserved - space.weights for space in earlier_spaces)
+    highest = min(end - space.room.reserved - space.weights for space in earlier_spaces)
     if row >= end - above_before:
         return Prefetch(name, during, first, nbytes, 0, (row, row + count))
     above = max(0, row + count - highest)
     if row - above < lowest:
         raise fail(f"they take {count} rows of the scratchpad, {highest - lowest} are free", NoRoomError)
     for space in spaces:
-        if space.weights + space.inputs + space.reserved + above > end:
+        if space.weights + space.inputs + space.room.reserved + above > end:
             raise fail(
                 f"{space.layer.name} has no room besides: {above} more rows are taken then", NoRoomError
             )
@@ -141,9 +141,10 @@ def first_weight_elements(layer: TensorCoreLayer, first: Dims, schedule: Decisio
     """Elements of a weight tile as it lies in DRAM: of a depthwise layer (profile hw) with the zeros of its
     block-diagonal array tiles."""
     if layer.op == "depthwise" and schedule.profile == "hw":
-        sizes = (schedule.mappings[layer.name].tile_l1.G, schedule.mappings[layer.name].tile_l0.G)
-        channels = sum(g * g * times for g, times in tile_extents(first.G, sizes))
-        return channels * first.R * first.S
+        mapping = schedule.mappings[layer.name]
+        blocks = tile_extents(((first.G, 1),), mapping.tile_l1.G, mapping.tile_l0.G)
+        channels = sum(g * g * times for g, times in blocks)
+        return int(channels * first.R * first.S)
     return first.G * first.K * first.C * first.R * first.S
 
 

@@ -9,7 +9,6 @@ from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Placement
 from costmodel.latency.rtl_work import request_bytes, segments
 from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.tiling import tile_extents
 from costmodel.target.target import Target
 
 
@@ -39,7 +38,7 @@ def load_work(nest: LoopNest, target: Target, placement: Placement) -> tuple[flo
         """Of one pass along a contiguous dimension."""
         pitch = shape.dims[DIMS[d]] * element
         found = 0.0
-        for extent, times in tile_extents(nest.extents[d][0], (nest.l2[d],)):
+        for extent, times in nest.pieces(d, 1):
             full, rest = divmod(extent * element, longest)
             found += times * full * aligned_requests(longest, pitch, longest)
             found += times * aligned_requests(rest, pitch, longest) if rest else 0

@@ -13,7 +13,6 @@ from costmodel.latency.rtl import (
     OPERANDS,
     CacheUse,
     Loop,
-    Number,
     Reuse,
     Stream,
     Walk,
@@ -22,9 +21,9 @@ from costmodel.latency.rtl import (
     pitch_lines,
 )
 from costmodel.mapping.decision import Profile
-from costmodel.mapping.mapping import ceil_div
+from costmodel.mapping.numbers import Number, largest, occurs, smallest
 from costmodel.mapping.shape import LayerShape
-from costmodel.mapping.tiling import tile_extents
+from costmodel.mapping.tiling import tile_count, tile_extents
 from costmodel.target.target import Target
 
 NOTHING = Reuse(0, (), (), 1)
@@ -77,6 +76,8 @@ def layer_work(
 ) -> Work:
     """Work of one layer (of a group: over all its tiles) as the emitted program does it.
 
+    All mappings of `nest` have the same loop orders.
+
     `reload` counts as Gemmini's tiled_conv and tiled_matmul do: every tile loads both operands, and
     outputs are stored once.
     """
@@ -86,10 +87,10 @@ def layer_work(
     total = [c.total for c in counts]
     resident = placement.weights_are_resident
     q = nest.quantities(target, profile, resident=resident)
-    w_times = 1 if resident else nest.fetch("W", 1)[0]
-    i_times = nest.fetch("I", 1)[0]
-    pixels = q.input_fills / i_times / total[in_channel]
+    pixels = total[G] * total[N] * total[C] * nest.input_positions(profile) / total[in_channel]
     if reload:
+        w_times = 1 if resident else nest.fetch("W", 1)[0]
+        i_times = nest.fetch("I", 1)[0]
         times = math.prod([counts[d].l3 for d in (N, P, Q)])
         weight_fills, input_fills = q.weight_fills // w_times * times, q.input_fills // i_times * counts[K].l3
         spilled = 0
@@ -121,10 +122,9 @@ def layer_work(
     )
 
 
-def _pieces(nest: LoopNest, d: int, size: int, *, inner: bool = False) -> int:
+def _pieces(nest: LoopNest, d: int, size: int, *, inner: bool = False) -> Number:
     """Pieces of at most `size` indices into which the scratchpad (inner: accumulator) tiles of d fall."""
-    tiles = (nest.l2[d], nest.l1[d]) if inner else (nest.l2[d],)
-    return sum(ceil_div(extent, size) * times for extent, times in tile_extents(nest.extents[d][0], tiles))
+    return tile_count(nest.pieces(d, 2 if inner else 1), size)
 
 
 def streams_height(shape: LayerShape) -> bool:
@@ -132,7 +132,7 @@ def streams_height(shape: LayerShape) -> bool:
     return shape.dims.Q == shape.dims.S == 1
 
 
-def strips(nest: LoopNest, side: int) -> Iterator[tuple[int, int]]:
+def strips(nest: LoopNest, side: int) -> Iterator[tuple[Number, Number]]:
     """(rows, how many) of the strips of at most `side` pixels that stream through blocks of weights.
 
     A strip has pixels of one row of an accumulator tile; every array block sees all of them.
@@ -140,30 +140,26 @@ def strips(nest: LoopNest, side: int) -> Iterator[tuple[int, int]]:
     streamed, other = (P, Q) if streams_height(nest.shape) else (Q, P)
     repeats = math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)])
     repeats *= nest.counts[other].total * nest.counts[N].total
-    for extent in nest.extents[streamed]:
-        for pixels, times in tile_extents(extent, (nest.l2[streamed], nest.l1[streamed])):
-            full, rest = divmod(pixels, side)
-            if full:
-                yield side, full * times * repeats
-            if rest:
-                yield rest, times * repeats
+    for rows, times in tile_extents(nest.pieces(streamed), side):
+        yield rows, times * repeats
 
 
-def _array_cycles(nest: LoopNest, side: int) -> float:
+def _array_cycles(nest: LoopNest, side: int) -> Number:
     """A short strip takes as long as one of `short_strip`."""
     short = short_strip(side)
     return sum(
-        max(short, rows) * times if rows < side else rows * times for rows, times in strips(nest, side)
+        times * (rows if isinstance(rows, int) and rows == side else largest(short, rows) * (rows > 0))
+        for rows, times in strips(nest, side)
     )
 
 
-def _cache_use(nest: LoopNest, pixels: float, element: int, *, reload: bool) -> CacheUse:
+def _cache_use(nest: LoopNest, pixels: Number, element: int, *, reload: bool) -> CacheUse:
     """`pixels` are those of one pass over all input tiles and groups."""
     counts, bounds = nest.counts, list(nest.shape.dims)
-    tile = [min(size, max(extent)) for size, extent in zip(nest.l2, nest.extents, strict=True)]
+    tile = list(map(smallest, nest.l2, nest.bounds))
     boxes = math.prod([counts[d].l3 for d in (N, P, Q, R, S)])
 
-    def stream(rows: Number, segment: int, whole: int) -> Stream:
+    def stream(rows: Number, segment: Number, whole: int) -> Stream:
         width = whole * element
         return Stream(rows, segment * element, width, min(LINE_BYTES, width), pitch_lines(width))
 
@@ -181,7 +177,9 @@ def _cache_use(nest: LoopNest, pixels: float, element: int, *, reload: bool) -> 
         stream(images, tile[out_channel], bounds[out_channel]),
     )
     # The regions of a group are the outermost loops.
-    trips = [(d, counts[d].l3 / counts[d].regions) for d in reversed(nest.orders[0])]
+    trips = [(d, counts[d].l3 / counts[d].regions) for d in nest.orders[0][0]]
     trips += [(d, counts[d].regions) for d in (Q, P, N)]
-    loops = [Loop(times, walks(d, contiguous), DIMS[d] in REDUCTION) for d, times in trips if times > 1]
-    return cache_use(streams, loops, max, reload=reload)
+    loops = [
+        Loop(times, walks(d, contiguous), DIMS[d] in REDUCTION) for d, times in trips if occurs(times - 1)
+    ]
+    return cache_use(streams, loops, largest, reload=reload)

@@ -45,6 +45,14 @@ def whole(dims: Dims) -> Region:
 
 
 @lru_cache(maxsize=1 << 14)
+def bounds_of(shape: LayerShape, region: Region) -> tuple[int, ...]:
+    """Largest extent of every dimension that one run of the nest sees, in the order of DIMS."""
+    n, p, q = (max(extents(axis)) for axis in region)
+    d = shape.dims
+    return d.G, n, d.K, d.C, p, q, d.R, d.S
+
+
+@lru_cache(maxsize=1 << 14)
 def _shape(
     dims: Dims,
     op: str,

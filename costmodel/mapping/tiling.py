@@ -6,62 +6,80 @@ traffic is a product of the per-dimension numbers computed (and cached) here.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from costmodel.mapping.mapping import ceil_div
+from costmodel.mapping.numbers import Number, occurs, remembered
 
 Interval = tuple[int, int]
 """Half-open index range of one dimension."""
-Extents = TypeVar("Extents", int, NDArray[np.int64])
-"""One extent, or a column of them."""
+
+Outline = tuple[tuple[Number, Number], ...]
+"""Extents of a dimension with how often each occurs; in columns some may be 0 and count for nothing."""
 
 
-@lru_cache(maxsize=1 << 16)
-def tile_extents(extent: int, sizes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """(extent, how many) of the innermost tiles: `extent` cut by sizes[0], each piece by sizes[1], ..."""
-    if not sizes:
-        return ((extent, 1),)
-    size, inner = sizes[0], sizes[1:]
-    histogram: dict[int, int] = {}
-    whole, rest = divmod(extent, size)
-    for piece, count in ((size, whole), (rest, 1)):
-        if piece and count:
-            for leaf, times in tile_extents(piece, inner):
-                histogram[leaf] = histogram.get(leaf, 0) + count * times
-    return tuple(histogram.items())
+@lru_cache(maxsize=1 << 14)
+def outline(intervals: tuple[Interval, ...]) -> Outline:
+    """Distinct extents of regions along one dimension, ascending."""
+    return tuple(sorted(Counter(stop - start for start, stop in intervals).items()))
+
+
+@remembered
+def cut_into(extents: Outline, size: Number) -> Outline:
+    """The tiles of `size` of all extents, and the ragged last ones."""
+    whole = sum(times * (extent // size) for extent, times in extents)
+    pieces = ((size, whole), *((extent % size, times) for extent, times in extents))
+    return tuple((extent, times) for extent, times in pieces if occurs(extent * times))
+
+
+def tile_extents(extents: Outline, *sizes: Number) -> Outline:
+    """The innermost tiles when all extents are cut by sizes[0], each piece by sizes[1], ..."""
+    for size in sizes:
+        extents = cut_into(extents, size)
+    return extents
+
+
+def tile_count(extents: Outline, *sizes: Number) -> Number:
+    """How many `tile_extents` there are."""
+    *outer, size = sizes
+    return sum(times * ceil_div(extent, size) for extent, times in tile_extents(extents, *outer))
 
 
 class DimCounts(NamedTuple):
     """Iterations of the loops over one dimension down to each level, over all its regions."""
 
-    regions: int
-    l3: int
+    regions: Number
+    l3: Number
     """Scratchpad tiles."""
-    l2: int
+    l2: Number
     """Accumulator tiles."""
-    l1: int
+    l1: Number
     """Array blocks."""
-    l0: int
+    l0: Number
     """Temporal steps: an array block takes ceil(block / spatial factor)."""
-    total: int
+    total: Number
     """Indices computed; more than the bound when regions overlap."""
 
 
-@lru_cache(maxsize=1 << 16)
-def dim_counts(extents: tuple[int, ...], l2: int, l1: int, l0: int, spatial: int) -> DimCounts:
+@remembered
+def dim_counts(extents: Outline, l2: Number, l1: Number, l0: Number, spatial: Number) -> DimCounts:
     """Counts of one dimension whose regions have the given extents."""
-    n3 = n2 = n1 = n0 = 0
-    for extent in extents:
-        n3 += ceil_div(extent, l2)
-        n2 += sum(count for _, count in tile_extents(extent, (l2, l1)))
-        for block, count in tile_extents(extent, (l2, l1, l0)):
-            n1 += count
-            n0 += count * ceil_div(block, spatial)
-    return DimCounts(len(extents), n3, n2, n1, n0, sum(extents))
+    regions = sum(times for _, times in extents)
+    total = sum(extent * times for extent, times in extents)
+    counts: list[Number] = []
+    found: Number = regions
+    outer: Number = None
+    for size in (l2, l1, l0, spatial):
+        if size is not outer:  # else one tile in each
+            if outer is not None:
+                extents = cut_into(extents, outer)
+            found = total if isinstance(size, int) and size == 1 else tile_count(extents, size)
+            outer = size
+        counts.append(found)
+    n3, n2, n1, n0 = counts
+    return DimCounts(regions, n3, n2, n1, n0, total)
 
 
 class Window(NamedTuple):
@@ -91,12 +109,12 @@ def touched_rows(window: Window, outputs: Interval, taps: Interval) -> int:
     return max(0, high - low + 1)
 
 
-def spanned_rows(window: Window, outputs: Extents, taps: Extents) -> Extents:
+def spanned_rows(window: Window, outputs: Number, taps: Number) -> Number:
     """Rows from the first that a tile reads to the last, padding included."""
     return (outputs - 1) * window.stride + (taps - 1) * window.dilation + 1
 
 
-def box_rows(window: Window, outputs: Extents, taps: Extents) -> Extents:
+def box_rows(window: Window, outputs: Number, taps: Number) -> Number:
     """Rows one tile occupies on chip, padding included (kernel 1: only the touched ones)."""
     return outputs if window.kernel == 1 else spanned_rows(window, outputs, taps)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from costmodel.count.capacity import occupancy
 from costmodel.count.nest import LoopNest
 from costmodel.group.fusion import Member, ScheduleError, plan_group, pooled
 from costmodel.group.issue import check_issues
-from costmodel.group.legality import check_mapping, occupancy
+from costmodel.group.legality import check_mapping
 from costmodel.group.pooling import obstacle_in_tiles
 from costmodel.group.resident_tensors import check_resident_tensors
 from costmodel.group.scratchpad import MemberSpace, member_spaces
@@ -108,18 +109,7 @@ def check_member(
         ScheduleError: the first rule that breaks, naming the layer.
     """
     _check_pool(graph, plan, space.layer, mapping, target, profile)
-    check_mapping(
-        space.layer,
-        mapping,
-        target,
-        profile,
-        plan[space.layer.name].computed,
-        resident=space.is_resident,
-        reserved=space.reserved,
-        input_on_chip=space.input_on_chip,
-        output_path=space.output_path,
-        reserved_accumulator=space.reserved_accumulator,
-    )
+    check_mapping(space.layer, mapping, target, profile, plan[space.layer.name].computed, space.room)
 
 
 def _check_pool(

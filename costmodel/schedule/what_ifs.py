@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from converter.ir.graph import TensorCoreLayer
+from costmodel.count.capacity import occupancy
 from costmodel.count.traffic import Move
 from costmodel.group.fusion import plan_group
-from costmodel.group.legality import occupancy
 from costmodel.group.scratchpad import member_spaces
 from costmodel.group.weight_prefetch import first_tile
 from costmodel.latency.roofline import roofline
@@ -94,7 +94,7 @@ def _paper_use(schedule: Schedule, group: FusionGroup) -> int:
 def _most_used(schedule: Schedule, group: FusionGroup) -> int:
     """Rows (profile dosa: bytes) of the member that needs most, as legality counts them."""
     spaces = member_spaces(schedule, group, plan_group(schedule.graph, group))
-    return max((space.weights + space.inputs + space.reserved for space in spaces), default=0)
+    return max((space.weights + space.inputs + space.room.reserved for space in spaces), default=0)
 
 
 def _without(layer: LayerCost, loaded: int, schedule: Schedule) -> LayerCost:

@@ -115,10 +115,10 @@ def local_memories(document: ScheduleDocument, schedule: Schedule) -> list[tuple
         for space in member_spaces(schedule, group, plan):
             at = index[space.layer.name]
             inputs = ("mac", _twice("inputs", space.tiles.inputs_twice), space.inputs)
-            twice = space.tiles.weights_twice and not space.is_resident
+            twice = space.tiles.weights_twice and not space.room.is_resident
             weights = ("l1", _twice("weights", twice), space.weights)
-            spad.append(Use(at, (inputs, weights, ("tb", "held for other layers", space.reserved))))
-            held = ("tb", "held for other layers", space.reserved_accumulator)
+            spad.append(Use(at, (inputs, weights, ("tb", "held for other layers", space.room.reserved))))
+            held = ("tb", "held for other layers", space.room.reserved_accumulator)
             acc.append(Use(at, (("mac", "sums", space.tiles.outputs), held)))
     names = [layer.name for layer in document.layers]
     return [

@@ -20,7 +20,7 @@ from costmodel.group.legality import check_mapping
 from costmodel.mapping.mapping import LOOPS, Mapping, ceil_div
 from costmodel.schedule.schedule import FusionModel, Profile, Schedule, singleton_groups
 from costmodel.target.target import Target
-from optimizer.layer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS
+from optimizer.layer.canonical import L1_ORDER, L2_ORDER, L3_ORDERS
 
 
 def automatic_schedule(
@@ -80,7 +80,6 @@ def _mapping(tile: Dims, side: int, row_s: int) -> Mapping:
         order_l3=L3_ORDERS["OS"],
         order_l2=L2_ORDER,
         order_l1=L1_ORDER,
-        order_l0=L0_ORDER,
     )
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, price_legal
 from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem, value
-from optimizer.layer.orders import STATIONARY
+from optimizer.layer.canonical import STATIONARY
 
 Genomes = NDArray[np.int64]
 Floats = NDArray[np.float64]

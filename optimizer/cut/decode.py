@@ -32,7 +32,7 @@ from optimizer.group.network import RelaxedNetwork
 from optimizer.group.residency import PlacedGroup
 from optimizer.group.tiles import group_runs
 from optimizer.group.ways import OpenWay
-from optimizer.layer.enumerate import Points
+from optimizer.layer.canonical import Points
 from optimizer.layer.fronts import Floats, Front
 from optimizer.layer.hull import Solution, lower_hull
 from optimizer.layer.legalise import legalise

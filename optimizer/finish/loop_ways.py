@@ -208,7 +208,7 @@ class LoopWays:
         now = (replace(setting.mapping, issue="instructions"),) if as_is else ()
         strides = setting.input_strides, setting.output_strides
         stays = setting.pinned and (setting.pinned.rows, setting.pinned.tiles.get(layer.name))
-        space = setting.space.is_resident, setting.space.reserved, setting.obstacle, stays
+        space = setting.space.room.is_resident, setting.space.room.reserved, setting.obstacle, stays
         key = shape_of(layer), layer.op, now, setting.region, placement, *strides, *space, len(plan) > 1
         if key not in self._options:
             mappings = [*now, *_on_loops(setting, self._candidates_of(setting))]
@@ -244,7 +244,7 @@ def _shares(extent: int) -> list[int]:
 
 def _pins(settings: list[LoopSetting]) -> Iterator[PinnedWeights | None]:
     """What of a group's weights may stay: one tile of each member that keeps them, or two of a single one."""
-    residents = [setting for setting in settings if setting.space.is_resident]
+    residents = [setting for setting in settings if setting.space.room.is_resident]
     if not residents:
         yield None
         return

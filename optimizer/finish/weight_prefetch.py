@@ -191,7 +191,7 @@ class _Search:
             yield other
         if not self.problem.rules.hw:
             return
-        taken = max(space.reserved + space.weights for space in earlier)
+        taken = max(space.room.reserved + space.weights for space in earlier)
         lower = self._mapped_again(wanted, later, taken)
         if lower is not None:
             yield lower
@@ -208,12 +208,12 @@ class _Search:
         plan, groups = plan_group(self.graph, group), self.problem.groups
         mappings = {}
         for space in spaces:
-            own = space.weights if space.is_resident else 0
+            own = space.weights if space.room.is_resident else 0
             found = groups.cache.front(
                 replace(
-                    groups.spaces.space(space.layer, plan, group, space.is_resident),
-                    reserved=space.reserved + own + fewer,
-                    reserved_accumulator=space.reserved_accumulator,
+                    groups.spaces.space(space.layer, plan, group, space.room.is_resident),
+                    reserved=space.room.reserved + own + fewer,
+                    reserved_accumulator=space.room.reserved_accumulator,
                 )
             )
             if not len(found):

@@ -33,8 +33,8 @@ from optimizer.gradient.adam import Adam
 from optimizer.gradient.relaxation import Known, Relaxation, Sample, Variables
 from optimizer.group.network import RelaxedNetwork
 from optimizer.group.residency import Layers
+from optimizer.layer.canonical import L3_ORDERS, STATIONARY
 from optimizer.layer.hull import Solution
-from optimizer.layer.orders import L3_ORDERS, STATIONARY
 from optimizer.layer.space import LayerSpace
 
 RATE = 0.1

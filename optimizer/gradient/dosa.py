@@ -27,9 +27,10 @@ from torch import Tensor
 
 from converter.ir.dims import DIMS
 from converter.ir.graph import TensorCoreLayer
-from costmodel.mapping.shape import LayerShape
+from costmodel.group.legality import legal
+from costmodel.mapping.columns import MappingColumns
 from costmodel.relaxed.model import ORDERS
-from costmodel.schedule.batch import BatchCost, MappingBatch, evaluate_batch
+from costmodel.schedule.batch import evaluate_columns
 from costmodel.schedule.schedule import FusionGroup
 from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem, value
@@ -173,20 +174,19 @@ class _Dosa:
     def _legal(self, factors: Ints) -> _Rounded:
         """Shrink what does not fit; then, layer by layer, the order that is best for the whole network."""
         factors = factors.copy()
-        starts = len(factors)
-        costs = []
+        rules, costs = self.problem.rules, []
         for i, shape in enumerate(self.shapes):
             while True:
-                cost = self._evaluate(shape, i, factors[:, i])
-                bad = np.flatnonzero(~cost.fits[:starts])
+                columns = self._mappings(i, factors[:, i])
+                fits = legal(shape, columns, rules.target, rules.profile)
+                bad = np.flatnonzero(~fits[0])
                 if not len(bad) or not _shrink(factors[:, i], bad):
                     break
-            never = np.where(cost.fits, 0, np.inf)
-            costs.append((cost.energy_pj + never, cost.latency_cycles + never))
+            never = np.where(fits, 0, np.inf)
+            cost = evaluate_columns(shape, columns, rules.target, rules.profile)
+            costs.append((cost.energy + never, cost.latency + never))
         # [O, B, L]
-        energy, latency = (
-            np.stack([c[j] for c in costs], axis=-1).reshape(len(ORDERS), starts, -1) for j in (0, 1)
-        )
+        energy, latency = (np.stack(columns, axis=-1) for columns in zip(*costs, strict=True))
         order = (energy * latency).argmin(axis=0)
         for i, repeat in enumerate(self.repeats):
             e, t = _chosen(energy, order), _chosen(latency, order)
@@ -195,24 +195,16 @@ class _Dosa:
             order[:, i] = (network_e * network_t).argmin(axis=0)
         return _Rounded(factors, order, _chosen(energy, order), _chosen(latency, order))
 
-    def _evaluate(self, shape: LayerShape, layer: int, factors: Ints) -> BatchCost:
-        """Exact cost of all starts of one layer, once per order."""
-        rules = self.problem.rules
-        return evaluate_batch(shape, self._mappings(layer, factors), rules.target, rules.profile)
-
-    def _mappings(self, layer: int, factors: Ints) -> MappingBatch:
-        depthwise, g = self.shapes[layer].is_depthwise, self.groups[layer]
-        count = len(factors)
-        one = np.ones(count, dtype=np.int64)
+    def _mappings(self, layer: int, factors: Ints) -> MappingColumns:
+        """All starts of one layer under every order, [O, B]."""
         tile = dict(zip(TILED, (factors[:, list(loop)].prod(axis=1) for loop in LOOPS), strict=True))
-        columns = {"G": g * one} if depthwise else {"K": factors[:, 1]}
-        rows = {} if depthwise else {"C": factors[:, 0]}
-        l2, row, col = (
-            np.tile(np.stack([known.get(d, one) for d in DIMS], axis=1), (len(ORDERS), 1))
-            for known in ({**tile, "G": g * one}, rows, columns)
-        )
-        orders = tuple((o.l3, o.l2, o.l1) for o in ORDERS)
-        return MappingBatch(l2, l2, row * col, row, col, np.repeat(np.arange(len(ORDERS)), count), orders)
+        tile["G"] = self.groups[layer]
+        rows, cols = {"C": factors[:, 0]}, {"K": factors[:, 1]}
+        if self.shapes[layer].is_depthwise:
+            rows, cols = {}, {"G": tile["G"]}
+        l2, l0, row, col = (tuple(known.get(d, 1) for d in DIMS) for known in (tile, rows | cols, rows, cols))
+        order = np.arange(len(ORDERS))[:, None]
+        return MappingColumns(l2, l2, l0, row, col, [(o.l3, o.l2, o.l1) for o in ORDERS], order)
 
     def _edp(self, point: _Rounded) -> Floats:
         energy, latency = (sum(float(h[i]) for h in self.host) for i in (0, 1))

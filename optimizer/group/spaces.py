@@ -13,11 +13,11 @@ from costmodel.group.fusion import GroupPlanner, Member, ScheduleError
 from costmodel.group.local_tensors import obstacle
 from costmodel.group.placement import placement_of
 from costmodel.mapping.shape import shape_of
+from costmodel.schedule.batch import Floats
 from costmodel.schedule.evaluate import host_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.group.least_regions import least_regions
 from optimizer.layer.floors import ideal_cost, ideal_costs
-from optimizer.layer.pricing import Floats
 from optimizer.layer.space import LayerSpace, Rules
 
 

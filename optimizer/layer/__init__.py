@@ -1,7 +1,7 @@
 """One layer alone: its map-space, every mapping that can be on its energy-latency front, floors under them.
 
-`space.py` bounds the space, `enumerate.py` lists it in columns (`footprint.py`: what fits, `pricing.py` and
-`rtl_pricing.py`: what it costs), `fronts.py` keeps the front of each distinct layer,
+`space.py` bounds the space, `enumerate.py` lists it in columns (`canonical.py`: whole mappings of tiles,
+`footprint.py`: what fits, `pricing.py`: what it costs), `fronts.py` keeps the front of each distinct layer,
 `solved.py` what later searches need of it (`undominated.py`: whatever their prices), `floors.py` is what no
 mapping beats, `legalise.py` makes free choices legal, `hull.py` is the geometry of fronts.
 """

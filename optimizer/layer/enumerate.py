@@ -1,6 +1,6 @@
 """Every mapping of one layer that can be on its energy-latency front, in columns.
 
-Canonical form (see `orders`): three DRAM orders; the accumulator tile either covers the scratchpad
+Canonical form (see `canonical`): three DRAM orders; the accumulator tile either covers the scratchpad
 tile (class A) or is one column block by the pixels that make fewest tiles (class B).  Inside that
 space the result is a superset of the front: a tile is dropped only when a larger one that fits is
 at least as good in every count.
@@ -8,65 +8,22 @@ at least as good in every count.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from converter.ir.dims import Dim, Dims
+from converter.ir.dims import Dim
+from costmodel.count.nest import bias_fills
 from costmodel.count.traffic import ALONE
-from costmodel.mapping.mapping import Mapping, Order
-from optimizer.layer.bias_loads import bias_loads
-from optimizer.layer.footprint import Lanes, accumulator_need, scratchpad_fits, with_foot
-from optimizer.layer.orders import L0_ORDER, L1_ORDER, L2_ORDER, L3_ORDERS, STATIONARY
-from optimizer.layer.space import Ints, LayerSpace, tile_count
+from costmodel.mapping.tiling import tile_count, tile_extents
+from optimizer.layer.canonical import STATIONARY, Points, canonical_columns
+from optimizer.layer.footprint import Footprint
+from optimizer.layer.space import Bools, Ints, LayerSpace
 
 Columns = dict[str, Ints]
 _CHUNK = 256
 _PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
-
-
-@dataclass(frozen=True)
-class Points:
-    """Mappings of one space in columns (all arrays of one length)."""
-
-    space: LayerSpace
-    tile: Columns
-    """Scratchpad-tile extents K C R S N P Q, accumulator-tile extents k n p q."""
-    order: Ints
-    """Index into orders.STATIONARY."""
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def select(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Points:
-        """The chosen rows."""
-        return Points(self.space, {n: c[index] for n, c in self.tile.items()}, self.order[index])
-
-    def mapping(self, i: int) -> Mapping:
-        """Row `i` as a Mapping."""
-        tile = {name: int(column[i]) for name, column in self.tile.items()}
-        return canonical_mapping(self.space, tile, L3_ORDERS[STATIONARY[int(self.order[i])]])
-
-
-def canonical_mapping(space: LayerSpace, t: dict[str, int], order_l3: Order) -> Mapping:
-    """The Mapping of scratchpad tile K C R S N P Q and accumulator tile k n p q."""
-    g = space.groups_at_once
-    row_c = 1 if space.shape.is_depthwise else space.block(t["C"])
-    row_s = space.packed_taps(t["C"], t["S"])
-    col_k = 1 if space.shape.is_depthwise else space.block(t["k"])
-    return Mapping(
-        tile_l2=Dims(g, t["N"], t["K"], t["C"], t["P"], t["Q"], t["R"], t["S"]),
-        tile_l1=Dims(g, t["n"], t["k"], t["C"], t["p"], t["q"], t["R"], t["S"]),
-        tile_l0=Dims(G=g, K=col_k, C=row_c, S=row_s),
-        rows=Dims(C=row_c, S=row_s),
-        cols=Dims(G=g) if space.shape.is_depthwise else Dims(K=col_k),
-        order_l3=order_l3,
-        order_l2=L2_ORDER,
-        order_l1=L1_ORDER,
-        order_l0=L0_ORDER,
-    )
 
 
 def enumerate_space(space: LayerSpace) -> Points:
@@ -76,8 +33,7 @@ def enumerate_space(space: LayerSpace) -> Points:
     if split is not None and not space.output_is_in_place:
         blocks.append(_combine(space, split, False))
     tile = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
-    order = np.repeat(np.arange(len(STATIONARY)), len(tile["K"]))
-    return Points(space, {name: np.tile(c, len(STATIONARY)) for name, c in tile.items()}, order)
+    return Points(space, tile, np.arange(len(STATIONARY))[:, None])
 
 
 def _pixels_only(space: LayerSpace) -> LayerSpace:
@@ -99,7 +55,7 @@ def _pixels(space: LayerSpace) -> tuple[Columns, Columns | None]:
 
 
 def _pixel_grid(space: LayerSpace) -> Columns:
-    """All (R, S, N, P, Q) scratchpad extents with input volume, footprint and tiles."""
+    """All (R, S, N, P, Q) scratchpad extents with input volume, box on chip and tiles."""
     names: tuple[Dim, ...] = ("R", "S", *_PIXELS)
     axes = [np.asarray(space.tiles(d), dtype=np.int64) for d in names]
     index = [a.ravel() for a in np.meshgrid(*(np.arange(len(x)) for x in axes), indexing="ij")]
@@ -107,13 +63,22 @@ def _pixel_grid(space: LayerSpace) -> Columns:
     grid["volume"], grid["tiles"] = (np.ones(len(index[0]), dtype=np.int64) for _ in range(2))
     for out, taps in ((3, 0), (4, 1)):
         dim: Dim = names[out]
-        pairs = [(int(o), int(t)) for o in axes[out] for t in axes[taps]]
-        shape = (len(axes[out]), len(axes[taps]))
-        volume = np.array([space.input_positions(dim, o, t) for o, t in pairs], dtype=np.int64)
-        grid["volume"] *= volume.reshape(shape)[index[out], index[taps]]
+        volume = space.input_positions(dim, axes[out][:, None], axes[taps])
+        volume = np.broadcast_to(volume, (len(axes[out]), len(axes[taps])))
+        grid["volume"] *= volume[index[out], index[taps]]
     for d in _PIXELS:
         grid["tiles"] *= tile_count(space.outline(d), grid[d])
-    return with_foot(space, grid)
+    grid["foot"] = grid["N"] * space.box("P", grid["P"], grid["R"]) * space.box("Q", grid["Q"], grid["S"])
+    return grid
+
+
+def _bias_loads(space: LayerSpace, tile: Mapping[str, Ints | int]) -> Ints:
+    """Mvins that initialise all accumulator tiles n p q of scratchpad tiles N P Q, where they count."""
+    loads = np.zeros(np.shape(tile["n"]), dtype=np.int64)
+    if space.rules.hw and space.shape.has_bias:
+        pieces = [tile_extents(space.outline(d), tile[d], tile[d.lower()]) for d in _PIXELS]
+        loads = loads + bias_fills(pieces, space.side)
+    return loads
 
 
 def _class_a(space: LayerSpace, grid: Columns) -> Columns:
@@ -122,7 +87,7 @@ def _class_a(space: LayerSpace, grid: Columns) -> Columns:
     grid["area"] = grid["N"] * grid["P"] * grid["Q"]
     able = np.flatnonzero(space.pools(grid["P"], grid["Q"]))
     grid = {name: column[able] for name, column in grid.items()}
-    grid["bias"] = bias_loads(space, grid)
+    grid["bias"] = _bias_loads(space, grid)
     keep = _undominated(grid, ("foot", "tiles", "volume", "area", "bias"))
     return {name: column[keep] for name, column in grid.items()}
 
@@ -144,7 +109,7 @@ def _class_b(space: LayerSpace, grid: Columns) -> Columns:
     grid["l1_tiles"] = np.ones(len(able), dtype=np.int64)
     for d in _PIXELS:
         grid["l1_tiles"] *= tile_count(space.outline(d), grid[d], grid[d.lower()])
-    grid["bias"] = bias_loads(space, grid)
+    grid["bias"] = _bias_loads(space, grid)
     keep = _undominated(grid, ("foot", "tiles", "volume", "l1_tiles", "bias"))
     return {name: column[keep] for name, column in grid.items()}
 
@@ -169,11 +134,10 @@ def best_inner(space: LayerSpace, n: int, p: int, q: int, limit: int) -> tuple[i
     columns = [c[fits] for c in columns]
     pieces = np.ones(len(fits), dtype=np.int64)
     for d, outer, column in zip(_PIXELS, (n, p, q), columns, strict=True):
-        pieces *= tile_count(space.outline(d), np.full_like(column, outer), column)
+        pieces *= tile_count(space.outline(d), outer, column)
     fewest = np.flatnonzero(pieces == pieces.min())
     small = {d: column[fewest] for d, column in zip("npq", columns, strict=True)}
-    large = {d: np.full(len(fewest), size) for d, size in zip("NPQ", (n, p, q), strict=True)}
-    best = int(np.argmin(bias_loads(space, large | small)))
+    best = int(np.argmin(_bias_loads(space, {"N": n, "P": p, "Q": q, **small})))
     return int(small["n"][best]), int(small["p"][best]), int(small["q"][best])
 
 
@@ -191,12 +155,13 @@ def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
     pass_c = tile_count(((bounds.C, 1),), c, row)
 
     # Axes: [pixels, C, K].
-    tile = {name: pixels[name][:, None, None] for name in ("R", "S", "N", "P", "Q", "n", "p", "q", "foot")}
+    tile = {name: pixels[name][:, None, None] for name in ("R", "S", "N", "P", "Q", "n", "p", "q")}
     tile.update(C=c[None, :, None], K=k[None, None, :], k=(k if covers else col)[None, None, :])
-    lanes = Lanes(rows=row[None, :, None], columns=col[None, None, :])
-    fits = scratchpad_fits(space, tile, lanes)
+    footprint = Footprint(space, canonical_columns(space, tile))
+    fits = footprint.fits_scratchpad()
     if covers:  # class B keeps to the limit by construction
-        fits = fits & (accumulator_need(space, tile, lanes) <= space.accumulator_limit(split=False))
+        fits = fits & (footprint.accumulator_need() <= space.accumulator_limit(split=False))
+    fits = np.broadcast_to(fits, (len(pixels["P"]), len(c), len(k)))
 
     keep = _records(fits, pass_k, axis=2) & _records(fits, pass_c, axis=1)
     if not covers:  # a larger tile may be more than the one array block of weights that stays in the array
@@ -209,7 +174,7 @@ def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:
     return out
 
 
-def _records(fits: NDArray[np.bool_], passes: Ints, axis: int) -> NDArray[np.bool_]:
+def _records(fits: Bools, passes: Ints, axis: int) -> Bools:
     """Along `axis` (extents descending): fitting entries unless the next larger extent with no more passes
     fits as well."""
     count = len(passes)

@@ -10,12 +10,14 @@ import numpy as np
 from costmodel.count.energy import energy_breakdown
 from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Move, Quantities, count_moves, fusion_of
+from costmodel.latency import rtl
 from costmodel.latency.roofline import roofline
+from costmodel.latency.rtl_work import layer_work, request_bytes
 from costmodel.mapping.mapping import Mapping, ceil_div
-from optimizer.layer.enumerate import best_inner, canonical_mapping
-from optimizer.layer.orders import L3_ORDERS, STATIONARY
-from optimizer.layer.pricing import Floats, cost_columns, first_weight_bytes
-from optimizer.layer.rtl_pricing import rtl_floor
+from costmodel.schedule.batch import Floats, cost_columns
+from optimizer.layer.canonical import L3_ORDERS, STATIONARY, canonical_mapping
+from optimizer.layer.enumerate import best_inner
+from optimizer.layer.pricing import first_weight_bytes
 from optimizer.layer.space import Ints, LayerSpace
 
 
@@ -29,7 +31,7 @@ def ideal_cost(space: LayerSpace) -> tuple[float, float]:
     if loads < work.weight_loads:
         spills = work.updates - work.outputs
         ways.append(_cost(space, mapping, work._replace(weight_loads=loads, spills=spills)))
-    latency = rtl_floor(space, nest) if space.rules.latency == "rtl" else min(way[1] for way in ways)
+    latency = _rtl_floor(space, nest) if space.rules.latency == "rtl" else min(way[1] for way in ways)
     return min(way[0] for way in ways), latency
 
 
@@ -52,12 +54,13 @@ def ideal_costs(space: LayerSpace, pixels: Ints, runs: Ints) -> tuple[Floats, Fl
         input_reads=work.input_reads // least * pixels,
         weight_loads=np.maximum(work.weight_loads, loads),
     )
-    early = int(first_weight_bytes(space, mapping.tile_l2)) if space.prefetched else 0
+    early = _early(space, mapping)
     ways = (work, work._replace(weight_loads=loads, spills=work.updates - work.outputs))  # as in ideal_cost
-    costs = [cost_columns(space, way, mapping.cols.product, early) for way in ways]
+    run = mapping.cols.product, space.rules.target, space.rules.profile, space.placement
+    costs = [cost_columns(way, *run, early) for way in ways]
     energy, latency = (np.minimum(*both) for both in zip(*costs, strict=True))
     if space.rules.latency == "rtl":
-        latency = np.full_like(energy, rtl_floor(space, nest))
+        latency = np.full_like(energy, _rtl_floor(space, nest))
     return energy, latency
 
 
@@ -96,6 +99,43 @@ def _cost(space: LayerSpace, mapping: Mapping, work: Quantities) -> tuple[float,
     fusion = fusion_of(placement)
     moves = count_moves(work, fusion, rules.target, rules.profile, paper=placement.is_paper)
     energy = sum(energy_breakdown(moves, work.macs, rules.target).values())
-    if space.prefetched:
-        moves.append(Move("L3", "W", "read", -int(first_weight_bytes(space, mapping.tile_l2)), "dram"))
+    moves.append(Move("L3", "W", "read", -_early(space, mapping), "dram"))
     return energy, roofline(moves, work.compute_cycles, mapping.cols.product, rules.target)[0]
+
+
+def _early(space: LayerSpace, mapping: Mapping) -> int:
+    """Bytes of weights that take no DRAM time."""
+    return int(first_weight_bytes(space, mapping.tile_l2)) if space.prefetched else 0
+
+
+def _rtl_floor(space: LayerSpace, ideal: LoopNest) -> float:
+    """Cycles that no mapping of `space` goes below, from a nest that fetches everything once (an infinite
+    scratchpad).
+
+    The formula grows with every field of Work, and this one has the least of each: operands loaded once in
+    the longest requests, full strips, and each cache line missed only when it is first used.
+    """
+    target = space.rules.target
+    q = ideal.quantities(target, space.rules.profile, resident=True)
+    work = layer_work(ideal, target, space.rules.profile, space.placement)
+    inputs = min(q.input_fills, space.touched_inputs)
+    weights = q.weight_fills
+    if space.prefetched:  # as many as the scratchpad holds
+        weights -= min(weights, target.scratchpad_bytes // target.element_bytes)
+    pooled = space.placement.pooled
+    loaded = (weights + inputs) * target.element_bytes
+
+    def once(reuse: rtl.Reuse) -> rtl.Reuse:
+        return reuse._replace(again=(), touched=())
+
+    least = work._replace(
+        tiles=1,
+        array_cycles=q.compute_cycles,
+        requests=loaded / request_bytes(target),
+        loaded_bytes=loaded,
+        stored_rows=(pooled.outputs * pooled.taps if pooled else q.outputs) / target.side,
+        weights=once(work.weights)._replace(lines=work.weights.lines * weights / q.weight_fills),
+        inputs=once(work.inputs)._replace(lines=work.inputs.lines * inputs / max(1, q.input_fills)),
+        outputs=once(work.outputs),
+    )
+    return float(rtl.cycles(least, rtl.calibration()[0]))

@@ -1,83 +1,41 @@
-"""On-chip space of canonical mappings in columns: the rules of costmodel.group.legality over arrays.
-
-Arrays may have any shapes that broadcast together.  `tile` has scratchpad extents K C R S N P Q,
-accumulator extents k n p q, and `foot`: input positions of the scratchpad tile (N x box).
-"""
+"""On-chip space of mappings in columns: the rules of costmodel.group.legality in a layer's map-space."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
+from converter.ir.dims import S
+from costmodel.count.capacity import occupancy
 from costmodel.count.row_layout import packed_inputs_fit
-from optimizer.layer.space import Ints, LayerSpace
+from costmodel.mapping.columns import MappingColumns
+from optimizer.layer.space import Bools, Ints, LayerSpace
 
 
-class Lanes(NamedTuple):
-    """Spatial factors: C channels on the rows, K (not of depthwise layers) on the columns."""
+class Footprint:
+    """What mappings of a layer take on chip; columns may have any shapes that broadcast together."""
 
-    rows: Ints
-    columns: Ints
+    def __init__(self, space: LayerSpace, columns: MappingColumns) -> None:
+        self.space, self.columns = space, columns
+        rules = space.rules
+        self.used = occupancy(space.shape, columns, rules.target, rules.profile, space.region)
 
+    def fits_scratchpad(self) -> Bools:
+        """Whether W and I tiles, double-buffered where refetched, fit beside what is reserved."""
+        space, used = self.space, self.used
+        weights = 0 if space.placement.weights_are_resident else used.weights
+        room = space.scratchpad_limit - space.reserved
+        fits = weights + (0 if space.holds_input else used.inputs) <= room
+        taps = self.columns.rows[S]
+        if space.rules.hw and not space.holds_input and np.max(taps, initial=1) > 1:
+            inputs, twice = used.inputs // (1 + used.inputs_twice), used.inputs_twice
+            fits &= (taps == 1) | packed_inputs_fit(
+                inputs, twice, weights, room, space.scratchpad_limit, taps
+            )
+        return np.broadcast_to(fits, self.columns.shape)
 
-def scratchpad_fits(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> NDArray[np.bool_]:
-    """Whether W and I tiles, double-buffered where refetched, fit beside what is reserved."""
-    weights, inputs, twice = _scratchpad_tiles(space, tile, lanes)
-    if space.placement.weights_are_resident:
-        weights = np.zeros_like(weights)
-    room = space.scratchpad_limit - space.reserved
-    if space.holds_input:
-        return np.asarray(weights <= room + 0 * inputs)
-    fits = np.asarray(weights + inputs * (1 + twice) <= room)
-    taps = space.packed(tile["C"], tile["S"])
-    if not space.rules.hw or taps.max(initial=1) == 1:
-        return fits
-    around = packed_inputs_fit(inputs, twice, weights, room, space.scratchpad_limit, taps)
-    return np.asarray(fits & ((taps == 1) | around))
-
-
-def with_foot(space: LayerSpace, tile: dict[str, Ints]) -> dict[str, Ints]:
-    """`tile` with its `foot`."""
-    foot = tile["N"] * space.box("P", tile["P"], tile["R"]) * space.box("Q", tile["Q"], tile["S"])
-    return {**tile, "foot": foot}
-
-
-def _scratchpad_tiles(
-    space: LayerSpace, tile: dict[str, Ints], lanes: Lanes
-) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-    """Rows (profile dosa: bytes) of all W tiles and of one I tile, and whether that is double-buffered."""
-    b, g = space.bounds, space.groups_at_once
-    taps = tile["R"] * tile["S"]
-    if not space.rules.hw:
-        e = space.rules.target.element_bytes
-        w, i = e * g * taps * tile["C"] * tile["K"], e * g * tile["foot"] * tile["C"]
-        return w, i, np.zeros(1, dtype=bool)
-    diagonal = g if space.shape.is_depthwise else 1
-    if space.shape.has_transposed_weights:
-        w = taps * tile["K"] * -(-tile["C"] // lanes.rows)
-    else:
-        w = diagonal * taps * tile["C"] * -(-tile["K"] // lanes.columns)
-    i = tile["foot"] * -(-tile["C"] // lanes.rows)
-    several = (tile["R"] < b.R) | (tile["S"] < b.S) | (tile["C"] < b.C) | (g < b.G)
-    w = w * (1 + (several | (tile["K"] < b.K)))
-    return w, i, np.asarray(several | splits_pixels(space, tile))
-
-
-def accumulator_need(space: LayerSpace, tile: dict[str, Ints], lanes: Lanes) -> Ints:
-    """Rows (profile dosa: words of the fullest column) of O tiles, twice where there are several of them."""
-    b = space.bounds
-    area = tile["n"] * tile["p"] * tile["q"] * -(-tile["k"] // lanes.columns)
-    if not space.rules.hw:
-        return np.asarray(area)
-    covers = (tile["n"] >= b.N) & (tile["p"] >= b.P) & (tile["q"] >= b.Q) & (tile["k"] >= b.K)
-    if space.output_is_in_place:  # the rows are reserved already, for one tile
-        return np.where(covers & (space.groups_at_once >= b.G), 0 * area, space.accumulator_limit(False) + 1)
-    return np.asarray(area * np.where(covers & (space.groups_at_once >= b.G), 1, 2))
-
-
-def splits_pixels(space: LayerSpace, tile: dict[str, Ints]) -> NDArray[np.bool_]:
-    """Whether the scratchpad tile covers less than all pixels of a run."""
-    b = space.bounds
-    return np.asarray((tile["N"] < b.N) | (tile["P"] < b.P) | (tile["Q"] < b.Q))
+    def accumulator_need(self) -> Ints:
+        """Rows (profile dosa: words of the fullest column) of O tiles, twice where there are several."""
+        need = self.used.outputs
+        if self.space.output_is_in_place:  # the rows are reserved already, for one tile
+            need = np.where(self.used.outputs_twice, self.space.accumulator_limit(False) + 1, 0)
+        return np.broadcast_to(need, self.columns.shape)

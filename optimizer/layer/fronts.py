@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.ir.dims import DIMS
+from costmodel.mapping.columns import MappingColumns
 from costmodel.mapping.mapping import Mapping
-from optimizer.layer.enumerate import Points, enumerate_space
-from optimizer.layer.footprint import Lanes, scratchpad_fits, with_foot
+from costmodel.schedule.batch import ColumnCosts
+from optimizer.layer.canonical import Points
+from optimizer.layer.enumerate import enumerate_space
+from optimizer.layer.footprint import Footprint
 from optimizer.layer.hull import lower_hull
-from optimizer.layer.pricing import Costs, price
+from optimizer.layer.pricing import price
 from optimizer.layer.solved import SolvedLayers
-from optimizer.layer.space import LayerSpace
+from optimizer.layer.space import Bools, LayerSpace
 from optimizer.layer.undominated import best_at_some_prices
 
 Floats = NDArray[np.float64]
@@ -54,7 +56,7 @@ class FrontCache:
         if space.reserved:
             # Less room rules mappings out and adds none: a front that leaves the room is the same.
             found = self.front(replace(space, reserved=0))
-            if _fit(space, found.mappings):
+            if not len(found) or Footprint(space, MappingColumns.of(found.mappings)).fits_scratchpad().all():
                 return found
         self._enumerated += 1
         return self._solve(space)
@@ -73,16 +75,6 @@ class FrontCache:
         return self._enumerated
 
 
-def _fit(space: LayerSpace, mappings: tuple[Mapping, ...]) -> bool:
-    """Whether canonical mappings of a space with more scratchpad fit `space`."""
-    tile = {str(d): np.array([m.tile_l2[d] for m in mappings], dtype=np.int64) for d in DIMS}
-    lanes = Lanes(
-        np.array([m.rows.C for m in mappings], dtype=np.int64),
-        np.array([m.cols.K for m in mappings], dtype=np.int64),
-    )
-    return bool(scratchpad_fits(space, with_foot(space, tile), lanes).all())
-
-
 def _union(fronts: list[Front]) -> Front:
     """Lower hull of several fronts."""
     energy = np.concatenate([front.energy for front in fronts])
@@ -92,25 +84,26 @@ def _union(fronts: list[Front]) -> Front:
     return Front(energy[hull], latency[hull], tuple(mappings[i] for i in hull))
 
 
-def _allowed(space: LayerSpace) -> tuple[Points, Costs]:
+def _allowed(space: LayerSpace) -> tuple[Points, ColumnCosts]:
     """All mappings that the space may use, with their costs."""
     points = enumerate_space(space)
     costs = price(points)
-    allowed = np.arange(len(points))
-    if space.must_finish:
-        allowed = np.flatnonzero(~costs.spills)
+    fine = space.fills_resident_rows(points.tile["C"], points.tile["k"])
     if space.rules.hw:
-        allowed = allowed[_whole_rows(space, points)[allowed]]
-    allowed = allowed[space.fills_resident_rows(points.tile["C"], points.tile["k"])[allowed]]
-    return points.select(allowed), Costs(costs.energy[allowed], costs.latency[allowed], costs.spills[allowed])
+        fine = fine & _whole_rows(space, points)
+    fine = points.every(fine)
+    if space.must_finish:
+        fine = fine & ~costs.spills
+    allowed = np.flatnonzero(fine)
+    return points.select(allowed), costs.select(allowed)
 
 
-def _hull(points: Points, costs: Costs) -> Front:
+def _hull(points: Points, costs: ColumnCosts) -> Front:
     hull = lower_hull(costs.energy, costs.latency)
     return Front(costs.energy[hull], costs.latency[hull], tuple(points.mapping(int(i)) for i in hull))
 
 
-def _worth_keeping(points: Points, costs: Costs) -> Points:
+def _worth_keeping(points: Points, costs: ColumnCosts) -> Points:
     """Whatever the prices, under roofline latency; those of `rtl` say more than bytes."""
     if points.space.rules.latency == "roofline":
         return best_at_some_prices(points)
@@ -138,10 +131,10 @@ def minkowski(fronts: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, NDAr
     return np.array(energies), np.array(latencies), np.stack(choices)
 
 
-def _whole_rows(space: LayerSpace, points: Points) -> NDArray[np.bool_]:
-    """Points whose blocks fill the rows of operands in local memory (costmodel.group.local_tensors)."""
+def _whole_rows(space: LayerSpace, points: Points) -> Bools:
+    """Tiles whose blocks fill the rows of operands in local memory (costmodel.group.local_tensors)."""
     dims, side = space.shape.dims, space.side
-    fine = np.ones(len(points), dtype=np.bool_)
+    fine = np.ones(len(points.tile["K"]), dtype=np.bool_)
     if space.shape.is_depthwise:
         if space.holds_input or space.holds_output:
             fine &= space.groups_at_once == min(dims.G, side)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from costmodel.mapping.numbers import Number
+from costmodel.mapping.tiling import tile_count
 from optimizer.layer.candidates import divisors
-from optimizer.layer.enumerate import Points
-from optimizer.layer.footprint import Lanes, accumulator_need, scratchpad_fits, with_foot
-from optimizer.layer.space import Ints, LayerSpace, tile_count
+from optimizer.layer.canonical import Points, canonical_columns
+from optimizer.layer.footprint import Footprint
+from optimizer.layer.space import Bools, Ints, LayerSpace
 
 SHRINK = 0.6
 MOST_PASSES = 1.05
@@ -16,7 +17,7 @@ MOST_PASSES = 1.05
 Tile = dict[str, Ints]
 
 
-def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArray[np.bool_]]:
+def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, Bools]:
     """Snap extents to candidates that nest and shrink the largest until the tiles fit.
 
     Returns the points and which of them fit now (all, unless a single element is too much).
@@ -28,26 +29,23 @@ def legalise(space: LayerSpace, tile: Tile, order: Ints) -> tuple[Points, NDArra
     for d in ("K", "C"):
         steps[d] = steps[d][fills_array(space, d, steps[d]) | (steps[d] < space.side)]
     outer = ("P", "Q", "K", "C", "N", "R", "S")
-    while True:
-        bad = ~scratchpad_fits(space, with_foot(space, t), _lanes(space, t, t["K"]))
-        if not _shrink(t, bad, outer, steps):
-            break
-    lanes = _lanes(space, t, t["K"])
+    while _shrink(t, ~_footprint(space, t).fits_scratchpad(), outer, steps):
+        pass
+    columns = 1 if space.shape.is_depthwise else space.blocks(t["K"])
     for small in "npqk":
         t[small] = np.minimum(t[small], t[small.upper()])
-    _whole_blocks(space, t, lanes.columns)
+    _whole_blocks(space, t, columns)
     limit = space.rules.target.accumulator_rows
-    t["k"] = np.where(accumulator_need(space, t, lanes) > limit, lanes.columns, t["k"])
-    while _shrink(t, accumulator_need(space, t, lanes) > limit, ("p", "q", "n"), None):
+    t["k"] = np.where(_footprint(space, t).accumulator_need() > limit, columns, t["k"])
+    while _shrink(t, _footprint(space, t).accumulator_need() > limit, ("p", "q", "n"), None):
         if space.rules.tiling == "divisor":
             for small in "npq":
                 t[small] = _divisor_below(t[small], t[small.upper()])
-    fits = scratchpad_fits(space, with_foot(space, t), lanes)
-    fits &= accumulator_need(space, t, lanes) <= limit
-    return Points(space, t, order), np.asarray(fits)
+    footprint = _footprint(space, t)
+    return Points(space, t, order), footprint.fits_scratchpad() & (footprint.accumulator_need() <= limit)
 
 
-def fills_array(space: LayerSpace, dim: str, extents: Ints) -> NDArray[np.bool_]:
+def fills_array(space: LayerSpace, dim: str, extents: Ints) -> Bools:
     """Whether tiles along K or C take hardly more array passes than tiles of whole blocks."""
     if space.shape.is_depthwise:
         return np.ones(len(extents), dtype=np.bool_)
@@ -61,7 +59,7 @@ def _snap(options: Ints, values: Ints) -> Ints:
     return np.asarray(options[np.maximum(np.searchsorted(options, values, side="right") - 1, 0)])
 
 
-def _shrink(t: Tile, bad: NDArray[np.bool_], names: tuple[str, ...], steps: dict[str, Ints] | None) -> bool:
+def _shrink(t: Tile, bad: Bools, names: tuple[str, ...], steps: dict[str, Ints] | None) -> bool:
     """Reduce the largest extent of every bad row; False when nothing is bad or can shrink."""
     least = {name: 1 if steps is None else int(steps[name][0]) for name in names}
     stacked = np.stack([np.where(t[name] > least[name], t[name], 0) for name in names])
@@ -75,7 +73,7 @@ def _shrink(t: Tile, bad: NDArray[np.bool_], names: tuple[str, ...], steps: dict
     return bool(movable.any())
 
 
-def _whole_blocks(space: LayerSpace, t: Tile, columns: Ints) -> None:
+def _whole_blocks(space: LayerSpace, t: Tile, columns: Number) -> None:
     """Accumulator tiles of whole column blocks (a narrower one saves nothing); divisors if asked."""
     blocks = np.maximum(t["k"] // columns, 1)
     if space.rules.tiling == "divisor":
@@ -91,7 +89,5 @@ def _divisor_below(values: Ints, of: Ints) -> Ints:
     return np.array(found, dtype=np.int64)
 
 
-def _lanes(space: LayerSpace, t: Tile, columns: Ints) -> Lanes:
-    if space.shape.is_depthwise:
-        return Lanes(np.ones_like(columns), np.ones_like(columns))
-    return Lanes(space.blocks(t["C"]), space.blocks(columns))
+def _footprint(space: LayerSpace, t: Tile) -> Footprint:
+    return Footprint(space, canonical_columns(space, t))

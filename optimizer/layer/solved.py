@@ -19,7 +19,7 @@ from types import TracebackType
 
 import numpy as np
 
-from optimizer.layer.enumerate import Points
+from optimizer.layer.canonical import Points
 from optimizer.layer.space import LayerSpace
 
 MOST_BYTES = 256 * 2**20

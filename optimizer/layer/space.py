@@ -6,7 +6,6 @@ tensors), so that layers with equal spaces are solved once.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -15,21 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converter.ir.dims import Dim, Dims
+from costmodel.count.nest import fetched_positions
 from costmodel.count.row_layout import resident_dim, splits_block
 from costmodel.count.traffic import ALONE, Placement
 from costmodel.group.pooling import MOST_PIXELS, most_columns
-from costmodel.mapping.shape import LayerShape, Region, extents, whole
-from costmodel.mapping.tiling import Interval, Window, box_rows, fetched_rows, spanned_rows, unclipped_rows
+from costmodel.mapping.numbers import Number
+from costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
+from costmodel.mapping.tiling import Interval, Outline, Window, box_rows, outline, spanned_rows
 from costmodel.schedule.schedule import LatencyModel, Profile
 from costmodel.target.target import Target
 from optimizer.layer import candidates
 from optimizer.layer.candidates import Tiling
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 MOST_LANES = 3
 """Numbers of depthwise channels at once to try: all columns, half, a quarter."""
-Outline = tuple[tuple[int, int], ...]
-"""Distinct extents of a dimension's regions with how often each occurs."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ class LayerSpace:
         """Extents of N, P and Q over all regions."""
         result = {}
         for dim, intervals in zip(("N", "P", "Q"), self.region, strict=True):
-            result[dim] = _outline(intervals)
+            result[dim] = outline(intervals)
         return result
 
     @cached_property
     def bounds(self) -> Dims:
         """Largest extent of every dimension that one run of the nest sees."""
-        return self.shape.dims.replace({d: outline[-1][0] for d, outline in self.outlines.items()})  # type: ignore[misc]
+        return Dims(*bounds_of(self.shape, self.region))
 
     @property
     def side(self) -> int:
@@ -124,8 +124,10 @@ class LayerSpace:
             return max(d for d in candidates.divisors(extent) if d <= most)
         return min(extent, most)
 
-    def blocks(self, extents: Ints) -> Ints:
+    def blocks(self, extents: Number) -> Number:
         """`block` of every extent."""
+        if isinstance(extents, int):
+            return self.block(extents)
         if self.rules.tiling != "divisor":
             return np.minimum(extents, self.side)
         table = np.zeros(int(extents.max(initial=0)) + 1, dtype=np.int64)
@@ -139,16 +141,20 @@ class LayerSpace:
             return 1
         return self.block(taps, min(taps, self.side // channels))
 
-    def packed(self, channels: Ints, taps: Ints) -> Ints:
-        """`packed_taps` of columns."""
-        whole, kernel = self.shape.dims.C, self.bounds.S
-        if self.packed_taps(whole, kernel) == 1:
-            return np.ones(np.broadcast_shapes(channels.shape, taps.shape), dtype=np.int64)
-        # Next to all channels only, so that the number depends on `taps` alone.
-        most = np.array([self.packed_taps(whole, max(1, s)) for s in range(kernel + 1)], dtype=np.int64)
-        return np.where(channels == whole, most[taps], 1)
+    @cached_property
+    def _most_taps(self) -> Ints:
+        """`packed_taps` next to all channels, by the taps of a tile."""
+        kernel = range(self.bounds.S + 1)
+        return np.array([self.packed_taps(self.shape.dims.C, max(1, s)) for s in kernel], dtype=np.int64)
 
-    def is_one_block(self, tile: Mapping[str, Ints]) -> NDArray[np.bool_]:
+    def packed(self, channels: Number, taps: Number) -> Number:
+        """`packed_taps` of columns."""
+        # Next to all channels only, so that the number depends on `taps` alone.
+        if self._most_taps[-1] == 1:
+            return 1
+        return np.where(channels == self.shape.dims.C, self._most_taps[taps], 1)
+
+    def is_one_block(self, tile: Mapping[str, Ints]) -> Bools:
         """Whether the array holds all weights of a scratchpad tile K C R S, walked by accumulator tiles of k
         channels: they stay there while these pass."""
         c, k, s = tile["C"], tile["k"], tile["S"]
@@ -217,14 +223,14 @@ class LayerSpace:
             return 1
         return pooled.steps[0 if dim == "P" else 1]
 
-    def pools(self, p: Ints, q: Ints) -> NDArray[np.bool_]:
+    def pools(self, p: Ints, q: Ints) -> Bools:
         """Whether accumulator tiles of P `p` and Q `q` are small enough for a max pool that follows."""
         pooled = self.placement.pooled
         if pooled is None:
             return np.ones(len(p), dtype=np.bool_)
         return np.asarray((p <= MOST_PIXELS) & (q <= most_columns(self.rules.target, pooled.taps)))
 
-    def fills_resident_rows(self, channels: Ints, columns: Ints) -> NDArray[np.bool_]:
+    def fills_resident_rows(self, channels: Ints, columns: Ints) -> Bools:
         """Whether tiles with C `channels` and K `columns` have the blocks in which resident weights lie.
 
         As wide as the array (see legality.occupancy); all tiles have where weights are not resident.
@@ -258,13 +264,11 @@ class LayerSpace:
         """Runs of the loop nest: group tiles, 1 for a layer alone."""
         return len(self.region.N) * len(self.region.P) * len(self.region.Q)
 
-    def input_positions(self, dim: Dim, out: int, taps: int) -> int:
+    def input_positions(self, dim: Dim, out: Number, taps: Number) -> Number:
         """Rows (dim P) or columns (dim Q) of the image fetched by one pass over all tiles."""
         window = self.shape.height if dim == "P" else self.shape.width
         intervals = self.region.P if dim == "P" else self.region.Q
-        if self.rules.hw:
-            return fetched_rows(window, intervals, out, taps)
-        return unclipped_rows(window, extents(intervals), out, taps)
+        return fetched_positions(window, intervals, out, taps, self.rules.profile)
 
     @cached_property
     def touched_inputs(self) -> int:
@@ -281,12 +285,7 @@ class LayerSpace:
     def box(self, dim: Dim, out: Ints, taps: Ints) -> Ints:
         """Rows (dim P) or columns (dim Q) that a tile's input occupies on chip."""
         window = self.shape.height if dim == "P" else self.shape.width
-        return box_rows(window, out, taps) if self.rules.hw else spanned_rows(window, out, taps)
-
-
-@lru_cache(maxsize=1 << 14)
-def _outline(intervals: tuple[Interval, ...]) -> Outline:
-    return tuple(sorted(Counter(extents(intervals)).items()))
+        return np.asarray(box_rows(window, out, taps) if self.rules.hw else spanned_rows(window, out, taps))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -297,16 +296,3 @@ def _touched(window: Window, intervals: tuple[Interval, ...]) -> int:
         len({r for i in range(a, b) for t in taps if 0 <= (r := i * window.stride + t) < window.size})
         for a, b in intervals
     )
-
-
-def tile_count(outline: Outline, *sizes: Ints) -> Ints:
-    """Innermost tiles that really occur when every extent is cut by sizes[0], each piece by sizes[1]."""
-    total = np.zeros(np.broadcast_shapes(*(s.shape for s in sizes)), dtype=np.int64)
-    for extent, times in outline:
-        outer = np.minimum(sizes[0], extent)
-        if len(sizes) == 1:
-            total += times * (-(-extent // outer))
-        else:
-            full, tail = extent // outer, extent % outer
-            total += times * (full * -(-outer // sizes[1]) + -(-tail // sizes[1]))
-    return total

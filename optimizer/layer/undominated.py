@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.count.traffic import Memory, count_moves, fusion_of
-from optimizer.layer.enumerate import Points
+from optimizer.layer.canonical import Points
 from optimizer.layer.pricing import first_weight_bytes, quantities
 
 Floats = NDArray[np.float64]

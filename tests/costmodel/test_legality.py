@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from converter.ir.dims import Dims
+from costmodel.count.capacity import occupancy
 from costmodel.group.fusion import ScheduleError
-from costmodel.group.legality import check_mapping, occupancy
+from costmodel.group.legality import Room, check_mapping
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.schedule import Schedule, singleton_groups
@@ -37,11 +38,11 @@ def test_capacity_exactly_full_is_legal():
     layer = conv("a", "x", "y", 16, 16, 8, 16, 1)
     mapping = whole_tile(layer.dims)  # 16 + 128 rows of 512, 128 of 128
     check_mapping(layer, mapping, SMALL, "hw")
-    check_mapping(layer, mapping, SMALL, "hw", reserved=512 - 144)
+    check_mapping(layer, mapping, SMALL, "hw", room=Room(reserved=512 - 144))
     with pytest.raises(
         ScheduleError, match=r"a: scratchpad overflows: W 16 \+ I 128 \+ reserved 369 = 513 of 512"
     ):
-        check_mapping(layer, mapping, SMALL, "hw", reserved=512 - 143)
+        check_mapping(layer, mapping, SMALL, "hw", room=Room(reserved=512 - 143))
 
 
 @pytest.mark.parametrize(

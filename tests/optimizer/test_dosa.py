@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from converter.ir.dims import DIMS
+from costmodel.mapping.columns import MappingColumns
 from costmodel.mapping.shape import shape_of
 from costmodel.relaxed.model import ORDERS
-from costmodel.schedule.batch import MappingBatch, evaluate_batch
+from costmodel.schedule.batch import evaluate_columns
 from costmodel.target.target import load_target
 from optimizer import optimize
 from optimizer.gradient.cosa import TILED, cosa_start, hardware_of
@@ -59,11 +60,10 @@ def test_model_equals_the_exact_one_at_divisors():
         rows = np.stack([f["rows"] if d == "C" else one for d in DIMS], axis=1)
         cols = np.stack([f["columns"] if d == "K" else one for d in DIMS], axis=1)
         orders = tuple((o.l3, o.l2, o.l1) for o in ORDERS)
-        exact = evaluate_batch(
-            shape, MappingBatch(l2, l2, rows * cols, rows, cols, order[:, i], orders), SMALL, "dosa"
-        )
-        np.testing.assert_allclose(energy[:, i], exact.energy_pj, rtol=1e-4)
-        np.testing.assert_allclose(latency[:, i], exact.latency_cycles, atol=1, rtol=1e-4)
+        columns = MappingColumns(l2.T, l2.T, (rows * cols).T, rows.T, cols.T, orders, order[:, i])
+        exact = evaluate_columns(shape, columns, SMALL, "dosa")
+        np.testing.assert_allclose(energy[:, i], exact.energy, rtol=1e-4)
+        np.testing.assert_allclose(latency[:, i], exact.latency, atol=1, rtol=1e-4)
 
 
 def test_penalties_count_missing_factors_and_excess():

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from converter.ir.dims import DIMS, Dims
+from costmodel.group.legality import legal
+from costmodel.mapping.columns import MappingColumns
 from costmodel.mapping.mapping import STREAM_ORDER
 from costmodel.mapping.shape import LayerShape, whole
 from costmodel.mapping.tiling import Window
-from costmodel.schedule.batch import MappingBatch, evaluate_batch
+from costmodel.schedule.batch import evaluate_columns
 from costmodel.target.target import Target, load_target
 from optimizer.layer.enumerate import _pixels
 from optimizer.layer.floors import ideal_cost
@@ -63,7 +65,7 @@ def every_mapping(shape, side):
     # canonical one and its reverse are enough to show it.
     inner = (STREAM_ORDER, tuple(reversed(STREAM_ORDER)))
     for o3, o2, o1 in product(orders, orders, inner):
-        yield MappingBatch(l2, l1, l0, rows, cols, np.zeros(len(tiles), dtype=np.int64), [(o3, o2, o1)])
+        yield MappingColumns(l2.T, l1.T, l0.T, rows.T, cols.T, [(o3, o2, o1)])
 
 
 def tiny(profile):
@@ -81,10 +83,11 @@ def test_front_equals_brute_force(case, profile):
     least = np.full(len(slopes), np.inf)
     edp = np.inf
     for batch in every_mapping(shape, target.side):
-        cost = evaluate_batch(shape, batch, target, profile)
-        if not cost.fits.any():
+        fits = legal(shape, batch, target, profile)
+        if not fits.any():
             continue
-        energy, latency = cost.energy_pj[cost.fits], cost.latency_cycles[cost.fits]
+        cost = evaluate_columns(shape, batch, target, profile)
+        energy, latency = cost.energy[fits], cost.latency[fits]
         edp = min(edp, float((energy * latency).min()))
         for i, slope in enumerate(slopes):
             least[i] = min(least[i], float((energy + slope * latency).min()))
@@ -125,10 +128,11 @@ def test_floors_count_the_fewest_loads_of_a_bias():
     target = Target(name="tiny", side=2, scratchpad_bytes=4096, accumulator_bytes=40)
     floor = ideal_cost(LayerSpace(shape, whole(shape.dims), Rules(target, "hw", "ragged", False)))
     for batch in every_mapping(shape, target.side):
-        cost = evaluate_batch(shape, batch, target, "hw")
-        if cost.fits.any():
-            assert cost.energy_pj[cost.fits].min() >= floor[0]
-            assert cost.latency_cycles[cost.fits].min() >= floor[1]
+        fits = legal(shape, batch, target, "hw")
+        if fits.any():
+            cost = evaluate_columns(shape, batch, target, "hw")
+            assert cost.energy[fits].min() >= floor[0]
+            assert cost.latency[fits].min() >= floor[1]
 
 
 @pytest.mark.parametrize("profile", ["dosa", "hw"])

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costmodel.count.capacity import occupancy
 from costmodel.count.traffic import Placement
-from costmodel.group.legality import check_mapping, occupancy
+from costmodel.group.legality import Room, check_mapping
 from costmodel.mapping.shape import Region, shape_of, whole
 from costmodel.schedule.evaluate import layer_cost
 from costmodel.target.target import load_target
@@ -71,9 +72,11 @@ def test_prices_equal_the_exact_evaluator(profile, tiling, latency, data):
             SMALL,
             profile,
             space.region,
-            resident=resident,
-            reserved=space.reserved - own,  # `reserved` of a space includes the layer's own
-            input_on_chip=profile == "dosa" and space.placement.input_is_fused,
+            Room(
+                resident,
+                space.reserved - own,  # `reserved` of a space includes the layer's own
+                profile == "dosa" and space.placement.input_is_fused,
+            ),
         )
 
 

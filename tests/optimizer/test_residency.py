@@ -26,8 +26,8 @@ from optimizer.group.candidates import candidate_groups
 from optimizer.group.hull import GroupHull, Way
 from optimizer.group.residency import OFF_CHIP, PlacedGroup, surroundings_of, with_places
 from optimizer.group.tiles import all_tiles, last_output
-from optimizer.layer.enumerate import canonical_mapping, enumerate_space
-from optimizer.layer.orders import L3_ORDERS
+from optimizer.layer.canonical import L3_ORDERS, canonical_mapping
+from optimizer.layer.enumerate import enumerate_space
 from optimizer.layer.space import LayerSpace, Rules
 from tests.optimizer.graphs import Net, random_dags, residual, separable
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from converter.ir.dims import DIMS, Dim, Dims
-from costmodel.group.legality import occupancy
+from costmodel.count.capacity import occupancy
 from costmodel.mapping.mapping import Mapping, MappingError, Order
 from costmodel.mapping.shape import shape_of
 from costmodel.target.target import Target
