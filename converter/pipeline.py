@@ -243,7 +243,7 @@ def convert(
             draft.known,
             choice.corrections,
             choice.weights,
-            shift_zeros=choice.shift_zeros,
+            zero_points=choice.zeros,
             look=not calibrate,
         )
     graph = lower(printable(path.stem), draft.model, program, steps, quantisation, sha256, without)

@@ -29,6 +29,7 @@ class Lowering:
         quantisation: scales and constants, in the element type of the array.
         graph: the builder.
         values: how each lowered ONNX value is stored.
+        bordered: images of those that also lie amid their zero point (converter/lower/padded.py).
         model: the float model that the program was read from.
     """
 
@@ -39,6 +40,7 @@ class Lowering:
         self.quantisation = quantisation
         self.graph = GraphBuilder(name)
         self.values: dict[str, Strided] = {}
+        self.bordered: dict[str, Strided] = {}
         self.model = model
         self._constants: dict[str, Strided] = {}
         self._weights: dict[str, list[str]] = {}

@@ -9,6 +9,7 @@ from converter.ir.dims import Dims
 from converter.ir.strided import Strided, merged
 from converter.ir.window import window_of
 from converter.lower.context import Lowering, image_shape, view
+from converter.lower.padded import bordered
 from converter.plan.plan import Step
 from converter.quantise.weights import Quantised
 
@@ -21,9 +22,13 @@ def lower_conv(lowering: Lowering, step: Step) -> None:
     groups = int(node.attributes.get("group", 1))
     data = weight.data if weight.data.ndim == 4 else weight.data[:, :, None, :]
     out_channels, per_group, r, s = data.shape
-    source, strides = lowering.image(lowering.value(node.inputs[0]))
-    n, height, width, channels = image_shape(source.shape)
+    n, height, width, channels = image_shape(lowering.program.shapes[node.inputs[0]])
     window = window_of(node, (height, width), weight.data.shape[2:])
+    pads, source = window.pads, lowering.value(node.inputs[0])
+    if lowering.zero(node.inputs[0]) and any(pads):
+        source, pads = bordered(lowering, node), (0, 0, 0, 0)
+        _, height, width, _ = image_shape(source.shape)
+    source, strides = lowering.image(source)
     dims = Dims(
         groups, n, out_channels // groups, channels // groups, window.output[0], window.output[1], r, s
     )
@@ -43,7 +48,7 @@ def lower_conv(lowering: Lowering, step: Step) -> None:
         bias=lowering.bias(step, groups, dims.K),
         stride=window.stride,
         dilation=window.dilation,
-        pads=window.pads,
+        pads=pads,
         scales=(source.scale or 1.0, weight.scale, out.scale or 1.0),
         activation=lowering.activation(step),
         onnx_nodes=step.onnx_nodes,

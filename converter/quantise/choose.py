@@ -29,9 +29,9 @@ from converter.quantise.rounding import Rounder
 from converter.quantise.sentinels import without_sentinels
 from converter.quantise.simulate import Simulation
 from converter.quantise.weights import Quantisation, Quantised, quantise
-from converter.quantise.zeros import can_shift
+from converter.quantise.zeros import Zeros, can_shift
 from converter.read.inputs import Samples
-from converter.rewrites import CHOOSE_RANGES, CORRECT_BIASES, JUDGED, ROUND_WEIGHTS, SHIFT_ZEROS
+from converter.rewrites import BORDER_ZEROS, CHOOSE_RANGES, CORRECT_BIASES, JUDGED, ROUND_WEIGHTS, SHIFT_ZEROS
 
 WORTH_DB = 0.2
 _HELD_OUT = 3
@@ -41,6 +41,8 @@ _REFINED = 3
 """So many of the best ranges are tried with corrections."""
 _RISK_DB = {"99.9 %": 1.5, "entropy": 1.5}
 """What narrow ranges have to win more: the few held-out samples rarely show what they cut off of others."""
+_BORDER_DB = 1.0
+"""What zero points have to win more where values need borders for them: these take time on the device."""
 _MOST_ROUNDED = 2**22
 """Weights of a network that are rounded jointly: more would take minutes."""
 _MOST_SAMPLES = 256
@@ -56,20 +58,20 @@ class _Way:
     biases: Literal["none", "of weights", "layer by layer"] = "none"
     rounds: bool = False
     """Weights are rounded so that errors cancel, layer by layer."""
-    shifts: bool = False
-    """Values have zero points where they may."""
+    zeros: Zeros = "none"
+    """Which values have zero points."""
 
     @property
     def risk_db(self) -> float:
-        """What held-out samples flatter it by."""
-        return _RISK_DB.get(self.ranges, 0.0)
+        """What held-out samples flatter it by, and what it costs."""
+        return _RISK_DB.get(self.ranges, 0.0) + (_BORDER_DB if self.zeros == "bordered" else 0.0)
 
     def __str__(self) -> str:
         biases = "" if self.biases == "none" else f", biases {self.biases}"
         return (
             f"ranges by {self.ranges}{biases}"
             + (", weights rounded jointly" if self.rounds else "")
-            + (", zero points" if self.shifts else "")
+            + {"none": "", "free": ", zero points", "bordered": ", zero points in borders, too"}[self.zeros]
         )
 
 
@@ -84,7 +86,7 @@ class Choice:
     """How they were found, in words; empty where nobody judged."""
     lines: tuple[str, ...] = ()
     """What was tried."""
-    shift_zeros: bool = False
+    zeros: Zeros = "none"
     ranges_by: str = next(iter(METHODS))
     """The method that found the ranges."""
 
@@ -142,9 +144,9 @@ class Calibration:
                 attempt(way := replace(way, biases="layer by layer"))
             if rounds:
                 attempt(replace(way, rounds=True))
-        if SHIFT_ZEROS not in without and can_shift(self.program, self.steps):
+        for zeros in self._zero_points(without):
             for way in sorted(scores, key=lambda way: way.risk_db - scores[way])[:2]:
-                attempt(replace(way, shifts=True))
+                attempt(replace(way, zeros=zeros))
         best = _Way()
         for way, score in scores.items():
             if score - way.risk_db > scores[best] - best.risk_db + WORTH_DB:
@@ -154,6 +156,18 @@ class Calibration:
         )
         chosen = self._choice(best, self._simulation)
         return replace(chosen, way=str(best), lines=tuple(lines), ranges_by=best.ranges)
+
+    def _zero_points(self, without: Collection[str]) -> list[Zeros]:
+        """The ways to have some, of those that differ."""
+        found: list[Zeros] = []
+        none: frozenset[str] = frozenset()
+        named: dict[Zeros, str] = {"free": SHIFT_ZEROS, "bordered": BORDER_ZEROS}
+        for zeros, name in named.items():
+            values = can_shift(self.program, self.steps, zeros)
+            if not {name, SHIFT_ZEROS} & set(without) and values != none:
+                found.append(zeros)
+                none = values
+        return found
 
     @cached_property
     def _few(self) -> Samples:
@@ -224,7 +238,7 @@ class Calibration:
         return self._found[way.ranges]
 
     def _choice(self, way: _Way, simulation: Simulation) -> Choice:
-        found = Choice(self._ranges(way), shift_zeros=way.shifts)
+        found = Choice(self._ranges(way), zeros=way.zeros)
         if way.rounds:
             centred = {product.weight for product in self._products if way.biases != "none"}
             found = replace(found, weights=self._rounder(simulation).weights(self._quantised(found), centred))
@@ -245,7 +259,7 @@ class Calibration:
             self.known,
             choice.corrections,
             choice.weights,
-            shift_zeros=choice.shift_zeros,
+            zero_points=choice.zeros,
         )
 
 

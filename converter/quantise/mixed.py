@@ -223,7 +223,7 @@ class MixedSearch:
             c.known,
             self.choice.corrections,
             self.choice.weights,
-            shift_zeros=self.choice.shift_zeros,
+            zero_points=self.choice.zeros,
         )
         simulation = Simulation(c.model, c.program, steps, quantisation)
         held = self.calibration.held_out[:most]

@@ -21,7 +21,7 @@ from converter.ir.program import Node, Program
 from converter.ir.spool import release, spooled
 from converter.plan.plan import Step
 from converter.quantise.scales import INT8_MAX, assign_scales, int8_steps, symmetric_scale
-from converter.quantise.zeros import shifted
+from converter.quantise.zeros import Zeros, shifted
 
 _BLOCK = 2**20
 _BIAS_STEPS = 2.0**24
@@ -77,7 +77,7 @@ def quantise(
     corrections: Mapping[str, np.ndarray] | None = None,
     rounded: Mapping[str, Quantised] | None = None,
     *,
-    shift_zeros: bool = False,
+    zero_points: Zeros = "none",
     look: bool = False,
 ) -> Quantisation:
     """Scales for every stored value and integers for every constant that layers read.
@@ -89,6 +89,7 @@ def quantise(
         known: scales that an imported quantised model prescribes, by value or constant name.
         corrections: what to add to biases, by the name of the step (converter/quantise/biases.py).
         rounded: weights that are integers already, by constant name (converter/quantise/rounding.py).
+        zero_points: which values have one.
         look: leave weights on disk unread (they become zero): for looking at layers only.
 
     Raises:
@@ -97,7 +98,7 @@ def quantise(
     known = known or {}
     scales = assign_scales(program, steps, ranges, known)
     steps = int8_steps(steps)
-    apart = shifted(program, steps, ranges) if shift_zeros else {}
+    apart = shifted(program, steps, ranges, zero_points)
     scales.update((value, scale) for value, (_, scale) in apart.items() if value not in known)
     zeros = {value: zero for value, (zero, _) in apart.items() if value not in known}
     weights: dict[str, Quantised] = {}

@@ -3,13 +3,18 @@
 What a rectifier, a sigmoid or an ELU leaves lies on one side of zero, or mostly: with 127 for the largest
 magnitude half of the integers never occur.  Gemmini has no zero points, but sums are linear: the reader's
 bias takes z times the sum of its weights, the writer's bias adds z steps of the output, and a ReLU whose
-zero is -128 is saturation.  Tables hold any integers.  Padding is zero on the array, so a value that is read
-with padding stays symmetric, as do those that others than products and tables touch.
+zero is -128 is saturation.  Tables hold any integers.  Values that others than products and tables touch
+stay symmetric.
+
+Padding is zero on the array.  So a value that is read with padding has a zero point only where it is stored
+with its zero point around it (converter/lower/padded.py): bordered.  That costs the core the border, and the
+schedule the fusion of writer and reader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -20,10 +25,14 @@ from converter.plan.plan import Step
 
 LOWEST = -128
 _STEPS = 255
+Zeros = Literal["none", "free", "bordered"]
+"""Which values have zero points: none, those where it costs nothing, or also those that are then bordered."""
 
 
-def can_shift(program: Program, steps: Sequence[Step]) -> frozenset[str]:
+def can_shift(program: Program, steps: Sequence[Step], zeros: Zeros) -> frozenset[str]:
     """The values that may have a zero point: one product or table writes them, and only such read them."""
+    if zeros == "none":
+        return frozenset()
     readers: dict[str, list[Step]] = {}
     for step in steps:
         names = {name for node in step.nodes for name in program.activations(node)}
@@ -35,7 +44,7 @@ def can_shift(program: Program, steps: Sequence[Step]) -> frozenset[str]:
         if (_is_table(program, step) or _is_product(program, step))
         and step.output not in program.outputs
         and readers.get(step.output)
-        and all(_reads(program, reader, step.output) for reader in readers[step.output])
+        and all(_reads(program, reader, step.output, zeros) for reader in readers[step.output])
     )
 
 
@@ -49,24 +58,24 @@ def zero_and_scale(low: float, high: float, *, rectified: bool) -> tuple[int, fl
 
 
 def shifted(
-    program: Program, steps: Sequence[Step], ranges: Mapping[str, tuple[float, float]]
+    program: Program, steps: Sequence[Step], ranges: Mapping[str, tuple[float, float]], zeros: Zeros
 ) -> dict[str, tuple[int, float]]:
     """Zero point and scale by value, of those that gain steps by one."""
     rectified = {step.output for step in steps if step.activation == "relu"}
     found = {}
-    for value in sorted(can_shift(program, steps) & ranges.keys()):
+    for value in sorted(can_shift(program, steps, zeros) & ranges.keys()):
         pair = zero_and_scale(*ranges[value], rectified=value in rectified)
         if pair is not None:
             found[value] = pair
     return found
 
 
-def _reads(program: Program, step: Step, value: str) -> bool:
+def _reads(program: Program, step: Step, value: str, zeros: Zeros) -> bool:
     if _is_table(program, step):
         return True
     if not _is_product(program, step) or step.head.inputs[0] != value:
         return False
-    if step.head.op != "Conv":
+    if step.head.op != "Conv" or zeros == "bordered":
         return True
     weight, shape = program.shapes[step.head.inputs[1]], program.shapes[value]
     return not any(window_of(step.head, _plane(shape), weight[2:]).pads)

@@ -41,7 +41,8 @@ CHOOSE_RANGES = "choose-ranges"
 CORRECT_BIASES = "correct-biases"
 ROUND_WEIGHTS = "round-weights"
 SHIFT_ZEROS = "shift-zeros"
-JUDGED = (CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS, SHIFT_ZEROS)
+BORDER_ZEROS = "border-zeros"
+JUDGED = (CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS, SHIFT_ZEROS, BORDER_ZEROS)
 """What samples kept out of calibration decide on."""
 NAMES: Mapping[str, str] = {
     EQUALISE_CHANNELS: "channels of unlike weights are scaled alike, layer against layer",
@@ -50,6 +51,7 @@ NAMES: Mapping[str, str] = {
     CORRECT_BIASES: "biases take back what int8 adds to the mean of a channel, where held-out samples gain",
     ROUND_WEIGHTS: "weights are rounded so that errors of one sum cancel, where held-out samples gain",
     SHIFT_ZEROS: "values that only products without padding and tables touch get zero points",
+    BORDER_ZEROS: "values that are read with padding get zero points, too, stored amid a border of them",
     FOLD_EPILOGUES: "bias, ReLU, Clip and requantisation join the product before them",
     FOLD_CHAINS: "element-wise nodes of one value become one table, products with a constant a scale",
     FOLD_NORMS: "a normalisation spelled out in primitive operators becomes one layer",

@@ -1,0 +1,111 @@
+"""Zero points of values that are read with padding: the border holds them, and nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import fadiff
+from converter import Conversion, convert
+from converter.ir.graph import TensorCoreLayer
+from fadiff.pipeline import ModelOptions
+from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
+
+# whatever else gains stays out
+OTHERS = ("choose-ranges", "correct-biases", "round-weights", "equalise-channels", "split-channels")
+
+
+def _images() -> onnx.ModelProto:
+    """Rectified values read with one border, with two unlike ones, and without any."""
+    constants, nodes, value = {}, [], "x"
+    windows = ({}, {"pads": [1, 1, 1, 1]}, {"auto_pad": "SAME_UPPER", "strides": [2, 2]})
+    for i, window in enumerate(windows):
+        shape = (8, 3 if i == 0 else 8, 3, 3)
+        constants |= {f"w{i}": weights(i, *shape) / 5, f"b{i}": weights(9 + i, 8) / 4}
+        nodes.append(helper.make_node("Conv", [value, f"w{i}", f"b{i}"], [f"c{i}"], **window))
+        nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"]))
+        value = f"r{i}"
+    constants |= {"wide": weights(5, 8, 1, 5, 3), "narrow": weights(6, 4, 8, 1, 1)}
+    constants |= {"last": weights(7, 5, 8, 3, 3), "ends": weights(8, 5, 4, 2, 2)}
+    nodes += [
+        helper.make_node("Conv", [value, "wide"], ["deep"], group=8, pads=[2, 0, 3, 1]),
+        helper.make_node("Conv", [value, "narrow"], ["n"]),
+        helper.make_node("Conv", [value, "last"], ["y"], pads=[0, 1, 1, 0]),
+        helper.make_node("Relu", ["n"], ["rn"]),
+        helper.make_node("Conv", ["rn", "ends"], ["z"], dilations=[2, 2], pads=[0, 0, 2, 2]),
+    ]
+    return model_of(nodes, {"x": (1, 3, 11, 9)}, {"deep": None, "y": None, "z": None}, constants)
+
+
+def _rows() -> onnx.ModelProto:
+    constants = {"a": weights(0, 8, 4, 3), "b": weights(1, 8, 8, 3) / 4, "c": weights(2, 6, 8, 5)}
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["p"], pads=[1, 1]),
+        helper.make_node("Relu", ["p"], ["q"]),
+        helper.make_node("Conv", ["q", "b"], ["r"], pads=[2, 0]),
+        helper.make_node("Relu", ["r"], ["s"]),
+        helper.make_node("Conv", ["s", "c"], ["y"], pads=[2, 2], strides=[2]),
+    ]
+    return model_of(nodes, {"x": (1, 4, 19)}, {"y": None}, constants)
+
+
+MODELS = {"images": _images, "rows": _rows}
+
+
+def _samples(model: onnx.ModelProto, first: int, count: int) -> list[dict[str, np.ndarray]]:
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    return [{"x": weights(first + i, *shape)} for i in range(count)]
+
+
+def _converted(name: str, folder: Path, *without: str) -> Conversion:
+    model = MODELS[name]()
+    onnx.save(model, folder / "model.onnx")
+    return convert(folder / "model.onnx", calibration=_samples(model, 100, 18), without=(*OTHERS, *without))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_integers_are_the_quantised_models(name: str, tmp_path: Path) -> None:
+    conversion = _converted(name, tmp_path)
+    assert any("in borders" in note for note in conversion.notes)
+    assert compare(conversion, np.random.default_rng(0)).lsb_to_quantized <= 1.01
+    padded = [
+        layer
+        for layer in conversion.graph.layers
+        if isinstance(layer, TensorCoreLayer) and any(layer.pads) and layer.input.tensor != "x"
+    ]
+    assert not padded
+    assert not any(layer.name.endswith(".inside") for layer in conversion.graph.layers)  # written in place
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_more_steps_for_rectified_values(name: str, tmp_path: Path) -> None:
+    seen = _samples(MODELS[name](), 500, 10)
+    found = []
+    for without in ((), ("border-zeros",)):
+        conversion = _converted(name, tmp_path, *without)
+        runs = [
+            [session(model).run(None, sample) for sample in seen]
+            for model in (conversion.float_model, conversion.quantized_model)
+        ]
+        found.append(
+            min(sqnr_db(*(np.stack([r[i] for r in run]) for run in runs)) for i in range(len(runs[0][0])))
+        )
+    assert found[0] > found[1] + 0.5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_device_computes_them(name: str, tmp_path: Path) -> None:
+    model = MODELS[name]()
+    onnx.save(model, tmp_path / "model.onnx")
+    samples = np.stack([s["x"] for s in _samples(model, 100, 18)])
+    np.savez(tmp_path / "model.calibration.npz", x=samples)
+    result = fadiff.compile(
+        tmp_path / "model.onnx", tmp_path / "out", reading=ModelOptions(without=OTHERS), verify=True
+    )
+    assert result.verification is not None
+    assert result.verification.bit_exact
+    assert any("bordered" in tensor.name for tensor in result.document.tensors)
