@@ -22,8 +22,9 @@ from converter.quantise.choose import WORTH_DB, Calibration
 from converter.quantise.equalise import Equalised, equalise
 from converter.quantise.scales import inherited, unfit_clips, unknown_scales
 from converter.quantise.split import split
+from converter.quantise.zeros import Zeros, prescribed
 from converter.read.inputs import Samples
-from converter.rewrites import EQUALISE_CHANNELS, FOLD_EPILOGUES, SPLIT_CHANNELS
+from converter.rewrites import BORDER_ZEROS, EQUALISE_CHANNELS, FOLD_EPILOGUES, SHIFT_ZEROS, SPLIT_CHANNELS
 from converter.simplify import Simplified
 
 _LEAST_BITS = (0.0, 1.0)
@@ -119,11 +120,28 @@ class Drafter:
             steps = self._plan(program, apart=apart)
             known = inherited(program, steps, self.scales)
         values = unknown_scales(program, steps, known)
-        calibration = Calibration(self.file, model, self.weights, program, steps, values, known, self.samples)
+        calibration = Calibration(
+            self.file,
+            model,
+            self.weights,
+            program,
+            steps,
+            values,
+            known,
+            self._kept_zeros(program, steps),
+            self.samples,
+        )
         return Draft(calibration, least, tuple(note for note in notes if note), bool(parted))
 
     def _read(self, model: onnx.ModelProto) -> Program:
         return replace(program_of(model, self.weights), states=self.simplified.program.states)
+
+    def _kept_zeros(self, program: Program, steps: tuple[Step, ...]) -> Mapping[str, tuple[int, float]]:
+        """The file's zero points that stay, where its scales do."""
+        if not self.scales or SHIFT_ZEROS in self.without:
+            return {}
+        zeros: Zeros = "free" if BORDER_ZEROS in self.without else "bordered"
+        return prescribed(program, steps, zeros, self.simplified.zeros)
 
     def _plan(
         self, program: Program, apart: Collection[str] = (), caps: Collection[str] = ()

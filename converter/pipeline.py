@@ -232,6 +232,8 @@ def convert(
             notes.append(f"keep-float: {mixed}")
         if choice.way:
             notes.append(f"calibration: {choice.way}")
+    if draft.kept_zeros and element == "int8":
+        notes.append(f"{len(draft.kept_zeros)} of {len(simplified.zeros)} zero points of the file are kept")
     progress("lowering")
     if element == "float32":
         quantisation = as_float(program, steps)
@@ -244,6 +246,7 @@ def convert(
             choice.corrections,
             choice.weights,
             zero_points=choice.zeros,
+            kept_zeros=draft.kept_zeros,
             look=not calibrate,
         )
     graph = lower(printable(path.stem), draft.model, program, steps, quantisation, sha256, without)

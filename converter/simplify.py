@@ -26,11 +26,12 @@ SamplesOf = Callable[[Program, onnx.ModelProto, StoredWeights], Samples]
 
 @dataclass(frozen=True)
 class Simplified:
-    """A normalised float model, what was read from it, and the scales that the file came with."""
+    """A normalised float model, what was read from it, and scales and zero points that the file came with."""
 
     model: onnx.ModelProto
     program: Program
     scales: Mapping[str, float]
+    zeros: Mapping[str, tuple[int, float]]
     spans: Spans
     notes: tuple[str, ...]
 
@@ -78,4 +79,6 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_
             f"{len(apart)} stored weights had per-channel scales or zero points (first: {apart[0]}): "
             "requantised per tensor; not bit-exact with the file"
         )
-    return Simplified(model, program, {**imported.scales, **weights.scales}, imported.spans, tuple(notes))
+    return Simplified(
+        model, program, {**imported.scales, **weights.scales}, imported.zeros, imported.spans, tuple(notes)
+    )

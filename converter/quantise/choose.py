@@ -46,7 +46,8 @@ _BORDER_DB = 1.0
 _MOST_ROUNDED = 2**22
 """Weights of a network that are rounded jointly: more would take minutes."""
 _MOST_SAMPLES = 256
-_MOST_MACS = 3e9
+_LEAST_SAMPLES = 6
+_MOST_MACS = 6e9
 """Of one pass over the samples that the choice is made on."""
 
 
@@ -95,7 +96,8 @@ class Choice:
 class Calibration:
     """A program that is to be quantised, and what calibrates it.
 
-    `values` need a range; `known` are the scales that the file prescribes.
+    `values` need a range; `known` are the scales that the file prescribes, `kept_zeros` its zero
+    points (and the scales that go with them) that the array can have.
     """
 
     file: str
@@ -105,6 +107,7 @@ class Calibration:
     steps: tuple[Step, ...]
     values: tuple[str, ...]
     known: Mapping[str, float]
+    kept_zeros: Mapping[str, tuple[int, float]]
     samples: Samples
     _scores: dict[_Way, float] = field(default_factory=dict, init=False)
     _found: dict[str, dict[str, Range]] = field(default_factory=dict, init=False)
@@ -173,7 +176,7 @@ class Calibration:
     def _few(self) -> Samples:
         """So many of the samples that trying does not take long, from all over them."""
         macs = sum(macs_of(self.program, node) for node in self.program.nodes)
-        count = int(np.clip(_MOST_MACS / max(macs, 1), _HELD_OUT, _MOST_SAMPLES))
+        count = int(np.clip(_MOST_MACS / max(macs, 1), _LEAST_SAMPLES, _MOST_SAMPLES))
         return self.samples[:: max(1, -(-len(self.samples) // count))]
 
     @cached_property
@@ -260,6 +263,7 @@ class Calibration:
             choice.corrections,
             choice.weights,
             zero_points=choice.zeros,
+            kept_zeros=self.kept_zeros,
         )
 
 

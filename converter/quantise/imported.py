@@ -1,8 +1,9 @@
 """Imported quantisation: take the scales out of a QDQ model and leave a float model.
 
 Gemmini has no zero points and one scale per layer, so what a tool decided is kept where it fits
-(int8 with zero point 0, uint8 with zero point 128, one scale per tensor) and otherwise replaced by
-the nearest symmetric scale that covers the same range; every replacement is noted.
+(int8 with zero point 0, uint8 with zero point 128, one scale per tensor; zero points where `zeros.py` allows
+them) and otherwise replaced by the nearest symmetric scale that covers the same range; every replacement is
+noted.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Imported:
 
     scales: Mapping[str, float]
     notes: tuple[str, ...]
+    zeros: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Zero point (of int8) and scale by float value: better than `scales` where there may be one."""
     spans: Spans = field(default_factory=dict)
     """What inputs of the model can be, by their quantisation in the file."""
 
@@ -96,6 +99,7 @@ class _Stripper:
         """Constants that have a scale."""
         self.not_negative: set[str] = set()
         self.scales: dict[str, float] = {}
+        self.zeros: dict[str, tuple[int, float]] = {}
         self.inputs = {value.name for value in self.graph.input}
         self.spans: dict[str, tuple[float, float]] = {}
         self.added: dict[str, np.ndarray] = {}
@@ -137,6 +141,7 @@ class _Stripper:
         if self.asymmetric:
             notes.append(
                 f"{len(self.asymmetric)} activations had zero points (first: {self.asymmetric[0]}): "
+                "kept where products and tables alone touch them, elsewhere "
                 "requantised symmetrically over the same range; not bit-exact with the file: off by at most "
                 f"half a step, and a step is up to {self.coarsest:.2f} of the file's"
             )
@@ -156,7 +161,7 @@ class _Stripper:
                 f"per tensor (worst: {name}, off by at most {steps / 2:.1f} steps of its finest channel, "
                 f"SQNR {worst:.1f} dB); not bit-exact with the file{advice if steps > _COARSE_STEPS else ''}"
             )
-        return Imported(self.scales, tuple(notes), self.spans)
+        return Imported(self.scales, tuple(notes), self.zeros, self.spans)
 
     def _parameters(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray]:
         for value in node.input[1:]:
@@ -296,6 +301,7 @@ class _Stripper:
             return
         self.scales[value] = symmetric_scale(*span)
         if zero.dtype not in WIDE:
+            self.zeros[value] = int(centre - limits.min - 128), step
             self.coarsest = max(self.coarsest, self.scales[value] / step)
         (self.wide if zero.dtype in WIDE else self.asymmetric).append(value)
 

@@ -224,6 +224,7 @@ class MixedSearch:
             self.choice.corrections,
             self.choice.weights,
             zero_points=self.choice.zeros,
+            kept_zeros=c.kept_zeros,
         )
         simulation = Simulation(c.model, c.program, steps, quantisation)
         held = self.calibration.held_out[:most]

@@ -78,6 +78,7 @@ def quantise(
     rounded: Mapping[str, Quantised] | None = None,
     *,
     zero_points: Zeros = "none",
+    kept_zeros: Mapping[str, tuple[int, float]] | None = None,
     look: bool = False,
 ) -> Quantisation:
     """Scales for every stored value and integers for every constant that layers read.
@@ -90,6 +91,7 @@ def quantise(
         corrections: what to add to biases, by the name of the step (converter/quantise/biases.py).
         rounded: weights that are integers already, by constant name (converter/quantise/rounding.py).
         zero_points: which values have one.
+        kept_zeros: zero points and scales that the imported model prescribes, of values that may have one.
         look: leave weights on disk unread (they become zero): for looking at layers only.
 
     Raises:
@@ -99,8 +101,9 @@ def quantise(
     scales = assign_scales(program, steps, ranges, known)
     steps = int8_steps(steps)
     apart = shifted(program, steps, ranges, zero_points)
-    scales.update((value, scale) for value, (_, scale) in apart.items() if value not in known)
-    zeros = {value: zero for value, (zero, _) in apart.items() if value not in known}
+    apart = {value: pair for value, pair in apart.items() if value not in known} | dict(kept_zeros or {})
+    scales.update((value, scale) for value, (_, scale) in apart.items())
+    zeros = {value: zero for value, (zero, _) in apart.items()}
     weights: dict[str, Quantised] = {}
     biases: dict[str, Quantised] = {}
     unread = program.stored if look else frozenset()

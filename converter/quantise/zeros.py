@@ -22,6 +22,7 @@ from converter.ir.operators import linear_factor
 from converter.ir.program import Program
 from converter.ir.window import window_of
 from converter.plan.plan import Step
+from converter.quantise.scales import INT8_MAX, saturates_at
 
 LOWEST = -128
 _STEPS = 255
@@ -68,6 +69,27 @@ def shifted(
         if pair is not None:
             found[value] = pair
     return found
+
+
+def prescribed(
+    program: Program, steps: Sequence[Step], zeros: Zeros, given: Mapping[str, tuple[int, float]]
+) -> dict[str, tuple[int, float]]:
+    """Those of a quantised file's zero points (and scales) that the array can have.
+
+    Saturation has to do what a ReLU or Clip in the same layer does.
+    """
+    found = {}
+    for step in steps:
+        pair = given.get(step.output)
+        if pair is None:
+            continue
+        top = (INT8_MAX - pair[0]) * pair[1]
+        if step.activation == "relu" and pair[0] != LOWEST:
+            continue
+        if step.ceiling is not None and not saturates_at(step.ceiling, top / INT8_MAX):
+            continue
+        found[step.output] = pair
+    return {value: found[value] for value in can_shift(program, steps, zeros) & found.keys()}
 
 
 def _reads(program: Program, step: Step, value: str, zeros: Zeros) -> bool:

@@ -42,7 +42,7 @@ CORRECT_BIASES = "correct-biases"
 ROUND_WEIGHTS = "round-weights"
 SHIFT_ZEROS = "shift-zeros"
 BORDER_ZEROS = "border-zeros"
-JUDGED = (CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS, SHIFT_ZEROS, BORDER_ZEROS)
+JUDGED = (CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS, SHIFT_ZEROS)
 """What samples kept out of calibration decide on."""
 NAMES: Mapping[str, str] = {
     EQUALISE_CHANNELS: "channels of unlike weights are scaled alike, layer against layer",

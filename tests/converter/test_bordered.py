@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import fadiff
 from converter import Conversion, convert
 from converter.ir.graph import TensorCoreLayer
 from fadiff.pipeline import ModelOptions
-from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
+from tests.converter.oracle import Calibration, compare, model_of, session, sqnr_db, weights
 
 # whatever else gains stays out
 OTHERS = ("choose-ranges", "correct-biases", "round-weights", "equalise-channels", "split-channels")
@@ -109,3 +110,42 @@ def test_the_device_computes_them(name: str, tmp_path: Path) -> None:
     assert result.verification is not None
     assert result.verification.bit_exact
     assert any("bordered" in tensor.name for tensor in result.document.tensors)
+
+
+def _as_uint8(folder: Path) -> Path:
+    """The model as ONNX Runtime quantises it: activations of uint8 with zero points."""
+    model = MODELS["images"]()
+    onnx.save(model, folder / "float.onnx")
+    quantize_static(
+        folder / "float.onnx",
+        folder / "uint8.onnx",
+        Calibration(_samples(model, 100, 8)),
+        quant_format=QuantFormat.QDQ,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
+    return folder / "uint8.onnx"
+
+
+def test_a_file_keeps_its_zero_points(tmp_path: Path) -> None:
+    path = _as_uint8(tmp_path)
+    found = {}
+    for without in ((), ("border-zeros",), ("shift-zeros",)):
+        conversion = convert(path, without=without)
+        runs = [
+            [session(model).run(None, sample) for sample in _samples(MODELS["images"](), 500, 10)]
+            for model in (onnx.load(path), conversion.quantized_model)
+        ]
+        found[without] = min(sqnr_db(*(np.stack([r[i] for r in run]) for run in runs)) for i in range(3))
+        if not without:
+            kept = conversion
+    scales = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+    inner = {
+        v: t for t in kept.graph.tensors.values() for v in [t.onnx_name] if v in ("r0", "r1", "r2", "rn")
+    }
+    for value, tensor in inner.items():
+        assert tensor.zero == int(scales[f"{value}_zero_point"]) - 128 == -128
+        assert tensor.scale == scales[f"{value}_scale"]
+    assert any("zero points of the file are kept" in note for note in kept.notes)
+    assert found[()] > found[("border-zeros",)] >= found[("shift-zeros",)]
+    assert compare(kept, np.random.default_rng(0)).lsb_to_quantized <= 1.01
