@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,8 @@ class Console:
     _status: Status | None = None
     _last_plain: float = 0.0
     _began: float = 0.0
+    _message: str = ""
+    """What was said last in the stage."""
     _budget: float | None = None
 
     @contextmanager
@@ -63,15 +66,43 @@ class Console:
             return
         title = printable(title)
         start = time.monotonic()
-        self._began, self._budget = start, budget
+        self._began, self._budget, self._message = start, budget, title
         if self.err.is_terminal:
-            with self.err.status(title) as self._status:
+            with self.err.status(title) as self._status, self._pulse():
                 yield
             self._status = None
         else:
             self.err.print(f"{title} ...", markup=False)
-            yield
+            with self._pulse():
+                yield
         self.err.print(f"{title}: {time.monotonic() - start:.1f} s", markup=False)
+
+    @contextmanager
+    def _pulse(self) -> Iterator[None]:
+        """Say how long a stage has been at work while it says nothing: every two seconds on a terminal, else
+        after 2, 4, 8... seconds of silence."""
+        ended = threading.Event()
+
+        def beat() -> None:
+            spoken, wait = self._message, PATIENCE
+            heard = time.monotonic()
+            while not ended.wait(PATIENCE):
+                now = time.monotonic()
+                if self._message != spoken:
+                    spoken, heard, wait = self._message, now, PATIENCE
+                elif self._status is not None:
+                    self._status.update(f"{spoken} ({duration(now - self._began)})")
+                elif now - heard >= wait:
+                    self.err.print(f"  {spoken} ({duration(now - self._began)})", markup=False)
+                    wait *= 2
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def update(self, message: str) -> None:
         """Progress inside a stage; off a terminal at most one line every two seconds (-v: all).
@@ -81,6 +112,7 @@ class Console:
         if self.verbosity < 0:
             return
         message += self._left(message)
+        self._message = printable(message)
         if self._status is not None:
             self._status.update(printable(message))
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from costmodel.group.fusion import ScheduleError
 from costmodel.schedule.evaluate import evaluate
-from fadiff.console import Console
+from fadiff.console import Console, duration
 from fadiff.errors import InputError
 from optimizer import SearchResult, Settings, optimize
 from optimizer.finish.issue import with_issues
@@ -50,7 +50,8 @@ def find_schedule(
     """
     if search.obstacle:
         raise InputError(search.obstacle)
-    with console.stage(f"searching ({search.method}{what})", search.time_budget):
+    limit = search.limit(graph)
+    with console.stage(f"searching ({search.method}{what}, at most {duration(limit)})", limit):
         try:
             found = optimize(graph, target, search, progress=console.update, solved=solved)
         except ImportError as error:

@@ -22,7 +22,8 @@ def auto(problem: Problem) -> Certified:
     layers = len(problem.graph.layers)
     problem.settled = 1 - len(found.open) / layers
     problem.say(f"enumeration settled {layers - len(found.open)} of {layers} layers")
-    if found.complete or not any(map(found.open.intersection, problem.candidates)):
+    open_groups = any(map(found.open.intersection, problem.candidates))
+    if found.complete or not open_groups or problem.is_past_limit:  # (a budget has a share left for descent)
         return found
     from optimizer.gradient.joint import descend_and_certify
 

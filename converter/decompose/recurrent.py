@@ -185,20 +185,23 @@ def _gru(nodes: Nodes, node: Node, cell: _Cell, now: str, h: str, _: str, recurr
     """h' = n + z (h - n); gates are stored z, r, n."""
     gate, new = cell.activations
     late = bool(node.attributes.get("linear_before_reset", 0))
-    late_bias = nodes.constant(cell.recurrent_bias[2 * cell.hidden :], "late") if late else ""
     hidden = _part(nodes, cell, now, 2, 3)
     if not h:
         two = gate(nodes, _part(nodes, cell, now, 0, 2))
         if late:
+            late_bias = nodes.constant(cell.recurrent_bias[2 * cell.hidden :], "late")
             hidden = nodes.op("Add", hidden, nodes.op("Mul", _part(nodes, cell, two, 1, 2), late_bias))
         candidate = new(nodes, hidden)
         kept = nodes.op("Sub", nodes.number(1), _part(nodes, cell, two, 0, 1))
         return nodes.op("Mul", kept, candidate), ""
     if late:
-        product = nodes.op("MatMul", h, recurrent, label="state")
+        late_part = cell.recurrent_bias.copy()
+        late_part[: 2 * cell.hidden] = 0
+        product = nodes.op("MatMul", h, recurrent, label="state")  # the sum becomes its bias
+        product = nodes.op("Add", product, nodes.constant(late_part, "late"))
         two = gate(nodes, nodes.op("Add", _part(nodes, cell, now, 0, 2), _part(nodes, cell, product, 0, 2)))
-        moved = nodes.op("Add", _part(nodes, cell, product, 2, 3), late_bias)
-        hidden = nodes.op("Add", hidden, nodes.op("Mul", _part(nodes, cell, two, 1, 2), moved))
+        reset = nodes.op("Mul", _part(nodes, cell, two, 1, 2), _part(nodes, cell, product, 2, 3))
+        hidden = nodes.op("Add", hidden, reset)
     else:
         first = nodes.constant(cell.recurrent[:, : 2 * cell.hidden], "R_zr")
         second = nodes.constant(cell.recurrent[:, 2 * cell.hidden :], "R_n")

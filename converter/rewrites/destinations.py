@@ -9,7 +9,7 @@ nothing: each branch writes its slice, and what the skip of a dense network is r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
@@ -20,34 +20,46 @@ from converter.ir.states import State
 
 def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
     """Remove copies whose source can be written and read at its destination."""
-    layers = list(graph.layers)
+    layers = {layer.name: layer for layer in graph.layers}
+    users: dict[str, set[str]] = {}
+    """Names of the layers that touch a tensor."""
+    for layer in graph.layers:
+        for tensor in _names(layer):
+            users.setdefault(tensor, set()).add(layer.name)
+    place = graph.index
     notes = []
-    for copy in reversed(graph.layers):  # a chain of concatenations ends in its last tensor
-        copy = next((layer for layer in layers if layer.name == copy.name), copy)
+    for copy in (
+        layers[layer.name] for layer in reversed(graph.layers)
+    ):  # chained ones end in their last tensor
         if not isinstance(copy, HostLayer) or not isinstance(copy.operator, Copy):
             continue
         move = _move(graph, copy, copy.operator.loops)
-        users = [layer for layer in layers if move and layer is not copy and move.source in _names(layer)]
-        changed = [_redirected(layer, move) for layer in users if move]
-        if move is None or not users or any(layer is None for layer in changed):
+        if move is None:
             continue
-        by_name = {layer.name: layer for layer in changed if layer is not None}
-        layers = [by_name.get(layer.name, layer) for layer in layers if layer.name != copy.name]
-        writers = [layer.name for layer in users if move.source in layer.outputs]
+        others = [layers[name] for name in sorted(users[move.source] - {copy.name}, key=place.__getitem__)]
+        changed = [_redirected(layer, move) for layer in others]
+        if not others or any(layer is None for layer in changed):
+            continue
+        layers.update((layer.name, layer) for layer in changed if layer is not None)
+        users[move.target] |= users.pop(move.source)
+        users[move.target].remove(copy.name)
+        del layers[copy.name]
+        writers = [layer.name for layer in others if move.source in layer.outputs]
         notes.append(f"{', '.join(writers)} write into {move.target}, copy {copy.name} removed")
     if not notes:
         return graph, ()
-    used = {name for layer in layers for name in _names(layer)} | {*graph.inputs, *graph.outputs}
+    used = {name for layer in layers.values() for name in _names(layer)} | {*graph.inputs, *graph.outputs}
     tensors = {name: tensor for name, tensor in graph.tensors.items() if name in used}
     for copy in graph.layers:
-        if copy.op == "copy" and copy not in layers and copy.outputs[0] in tensors:
+        if copy.op == "copy" and copy.name not in layers and copy.outputs[0] in tensors:
             source, target = graph.tensors[copy.inputs[0]], tensors[copy.outputs[0]]
             if target.onnx_axes is not None and target.onnx_name is None:  # all of the value, in this order
                 tensors[target.name] = replace(target, onnx_name=source.onnx_name)
-    return replace(graph, layers=_begun_first(layers, graph.states), tensors=tensors), tuple(reversed(notes))
+    ordered = _begun_first(layers.values(), graph.states)
+    return replace(graph, layers=ordered, tensors=tensors), tuple(reversed(notes))
 
 
-def _begun_first(layers: Sequence[Layer], states: Sequence[State]) -> tuple[Layer, ...]:
+def _begun_first(layers: Collection[Layer], states: Sequence[State]) -> tuple[Layer, ...]:
     """What begins a tensor comes just before the first other layer that touches it: who writes in place now
     came before it.  A `fill` of a padded tensor would overwrite that; the rest of a window that slides,
     copied from one end of a state to the other, can share its place only while nothing else is there."""
@@ -58,14 +70,15 @@ def _begun_first(layers: Sequence[Layer], states: Sequence[State]) -> tuple[Laye
         if isinstance(layer, HostLayer)
         and (layer.op == "fill" or (layer.op == "copy" and _names(layer) in slides))
     ]
-    ordered: list[Layer] = []
+    waiting: dict[str, list[Layer]] = {}
+    for begun in begins:
+        waiting.setdefault(begun.outputs[0], []).append(begun)
+    ordered: dict[str, Layer] = {}
     for layer in layers:
-        if layer in begins and layer in ordered:
-            continue
-        touched = _names(layer)
-        ordered += [b for b in begins if b.outputs[0] in touched and b not in ordered and b is not layer]
-        ordered.append(layer)
-    return tuple(ordered)
+        for tensor in _names(layer):
+            ordered.update((first.name, first) for first in waiting.pop(tensor, ()) if first is not layer)
+        ordered.setdefault(layer.name, layer)
+    return tuple(ordered.values())
 
 
 def _names(layer: Layer) -> tuple[str, ...]:

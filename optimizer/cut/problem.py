@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,8 @@ class Problem:
     fusion_model: FusionModel = "sound"
     seed: int = 0
     time_budget: float | None = None
+    limit: float = math.inf
+    """Seconds that the search may take without a budget: it plans nothing by them."""
     progress: Progress | None = None
     fuses_adds: bool = True
     """Whether residual adds join groups (never in profile dosa, where they are free)."""
@@ -93,6 +96,7 @@ class Problem:
             settings.fusion_model,
             settings.seed,
             settings.time_budget,
+            settings.limit(graph),
             progress,
             relaxation=settings.relaxation,
             residency=settings.residency,
@@ -162,12 +166,18 @@ class Problem:
 
     def out_of_time(self, share: float = 1.0) -> bool:
         """Whether `share` of the time budget is used up."""
-        return self.time_budget is not None and self.seconds > share * self.time_budget
+        return self.is_past_limit if self.time_budget is None else self.seconds > share * self.time_budget
+
+    @property
+    def is_past_limit(self) -> bool:
+        """Whether a search without a budget has taken as long as it may."""
+        return self.time_budget is None and self.seconds > self.limit
 
     def rest(self) -> Problem:
         """The same search from now on: with what is left of the time budget, nothing remembered."""
         left = None if self.time_budget is None else max(self.time_budget - self.seconds, 0.0)
-        return replace(self, time_budget=left, started=time.monotonic(), history=[])
+        limit = max(self.limit - self.seconds, 0.0)
+        return replace(self, time_budget=left, limit=limit, started=time.monotonic(), history=[])
 
     def say(self, message: str) -> None:
         """Live progress."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from converter.ir.graph import Graph
 from costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
 from costmodel.target.target import Target
 from optimizer.cut.partition import Objective
@@ -14,6 +15,8 @@ from optimizer.layer.space import Rules
 MethodName = Literal[
     "auto", "gradient", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto", "exact"
 ]
+AMPLE_SECONDS, AMPLE_SECONDS_PER_LAYER = 120.0, 3.0
+"""Searches without a budget: they end by themselves, most in a small part of it."""
 RelaxationForm = Literal["log", "paper"]
 """Distance of a trainable tile from its candidates: of the logarithms, or linear as in Eq. 1-3."""
 
@@ -46,7 +49,16 @@ class Settings:
     seed: int = 0
     """Equal seeds give equal schedules (unless `time_budget` cuts the search short)."""
     time_budget: float | None = None
-    """Seconds after which to return the best schedule known."""
+    """Seconds after which to return the best schedule known.  None: when it is done, or at `limit`."""
+
+    def limit(self, graph: Graph) -> float:
+        """Seconds that a search of `graph` may take: the budget, or what is ample for its size."""
+        if self.time_budget is not None:
+            return self.time_budget
+        shapes = {
+            (layer.dims, layer.stride, layer.dilation, layer.pads) for layer in graph.tensor_core_layers
+        }
+        return AMPLE_SECONDS + AMPLE_SECONDS_PER_LAYER * len(shapes)
 
     @property
     def obstacle(self) -> str:

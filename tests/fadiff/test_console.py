@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from io import StringIO
 
 import pytest
@@ -24,6 +26,17 @@ def test_tables_cut_neither_names_nor_numbers(width):
     assert all(len(line) <= width for line in text.splitlines())
     shown_once = "".join(("layer", "operator", "bytes", name, operator, number))
     assert sorted("".join(text.split())) == sorted(shown_once), "every character is there"
+
+
+def test_a_silent_stage_says_how_long_it_has_been_at_work(capfd, monkeypatch):
+    monkeypatch.setattr("fadiff.console.PATIENCE", 0.05)
+    console = Console()
+    with console.stage("thinking"):
+        time.sleep(0.5)
+    beats = [
+        line for line in capfd.readouterr().err.splitlines() if re.fullmatch(r"  thinking \(\d+ s\)", line)
+    ]
+    assert 1 <= len(beats) <= 4, "further and further apart"
 
 
 def test_names_cannot_rule_the_terminal(capfd):

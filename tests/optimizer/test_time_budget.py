@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from costmodel.target.target import load_target
-from optimizer import optimize
+from optimizer import Settings, optimize
 from optimizer.baselines import genetic, random_search
 from optimizer.baselines.population import Stage
 from optimizer.baselines.random_search import random_search as drawn
@@ -76,3 +76,15 @@ def test_what_is_settled_after_a_search_has_its_own_time():
     limit = automatic_bytes(found.schedule)
     assert dram_bytes(within(found, limit).cost) == dram_bytes(within(same, limit).cost)
     assert fastest_of_equals(found).cost == fastest_of_equals(same).cost
+
+
+def test_searches_without_a_budget_have_a_limit_that_grows_with_the_network(monkeypatch):
+    settings = Settings()
+    assert settings.limit(residual()) > settings.limit(separable()) > 60
+    assert Settings(time_budget=3).limit(separable()) == 3
+    whole = optimize(separable(), LARGE, settings)
+    monkeypatch.setattr("optimizer.cut.settings.AMPLE_SECONDS", 0.0)
+    monkeypatch.setattr("optimizer.cut.settings.AMPLE_SECONDS_PER_LAYER", 0.0)
+    cut_short = optimize(separable(), LARGE, settings)
+    assert cut_short.value >= whole.value
+    assert len(cut_short.history) <= len(whole.history)
