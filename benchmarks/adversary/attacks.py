@@ -54,6 +54,8 @@ class Attempt(NamedTuple):
     tried: int
     lowest: float
     case: str
+    outside: float = np.inf
+    """The least over the bound of what is legal but not in the canonical space: how much that leaves out."""
 
     @property
     def breaks(self) -> bool:
@@ -115,11 +117,11 @@ def few_channels(rng: Rng) -> LayerShape:
     return LayerShape(dims, windows[0], windows[1], depthwise and dims.G > 1, bool(rng.random() < 0.5))
 
 
-def drawn_mapping(space: LayerSpace, rng: Rng) -> Mapping | None:
-    """A canonical mapping at any extents, candidates or not; None where no accumulator tile fits."""
+def drawn_mapping(space: LayerSpace, rng: Rng, *, canonical: bool) -> Mapping | None:
+    """A mapping of canonical form, at the space's extents or at any; None where no accumulator tile fits."""
     bounds, tile = space.bounds, {}
     for d in ("N", "K", "C", "P", "Q", "R", "S"):
-        extents = space.tiles(d) if rng.random() < 0.5 else range(1, bounds[d] + 1)
+        extents = space.tiles(d) if canonical or rng.random() < 0.5 else range(1, bounds[d] + 1)
         tile[str(d)] = int(rng.choice([extents[-1], extents[int(rng.integers(len(extents)))]]))
     tile |= {"k": tile["K"], "n": tile["N"], "p": tile["P"], "q": tile["Q"]}
     if rng.random() < 0.6:
@@ -136,25 +138,27 @@ def fronts(rng: Rng, shape: LayerShape | None = None, target: Target | None = No
     target = target or small_target(rng, int(rng.choice([2, 4, 8])))
     case = f"fronts: {shape} on {target} {profile}"
     whole_space = LayerSpace(shape, whole(shape.dims), Rules(target, profile))
-    drawn = [
-        mapping
-        for space in whole_space.by_lanes()
-        for _ in range(600)
-        if (mapping := drawn_mapping(space, rng)) is not None
-    ]
-    if not drawn:
-        return Attempt(0, np.inf, case)
-    columns = MappingColumns.of(drawn)
-    fits = legal(shape, columns, target, profile)
-    if not fits.any():
-        return Attempt(0, np.inf, case)
     front = FrontCache().front(whole_space)
-    if not len(front):
-        return Attempt(int(fits.sum()), 0.0, case)
-    cost = evaluate_columns(shape, columns, target, profile)
-    found = weighted(cost.energy[fits], cost.latency[fits])
-    least = float((found / weighted(front.energy, front.latency)).min())
-    return Attempt(int(fits.sum()), least, case)
+    tried, lowest = 0, {True: np.inf, False: np.inf}
+    for canonical, count in ((True, 600), (False, 200)):
+        drawn = [
+            mapping
+            for space in whole_space.by_lanes()
+            for _ in range(count)
+            if (mapping := drawn_mapping(space, rng, canonical=canonical)) is not None
+        ]
+        if not drawn:
+            continue
+        columns = MappingColumns.of(drawn)
+        fits = legal(shape, columns, target, profile)
+        tried += int(fits.sum())
+        if not fits.any():
+            continue
+        cost = evaluate_columns(shape, columns, target, profile)
+        found = weighted(cost.energy[fits], cost.latency[fits])
+        least = (found / weighted(front.energy, front.latency)).min() if len(front) else 0.0
+        lowest[canonical] = float(least)
+    return Attempt(tried, lowest[True], case, lowest[False])
 
 
 def cuts(rng: Rng, graph: Graph | None = None) -> Attempt:

@@ -7,6 +7,7 @@ where the next step starts, so that walks press against the bound.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,9 +25,12 @@ from optimizer.cut.settings import Settings
 from optimizer.group.candidates import candidate_groups
 from optimizer.group.hull import Way
 from optimizer.group.tiles import last_output
+from optimizer.layer.candidates import extents
 from optimizer.search import optimize
 
 STEPS = 120
+CANONICAL = 0.8
+"""Share of the walks that keep to extents that the search tries; the others show what it leaves out."""
 WORSE = 1.05
 """A step may lose so much."""
 
@@ -50,21 +54,25 @@ def schedules(rng: Rng) -> Attempt:
     if rng.random() < 0.5:
         at = problem.schedule(problem.layerwise[0].argmin)
     value, tried, lowest = evaluate(at, latency).edp_uj_cycles, 1, np.inf
+    canonical = bool(rng.random() < CANONICAL)
     for _ in range(STEPS):
-        changed = step(at, problem, rng)
+        changed = step(at, problem, rng, canonical=canonical)
         if changed is None:
             continue
         edp = evaluate(changed, latency).edp_uj_cycles
         tried, lowest = tried + 1, min(lowest, edp / found.lower_bound)
         if edp < value * WORSE:
             at, value = changed, edp
-    return Attempt(tried, lowest, case)
+    return Attempt(tried, lowest, case) if canonical else Attempt(tried, np.inf, case, lowest)
 
 
-def step(schedule: Schedule, problem: Problem, rng: Rng) -> Schedule | None:
-    """A legal schedule that differs in one thing; None if what was drawn is illegal."""
+def step(schedule: Schedule, problem: Problem, rng: Rng, *, canonical: bool) -> Schedule | None:
+    """A legal schedule that differs in one thing; None if what was drawn is illegal.
+
+    `canonical`: at extents that the search tries, too.
+    """
     try:
-        groups, again = _groups(schedule, problem, rng)
+        groups, again = _groups(schedule, problem, rng, canonical)
         ways = tuple(Way(group, (), ()) for group in groups)
         groups = tuple(way.group for way in ordered(schedule.graph, ways))
         groups = with_resident_tensors(schedule.graph, groups, _staying(schedule, problem, rng))
@@ -77,7 +85,7 @@ def step(schedule: Schedule, problem: Problem, rng: Rng) -> Schedule | None:
                 resident = name in group.resident_weights
                 space = problem.groups.spaces.space(layer, plan, group, resident)
                 parts = space.by_lanes()
-                drawn = drawn_mapping(parts[int(rng.integers(len(parts)))], rng)
+                drawn = drawn_mapping(parts[int(rng.integers(len(parts)))], rng, canonical=canonical)
                 if drawn is None:
                     return None
                 mappings[name] = drawn
@@ -86,7 +94,9 @@ def step(schedule: Schedule, problem: Problem, rng: Rng) -> Schedule | None:
         return None
 
 
-def _groups(schedule: Schedule, problem: Problem, rng: Rng) -> tuple[tuple[FusionGroup, ...], frozenset[str]]:
+def _groups(
+    schedule: Schedule, problem: Problem, rng: Rng, canonical: bool
+) -> tuple[tuple[FusionGroup, ...], frozenset[str]]:
     """Groups with one changed, and the layers to map again."""
     graph, groups = schedule.graph, schedule.groups
     core = frozenset(layer.name for layer in graph.tensor_core_layers)
@@ -100,10 +110,12 @@ def _groups(schedule: Schedule, problem: Problem, rng: Rng) -> tuple[tuple[Fusio
             layers = candidates[int(rng.integers(len(candidates)))]
             broken = {name for g in groups if set(g.layers) & set(layers) for name in g.layers}
             alone = [FusionGroup((name,)) for name in graph.by_name if name in broken - set(layers)]
-            changed = [_drawn_group(graph, layers, core, rng), *alone]
+            changed = [_drawn_group(graph, layers, core, rng, canonical), *alone]
             return with_group(groups, changed), core & broken
     if kind == 2 and len(group.layers) > 1:  # another tile
-        return with_group(groups, [_drawn_group(graph, group.layers, core, rng)]), core & set(group.layers)
+        return with_group(groups, [_drawn_group(graph, group.layers, core, rng, canonical)]), core & set(
+            group.layers
+        )
     if kind == 3 and len(group.layers) > 1 and core & set(group.layers):  # other resident weights
         name = str(rng.choice(sorted(core & set(group.layers))))
         other = replace(group, resident_weights=group.resident_weights ^ {name})
@@ -111,11 +123,19 @@ def _groups(schedule: Schedule, problem: Problem, rng: Rng) -> tuple[tuple[Fusio
     return groups, frozenset({str(rng.choice(sorted(core)))})
 
 
-def _drawn_group(graph: Graph, layers: tuple[str, ...], core: frozenset[str], rng: Rng) -> FusionGroup:
+def _drawn_group(
+    graph: Graph, layers: tuple[str, ...], core: frozenset[str], rng: Rng, canonical: bool
+) -> FusionGroup:
     size = last_output(graph, layers)
     if size is None:
         raise ScheduleError(f"{layers[0]}: an add cannot lead a group")
-    n, p, q = (int(rng.choice([extent, int(rng.integers(1, extent + 1))])) for extent in size)
+    among: list[Sequence[int]] = [range(1, extent + 1) for extent in size]
+    if canonical:
+        among = [(1, size[0]), *(extents(extent, "ragged") for extent in size[1:])]
+    n, p, q = (
+        int(rng.choice([extent, tried[int(rng.integers(len(tried)))]]))
+        for extent, tried in zip(size, among, strict=True)
+    )
     halo: Halo = "retain" if q == size[2] and rng.random() < 0.4 else "recompute"
     kept = frozenset(name for name in layers if name in core and rng.random() < 0.5)
     return FusionGroup(layers, GroupTile(n, p, q), halo, kept)

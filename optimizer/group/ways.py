@@ -230,7 +230,8 @@ class GroupSolver:
         if live is None:
             return None
         members = self._members(run, plan)
-        sizes = {m.name: self.resident_size(m.layer) for m in members if self._may_stay(m)}
+        able = members if self.rules.keep_weights else ()
+        sizes = {m.name: self.resident_size(m.layer) for m in able}
         return _Path(run, plan, members, sizes, live, reserved, self.spaces.host_cost(run, plan))
 
     def _room(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> dict[str, int] | None:
@@ -279,10 +280,6 @@ class GroupSolver:
             for m, space, (spad, acc) in zip(path.members, path.spaces(staying), taken, strict=True)
         )
         return OpenWay(replace(run, resident_weights=frozenset(staying)), spaces, path.host)
-
-    def _may_stay(self, member: _Member) -> bool:
-        """Weights, constant or computed before the group, that streaming would load more than once."""
-        return self.rules.keep_weights and member.streamed.runs() > 1
 
     def _price(self, residents: _Residents, known: tuple[Floats, Floats]) -> GroupHull:
         """Hull of one way: every member's front, summed.  Empty if its weights leave too little room, or

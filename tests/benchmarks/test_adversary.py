@@ -44,7 +44,7 @@ def test_the_last_line_has_figures_and_a_break_fails(monkeypatch, capsys):
 
     assert main(["adversary", "--attack", "cuts", "--cases", "2"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert "broken=0" in last and "cuts_cases=2" in last
+    assert "broken=0" in last and "cuts_cases=2" in last and "cuts_outside=inf" in last
     monkeypatch.setitem(ATTACKS, "cuts", breaks)
     assert main(["adversary", "--attack", "cuts", "--cases", "1"]) == 1
     assert "cuts seed 0" in capsys.readouterr().out

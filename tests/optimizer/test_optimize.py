@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from converter.ir.dims import Dims
 from costmodel.group.fusion import ScheduleError
+from costmodel.mapping.mapping import INPUT_STATIONARY, OUTPUT_STATIONARY, STREAM_ORDER, Mapping
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target.target import Target, load_target
@@ -258,6 +260,24 @@ def test_weights_are_kept_only_where_the_rules_allow():
         kept.append({name for group in schedule.groups for name in group.resident_weights})
     assert kept[0] and not kept[1]
     assert edp[0] < edp[1]
+
+
+def test_weights_may_stay_where_a_group_has_one_tile():
+    """Small scratchpad tiles load them again and again within the one: 26 % less energy for the first layer
+    here (the adversary's seed 48)."""
+    net = Net(8, 1)
+    graph = net.build(net.conv("b", net.conv("a", net.x, 2, 3, 2), 4, 3))
+    target = Target(name="tiny", side=2, scratchpad_bytes=64, accumulator_bytes=1024, tile_buffer_bytes=64)
+    found = optimize(graph, target, method="exact", profile="dosa")
+    group = FusionGroup(("a", "b"), GroupTile(1, 4, 4), resident_weights=frozenset("a"))
+    tile, all_ = Dims(K=2, P=4, R=3), Dims(K=4, C=2, P=4, Q=4)
+    inner = OUTPUT_STATIONARY, STREAM_ORDER, STREAM_ORDER
+    mappings = {
+        "a": Mapping(tile, tile, Dims(K=2), Dims(), Dims(K=2), INPUT_STATIONARY, *inner),
+        "b": Mapping(all_, all_, Dims(K=2, C=2), Dims(C=2), Dims(K=2), OUTPUT_STATIONARY, *inner),
+    }
+    legal = Schedule(graph, target, mappings, (group,), "dosa")
+    assert found.lower_bound <= evaluate(legal).edp_uj_cycles * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("method", ["auto", "gradient", "exact", "layerwise"])
