@@ -30,11 +30,13 @@ from converter.quantise.observe import channel_maxima
 from converter.quantise.scales import INT8_MAX, saturates_at
 from converter.read.inputs import Samples
 
-_PRODUCTS = ("Conv", "Gemm")
+_PRODUCTS = ("Conv", "Gemm", "MatMul")
 _HOMOGENEOUS = frozenset(
     ("Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Identity")
 )
 """f(s x) = s f(x) for every s > 0, channel by channel."""
+_OF_ELEMENTS = frozenset(("Relu", "LeakyRelu", "Identity"))
+"""Those of each element: the channels of a matrix product are its last axis, wherever that is."""
 _RESHAPES = ("Flatten", "Reshape", "Squeeze")
 _WORTH_BITS = 1.0
 _MOST_SWEEPS = 20
@@ -53,6 +55,8 @@ class _Pair:
     """Clip(0, max) right behind `first`."""
     values: tuple[str, ...]
     """What lies between them, in order."""
+    bias: str
+    """The constant that `first` adds to each channel, or that an Add behind a MatMul does; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def equalise(
     weights = {
         name: np.array(program.constants[name], order="C")
         for pair in pairs
-        for name in (*pair.first.inputs[1:3], pair.second.inputs[1])
+        for name in (pair.first.inputs[1], pair.bias, pair.second.inputs[1])
         if name
     }
     for _ in range(_MOST_SWEEPS):
@@ -186,11 +190,14 @@ def _pair(program: Program, first: Node) -> _Pair | None:
     """The product that alone reads what `first` computes, through homogeneous functions of each channel."""
     if first.op not in _PRODUCTS or not _is_owned(program, first, bias=True):
         return None
-    value = first.outputs[0]
+    value, bias = first.outputs[0], first.input(2)
+    axis = 1 if first.op == "Conv" else len(program.shapes[value]) - 1
+    channels = program.shapes[value][axis]
+    if first.op == "MatMul" and (added := _added(program, value, channels)) is not None:
+        value, bias = added
     values = [value]
-    channels = program.shapes[value][1]
     clip = program.sole_consumer(value)
-    if clip is not None and clip.op == "Clip" and _is_ceiling(program, clip):
+    if clip is not None and clip.op == "Clip" and _is_ceiling(program, clip) and axis == 1:
         value = clip.outputs[0]
         values.append(value)
     else:
@@ -200,12 +207,29 @@ def _pair(program: Program, first: Node) -> _Pair | None:
         if reader is None or reader.domain or reader.inputs[0] != value:
             return None
         if reader.op in _PRODUCTS:
-            fits = _is_owned(program, reader, bias=False) and program.shapes[value][1] == channels
-            return _Pair(first, reader, channels, clip, tuple(values)) if fits else None
+            summed = 1 if reader.op == "Conv" else len(program.shapes[value]) - 1
+            fits = _is_owned(program, reader, bias=False) and summed == axis
+            fits = fits and program.shapes[value][axis] == channels
+            return _Pair(first, reader, channels, clip, tuple(values), bias) if fits else None
+        if axis != 1 and reader.op not in _OF_ELEMENTS:
+            return None
         if not _is_homogeneous(program, reader) or len([v for v in reader.outputs if v]) > 1:
             return None
         value = reader.outputs[0]
         values.append(value)
+
+
+def _added(program: Program, value: str, channels: int) -> tuple[str, str] | None:
+    """The sum and the constant of an Add that alone reads a matrix product, one number for each channel."""
+    reader = program.sole_consumer(value)
+    if reader is None or reader.op != "Add":
+        return None
+    name = next((other for other in reader.inputs if other != value), "")
+    array = None if name in program.stored else program.constant(name)
+    alone = array is not None and len(program.consumers(name)) == 1 and name not in program.outputs
+    if not alone or array is None or array.dtype != np.float32:
+        return None
+    return (reader.outputs[0], name) if array.shape[-1:] == (channels,) and array.size == channels else None
 
 
 def _is_ceiling(program: Program, clip: Node) -> bool:
@@ -226,6 +250,8 @@ def _is_owned(program: Program, node: Node, *, bias: bool) -> bool:
     """Whether a product's weights (and bias) are float32 constants in memory that nobody else reads."""
     if node.op == "Gemm" and node.attributes.get("transA", 0):
         return False
+    if node.op == "MatMul" and len(program.shapes[node.inputs[1]]) != 2:
+        return False
     names = [node.inputs[1], *([node.input(2)] if bias and node.input(2) else [])]
     arrays = [program.constant(name) for name in names if name not in program.stored]
     return (
@@ -238,13 +264,13 @@ def _is_owned(program: Program, node: Node, *, bias: bool) -> bool:
 
 def _outputs_first(node: Node, weight: np.ndarray) -> np.ndarray:
     """The weights as [output channels, all others]: a view."""
-    transposed = node.op == "Gemm" and not node.attributes.get("transB", 0)
+    transposed = node.op != "Conv" and not node.attributes.get("transB", 0)
     return weight.T if transposed else weight.reshape(len(weight), -1)
 
 
 def _by_input(node: Node, weight: np.ndarray, channels: int) -> np.ndarray:
     """The weights as [groups, outputs of a group, inputs of a group, taps]: a view."""
-    if node.op == "Gemm":
+    if node.op != "Conv":
         rows = weight if node.attributes.get("transB", 0) else weight.T
         return rows[None, :, :, None]
     groups = int(node.attributes.get("group", 1))
@@ -276,6 +302,6 @@ def _scale(pair: _Pair, weights: dict[str, np.ndarray], raised: _Raised | None) 
         raised.factor /= factor
     first /= factor[:, None]
     second *= factor.reshape(len(second), 1, -1, 1)
-    if pair.first.input(2):
-        weights[pair.first.inputs[2]] /= factor
+    if pair.bias:
+        weights[pair.bias] /= factor
     return bool(np.any(factor != 1))

@@ -131,3 +131,52 @@ def test_channels_that_are_alike_stay_as_they_are(tmp_path: Path) -> None:
     constants = {"w": weights(0, 8, 3, 3, 3), "v": weights(1, 6, 8, 1, 1)}
     conversion = _convert(model_of(nodes, {"x": (1, 3, 8, 8)}, {"y": None}, constants), tmp_path)
     np.testing.assert_array_equal(_weight(conversion, "w"), constants["w"])
+
+
+@pytest.mark.parametrize("rows", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("biased", [True, False])
+def test_matrix_products_with_an_add_behind_them(rows: tuple[int, ...], biased: bool, tmp_path: Path) -> None:
+    """Their channels are the last axis, whatever the rank; the bias is scaled along."""
+    loud = LOUDER[None, :]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"])]
+    constants = {"w": weights(0, 6, CHANNELS) * loud, "v": weights(1, CHANNELS, 4) / loud.T}
+    if biased:
+        nodes.append(helper.make_node("Add", ["b", "m"], ["a"]))
+        constants["b"] = weights(2, CHANNELS) * loud[0]
+    nodes += [
+        helper.make_node("Relu", ["a" if biased else "m"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (1, *rows, 6)}, {"y": None}, constants)
+    samples = [{"x": weights(seed, 1, *rows, 6)} for seed in range(100, 190)]
+    others = ("choose-ranges", "correct-biases", "round-weights", "shift-zeros")
+    alike = _convert(model, tmp_path, calibration=samples, without=others)
+    unlike = _convert(model, tmp_path, calibration=samples, without=("equalise-channels", *others))
+    assert np.any(_weight(alike, "w") != _weight(unlike, "w"))
+    x = {"x": weights(5, 1, *rows, 6)}
+    (found,), (wanted,) = (session(c.float_model).run(None, x) for c in (alike, unlike))
+    np.testing.assert_array_equal(found, wanted)
+    gained = [compare(c, np.random.default_rng(4)).sqnr_db for c in (alike, unlike)]
+    assert gained[0] > gained[1] + 6
+
+
+def test_an_add_that_others_see_stays(tmp_path: Path) -> None:
+    """A constant of one number, or one that two sums share, is no bias of channels."""
+    for constant, shared in ((np.float32(1.5), False), (weights(2, CHANNELS), True)):
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], ["m"]),
+            helper.make_node("Add", ["m", "b"], ["a"]),
+            helper.make_node("Relu", ["a"], ["r"]),
+            helper.make_node("MatMul", ["r", "v"], ["y"]),
+            *([helper.make_node("Add", ["z", "b"], ["u"])] if shared else []),
+        ]
+        loud = LOUDER[None, :]
+        constants = {
+            "w": weights(0, 6, CHANNELS) * loud,
+            "v": weights(1, CHANNELS, 4) / loud.T,
+            "b": constant,
+        }
+        inputs = {"x": (1, 6)} | ({"z": (1, CHANNELS)} if shared else {})
+        outputs = {"y": None} | ({"u": None} if shared else {})
+        found = _convert(model_of(nodes, inputs, outputs, constants), tmp_path)
+        assert not any(line.startswith("equalise-channels: ") for line in found.notes)
