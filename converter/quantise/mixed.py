@@ -205,9 +205,7 @@ class MixedSearch:
     def planned(self, names: Collection[str]) -> Calibration:
         """The calibration with these steps in float."""
         c, steps = self.calibration, self._planned(names)
-        return replace(
-            c, steps=steps, values=unknown_scales(c.program, steps, c.known), _scores={}, _found={}
-        )
+        return replace(c, steps=steps, values=unknown_scales(c.program, steps, c.known))
 
     def _ratios(
         self, names: Collection[str], values: Sequence[str], most: int = _SAMPLES

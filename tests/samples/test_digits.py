@@ -17,9 +17,9 @@ from samples.catalog import SAMPLES
 from samples.export import export
 
 
-@pytest.mark.parametrize("name", ["digits", "digits-transformer"])
-def test_int8_costs_at_most_half_a_point(name: str, tmp_path: Path) -> None:
-    files = export(SAMPLES[name], tmp_path / "net.onnx", options={}, exporter="torchscript")
+def test_int8_costs_at_most_half_a_point(tmp_path: Path) -> None:
+    """Of the transformer; the CNN's figures are those of docs/quickstart.md, which is executed, too."""
+    files = export(SAMPLES["digits-transformer"], tmp_path / "net.onnx", options={}, exporter="torchscript")
     arguments = ["accuracy", str(files.model), "--data", str(files.labelled), "--json", "-q"]
     ended = CliRunner().invoke(cli, arguments, standalone_mode=False)
     assert ended.exit_code == 0, ended.output
