@@ -75,10 +75,10 @@ def without_one(full: Problem) -> dict[str, Problem]:
         "divisor_tiles": replace_problem(full, rules=replace(rules, tiling="divisor")),
         "no_row_packing": replace_problem(full, rules=replace(rules, row_packing=False)),
     }
-    if rules.hw and any(layer.op == "max_pool" for layer in full.graph.layers):
+    if rules.counting.has_tile_buffer and any(layer.op == "max_pool" for layer in full.graph.layers):
         on_core = rules.target.model_copy(update={"has_max_pool": False})
         cases["no_store_pooling"] = replace_problem(full, rules=replace(rules, target=on_core))
-    if rules.hw and rules.target.fusion_path != "tile-buffer":
+    if rules.counting.has_tile_buffer and rules.target.fusion_path != "tile-buffer":
         buffered = rules.target.model_copy(update={"fusion_path": "tile-buffer"})
         cases["tile_buffer_only"] = replace_problem(full, rules=replace(rules, target=buffered))
     return cases

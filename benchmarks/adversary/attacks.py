@@ -211,7 +211,7 @@ def _totals(
         total = 0.0
         for group in run:
             surroundings = surroundings_of(graph, group, rules)
-            if len(group.layers) == 1 and rules.hw:
+            if len(group.layers) == 1 and rules.counting.has_tile_buffer:
                 surroundings = surroundings._replace(reserved=0)
             elif len(group.layers) == 1 and not isinstance(graph.by_name[group.layers[0]], TensorCoreLayer):
                 surroundings = OFF_CHIP
@@ -283,10 +283,14 @@ def _best_members(
     except ScheduleError:
         return None
     side, taken, energy, latency = rules.target.side, {}, 0.0, 0.0
-    live = dict.fromkeys(group.layers, 0) if rules.hw else live_bytes(graph, plan, rules.target)
+    live = (
+        dict.fromkeys(group.layers, 0)
+        if rules.counting.has_tile_buffer
+        else live_bytes(graph, plan, rules.target)
+    )
     for layer in graph.tensor_core_layers:
         d = layer.dims
-        taken[layer.name] = d.C * d.R * d.S * (-(-d.K // side) if rules.hw else d.K)
+        taken[layer.name] = d.C * d.R * d.S * (-(-d.K // side) if rules.counting.in_rows else d.K)
     kept, mappings = sum(taken[name] for name in group.resident_weights), {}
     for layer in graph.tensor_core_layers:
         place = placement_of(graph, group, plan, layer)

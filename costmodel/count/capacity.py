@@ -8,7 +8,7 @@ from typing import NamedTuple
 from converter.ir.dims import C, G, K, N, P, Q, R, S
 from costmodel.count.row_layout import input_rows, output_rows, weight_rows
 from costmodel.mapping.columns import Extents, MappingColumns
-from costmodel.mapping.decision import Profile
+from costmodel.mapping.counting import COUNTING, Profile
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.numbers import Number
 from costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
@@ -43,7 +43,7 @@ def occupancy(
     m = MappingColumns.one(mapping) if isinstance(mapping, Mapping) else mapping
     l2, l1, dims = m.l2, m.l1, tuple(shape.dims)
     outputs = output_rows(l1, m.cols)
-    if profile == "dosa":
+    if not COUNTING[profile].in_rows:
         e = target.element_bytes
         box = spanned_rows(shape.height, l2[P], l2[R]) * spanned_rows(shape.width, l2[Q], l2[S])
         return Occupancy(

@@ -18,7 +18,7 @@ from converter.ir.dims import DIMS, RELEVANT, C, G, K, N, P, Q, R, S
 from costmodel.count.sliding_window import sliding_input_words
 from costmodel.count.traffic import ALONE, Move, Placement, Quantities, count_moves, fusion_of
 from costmodel.mapping.columns import MappingColumns, Orders
-from costmodel.mapping.decision import Profile
+from costmodel.mapping.counting import COUNTING, Profile
 from costmodel.mapping.mapping import Mapping, ceil_div
 from costmodel.mapping.numbers import Number, tabulate
 from costmodel.mapping.shape import LayerShape, Region, extents, whole
@@ -109,16 +109,18 @@ class LoopNest:
 
     def quantities(self, target: Target, profile: Profile, *, resident: bool) -> Quantities:
         """What the nest does; `resident` weights enter the scratchpad once for all regions."""
-        shape, counts, hw = self.shape, self.counts, profile == "hw"
+        shape, counts, counting = self.shape, self.counts, COUNTING[profile]
         total = [c.total for c in counts]
         steps = [c.l0 for c in counts]
         macs = math.prod(total)
         weights = total[G] * total[K] * total[C] * total[R] * total[S]
-        if hw and shape.is_depthwise:  # block-diagonal array tiles, zeros included
+        if counting.loads_zeros and shape.is_depthwise:  # block-diagonal array tiles, zeros included
             weights = sum(g * g * times for g, times in self.pieces(G, 3)) * total[R] * total[S]
         outputs = total[G] * total[N] * total[K] * total[P] * total[Q]
         inputs = total[G] * total[N] * total[C] * self.input_positions(profile)
-        dims = shape.dims
+        dims, bias = shape.dims, 0
+        if counting.moves_accumulator and shape.has_bias:
+            bias = total[G] * total[K] * self.bias_fills(target.side)
         return Quantities(
             macs=macs,
             compute_cycles=math.prod(steps),
@@ -130,7 +132,7 @@ class LoopNest:
             weight_loads=weights * self.fetch("W", 3)[0],
             input_fills=inputs * self.fetch("I", 1)[0],
             input_reads=macs // total[K] * steps[K],
-            bias_words=total[G] * total[K] * self.bias_fills(target.side) if hw and shape.has_bias else 0,
+            bias_words=bias,
         )
 
     def bias_fills(self, side: int) -> Number:
@@ -152,7 +154,7 @@ def fetched_positions(
     window: Window, intervals: tuple[Interval, ...], tile: Number, taps: Number, profile: Profile
 ) -> Number:
     """Rows or columns of the image that one pass over all scratchpad tiles of `intervals` fetches."""
-    if profile == "dosa":
+    if not COUNTING[profile].clips_padding:
         return tabulate(partial(unclipped_rows, window, extents(intervals)), tile, taps)
     if window.kernel == 1:  # tiles share no row
         return fetched_rows(window, intervals, 1, 1)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from costmodel.mapping.decision import Profile
+from costmodel.mapping.counting import COUNTING, Profile
 from costmodel.target.target import FusionPath, Target
 
 Role = Literal["W", "I", "O", "bias", "psum"]
@@ -138,17 +138,16 @@ def count_moves(
     taken literally: a fused output's DRAM traffic vanishes, spills included, and so do all fills of
     a fused input, however often it would be fetched; no program does that when tiles are refetched.
     """
-    hw = profile == "hw"
+    counting = COUNTING[profile]
     e, word = target.element_bytes, target.accumulator_bytes_per_word
     into, copied, written, arrives, leaves, weights_on_chip, pooled = fusion
-    if not hw or paper:
-        arrives = leaves = "spad"
+    arrives, leaves = counting.path(arrives, paper=paper), counting.path(leaves, paper=paper)
     leaving, distinct, taps = q.outputs, q.stored, 1
     if pooled is not None:
         leaving, distinct, taps, _ = pooled
     # A tensor that is also read outside its group is stored once per element, else region by region.
     stored = written * (leaving + copied * (distinct - leaving)) * e
-    spilled = q.spills * (word if hw else e) * (written if paper else 1)
+    spilled = q.spills * counting.partial_sum_bytes(target) * (written if paper else 1)
     weight_fills, weight_loads = q.weight_fills * e, q.weight_loads * e
     accumulated = (q.updates + q.spills) * word
     moves = [
@@ -163,7 +162,7 @@ def count_moves(
         Move("L3", "psum", "write", spilled, "dram"),
         Move("L3", "O", "write", stored, "dram"),
     ]
-    if hw:
+    if counting.moves_accumulator:
         # One drain for DRAM, one for the copy; an operand that is read in place needs none.
         drained = leaving * taps * (written + (0 if leaves == "acc" else copied))
         moves += (
@@ -204,4 +203,4 @@ def _on_chip_inputs(q: Quantities, into: Number, path: FusionPath, target: Targe
 def path_of(target: Target, profile: Profile, *, paper: bool = False) -> FusionPath:
     """How the relaxed model prices every fused tensor: the target's path; profile dosa and the paper copy
     into the scratchpad."""
-    return target.fusion_path if profile == "hw" and not paper else "spad"
+    return COUNTING[profile].path(target.fusion_path, paper=paper)

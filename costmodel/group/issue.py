@@ -120,7 +120,7 @@ def check_issues(schedule: Decision, plans: list[dict[str, Member]]) -> None:
     issued = [name for name, mapping in schedule.mappings.items() if mapping.issue != "instructions"]
     if not issued:
         return
-    if schedule.profile != "hw" or schedule.fusion_model != "sound":
+    if not schedule.is_executable:
         raise ScheduleError(f"{issued[0]}: only schedules that are executed say how layers are issued")
     early = prefetching_layers(schedule)
     for group, plan in zip(schedule.groups, plans, strict=True):

@@ -20,7 +20,7 @@ from costmodel.count.nest import LoopNest
 from costmodel.count.row_layout import packed_inputs_fit, resident_dim, splits_block
 from costmodel.group.fusion import ScheduleError
 from costmodel.mapping.columns import MappingColumns
-from costmodel.mapping.decision import Profile
+from costmodel.mapping.counting import COUNTING, Profile
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.numbers import Number, occurs
 from costmodel.mapping.shape import LayerShape, Region, bounds_of, shape_of, whole
@@ -90,8 +90,8 @@ def _rules(
     region = whole(shape.dims) if region is None else region
     yield from _tiles(shape, m, region)
     yield from _array(shape, m, target, profile)
-    hw = profile == "hw"
-    if hw:
+    in_rows = COUNTING[profile].in_rows
+    if in_rows:
         yield from _blocks(shape, m, is_resident=room.is_resident)
         visits, several = LoopNest(shape, m, region).fetch("O", 2)
         if not target.has_full_width_read:
@@ -105,9 +105,12 @@ def _rules(
     if room.input_on_chip:
         used = used._replace(inputs=0)
     yield _scratchpad(used, target, profile, room)
-    if hw and m.issue == "instructions" and not room.input_on_chip:
+    if in_rows and m.issue == "instructions" and not room.input_on_chip:
         yield _packed_inputs(used, m.rows[S], target, room)
-    outputs, unit = 0 if room.output_path == "acc" else used.outputs, "rows" if hw else "words per column"
+    outputs, unit = (
+        0 if room.output_path == "acc" else used.outputs,
+        "rows" if in_rows else "words per column",
+    )
     yield Rule(
         outputs + room.reserved_accumulator <= target.accumulator_rows,
         "accumulator overflows: O {}{} of {} {}",
@@ -120,7 +123,7 @@ def _held(reserved: int) -> str:
 
 
 def _scratchpad(used: Occupancy, target: Target, profile: Profile, room: Room) -> Rule:
-    size, unit = (target.scratchpad_rows, "rows") if profile == "hw" else (target.scratchpad_bytes, "bytes")
+    size, unit = COUNTING[profile].scratchpad_size(target), COUNTING[profile].unit
     weights = used.resident_weights if room.is_resident else used.weights
     total = weights + used.inputs + room.reserved
     return Rule(
@@ -191,7 +194,7 @@ def _array(shape: LayerShape, m: MappingColumns, target: Target, profile: Profil
     inside, taps = m.rows[C], m.rows[S]
     text = "row packing (S={} on rows) needs all of C={} inside, not {}"
     yield Rule((taps == 1) | (inside == shape.dims.C), text, (taps, shape.dims.C, inside))
-    if profile != "hw":
+    if not COUNTING[profile].in_rows:
         return
     if not target.has_row_packing:
         yield Rule(taps == 1, "target {} has no row packing (has_row_packing)", (target.name,))

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.decision import FusionGroup, Profile
+from costmodel.mapping.counting import COUNTING, Profile
+from costmodel.mapping.decision import FusionGroup
 
 
 def obstacle_to_staying(graph: Graph, tensor: str, profile: Profile = "hw") -> str:
@@ -35,7 +36,7 @@ def obstacle_to_staying(graph: Graph, tensor: str, profile: Profile = "hw") -> s
         d = producer.dims
         if graph.tensors[tensor].size != d.G * d.N * d.K * d.P * d.Q:
             return f"{producer.name} writes a part of it"
-    for layer in (producer, *readers) if profile == "dosa" else ():
+    for layer in () if COUNTING[profile].has_tile_buffer else (producer, *readers):
         if not isinstance(layer, TensorCoreLayer) and layer.op != "add":
             return f"{layer.name} runs on the core"
         if isinstance(layer, TensorCoreLayer) and layer.weight.tensor == tensor:

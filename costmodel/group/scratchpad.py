@@ -55,6 +55,7 @@ def member_spaces(
         ScheduleError: weights, fused or resident tensors that cannot stay, naming the layer.
     """
     graph, target, profile = schedule.graph, schedule.target, schedule.profile
+    buffered = schedule.counting.has_tile_buffer
     tiles = {
         name: occupancy(shape_of(layer), schedule.mappings[name], target, profile, plan[name].computed)
         for name in group.layers
@@ -64,8 +65,8 @@ def member_spaces(
         raise ScheduleError(f"{name}: a host layer has no weights to keep resident")
     residents = {name: tiles[name].resident_weights for name in group.resident_weights}
     stay = above + sum(residents.values())
-    live = live_bytes(schedule.graph, plan, target) if profile == "dosa" and len(group.layers) > 1 else {}
-    held = held_places(schedule, group, plan, stay) if profile == "hw" else {}
+    live = live_bytes(schedule.graph, plan, target) if not buffered and len(group.layers) > 1 else {}
+    held = held_places(schedule, group, plan, stay) if buffered else {}
     whole = resident_bytes(schedule, group)
     if whole > target.scratchpad_bytes:
         raise ScheduleError(
@@ -78,7 +79,7 @@ def member_spaces(
         if not isinstance(layer, TensorCoreLayer):
             continue
         is_fused = layer.input.tensor in plan[name].fused_inputs
-        stays = profile == "dosa" and layer.input.tensor in group.resident_tensors
+        stays = not buffered and layer.input.tensor in group.resident_tensors
         spaces.append(
             MemberSpace(
                 layer,
@@ -101,7 +102,7 @@ def member_spaces(
 
 def resident_bytes(schedule: Decision, group: FusionGroup) -> int:
     """Scratchpad bytes of whole tensors that stay on chip while a group runs (profile dosa; hw: 0)."""
-    if schedule.profile == "hw":
+    if schedule.counting.has_tile_buffer:
         return 0
     tensors = schedule.graph.tensors
     return sum(tensors[name].size for name in group.resident_tensors) * schedule.target.element_bytes

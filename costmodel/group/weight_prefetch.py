@@ -107,7 +107,7 @@ def _planned(
     nbytes = first_weight_elements(layer, first, schedule) * target.element_bytes
     spaces = member_spaces(schedule, group, plan_group(schedule.graph, group))
     earlier_spaces = member_spaces(schedule, before, plan_group(schedule.graph, before), above_before)
-    if schedule.profile == "dosa":
+    if not schedule.counting.in_rows:
         free = target.scratchpad_bytes - max(s.weights + s.inputs + s.room.reserved for s in earlier_spaces)
         if nbytes > free:
             raise fail(f"they take {nbytes} bytes of the scratchpad, {free} are free", NoRoomError)
@@ -140,7 +140,7 @@ def _planned(
 def first_weight_elements(layer: TensorCoreLayer, first: Dims, schedule: Decision) -> int:
     """Elements of a weight tile as it lies in DRAM: of a depthwise layer (profile hw) with the zeros of its
     block-diagonal array tiles."""
-    if layer.op == "depthwise" and schedule.profile == "hw":
+    if layer.op == "depthwise" and schedule.counting.loads_zeros:
         mapping = schedule.mappings[layer.name]
         blocks = tile_extents(((first.G, 1),), mapping.tile_l1.G, mapping.tile_l0.G)
         channels = sum(g * g * times for g, times in blocks)

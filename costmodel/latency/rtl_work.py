@@ -20,7 +20,7 @@ from costmodel.latency.rtl import (
     cache_use,
     pitch_lines,
 )
-from costmodel.mapping.decision import Profile
+from costmodel.mapping.counting import Profile
 from costmodel.mapping.numbers import Number, largest, occurs, smallest
 from costmodel.mapping.shape import LayerShape
 from costmodel.mapping.tiling import tile_count, tile_extents

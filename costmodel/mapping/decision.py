@@ -20,10 +20,10 @@ from functools import cached_property
 from typing import Literal
 
 from converter.ir.graph import Graph
+from costmodel.mapping.counting import COUNTING, Counting, Profile
 from costmodel.mapping.mapping import Mapping
 from costmodel.target.target import FusionPath, Target
 
-Profile = Literal["hw", "dosa"]
 FusionModel = Literal["sound", "paper"]
 Halo = Literal["recompute", "retain"]
 LatencyModel = Literal["roofline", "rtl"]
@@ -89,6 +89,16 @@ class Decision:
     def group_of(self) -> MappingABC[str, FusionGroup]:
         """The group of every layer."""
         return {name: group for group in self.groups for name in group.layers}
+
+    @property
+    def counting(self) -> Counting:
+        """The rules of the profile."""
+        return COUNTING[self.profile]
+
+    @property
+    def is_executable(self) -> bool:
+        """Whether a program does what is counted."""
+        return self.profile == "hw" and self.fusion_model == "sound"
 
     def is_fused(self, producer: str, consumer: str) -> bool:
         """Whether the edge between two layers stays inside a group."""

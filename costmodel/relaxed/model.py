@@ -45,14 +45,13 @@ import torch
 from torch import Tensor
 
 from costmodel.count.energy import picojoules_per_byte
-from costmodel.count.traffic import Fusion, Memory, Quantities, count_moves, path_of
+from costmodel.count.traffic import Fusion, Memory, Quantities, count_moves
 from costmodel.group.host import add_moves
 from costmodel.latency.roofline import bandwidths
 from costmodel.relaxed.network import IS, ORDERS, OS, WS, NestOrder, NetworkConstants
 from costmodel.relaxed.penalties import penalties
 from costmodel.relaxed.rtl import rtl_cycles
 from costmodel.relaxed.terms import RelaxedPoint, Terms
-from costmodel.schedule.schedule import Profile
 
 __all__ = [
     "IS",
@@ -86,11 +85,10 @@ class RelaxedModel(NetworkConstants):
         """Evaluate a batch; `softness` beta replaces max by logsumexp(beta log x)/beta in the roofline."""
         terms = Terms(self, point)
         q = terms.quantities()
-        profile: Profile = "hw" if self.hw else "dosa"
-        path = path_of(self.target, profile, paper=self.paper)
+        path = self.counting.path(self.target.fusion_path, paper=self.paper)
         fusion = Fusion(terms.into, terms.copied, terms.written, path, path)
         memory: dict[Memory, Tensor] = {}
-        for move in count_moves(q, fusion, self.target, profile, paper=self.paper):
+        for move in count_moves(q, fusion, self.target, self.profile, paper=self.paper):
             memory[move.memory] = memory[move.memory] + move.bytes if move.memory in memory else move.bytes
         if self.any_add:
             q = q._replace(macs=q.macs * (1 - self.adds), compute_cycles=q.compute_cycles * (1 - self.adds))
@@ -111,7 +109,7 @@ class RelaxedModel(NetworkConstants):
     def _with_adds(self, terms: Terms, memory: dict[Memory, Tensor], q: Quantities) -> dict[Memory, Tensor]:
         """Bytes with those of adds in their places; profile dosa has them for free."""
         mixed = {name: moved * (1 - self.adds) for name, moved in memory.items()}
-        if self.hw:
+        if self.counting.charges_operators:
             fused = terms.operands.unbind(-1)
             for move in add_moves(q.outputs, q.stored, fused, terms.copied, terms.written, self.target):
                 before = mixed.get(move.memory, torch.zeros_like(terms.copied))

@@ -15,6 +15,7 @@ from converter.ir.dims import DIMS, RELEVANT, Dim, P, Q, R, S
 from costmodel.group.nodes import Edge, Node
 from costmodel.latency.rtl import pitch_lines
 from costmodel.latency.rtl_work import is_matmul, segments, streams_height
+from costmodel.mapping.counting import COUNTING, Counting
 from costmodel.mapping.mapping import (
     INPUT_STATIONARY,
     OUTPUT_STATIONARY,
@@ -67,8 +68,9 @@ class NetworkConstants:
         sliding_window: bool = False,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.target, self.hw, self.paper = target, profile == "hw", fusion_model == "paper"
-        self.sliding_window, self.dtype = sliding_window and profile == "dosa", dtype
+        self.target, self.profile, self.paper = target, profile, fusion_model == "paper"
+        self.counting = COUNTING[profile]
+        self.sliding_window, self.dtype = sliding_window and not self.counting.clips_padding, dtype
         self.n_layers = len(nodes)
         shapes = [node.shape for node in nodes]
 
@@ -89,8 +91,8 @@ class NetworkConstants:
         self.adds = column([node.is_add for node in nodes])
         self.any_add = any(node.is_add for node in nodes)
         self.axes = [
-            _Axis([s.height for s in shapes], [s.dims.P for s in shapes], P, R, self.hw, dtype),
-            _Axis([s.width for s in shapes], [s.dims.Q for s in shapes], Q, S, self.hw, dtype),
+            _Axis([s.height for s in shapes], [s.dims.P for s in shapes], P, R, self.counting, dtype),
+            _Axis([s.width for s in shapes], [s.dims.Q for s in shapes], Q, S, self.counting, dtype),
         ]
         self._set_edges(edges, nodes)
         if edges and not self.paper:
@@ -173,18 +175,20 @@ class _Axis:
         bounds: Sequence[int],
         outputs: int,
         taps: int,
-        hw: bool,
+        counting: Counting,
         dtype: torch.dtype,
     ) -> None:
-        self.outputs, self.taps, self.hw = outputs, taps, hw
+        self.outputs, self.taps = outputs, taps
         self.kernel = torch.tensor([w.kernel for w in windows], dtype=dtype)
         self.stride = torch.tensor([w.stride for w in windows], dtype=dtype)
         self.dilation = torch.tensor([w.dilation for w in windows], dtype=dtype)
         self.size = torch.tensor([w.size for w in windows], dtype=dtype)
         # Kernel 1 in profile hw: only touched rows move, so boxes have no gaps.
-        self.step = torch.where((self.kernel == 1) & hw, torch.ones_like(self.stride), self.stride)
+        self.step = torch.where(
+            (self.kernel == 1) & counting.clips_padding, torch.ones_like(self.stride), self.stride
+        )
         self.bound = torch.tensor(list(bounds), dtype=dtype)
-        if not hw:
+        if not counting.clips_padding:
             return
         flat: list[int] = []
         start, pitch = [], []

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from converter.ir.dims import C, G, K, N, P, Q, R, S
-from costmodel.count.traffic import path_of
 from costmodel.relaxed.straight_through import ceil, exact
 from costmodel.relaxed.terms import Terms
 
@@ -38,7 +37,7 @@ def penalties(terms: Terms) -> dict[str, Tensor]:
     if terms.fused:
         sigma = p.sigma
         assert sigma is not None
-        path = path_of(m.target, "hw" if m.hw else "dosa")
+        path = m.counting.path(m.target.fusion_path)
         if path != "tile-buffer":
             final = torch.log(terms.fetch_o).square() * (1 - m.adds)
             found["final"] = (sigma * final[:, m.source]).sum(dim=-1)
@@ -80,13 +79,13 @@ def scratchpad_use(terms: Terms, occupied: Occupied) -> tuple[Tensor, float]:
     """Scratchpad space taken while every node runs, [B, L], and the capacity: rows, in dosa bytes."""
     m = terms.model
     used = occupied.weights + occupied.inputs + _carried(terms, occupied)
-    return used, m.target.scratchpad_rows if m.hw else m.target.scratchpad_bytes
+    return used, m.counting.scratchpad_size(m.target)
 
 
 def _accumulator_use(terms: Terms, occupied: Occupied) -> Tensor:
     """Accumulator space taken while every node runs, [B, L]: rows, in profile dosa words of a column."""
     m, outputs = terms.model, occupied.outputs
-    if m.hw and terms.fused and not m.paper and path_of(m.target, "hw") == "acc":
+    if terms.fused and m.counting.path(m.target.fusion_path, paper=m.paper) == "acc":
         outputs = outputs + _live(terms)
     return outputs
 
@@ -117,7 +116,7 @@ def occupancy(terms: Terms) -> Occupied:
 
     outputs = groups(l1) * l1[N] * l1[P] * l1[Q] * blocks(l1[K], cols[K])
     taps = l2[G] * l2[R] * l2[S]
-    if not m.hw:
+    if not m.counting.in_rows:
         return Occupied(taps * l2[K] * l2[C] * e, l2[G] * l2[N] * l2[C] * h * w * e, outputs)
     weights = taps * l2[C] * blocks(l2[K], cols[K])
     if m.any_transposed:
@@ -148,7 +147,7 @@ def _carried(terms: Terms, occupied: Occupied) -> Tensor:
     carried = m.companions.sum(terms.strength, held)
     if m.paper:
         return carried
-    path = path_of(m.target, "hw" if m.hw else "dosa")
+    path = m.counting.path(m.target.fusion_path)
     if path == "spad":
         carried = carried + _live(terms)
     if path != "tile-buffer":
@@ -162,7 +161,7 @@ def _live(terms: Terms) -> Tensor:
     m, sigma = terms.model, terms.point.sigma
     assert sigma is not None
     space = _intermediates(terms)
-    if m.hw:
+    if m.counting.in_rows:
         channels = (m.columns[G] * m.columns[K])[m.source]
         space = space / channels * torch.ceil(channels / m.target.side)
     else:

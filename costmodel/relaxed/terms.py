@@ -199,7 +199,7 @@ class Terms:
         weights = b[G] * b[K] * b[C] * b[R] * b[S]
         pixels = b[N] * self.totals[0] * self.totals[1]
         macs = weights * pixels
-        if m.hw and m.any_depthwise:
+        if m.counting.loads_zeros and m.any_depthwise:
             weights = weights + m.depthwise * (self._diagonal() - weights)
         outputs = b[G] * b[K] * pixels
         steps = self.count1[C] * self.count1[R] * self.count1[S]
@@ -215,7 +215,7 @@ class Terms:
             weight_loads=weights * self.fetch_w0,
             input_fills=b[G] * b[N] * b[C] * rows * columns * self.fetch_i,
             input_reads=macs / b[K] * self.count1[K],
-            bias_words=m.bias * self._bias(pixels) if m.hw and m.any_bias else 0,
+            bias_words=m.bias * self._bias(pixels) if m.counting.moves_accumulator and m.any_bias else 0,
         )
 
     def _input_rows(self) -> tuple[Tensor, Tensor]:
@@ -226,7 +226,7 @@ class Terms:
             axis.rows(total, self.count3[axis.outputs], tap)
             for axis, total, tap in zip(m.axes, self.totals, taps, strict=True)
         ]
-        if not m.hw:
+        if not m.counting.clips_padding:
             return rows[0], rows[1]
         clipped = [
             axis.clipping(

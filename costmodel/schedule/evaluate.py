@@ -25,6 +25,7 @@ from costmodel.group.weight_prefetch import NONE_EARLY, EarlyLoads, early_loads
 from costmodel.latency import rtl
 from costmodel.latency.roofline import roofline
 from costmodel.latency.rtl_work import layer_work
+from costmodel.mapping.counting import COUNTING
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import LayerShape, Region, shape_of, whole
 from costmodel.schedule.schedule import FusionGroup, FusionModel, LatencyModel, Profile, Schedule
@@ -298,7 +299,7 @@ def host_cost(
 
     `resident` tensors are on chip as a whole while the layer runs.
     """
-    if profile == "dosa" or (layer.op == "max_pool" and member.fused_inputs):
+    if not COUNTING[profile].charges_operators or (layer.op == "max_pool" and member.fused_inputs):
         return LayerCost(layer.name, 0.0, 0, "host", (), {})
     named = host_moves(graph, layer, member, target, resident)
     moves = tuple(move for _, move in named)

@@ -19,7 +19,8 @@ from costmodel.group.resident_tensors import check_resident_tensors
 from costmodel.group.scratchpad import MemberSpace, member_spaces
 from costmodel.group.tile_buffer import plan_tile_buffer
 from costmodel.group.weight_prefetch import planned_prefetches
-from costmodel.mapping.decision import Decision, FusionGroup, Profile
+from costmodel.mapping.counting import Profile
+from costmodel.mapping.decision import Decision, FusionGroup
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import shape_of
 from costmodel.target.target import Target
@@ -48,7 +49,7 @@ def check_schedule(schedule: Decision) -> None:
     plans = [plan_group(graph, group) for group in schedule.groups]
     for group, plan in zip(schedule.groups, plans, strict=True):
         _check_group(schedule, group, plan)
-    if schedule.profile == "hw":
+    if schedule.counting.has_tile_buffer:
         plan_tile_buffer(graph, schedule.groups, plans, schedule.target)
     planned_prefetches(schedule)
     check_issues(schedule, plans)
@@ -89,7 +90,7 @@ def _tensor_core(schedule: Decision, name: str) -> TensorCoreLayer | None:
 def _check_group(schedule: Decision, group: FusionGroup, plan: dict[str, Member]) -> None:
     for space in member_spaces(schedule, group, plan):
         layer = space.layer
-        if schedule.profile == "dosa":
+        if not schedule.counting.has_tile_buffer:
             _check_final(schedule, layer, group, plan[layer.name])
         mapping = schedule.mappings[layer.name]
         check_member(schedule.graph, plan, space, mapping, schedule.target, schedule.profile)
@@ -167,10 +168,10 @@ def _check_paper_group(schedule: Decision, group: FusionGroup) -> None:
         check_mapping(layer, mapping, schedule.target, schedule.profile)
         used = occupancy(shape_of(layer), mapping, schedule.target, schedule.profile)
         total += used.weights + used.inputs
-    hw = schedule.profile == "hw"
-    size = schedule.target.scratchpad_rows if hw else schedule.target.scratchpad_bytes
+    counting = schedule.counting
+    size = counting.scratchpad_size(schedule.target)
     if len(group.layers) > 1 and total > size:
         raise ScheduleError(
             f"{group.layers[0]}: scratchpad tiles of its fusion group need {total} of {size} "
-            f"{'rows' if hw else 'bytes'} (paper's Eq. 24)"
+            f"{counting.unit} (paper's Eq. 24)"
         )

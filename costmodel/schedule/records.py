@@ -223,8 +223,8 @@ def _edge_path(schedule: Schedule, producer: str, consumer: str, tensor: str) ->
     if not schedule.is_fused(producer, consumer):
         if tensor not in schedule.group_of[producer].resident_tensors:
             return "dram"
-        return "tile-buffer" if schedule.profile == "hw" else "spad"
-    if schedule.profile == "hw" and schedule.fusion_model == "sound":
+        return schedule.counting.path("tile-buffer")
+    if schedule.is_executable:
         if schedule.graph.by_name[consumer].op == "max_pool":
             return "store"
         return schedule.group_of[producer].path(producer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from costmodel.mapping.counting import Profile
 from costmodel.mapping.decision import (
     Decision,
     FusionGroup,
@@ -12,7 +13,6 @@ from costmodel.mapping.decision import (
     GroupTile,
     Halo,
     LatencyModel,
-    Profile,
     singleton_groups,
 )
 from costmodel.schedule.legality import check_schedule

@@ -127,7 +127,7 @@ def to_document(
         conversion: What the front end did.
     """
     graph = schedule.graph
-    executable = schedule.profile == "hw" and schedule.fusion_model == "sound"
+    executable = schedule.is_executable
     clock = program_cycles(schedule) if executable else {}
     by_core = issued_by_core(schedule) if executable else {}
     return ScheduleDocument(

@@ -74,8 +74,8 @@ def _first_weights(schedule: Schedule, layer: TensorCoreLayer) -> int:
 
 def _free_bytes(schedule: Schedule, group: FusionGroup) -> int:
     """Scratchpad bytes that no member of the group ever uses."""
-    target, hw = schedule.target, schedule.profile == "hw"
-    row = target.side * target.element_bytes if hw else 1
+    target = schedule.target
+    row = target.side * target.element_bytes if schedule.counting.in_rows else 1
     used = _paper_use(schedule, group) if schedule.fusion_model == "paper" else _most_used(schedule, group)
     return max(0, target.scratchpad_bytes - used * row)
 

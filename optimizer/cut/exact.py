@@ -72,7 +72,7 @@ def keep_tensors(problem: Problem, partition: Partition) -> Hulls:
         same = first[way.group.layers]
         ways.setdefault(same, []).append(way.renamed(same))
     groups = {way.group.layers: first[way.group.layers] for way in partition}
-    if problem.rules.hw:
+    if problem.rules.counting.has_tile_buffer:
         for placed in Partitioner(problem.graph, groups, problem.rules).placed_groups:
             found = problem.groups.at_mappings(ways[placed.layers], placed.surroundings)
             hulls[placed] = merge((hulls.get(placed, EMPTY), found))

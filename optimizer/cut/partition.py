@@ -265,9 +265,9 @@ class Partitioner:
         read = resident & candidate.reads
         alone = len(candidate.layers) == 1
         on_host = alone and isinstance(self.graph.by_name[candidate.layers[0]], HostLayer)
-        if on_host and not self.rules.hw:  # costs nothing wherever its tensors are
+        if on_host and not self.rules.counting.has_tile_buffer:  # costs nothing wherever its tensors are
             return PlacedGroup(candidate.first)
-        reserved = 0 if alone and self.rules.hw else self._nbytes(resident | written)
+        reserved = 0 if alone and self.rules.counting.has_tile_buffer else self._nbytes(resident | written)
         names = [frozenset(candidate.same[name] for name in self._names(bits)) for bits in (read, written)]
         return PlacedGroup(candidate.first, Surroundings(names[0], names[1], reserved))
 

@@ -76,7 +76,7 @@ class Problem:
     def __post_init__(self) -> None:
         if self.fusion_model == "paper":
             self.most_members = min(self.most_members, PAPER_MEMBERS)
-        self.fuses_adds &= self.rules.hw and self.fusion_model == "sound"
+        self.fuses_adds &= self.rules.counting.charges_operators and self.fusion_model == "sound"
 
     @classmethod
     def of(
@@ -254,7 +254,7 @@ class Problem:
         """The partition in running order, without tensors on chip that have no place in the tile buffer."""
         partition = ordered(self.graph, partition)
         groups = tuple(way.group for way in partition)
-        if self.rules.hw and self.fusion_model == "sound":
+        if self.rules.counting.has_tile_buffer and self.fusion_model == "sound":
             groups = with_places(self.graph, groups, self.rules.target)
         return tuple(replace(way, group=group) for way, group in zip(partition, groups, strict=True))
 

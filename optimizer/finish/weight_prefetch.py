@@ -189,7 +189,7 @@ class _Search:
         other = self._mapped_again(before, earlier, needed)
         if other is not None:
             yield other
-        if not self.problem.rules.hw:
+        if not self.problem.rules.counting.in_rows:
             return
         taken = max(space.room.reserved + space.weights for space in earlier)
         lower = self._mapped_again(wanted, later, taken)

@@ -112,7 +112,7 @@ class Loss:
             latency=rules.latency,
         )
         self.relaxation = Relaxation(nodes, spaces, edges, problem.relaxation, one_grid=sound)
-        self.rules = PENALTIES + (("final",) if sound and not rules.hw else ())
+        self.rules = PENALTIES + (("final",) if sound and not rules.counting.has_tile_buffer else ())
         self.known = best_alone(problem, self.network)
         self.rest = self._rest()
 

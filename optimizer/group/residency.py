@@ -64,7 +64,7 @@ def residents(graph: Graph, rules: Rules) -> dict[str, int]:
 def capacity(rules: Rules) -> int:
     """Bytes of the memory that holds them: the tile buffer, or the scratchpad in profile dosa."""
     target = rules.target
-    return target.tile_buffer_bytes if rules.hw else target.scratchpad_bytes
+    return target.tile_buffer_bytes if rules.counting.has_tile_buffer else target.scratchpad_bytes
 
 
 def with_places(graph: Graph, groups: tuple[FusionGroup, ...], target: Target) -> tuple[FusionGroup, ...]:

@@ -70,7 +70,7 @@ class GroupSpaces:
         """All fused tensors through the tile buffer; then those that can on the target's path, all or one."""
         yield run
         path = self.rules.target.fusion_path
-        if not self.rules.hw or path == "tile-buffer":
+        if not self.rules.counting.has_tile_buffer or path == "tile-buffer":
             return
         able = [name for name in run.layers if not obstacle(self.graph, run, plan, name, path)]
         for held in dict.fromkeys([frozenset(able), *(frozenset({name}) for name in able)]):

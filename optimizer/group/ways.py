@@ -115,7 +115,7 @@ class GroupSolver:
             way = Way(group, (), ())
             return GroupHull(np.array([cost.energy_pj]), np.array([float(cost.latency_cycles)]), (way,))
         space = self.spaces.space(layer, plan_group(self.graph, group), group, False)
-        if not self.rules.hw:
+        if not self.rules.counting.has_tile_buffer:
             space = replace(space, reserved=surroundings.reserved)
         front = self.cache.front(space)
         if not len(front) and surroundings == OFF_CHIP:
@@ -237,7 +237,7 @@ class GroupSolver:
     def _room(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> dict[str, int] | None:
         """Scratchpad bytes (profile hw: none) of fused tensors while each member runs; None if they, or those
         in the tile buffer, have no room beside `reserved` bytes of tensors that stay across groups."""
-        if self.rules.hw:
+        if self.rules.counting.has_tile_buffer:
             fits = self._buffered_bytes(run, plan) <= self.rules.target.tile_buffer_bytes - reserved
             return dict.fromkeys(run.layers, 0) if fits else None
         live = live_bytes(self.graph, plan, self.rules.target)
@@ -245,8 +245,9 @@ class GroupSolver:
 
     def _limit(self, reserved: int) -> int:
         """Scratchpad rows (profile dosa: bytes) of a group."""
-        target = self.rules.target
-        return target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes - reserved
+        counting = self.rules.counting
+        size = counting.scratchpad_size(self.rules.target)
+        return size if counting.has_tile_buffer else size - reserved
 
     def _members(self, run: FusionGroup, plan: dict[str, Member]) -> tuple[_Member, ...]:
         layers = (self.graph.by_name[name] for name in run.layers)
@@ -267,14 +268,18 @@ class GroupSolver:
         stay = sum(path.sizes[name] for name in staying)
         if stay > limit:
             return None
-        held = held_tensors(self.graph, run, path.plan, target.side, stay) if self.rules.hw else {}
+        held = (
+            held_tensors(self.graph, run, path.plan, target.side, stay)
+            if self.rules.counting.has_tile_buffer
+            else {}
+        )
         taken = [
             (max(stay, reserved_rows(held, at, "spad")) + path.live[m.name], reserved_rows(held, at, "acc"))
             for at, m in ((run.layers.index(m.name), m) for m in path.members)
         ]
         if any(spad > limit or acc > target.accumulator_rows for spad, acc in taken):
             return None
-        whole = 0 if self.rules.hw else path.reserved
+        whole = 0 if self.rules.counting.has_tile_buffer else path.reserved
         spaces = tuple(
             (m.name, replace(space, reserved=spad + whole, reserved_accumulator=acc))
             for m, space, (spad, acc) in zip(path.members, path.spaces(staying), taken, strict=True)
@@ -307,7 +312,7 @@ class GroupSolver:
     def resident_size(self, layer: TensorCoreLayer) -> int:
         """Scratchpad rows (dosa: bytes) of the whole weight tensor."""
         d = layer.dims
-        if not self.rules.hw:
+        if not self.rules.counting.in_rows:
             return self.rules.target.element_bytes * d.G * d.K * d.C * d.R * d.S
         space = LayerSpace.alone(shape_of(layer), self.rules)
         blocks = tuple(space.block(extent) for extent in d)

@@ -75,7 +75,7 @@ def _pixel_grid(space: LayerSpace) -> Columns:
 def _bias_loads(space: LayerSpace, tile: Mapping[str, Ints | int]) -> Ints:
     """Mvins that initialise all accumulator tiles n p q of scratchpad tiles N P Q, where they count."""
     loads = np.zeros(np.shape(tile["n"]), dtype=np.int64)
-    if space.rules.hw and space.shape.has_bias:
+    if space.rules.counting.moves_accumulator and space.shape.has_bias:
         pieces = [tile_extents(space.outline(d), tile[d], tile[d.lower()]) for d in _PIXELS]
         loads = loads + bias_fills(pieces, space.side)
     return loads

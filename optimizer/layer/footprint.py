@@ -26,7 +26,7 @@ class Footprint:
         room = space.scratchpad_limit - space.reserved
         fits = weights + (0 if space.holds_input else used.inputs) <= room
         taps = self.columns.rows[S]
-        if space.rules.hw and not space.holds_input and np.max(taps, initial=1) > 1:
+        if space.rules.counting.in_rows and not space.holds_input and np.max(taps, initial=1) > 1:
             inputs, twice = used.inputs // (1 + used.inputs_twice), used.inputs_twice
             fits &= (taps == 1) | packed_inputs_fit(
                 inputs, twice, weights, room, space.scratchpad_limit, taps

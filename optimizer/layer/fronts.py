@@ -89,7 +89,7 @@ def _allowed(space: LayerSpace) -> tuple[Points, ColumnCosts]:
     points = enumerate_space(space)
     costs = price(points)
     fine = space.fills_resident_rows(points.tile["C"], points.tile["k"])
-    if space.rules.hw:
+    if space.rules.counting.in_rows:
         fine = fine & _whole_rows(space, points)
     fine = points.every(fine)
     if space.must_finish:

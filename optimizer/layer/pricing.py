@@ -44,6 +44,8 @@ def first_weight_bytes(space: LayerSpace, tile: Mapping[str, Ints] | Dims) -> In
     elements: Number = g * tile["K"] * tile["C"] * tile["R"] * tile["S"]
     if space.placement.weights_are_resident:
         elements = d.G * d.K * d.C * d.R * d.S
-    if space.rules.hw and space.shape.is_depthwise:  # block-diagonal array tiles, zeros included
+    if (
+        space.rules.counting.loads_zeros and space.shape.is_depthwise
+    ):  # block-diagonal array tiles, zeros included
         elements = elements * g
     return np.asarray(np.minimum(elements * target.element_bytes, target.scratchpad_bytes))

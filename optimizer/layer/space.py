@@ -18,6 +18,7 @@ from costmodel.count.nest import fetched_positions
 from costmodel.count.row_layout import resident_dim, splits_block
 from costmodel.count.traffic import ALONE, Placement
 from costmodel.group.pooling import MOST_PIXELS, most_columns
+from costmodel.mapping.counting import COUNTING, Counting
 from costmodel.mapping.numbers import Number
 from costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
 from costmodel.mapping.tiling import Interval, Outline, Window, box_rows, outline, spanned_rows
@@ -49,9 +50,9 @@ class Rules:
     """Whether depthwise layers try every number of channels at once, however slow."""
 
     @property
-    def hw(self) -> bool:
-        """Row-granular capacity, double buffering, clipped boxes, four-byte partial sums."""
-        return self.profile == "hw"
+    def counting(self) -> Counting:
+        """The rules of the profile."""
+        return COUNTING[self.profile]
 
 
 @dataclass(frozen=True)
@@ -80,24 +81,28 @@ class LayerSpace:
     def holds_input(self) -> bool:
         """Whether the input is in local memory already (profile dosa: every fused input)."""
         p = self.placement
-        return p.input_is_fused and not p.is_paper and (not self.rules.hw or p.input_path != "tile-buffer")
+        return p.input_is_fused and not p.is_paper and self.rules.counting.path(p.input_path) != "tile-buffer"
 
     @property
     def holds_output(self) -> bool:
         """Whether the output stays in local memory, hence must be final when it leaves its tile."""
         p = self.placement
-        return p.output_is_fused and not p.is_paper and (not self.rules.hw or p.output_path != "tile-buffer")
+        return (
+            p.output_is_fused and not p.is_paper and self.rules.counting.path(p.output_path) != "tile-buffer"
+        )
 
     @property
     def must_finish(self) -> bool:
         """Whether no partial sum may leave the accumulator: what stays on chip is final."""
         pooled, target = self.placement.pooled is not None, self.rules.target
-        return self.holds_output or (self.rules.hw and (pooled or not target.has_full_width_read))
+        return self.holds_output or (
+            self.rules.counting.moves_accumulator and (pooled or not target.has_full_width_read)
+        )
 
     @property
     def output_is_in_place(self) -> bool:
         """Whether the next layer reads the output where the accumulator tile is: there is one tile only."""
-        return self.rules.hw and self.holds_output and self.placement.output_path == "acc"
+        return self.holds_output and self.rules.counting.path(self.placement.output_path) == "acc"
 
     @cached_property
     def outlines(self) -> dict[str, Outline]:
@@ -164,9 +169,11 @@ class LayerSpace:
     @property
     def packs(self) -> bool:
         """Whether kernel taps may share the array rows with channels."""
-        if self.rules.hw and self.shape.width.dilation > 1:  # a row holds neighbouring pixels only
+        if (
+            self.rules.counting.in_rows and self.shape.width.dilation > 1
+        ):  # a row holds neighbouring pixels only
             return False
-        if self.rules.hw and self.holds_input:  # loads pack pixels, copies do not
+        if self.rules.counting.in_rows and self.holds_input:  # loads pack pixels, copies do not
             return False
         return self.rules.row_packing and self.rules.target.has_row_packing and not self.shape.is_depthwise
 
@@ -184,7 +191,7 @@ class LayerSpace:
         channels at once take more cycles and fewer bytes.  Below a quarter of the columns loading the
         array takes longer than using it, which roofline latency does not see.
         """
-        if self.lanes or not (self.shape.is_depthwise and self.rules.hw):
+        if self.lanes or not (self.shape.is_depthwise and self.rules.counting.loads_zeros):
             return (self,)
         if self.holds_input or self.holds_output:  # rows of local memory hold as many channels as fit
             return (self,)
@@ -200,7 +207,8 @@ class LayerSpace:
             return (self.groups_at_once,)
         if dim in ("K", "C"):
             found = candidates.blocked_extents(size, min(size, self.side), self.rules.tiling)
-            if self.rules.hw and self.placement.weights_are_resident and dim == resident_dim(self.shape):
+            blocks = self.rules.counting.in_rows and self.placement.weights_are_resident
+            if blocks and dim == resident_dim(self.shape):
                 # The whole tensor lies in blocks of the array's width: no tile may split one.
                 return tuple(k for k in found if not splits_block(k, size, self.block(size)))
             return found
@@ -244,13 +252,12 @@ class LayerSpace:
     @property
     def scratchpad_limit(self) -> int:
         """Scratchpad rows (dosa: bytes)."""
-        target = self.rules.target
-        return target.scratchpad_rows if self.rules.hw else target.scratchpad_bytes
+        return self.rules.counting.scratchpad_size(self.rules.target)
 
     def accumulator_limit(self, split: bool) -> int:
         """Accumulator rows (dosa: words per column) for one output tile; `split`: there are several."""
         rows = max(0, self.rules.target.accumulator_rows - self.reserved_accumulator)
-        return rows // 2 if split and self.rules.hw else rows
+        return rows // 2 if split and self.rules.counting.in_rows else rows
 
     def outline(self, dim: Dim) -> Outline:
         """Extents of any dimension over all regions."""
@@ -285,7 +292,8 @@ class LayerSpace:
     def box(self, dim: Dim, out: Ints, taps: Ints) -> Ints:
         """Rows (dim P) or columns (dim Q) that a tile's input occupies on chip."""
         window = self.shape.height if dim == "P" else self.shape.width
-        return np.asarray(box_rows(window, out, taps) if self.rules.hw else spanned_rows(window, out, taps))
+        rows = box_rows if self.rules.counting.in_rows else spanned_rows
+        return np.asarray(rows(window, out, taps))
 
 
 @lru_cache(maxsize=1 << 14)

@@ -204,9 +204,9 @@ def test_cuts_equal_brute_force(make, profile, seed):
             total = 0.0
             for group, surroundings in zip(run, all_surroundings(graph, run, rules), strict=True):
                 alone, layer = len(group.layers) == 1, graph.by_name[group.layers[0]]
-                if alone and rules.hw:
+                if alone and rules.counting.has_tile_buffer:
                     surroundings = surroundings._replace(reserved=0)
-                if alone and not rules.hw and not isinstance(layer, TensorCoreLayer):
+                if alone and not rules.counting.has_tile_buffer and not isinstance(layer, TensorCoreLayer):
                     surroundings = OFF_CHIP
                 total += float(hulls[PlacedGroup(group.layers, surroundings)].energy[0])
             best, most = min(best, total), max(most, len(staying))

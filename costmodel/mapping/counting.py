@@ -1,0 +1,54 @@
+"""How bytes, space and operators are counted: what the two profiles differ in, rule by rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from costmodel.target.target import FusionPath, Target
+
+Profile = Literal["hw", "dosa"]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """The rules of one profile."""
+
+    in_rows: bool
+    """Capacity in Gemmini's rows: refetched tiles count twice, no tile splits a block of the array.  Else in
+    bytes, all of which are used."""
+    clips_padding: bool
+    """Input boxes end at the image; else padding is part of the input."""
+    moves_accumulator: bool
+    """Accumulator tiles are initialised by mvin (a bias is loaded), partial sums stored as whole words,
+    outputs drained by mvout.  Else as Timeloop: first read elided, one element a sum, drain free, no bias."""
+    loads_zeros: bool
+    """Depthwise weights come with the zeros of their block-diagonal array tiles."""
+    has_tile_buffer: bool
+    """What stays on chip between layers is in the tile buffer or on the target's fusion path, place by place;
+    else it is copied into the scratchpad."""
+    charges_operators: bool
+    """Adds and operators on the core cost something."""
+
+    @property
+    def unit(self) -> str:
+        """Of scratchpad sizes."""
+        return "rows" if self.in_rows else "bytes"
+
+    def scratchpad_size(self, target: Target) -> int:
+        """Capacity in `unit`."""
+        return target.scratchpad_rows if self.in_rows else target.scratchpad_bytes
+
+    def partial_sum_bytes(self, target: Target) -> int:
+        """Of one unfinished output in DRAM."""
+        return target.accumulator_bytes_per_word if self.moves_accumulator else target.element_bytes
+
+    def path(self, path: FusionPath, *, paper: bool = False) -> FusionPath:
+        """How a tensor travels that a program would send along `path`; the paper's model copies, too."""
+        return path if self.has_tile_buffer and not paper else "spad"
+
+
+COUNTING: dict[Profile, Counting] = {
+    "hw": Counting(True, True, True, True, True, True),
+    "dosa": Counting(False, False, False, False, False, False),
+}
