@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -199,6 +200,24 @@ def test_executing_a_given_schedule(fadiff, model, compiled, tmp_path):
     assert document(out)["layers"] == document(compiled)["layers"]
     firmware = Path("firmware", "small.c")
     assert (out / firmware).read_bytes() == (compiled / firmware).read_bytes()
+
+
+def test_a_schedule_fits_the_model_calibrated_otherwise(fadiff, model, compiled, tmp_path):
+    """Other scales, the same layers."""
+    images = np.random.default_rng(3).standard_normal((4, 1, 8, 12, 12)).astype(np.float32)
+    np.savez(tmp_path / "bright.npz", image=30 * np.abs(images))
+    given = ("--schedule", compiled / "schedule.json", "--calibration", tmp_path / "bright.npz")
+    ended = fadiff("compile", model, *given, "--out", tmp_path / "out", "--verify", "-q")
+    assert ended.code == 0, ended.err
+    scales = [
+        {tensor["name"]: tensor["scale"] for tensor in document(folder)["tensors"]}
+        for folder in (compiled, tmp_path / "out")
+    ]
+    assert scales[0] != scales[1]
+    mappings = [
+        [layer["mapping"] for layer in document(folder)["layers"]] for folder in (compiled, tmp_path / "out")
+    ]
+    assert mappings[0] == mappings[1]
 
 
 def test_a_schedule_of_another_model_is_refused(fadiff, compiled, tmp_path):

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "runtime/fence.h"
+#include "runtime/observe.h"
 
 #ifdef __FAST_MATH__
 #error "compile small.c without -ffast-math (-Ofast): its results would not be those that were verified"
@@ -59,35 +60,10 @@ const int8_t *small_weights;
 #endif
 #define WEIGHTS(type, offset) ((const type *)(const void *)(small_weights + (offset)))
 
-static small_hook *observer;
-static void *observer_context;
-static int stopped; /* what the observer returned to stop the run */
-
 void small_set_hook(small_hook *hook, void *context)
 {
     observer = hook;
     observer_context = context;
-}
-
-/* Before and after every layer; gemmini.h's functions end with a fence that the compiler knows nothing of. */
-static inline void observe(int layer, int phase)
-{
-    __asm__ volatile("" ::: "memory");
-    if (observer != NULL && stopped == 0) {
-        stopped = observer(observer_context, layer, phase);
-    }
-}
-
-#define RETURN_IF_STOPPED() \
-    if (stopped != 0) { \
-        return stopped; \
-    }
-
-/* A layer that runs alone has ended. */
-static inline void observe_end(int layer)
-{
-    observe(layer, 1);
-    observe(layer, 2);
 }
 
 const small_tensor small_inputs[SMALL_NUM_INPUTS] = {
