@@ -51,6 +51,13 @@ TOOLS = (
         "ELF for Spike and boards (make riscv)",
         "apt install gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
     ),
+    Tool(
+        "riscv64-linux-gnu-gcc",
+        "programs for RISC-V Linux (make linux)",
+        "apt install gcc-riscv64-linux-gnu libc6-dev-riscv64-cross",
+    ),
+    Tool("qemu-riscv64", "make linux-check", "apt install qemu-user"),
+    Tool("cmake", "the firmware as a CMake package", "apt install cmake"),
     Tool("spike", "make spike", "build riscv-isa-sim and libgemmini (docs/spike.md)"),
     Tool("timeloop-model", "fadiff timeloop run", "build Timeloop, or give --timeloop-model PATH"),
     Tool("verilator", "python -m benchmarks rtl: cycles on RTL", "apt install verilator"),
