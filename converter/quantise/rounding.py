@@ -93,7 +93,7 @@ class Rounder:
         self._done: dict[tuple[str, float, bool], Quantised] = {}
         self._sums: dict[str, InputSums] = {}
         sources = self._sources(len(samples))
-        for values in simulation.run(quantisation, samples, list(sources)):
+        for values in simulation.run(quantisation, samples, list(sources)) if sources else ():
             for value, array in values.items():
                 for sums in sources[value]:
                     sums.add(array)
