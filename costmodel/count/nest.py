@@ -16,7 +16,16 @@ import numpy as np
 
 from converter.ir.dims import DIMS, RELEVANT, C, G, K, N, P, Q, R, S
 from costmodel.count.sliding_window import sliding_input_words
-from costmodel.count.traffic import ALONE, Move, Placement, Quantities, count_moves, fusion_of
+from costmodel.count.traffic import (
+    ALONE,
+    Fetches,
+    Move,
+    Placement,
+    Quantities,
+    count_moves,
+    fusion_of,
+    quantities_of,
+)
 from costmodel.mapping.columns import MappingColumns, Orders
 from costmodel.mapping.counting import COUNTING, Profile
 from costmodel.mapping.mapping import Mapping, ceil_div
@@ -109,29 +118,25 @@ class LoopNest:
 
     def quantities(self, target: Target, profile: Profile, *, resident: bool) -> Quantities:
         """What the nest does; `resident` weights enter the scratchpad once for all regions."""
-        shape, counts, counting = self.shape, self.counts, COUNTING[profile]
-        total = [c.total for c in counts]
-        steps = [c.l0 for c in counts]
-        macs = math.prod(total)
-        weights = total[G] * total[K] * total[C] * total[R] * total[S]
-        if counting.loads_zeros and shape.is_depthwise:  # block-diagonal array tiles, zeros included
+        shape, dims, counting = self.shape, self.shape.dims, COUNTING[profile]
+        total = [count.total for count in self.counts]
+        weights, bias = None, 0
+        if counting.loads_zeros and shape.is_depthwise:  # block-diagonal array tiles
             weights = sum(g * g * times for g, times in self.pieces(G, 3)) * total[R] * total[S]
-        outputs = total[G] * total[N] * total[K] * total[P] * total[Q]
-        inputs = total[G] * total[N] * total[C] * self.input_positions(profile)
-        dims, bias = shape.dims, 0
         if counting.moves_accumulator and shape.has_bias:
             bias = total[G] * total[K] * self.bias_fills(target.side)
-        return Quantities(
-            macs=macs,
-            compute_cycles=math.prod(steps),
-            outputs=outputs,
+        return quantities_of(
+            total,
+            [count.l0 for count in self.counts],
+            Fetches(
+                1 if resident else self.fetch("W", 1)[0],
+                self.fetch("W", 3)[0],
+                self.fetch("I", 1)[0],
+                self.fetch("O", 2)[0],
+            ),
             stored=dims.G * dims.N * dims.K * dims.P * dims.Q,
-            updates=outputs * steps[C] * steps[R] * steps[S],
-            spills=outputs * (self.fetch("O", 2)[0] - 1),
-            weight_fills=weights * (1 if resident else self.fetch("W", 1)[0]),
-            weight_loads=weights * self.fetch("W", 3)[0],
-            input_fills=inputs * self.fetch("I", 1)[0],
-            input_reads=macs // total[K] * steps[K],
+            inputs=total[G] * total[N] * total[C] * self.input_positions(profile),
+            weights=weights,
             bias_words=bias,
         )
 

@@ -11,8 +11,10 @@ by the `Quantities` of a mapping.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from converter.ir.dims import C, G, K, N, P, Q, R, S
 from costmodel.mapping.counting import COUNTING, Profile
 from costmodel.target.target import FusionPath, Target
 
@@ -57,7 +59,7 @@ class Placement(NamedTuple):
     """Fused by the paper's Eq. 13-15: whole layers, no group tiles."""
     input_path: FusionPath = "tile-buffer"
     output_path: FusionPath = "tile-buffer"
-    """How fused operands travel in profile hw (see `path_of`)."""
+    """How fused operands travel in profile hw (see `Counting.path`)."""
     weights_on_chip: bool = False
     """The stationary operand is a tensor that is resident in the tile buffer (profile hw)."""
     pooled: Pooled | None = None
@@ -96,6 +98,56 @@ class Quantities(NamedTuple):
     """Input elements entering the array: broadcast over the columns."""
     bias_words: Number
     """Accumulator words read from DRAM to initialise outputs."""
+
+
+class Fetches(NamedTuple):
+    """How often an element of an operand enters the memory that a quantity is named after."""
+
+    weight_fills: Number
+    weight_loads: Number
+    input_fills: Number
+    outputs: Number
+    """The accumulator: once, and once more for every spill."""
+
+
+def quantities_of(
+    total: Sequence[Number],
+    steps: Sequence[Number],
+    fetches: Fetches,
+    *,
+    stored: Number,
+    inputs: Number,
+    weights: Number | None = None,
+    bias_words: Number = 0,
+) -> Quantities:
+    """What follows from a nest's counts, by dimension.
+
+    Args:
+        total: Indices computed, those of overlapping regions several times.
+        steps: Temporal steps of the array.
+        fetches: Of every operand.
+        stored: Distinct outputs.
+        inputs: Input elements of one pass over all scratchpad tiles.
+        weights: Elements that move, if not all there are: the zeros of block-diagonal tiles come along.
+        bias_words: Accumulator words read from DRAM.
+    """
+    pixels, passes = total[N] * total[P] * total[Q], steps[C] * steps[R] * steps[S]
+    dense = total[G] * total[K] * total[C] * total[R] * total[S]
+    outputs = total[G] * total[K] * pixels
+    weights = dense if weights is None else weights
+    return Quantities(
+        macs=dense * pixels,
+        compute_cycles=steps[G] * steps[K] * passes * (steps[N] * steps[P] * steps[Q]),
+        outputs=outputs,
+        stored=stored,
+        updates=outputs * passes,
+        spills=outputs * (fetches.outputs - 1),
+        weight_fills=weights * fetches.weight_fills,
+        weight_loads=weights * fetches.weight_loads,
+        input_fills=inputs * fetches.input_fills,
+        input_reads=total[G] * total[C] * total[R] * total[S] * pixels * steps[K],
+        bias_words=bias_words,
+    )
 
 
 class Fusion(NamedTuple):
@@ -198,9 +250,3 @@ def _on_chip_inputs(q: Quantities, into: Number, path: FusionPath, target: Targe
         words = q.input_reads * into * target.accumulator_bytes_per_word
         moves.append(Move("L1", "I", "read", words, "accumulator"))
     return moves
-
-
-def path_of(target: Target, profile: Profile, *, paper: bool = False) -> FusionPath:
-    """How the relaxed model prices every fused tensor: the target's path; profile dosa and the paper copy
-    into the scratchpad."""
-    return COUNTING[profile].path(target.fusion_path, paper=paper)

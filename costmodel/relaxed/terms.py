@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from converter.ir.dims import C, G, K, N, P, Q, R, S
-from costmodel.count.traffic import Quantities
+from costmodel.count.traffic import Fetches, Quantities, quantities_of
 from costmodel.relaxed.fetch_gradient import fetches
 from costmodel.relaxed.network import NetworkConstants
 from costmodel.relaxed.regions import cut_regions, pieces_of
@@ -195,27 +195,22 @@ class Terms:
         """costmodel.count.nest.Nest.quantities with real numbers."""
         m = self.model
         b = m.columns
-        stored = b[G] * b[K] * b[N] * b[P] * b[Q]
-        weights = b[G] * b[K] * b[C] * b[R] * b[S]
-        pixels = b[N] * self.totals[0] * self.totals[1]
-        macs = weights * pixels
+        total = [*b[:P], *self.totals, *b[R:]]
+        weights = None
         if m.counting.loads_zeros and m.any_depthwise:
-            weights = weights + m.depthwise * (self._diagonal() - weights)
-        outputs = b[G] * b[K] * pixels
-        steps = self.count1[C] * self.count1[R] * self.count1[S]
+            dense = b[G] * b[K] * b[C] * b[R] * b[S]
+            weights = dense + m.depthwise * (self._diagonal() - dense)
+        steps = [total[d] if d in (N, P, Q) else self.count1[d] for d in range(8)]
         rows, columns = self._input_rows()
-        return Quantities(
-            macs=macs,
-            compute_cycles=self.count1[G] * self.count1[K] * steps * pixels,
-            outputs=outputs,
-            stored=stored,
-            updates=outputs * steps,
-            spills=outputs * (self.fetch_o - 1),
-            weight_fills=weights * self.fetch_w,
-            weight_loads=weights * self.fetch_w0,
-            input_fills=b[G] * b[N] * b[C] * rows * columns * self.fetch_i,
-            input_reads=macs / b[K] * self.count1[K],
-            bias_words=m.bias * self._bias(pixels) if m.counting.moves_accumulator and m.any_bias else 0,
+        has_bias = m.counting.moves_accumulator and m.any_bias
+        return quantities_of(
+            total,
+            steps,
+            Fetches(self.fetch_w, self.fetch_w0, self.fetch_i, self.fetch_o),
+            stored=b[G] * b[K] * b[N] * b[P] * b[Q],
+            inputs=b[G] * b[N] * b[C] * rows * columns,
+            weights=weights,
+            bias_words=m.bias * self._bias(b[N] * self.totals[0] * self.totals[1]) if has_bias else 0,
         )
 
     def _input_rows(self) -> tuple[Tensor, Tensor]:
