@@ -45,9 +45,21 @@ METHODS = ("gradient", "local", "sweep", "random", "bayesian")
     type=click.FloatRange(min=0, min_open=True),
     help="At most.",
 )
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=60, show_default=True)
-@click.option("--method", type=click.Choice(METHODS), default="gradient", show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60,
+    show_default=True,
+    help="How long to search.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    default="gradient",
+    show_default=True,
+    help="How designs to try are chosen.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what the method draws.")
 @dim_option
 @click.option(
     "-o",
