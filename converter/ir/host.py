@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -318,20 +319,12 @@ class FloatProduct(HostOperator):
     ceiling: float | None = None
 
 
-OPERATORS: tuple[type[HostOperator], ...] = (
-    *(Add, ArgMax, AveragePool, Binary, Copy, Fill, FloatBinary, FloatFormula, FloatMaxPool, FloatProduct),
-    *(
-        Formula,
-        Gather,
-        GlobalAveragePool,
-        Integer,
-        LayerNorm,
-        LogSoftmax,
-        Lookup,
-        MaxPool,
-        Quantise,
-        Reduce,
-        ResizeLinear,
-    ),
-    *(FloatScaleShift, ScaleShift, Select, Softmax, ToFloat, ToInt8, Where),
-)
+def _operators(kind: type[HostOperator]) -> Iterator[type[HostOperator]]:
+    """Those with a name of their own: the others are only what several share."""
+    for found in kind.__subclasses__():
+        if "op" in vars(found):
+            yield found
+        yield from _operators(found)
+
+
+OPERATORS = tuple(_operators(HostOperator))
