@@ -233,6 +233,12 @@ class Graph:
         """The layers that have a mapping, in graph order."""
         return tuple(layer for layer in self.layers if isinstance(layer, TensorCoreLayer))
 
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Of all weights of layers on the array: what one run of the network streams at least."""
+        names = {layer.weight.tensor for layer in self.tensor_core_layers} - set(self.inputs)
+        return sum(self.tensors[name].nbytes for name in names if not self.producers(name))
+
     def consumers(self, tensor: str) -> tuple[Layer, ...]:
         """Layers that read `tensor`, in graph order."""
         return self._readers.get(tensor, ())

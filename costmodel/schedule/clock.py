@@ -109,6 +109,9 @@ def layer_counts(
     looped = mapping.issue != "instructions"
     tiles = math.prod(count.l3 for count in nest.counts)
     requests, copies = load_work(nest, target, placement)
+    # Between two runs of a layer, all weights of the network pass through the L2.
+    between = max(work.weights.footprint, graph.weight_bytes)
+    weights = work.weights._replace(footprint=between)
     return LayerCounts(
         visits=math.prod(len(axis) for axis in plan[layer.name].computed),
         commands=0.0 if looped else 2 * pairs + moves,
@@ -119,7 +122,7 @@ def layer_counts(
         requests=requests,
         copies=copies,
         loaded_bytes=work.loaded_bytes,
-        missed_lines=sum(rtl.misses(use, L2_BYTES, L2_SHARPNESS) for use in (work.weights, work.inputs)),
+        missed_lines=sum(rtl.misses(use, L2_BYTES, L2_SHARPNESS) for use in (weights, work.inputs)),
         stored_rows=work.stored_rows,
     )
 

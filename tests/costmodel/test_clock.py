@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock, error_against_rtl, layer_cycles
+from costmodel.latency.clock import (
+    L2_BYTES,
+    L2_SHARPNESS,
+    ClockCoefficients,
+    LayerCounts,
+    clock,
+    error_against_rtl,
+    layer_cycles,
+)
 from costmodel.latency.clock_work import aligned_requests
+from costmodel.latency.rtl import Reuse, misses
 from costmodel.schedule.clock import network_cycles, program_counts, program_cycles
 from costmodel.schedule.clock_parts import layer_parts, program_parts
 from costmodel.target.core import Core
@@ -73,6 +83,15 @@ def test_the_first_load_and_the_last_store_of_a_visit_overlap_nothing():
 )
 def test_requests_are_aligned(nbytes, pitch, requests):
     assert aligned_requests(nbytes, pitch, 64) == pytest.approx(requests)
+
+
+@pytest.mark.parametrize("rounds", [0.5, 0.9, 1.15, 1.5, 2, 9])
+def test_lines_are_lost_as_by_random_replacement(rounds):
+    kept = 0.0
+    for _ in range(1000):  # a line is left if none of the misses of a round took its place
+        kept = math.exp(-(1 - kept) * rounds)
+    lost = misses(Reuse(1, (), (), rounds * 512 * 1024), L2_BYTES, L2_SHARPNESS)
+    assert lost == pytest.approx(1 - kept, abs=0.1)
 
 
 def test_more_work_never_takes_less_time():
