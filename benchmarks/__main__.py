@@ -28,6 +28,7 @@ BENCHMARKS = {
     "adversary": "attempts to find a schedule below a bound called proven",
     "models": "every sample network, exported, compiled and verified on every target",
     "hostile": "mutated models, schedules, targets, headers and npz files: no traceback, no hang",
+    "versions": "tests with the oldest and newest releases of the ONNX libraries and NumPy",
     "screenshots": "the report as pictures at four widths, by headless Chromium",
     "gallery": "the reports of docs/gallery.md, made again",
     "wild": "every .onnx file of a folder: converted, refused by name, or our fault",

@@ -21,15 +21,16 @@ def _declared(model: onnx.ModelProto, version: int) -> int:
 
 def test_an_operator_that_only_got_more_types_is_read_as_the_older_one() -> None:
     model = model_of([helper.make_node("Celu", ["x"], ["y"])], {"x": (2, 3)}, {"y": None})
-    assert onnx.defs.get_schema("Celu", onnx.defs.onnx_opset_version()).since_version > 26
-    assert _declared(model, onnx.defs.onnx_opset_version()) in (23, 26)
+    newest = onnx.defs.onnx_opset_version()
+    grew = onnx.defs.get_schema("Celu", newest).since_version > 26  # (in onnx 1.23)
+    assert _declared(model, newest) in ((23, 26) if grew else (newest,))
 
 
 def test_a_new_attribute_keeps_the_opset() -> None:
     node = helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=2, mode="CRD")
     model = model_of([node], {"x": (1, 4, 4, 4)}, {"y": None})
     newest = onnx.defs.onnx_opset_version()
-    assert "mode" in onnx.defs.get_schema("SpaceToDepth", newest).attributes
+    assert newest < 28 or "mode" in onnx.defs.get_schema("SpaceToDepth", newest).attributes
     assert _declared(model, newest) == newest
 
 
