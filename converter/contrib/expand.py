@@ -89,7 +89,7 @@ def _shapes(model: onnx.ModelProto, calls: Iterable[NodeProto]) -> dict[str, tup
         dims = value.type.tensor_type.shape.dim
         if value.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
             found[value.name] = tuple(d.dim_value for d in dims)
-    computed = {value for node in model.graph.node for value in node.output}
+    computed = {value for node in model.graph.node for value in node.output if value}
     wanted = {value for node in calls for value in node.input if value in computed}
     for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC"):  # (folded, more shapes are known; but it may fail)
         wanted -= found.keys()

@@ -67,7 +67,7 @@ def named_model(path: Path) -> onnx.ModelProto:
     check_model(path, model)
     for opset in model.opset_import:
         opset.domain = "" if opset.domain == "ai.onnx" else opset.domain
-    _drop_repeated_constants(model)
+    _drop_repeated_constants(path, model)
     _sort_nodes(path, model)
     _name_by_module(model)
     _name_the_rest(model)
@@ -96,16 +96,25 @@ def _parse(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _drop_repeated_constants(model: onnx.ModelProto) -> None:
-    """Leave out Constant nodes that say again what an earlier one of the same output says."""
-    said: dict[str, onnx.NodeProto] = {}
+def _drop_repeated_constants(path: Path, model: onnx.ModelProto) -> None:
+    """Leave out Constant nodes that say again what an earlier one of the same output says.
+
+    Raises:
+        ModelError: a value that two nodes compute.
+    """
+    made: dict[str, onnx.NodeProto] = {}
     kept = []
     for node in model.graph.node:
-        before = said.get(node.output[0]) if node.op_type == "Constant" else None
-        if before is None or before.attribute != node.attribute:
+        before = next((made[value] for value in node.output if value in made), None)
+        if before is None:
             kept.append(node)
-        if node.op_type == "Constant":
-            said.setdefault(node.output[0], node)
+            made.update((value, node) for value in node.output if value)
+        elif (before.op_type, list(before.attribute)) != ("Constant", list(node.attribute)):
+            value = next(value for value in node.output if value in made)
+            raise ModelError(
+                f"{path}: two nodes compute {printable(value)} ({before.op_type} {before.name} and another "
+                f"{node.op_type}); export the model again"
+            )
     del model.graph.node[:]
     model.graph.node.extend(kept)
 

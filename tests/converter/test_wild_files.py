@@ -151,6 +151,10 @@ def test_a_constant_that_is_said_twice(tmp_path: Path) -> None:
     )
     onnx.save(model, tmp_path / "m.onnx")
     convert(tmp_path / "m.onnx", calibrate=False)
+    model.graph.node[2].attribute[0].t.CopyFrom(numpy_helper.from_array(np.float32(3)))
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match="two nodes compute c .*; export the model again"):
+        convert(tmp_path / "m.onnx", calibrate=False)
 
 
 def test_weights_that_are_outputs_without_a_type(tmp_path: Path) -> None:
