@@ -30,6 +30,18 @@ def bias_gelu(nodes: Nodes, call: Call) -> None:
     nodes.give(gelu(nodes, nodes.op("Add", call.input(0), call.input(1))), call.output(0))
 
 
+def plain_gelu(nodes: Nodes, call: Call) -> None:
+    """GELU by erf."""
+    nodes.give(gelu(nodes, call.input(0)), call.output(0))
+
+
+def quick_gelu(nodes: Nodes, call: Call) -> None:
+    """x sigmoid(alpha x)."""
+    alpha = nodes.number(call.attribute("alpha", 1.702))
+    gate = nodes.op("Sigmoid", nodes.op("Mul", call.input(0), alpha))
+    nodes.give(nodes.op("Mul", call.input(0), gate), call.output(0))
+
+
 def gelu(nodes: Nodes, x: str) -> str:
     """x / 2 (1 + erf(x / sqrt 2))."""
     erf = nodes.op("Erf", nodes.op("Mul", x, nodes.number(math.sqrt(0.5))))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import TensorProto
 
 from converter.contrib.call import Call
+from converter.decompose.integers import summed
 from converter.decompose.nodes import Nodes
 
 _EPSILON = 1e-12
@@ -69,8 +69,7 @@ def embed(nodes: Nodes, call: Call, tables: Sequence[str], places: str) -> None:
     nodes.give(_layer_norm(nodes, call, total, gamma, beta), call.output(0))
     nodes.give(total, call.output(2))
     if call.output(1) and call.input(7):
-        count = nodes.reduce("ReduceSum", nodes.op("Cast", call.input(7), to=TensorProto.FLOAT), [-1])
-        nodes.give(nodes.op("Cast", nodes.reshape(count, (batch,)), to=TensorProto.INT32), call.output(1))
+        nodes.give(nodes.reshape(summed(nodes, call.input(7), 1, length), (batch,)), call.output(1))
     else:
         nodes.give(nodes.constant(np.zeros(batch, np.int32)), call.output(1))
 

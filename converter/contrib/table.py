@@ -103,6 +103,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("FusedConv", products.fused_conv, 4, _CONV, (activations.known_activation,)),
     Function("FusedGemm", products.fused_gemm, 3, _FUSED_GEMM, (activations.known_activation,)),
     Function("FusedMatMul", products.fused_matmul, 2, _MATMUL, (products.known_operands,)),
+    Function("Gelu", activations.plain_gelu, 1),
     Function("GemmFastGelu", activations.gemm_fast_gelu, 3),
     Function(
         "GroupQueryAttention",
@@ -163,6 +164,7 @@ FUNCTIONS: tuple[Function, ...] = (
         (norms.known_words,),
         outputs=(0, 1),
     ),
+    Function("QuickGelu", activations.quick_gelu, 1, ("alpha",)),
     Function(
         "RotaryEmbedding",
         rotary.rotary_embedding,

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 
 from converter.decompose.nodes import Nodes
+from converter.ir.operators import reduction_axes
 from converter.ir.program import Node, Program
 
 
@@ -90,3 +91,29 @@ def hardmax(nodes: Nodes, program: Program, node: Node) -> None:
     first = nodes.op("ArgMax", node.inputs[0], axis=axis, keepdims=1)
     hit = nodes.op("Equal", first, nodes.constant(positions))
     nodes.give(nodes.op("Where", hit, nodes.number(1.0), nodes.number(0.0)), node.outputs[0])
+
+
+def on_integers_of_known_axes(program: Program, node: Node) -> bool:
+    """Of integers, over constant axes."""
+    return on_integers(program, node) and reduction_axes(program, node) is not None
+
+
+def total(nodes: Nodes, program: Program, node: Node) -> None:
+    """ReduceSum of integers: no float sum would be exact."""
+    x, shape = node.inputs[0], program.shapes[node.inputs[0]]
+    for axis in reduction_axes(program, node) or ():
+        x = summed(nodes, x, axis % len(shape), shape[axis])
+    nodes.give(nodes.reshape(x, program.shapes[node.outputs[0]]), node.outputs[0])
+
+
+def summed(nodes: Nodes, x: str, axis: int, size: int) -> str:
+    """Sum over an axis of `size`, which stays with size one: halves are added as long as there are two."""
+    rest = ""
+    while size > 1:
+        half = size // 2
+        if size % 2:
+            last = nodes.slice(x, axis, size - 1, size)
+            rest = nodes.op("Add", rest, last) if rest else last
+        x = nodes.op("Add", nodes.slice(x, axis, 0, half), nodes.slice(x, axis, half, 2 * half))
+        size = half
+    return nodes.op("Add", x, rest) if rest else x

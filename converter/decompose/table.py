@@ -84,6 +84,7 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
         Decomposition(f"Reduce{name}", norms.reduction, (norms.floats_over_known_axes,))
         for name in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")
     ),
+    Decomposition("ReduceSum", integers.total, applies=integers.on_integers_of_known_axes),
     Decomposition(
         "Resize", resampling.resize, (resampling.constant_size,), applies=resampling.written_otherwise
     ),

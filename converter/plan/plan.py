@@ -184,9 +184,14 @@ class _Planner:
         shapes, constants = self.program.shapes, self.program.constants
         computed = node.op == "Where" and node.inputs[0] not in constants and node.inputs[1] in constants
         sources = [v for v in self.program.activations(node) if not computed or v != node.inputs[0]]
-        shape = shapes[node.outputs[0]]
+        shape = shapes.get(node.outputs[0])
         axis = int(softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1))
-        if len(sources) != 1 or shapes[sources[0]] != shape or axis % len(shape) != len(shape) - 1:
+        if (
+            shape is None
+            or len(sources) != 1
+            or shapes.get(sources[0]) != shape
+            or axis % len(shape) != len(shape) - 1
+        ):
             return ""
         if node.op == "Add":
             (added,) = (value for value in node.inputs if value != sources[0])

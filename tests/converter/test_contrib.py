@@ -146,6 +146,8 @@ CASES = {
         (2, 3, 5, 6),
         (0, 1),
     ),
+    "gelu": Case("Gelu", [X]),
+    "quick gelu": Case("QuickGelu", [X], {"alpha": 1.3}),
     "fast gelu": Case("FastGelu", [X]),
     "fast gelu, bias": Case("FastGelu", [X, floats(32)]),
     "bias gelu": Case("BiasGelu", [X, floats(32)]),

@@ -120,3 +120,13 @@ def test_a_sum_of_bytes_may_overflow(tmp_path: Path) -> None:
     )
     with pytest.raises(UnsupportedError, match="8 or 16 bits and may overflow"):
         convert(path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 300])
+def test_a_sum_of_integers_is_exact(size: int, tmp_path: Path) -> None:
+    """As of attention masks: no float sum of int8 numbers could count to 300."""
+    feeds = {"x": np.random.default_rng(1).integers(0, 2, (2, size)).astype(np.int32)}
+    nodes = [("ReduceSum", ["x", "axes"], "y", {"keepdims": 0})]
+    model = _model(nodes, [("x", INT32, (2, size))], ("y", INT32, (2,)), {"axes": np.array([1])})
+    found, wanted = _run(model, tmp_path, feeds)
+    np.testing.assert_array_equal(found, wanted)

@@ -153,7 +153,7 @@ def test_a_constant_that_is_said_twice(tmp_path: Path) -> None:
     convert(tmp_path / "m.onnx", calibrate=False)
     model.graph.node[2].attribute[0].t.CopyFrom(numpy_helper.from_array(np.float32(3)))
     onnx.save(model, tmp_path / "m.onnx")
-    with pytest.raises(ValueError, match="two nodes compute c .*; export the model again"):
+    with pytest.raises(ValueError, match="two nodes compute c"):
         convert(tmp_path / "m.onnx", calibrate=False)
 
 
