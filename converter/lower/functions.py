@@ -78,7 +78,10 @@ def _is_expandable(node: onnx.NodeProto, opset: int) -> bool:
         return False
     # statistics of a LayerNormalization beside its result: only the definition computes them
     statistics = node.op_type == "LayerNormalization" and len([v for v in node.output if v]) > 1
-    if is_known(node.op_type) and not statistics and node.op_type not in _ALWAYS:
+    # newer than what ONNX Runtime quantises: only the definition is in its opsets
+    has_order = node.op_type == "SpaceToDepth" and any(a.name == "mode" for a in node.attribute)
+    spelled = statistics or has_order or node.op_type in _ALWAYS
+    if is_known(node.op_type) and not spelled:
         return False
     try:
         schema = onnx.defs.get_schema(node.op_type, opset)
