@@ -132,6 +132,8 @@ def compile(
         inputs = reading.test_inputs or _beside(model, ".inputs.npz")
         # a file that does not fit is refused before searching
         vectors = make_vectors(conversion, inputs, seed=0)
+        if vectors.warning:
+            console.warn(vectors.warning)
         if given is None:
             conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
             decision, described = found.schedule, partial(describe_search, found)

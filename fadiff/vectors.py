@@ -39,6 +39,8 @@ class TestVectors:
     stored_inputs: Arrays
     given: bool = False
     """By the user, not drawn at random."""
+    warning: str = ""
+    """Of arrays in the user's file that are not used."""
 
     @property
     def count(self) -> int:
@@ -55,15 +57,33 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
     """
     from converter.read.inputs import read_inputs
 
+    warning = ""
     if not conversion.graph.inputs:
         raise InputError(f"{conversion.graph.name}: no output depends on an input: there is nothing to run")
     if file is None:
         inputs = _random(conversion, seed)
     else:
         inputs = read_inputs(file, "test inputs", _argument_shapes(conversion))
+        warning = _unused(file, conversion)
     if conversion.graph.states:
         inputs = _in_sequence(conversion, inputs)
-    return TestVectors(inputs, stored_inputs(conversion.graph, inputs), given=file is not None)
+    return TestVectors(
+        inputs, stored_inputs(conversion.graph, inputs), given=file is not None, warning=warning
+    )
+
+
+def _unused(file: Path, conversion: Conversion) -> str:
+    """A warning where test inputs bring values of states."""
+    from converter.read.npz import read_arrays
+
+    kept = {state.input for state in onnx_states(conversion.graph)}
+    unused = sorted(kept.intersection(read_arrays(file, "test inputs", ())[1]))
+    if not unused:
+        return ""
+    return (
+        f"{file}: {', '.join(unused)} not used: a state is zero in the first step, then what the step before "
+        "left (--no-state: an input as any other)"
+    )
 
 
 def stored_inputs(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:

@@ -105,9 +105,10 @@ def assign_scales(
     well, perhaps another slice of it, keeps its own scale if sharing would make it more than 2
     times coarser.
     Operands of a concatenation share its scale under the same condition, so that they can be
-    written in place.  The two ends of a state share a scale where nothing prescribes it (else a
-    table changes it).  Scales that an imported model prescribes (`known`) never change; rows of a
-    constant table and multiples of a value have scales that follow from others, and share none.
+    written in place.  The two ends of a state share a scale where nothing prescribes it; else a
+    table changes it, and the input is wide enough for what the output holds.  Scales that an
+    imported model prescribes (`known`) never change; rows of a constant table and multiples of a
+    value have scales that follow from others, and share none.
     """
     fixed = dict(known)
     scales: dict[str, float] = {}
@@ -147,6 +148,7 @@ def assign_scales(
     for state in program.states:
         if state.output in scales and state.input in scales:
             groups.join(state.input, state.output)
+            groups.widen(state.input, groups.scale(state.output))
     for value in scales:
         scales[value] = groups.scale(value) or 1.0
     for step in steps:
@@ -227,6 +229,12 @@ class _Groups:
             return
         self._scale[first] = scale
         self._merge(first, second)
+
+    def widen(self, value: str, scale: float) -> None:
+        """At least this scale, unless one is prescribed or a Clip forbids it."""
+        root = self._root(value)
+        if root not in self._fixed and self._scale[root] < scale <= self._limit(root):
+            self._scale[root] = scale
 
     def _limit(self, root: str) -> float:
         return self._ceiling.get(root, float("inf"))

@@ -105,7 +105,10 @@ def accuracy(
         ),
         console,
     )
-    samples = make_vectors(conversion, data, seed=0).onnx_inputs
+    vectors = make_vectors(conversion, data, seed=0)
+    if vectors.warning:
+        console.warn(vectors.warning)
+    samples = vectors.onnx_inputs
     count = len(next(iter(samples.values())))
     if len(labels) != count:
         raise InputError(f"{data}: {len(labels)} labels for {count} samples")

@@ -154,3 +154,26 @@ def test_a_cut_and_a_state_go_together(tmp_path: Path) -> None:
     graph = convert(path, cut=Cut(outputs=("frames", "hn")), states=[State("hn", "h")], calibrate=False).graph
     assert [graph.tensors[name].onnx_name for name in graph.results] == ["frames"]
     assert len(graph.states) == 1
+
+
+@pytest.mark.parametrize("past", [None, 0.01], ids=["from zero", "recorded"])
+def test_a_state_holds_all_of_a_scaled_value(past: float | None, tmp_path: Path) -> None:
+    """The scale of three times x follows from that of x; calibration saw no such state, or none at all."""
+    nodes = [
+        helper.make_node("Mul", ["x", "three"], ["state_out"], "triple"),
+        helper.make_node("Add", ["state", "x"], ["y"], "sum"),
+    ]
+    path = tmp_path / "m.onnx"
+    shape = (1, 4)
+    ends = {"x": shape, "state": shape}, {"y": shape, "state_out": shape}
+    onnx.save(model_of(nodes, *ends, {"three": np.float32(3)}), path)
+    x = np.array([[0.1, -0.2, 0.3, -0.4]], np.float32)
+    kept = {} if past is None else {"state": np.full(shape, past, np.float32)}
+    graph = convert(path, calibration=[{"x": x, **kept}]).graph
+    (state,) = graph.states
+    given = {graph.tensors[name].onnx_name: name for name in graph.inputs}
+    stored = {given["x"]: to_storage(graph.tensors[given["x"]], x), state.input: np.zeros(shape, np.int8)}
+    session = reference_session(integer_reference(graph))
+    (found,) = session.run([state.output], stored)
+    value = from_storage(graph.tensors[state.output], found, shape)
+    np.testing.assert_allclose(value, 3 * x, atol=0.015)

@@ -84,6 +84,28 @@ def test_predictions_of_samples_are_steps(built: Path) -> None:
     assert 10 * np.log10(noise) < -20
 
 
+def test_test_inputs_that_bring_a_state_are_told_that_it_begins_at_zero(
+    fadiff: Callable[..., object], tmp_path: Path
+) -> None:
+    model = cached_convolution(tmp_path / "cached.onnx")
+    xs = sequence(model, 1, 3)
+    np.savez(tmp_path / "in.npz", x=xs, cache=np.ones((3, 1, 8, 2), np.float32))
+
+    def vectors(out: str, *options: str) -> tuple[str, np.ndarray]:
+        compiled = ("compile", model, "-o", tmp_path / out, "--test-inputs", tmp_path / "in.npz")
+        ended = fadiff(*compiled, "--method", "layerwise", *options)
+        assert ended.code == 0
+        with np.load(tmp_path / out / "verify" / "inputs.npz") as data:
+            return ended.err, data["float:cache"]
+
+    said, cache = vectors("kept")
+    assert "cache not used: a state is zero in the first step" in said
+    assert not cache[0].any()
+    said, cache = vectors("fed", "--no-state")
+    assert "not used" not in said
+    assert np.all(cache == 1)
+
+
 def test_states_of_a_float_target(tmp_path: Path) -> None:
     model = cached_convolution(tmp_path / "cached.onnx")
     options = {"target": "gemmini-fp32", "method": "layerwise", "states": {"cache_out": "cache"}}
