@@ -116,7 +116,8 @@ def judge(case: Any, element: ElementType = "int8") -> Verdict:
     )
     expected = _outputs(case)
     for attempt in _attempts(model, data):
-        last = _judge(case.name, operators, expected, *attempt, element)
+        with tempfile.TemporaryDirectory() as folder:  # (large weights stay in the file)
+            last = _judge(case.name, operators, expected, *attempt, element, Path(folder) / "case.onnx")
         if last.status != "refused":
             return last
     return last
@@ -196,19 +197,16 @@ def _judge(
     model: onnx.ModelProto,
     feeds: dict[str, np.ndarray],
     element: ElementType,
+    path: Path,
 ) -> Verdict:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "case.onnx"
-        try:
-            path.write_bytes(model.SerializeToString())
-            conversion = convert(path, element=element, calibration=[_as_float32(feeds)])
-        except UnsupportedError as error:
-            return Verdict(
-                name, "refused", "; ".join(f"{p.op}: {p.reason}" for p in error.problems), operators
-            )
-        except ModelError as error:
-            return Verdict(name, "refused", str(error).removeprefix(f"{path}: "), operators)
-    off = float_error(conversion.float_model, _as_float32(feeds), expected)
+    try:
+        path.write_bytes(model.SerializeToString())
+        conversion = convert(path, element=element, calibration=[_as_float32(feeds)])
+    except UnsupportedError as error:
+        return Verdict(name, "refused", "; ".join(f"{p.op}: {p.reason}" for p in error.problems), operators)
+    except ModelError as error:
+        return Verdict(name, "refused", str(error).removeprefix(f"{path}: "), operators)
+    off = float_error(conversion.float_model, _as_float32(feeds) | dict(conversion.float_weights), expected)
     # where ONNX Runtime is as far off with the very same model, it is not the conversion
     if off > _FLOAT_TOLERANCE and off - float_error(model, feeds, expected) > _FLOAT_TOLERANCE:
         return Verdict(
@@ -279,7 +277,8 @@ def difference(conversion: Conversion, feeds: dict[str, np.ndarray]) -> float:
     feeds = {n: a.astype(np.float32) if kinds.get(n) == "tensor(float)" else a for n, a in feeds.items()}
     wanted = session.run(None, {name: array for name, array in feeds.items() if name in kinds})
     real = onnxruntime.InferenceSession(conversion.float_model.SerializeToString(), options)
-    floats = real.run(None, {name: array for name, array in feeds.items() if name in kinds})
+    given = {name: array for name, array in feeds.items() if name in kinds}
+    floats = real.run(None, given | dict(conversion.float_weights))
     graph = conversion.graph
     found = run_reference(graph, store_inputs(graph, feeds))
     worst = 0.0
