@@ -35,6 +35,22 @@ METHODS: tuple[MethodName, ...] = (
 DEFAULT_TARGET = "gemmini-default"
 
 
+def file_option(text: str, *, required: bool) -> Callable[[Command], Command]:
+    """Add -o, the one file that a command writes (where it need not be given: else stdout), and --force."""
+
+    def decorate(function: Command) -> Command:
+        decorated = click.option("--force", is_flag=True, help="Replace the file.")(function)
+        return click.option(
+            "-o",
+            "--out",
+            type=click.Path(path_type=Path, dir_okay=False),
+            required=required,
+            help=text if required else f"{text}  [default: stdout]",
+        )(decorated)
+
+    return decorate
+
+
 def console_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add -q, -v and --config, and pass the Console as first argument.
 

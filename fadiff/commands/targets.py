@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fadiff.commands.options import console_options
+from fadiff.commands.options import console_options, file_option
 from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK, InputError
 from fadiff.output import check_new
@@ -90,13 +90,7 @@ def show(console: Console, name: str, as_json: bool) -> None:
 @targets.command("import")
 @click.argument("header", metavar="gemmini_params.h", type=click.Path(path_type=Path))
 @click.option("--name", help="Name of the target.  [default: from its sizes]")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="YAML file to write.  [default: stdout]",
-)
-@click.option("--force", is_flag=True, help="Replace the file.")
+@file_option("YAML file to write.", required=False)
 @console_options
 def import_target(console: Console, header: Path, name: str | None, out: Path | None, force: bool) -> None:
     """Make a target from the gemmini_params.h of your hardware.
@@ -125,13 +119,7 @@ def import_target(console: Console, header: Path, name: str | None, out: Path | 
 
 @targets.command("export")
 @click.argument("name", metavar="TARGET")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Header to write.  [default: stdout]",
-)
-@click.option("--force", is_flag=True, help="Replace the file.")
+@file_option("Header to write.", required=False)
 @console_options
 def export_target(console: Console, name: str, out: Path | None, force: bool) -> None:
     """Write the gemmini_params.h of a target, for simulators and programs.
@@ -197,14 +185,7 @@ def check(console: Console, file: Path, params: Path | None) -> int:
 @targets.command()
 @click.argument("name", metavar="TARGET")
 @click.argument("folders", metavar="DIR...", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="YAML file to write.",
-)
-@click.option("--force", is_flag=True, help="Replace the file.")
+@file_option("YAML file to write.", required=True)
 @console_options
 def calibrate(console: Console, name: str, folders: tuple[Path, ...], out: Path, force: bool) -> int:
     """Fit the clock of a target to what `fadiff measure` found in output folders.

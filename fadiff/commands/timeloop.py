@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fadiff.commands.options import console_options
+from fadiff.commands.options import console_options, file_option
 from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK, InputError, naming
 from fadiff.output import check_new
@@ -76,14 +76,7 @@ def run(console: Console, folder: Path, model: Path | None, accesses: bool, as_j
 @timeloop.command("import")
 @click.argument("schedule", metavar="SCHEDULE.json", type=click.Path(path_type=Path))
 @click.argument("layers", metavar="LAYER=MAP.yaml...", nargs=-1, required=True)
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="schedule.json to write.",
-)
-@click.option("--force", is_flag=True, help="Replace the file.")
+@file_option("schedule.json to write.", required=True)
 @console_options
 def import_mappings(
     console: Console, schedule: Path, layers: tuple[str, ...], out: Path, force: bool
