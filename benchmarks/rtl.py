@@ -5,9 +5,11 @@ numbers only).  With --run, the programs that it lacks are measured: COMMAND get
 with -DFADIFF_PROFILE (`make profile`), runs it and prints its console.  Every program is measured as it is
 emitted, with the core issuing every move and product, and by the automatically tiled calls of gemmini.h.  A
 program that is scheduled otherwise than when it was measured counts as missing, and is compared as `earlier`.
+Whole networks are programs, too, if they are named; their cycles are kept apart (benchmarks/whole_networks).
 
 python -m benchmarks rtl
 python -m benchmarks rtl --targets gemmini-default --run './simulate {firmware}'
+python -m benchmarks rtl resnet18 --measured benchmarks/whole_networks/rtl_measured.csv
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from scipy.stats import spearmanr
 
 from benchmarks.command import check_known, command, listed
 from benchmarks.gemmini_auto import executed, one_vector, read_with_inputs
+from benchmarks.rtl_networks import NETWORKS, SECONDS, network_file
 from benchmarks.rtl_programs import PROGRAMS, kind_of, model
 from benchmarks.rtl_schedules import (
     SCHEDULES,
@@ -112,23 +115,27 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 
 def _place(row: Row) -> tuple[str, int, str]:
-    return row.target, PROGRAMS.index(row.program), row.decision
+    return row.target, (*PROGRAMS, *NETWORKS).index(row.program), row.decision
 
 
 def converted(text: str, target: Target, scratch: Path) -> tuple[Conversion, Arrays]:
     """A program as ONNX file, read back; with inputs."""
+    if text in NETWORKS:
+        return read_with_inputs(network_file(text, scratch), target)
     path = scratch / "program.onnx"
     onnx.save(model(text), path)
     return read_with_inputs(path, target)
 
 
 def prepare(text: str, target: Target, scratch: Path, *, instructions: bool = True) -> Prepared:
-    """Export, convert and schedule one program, deterministically.
+    """Export, convert and schedule one program; deterministically, but for networks.
 
     `instructions`: also without hardware loops.
     """
     conversion, inputs = converted(text, target, scratch)
-    _, found = decide(conversion, target, SearchOptions(method="exact"), None, Console(verbosity=-1))
+    whole = text in NETWORKS
+    search = SearchOptions(time_budget=SECONDS) if whole else SearchOptions(method="exact")
+    _, found = decide(conversion, target, search, "gemmini-auto" if whole else None, Console(verbosity=-1))
     ours = found.schedule
     apart = [as_instructions(ours)] if instructions else []
     schedules = {digest(schedule): schedule for schedule in (ours, *apart)}
@@ -216,14 +223,14 @@ def summary(predicted: Sequence[float], functional: Sequence[float], warm: Seque
 def main(arguments: list[str]) -> int:
     """Measure what is missing (with --run), then compare."""
     parser = command("rtl", __doc__)
-    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="default: all")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="default: all but networks")
     parser.add_argument("--targets", type=listed, default=TARGETS, help="comma-separated presets")
     parser.add_argument("--measured", type=Path, default=MEASURED, help=f"default: {MEASURED.name}")
     parser.add_argument("--run", metavar="COMMAND", help="measures; {firmware} is the folder to run")
     parser.add_argument("--instructions", action="store_true", help="also without hardware loops")
     options = parser.parse_args(arguments)
     programs = options.programs or PROGRAMS
-    check_known(programs, PROGRAMS, "program")
+    check_known(programs, (*PROGRAMS, *NETWORKS), "program")
     rows = {(row.target, row.program, row.decision): row for row in read_rows(options.measured)}
     schedules = options.measured.with_name(SCHEDULES.name)
     kept = read_decisions(schedules)

@@ -208,5 +208,6 @@ def kind_of(text: str) -> str:
         "depthwise": DEPTHWISE.__contains__,
         "product": PRODUCTS.__contains__,
         "group": GROUPS.__contains__,
+        "host": HOST.__contains__,
     }
-    return next((name for name, has in families.items() if has(text)), "host")
+    return next((name for name, has in families.items() if has(text)), "network")

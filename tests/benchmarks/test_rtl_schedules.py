@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks.rtl import LIBRARY, MEASURED, converted, digest, read_rows
-from benchmarks.rtl_schedules import decision_of, read_decisions, recalled
+from benchmarks.rtl_networks import DECODER_STEP
+from benchmarks.rtl_schedules import SCHEDULES, decision_of, read_decisions, recalled
 from costmodel.target.target import load_target
 
 ROWS = [row for row in read_rows(MEASURED) if row.decision in read_decisions()]
+
+
+NETWORKS = Path(__file__).parents[2] / "benchmarks" / "whole_networks"
 
 
 @pytest.mark.parametrize("program", ["1x64 fc10", "32x12x12 c32k3 r c32k3 +0 r", "3x32x32 c16k3 r"])
@@ -24,6 +29,28 @@ def test_a_kept_schedule_is_read_back_as_it_was_measured(program: str, tmp_path:
     assert (again.mappings, again.groups) == (schedule.mappings, schedule.groups)
 
 
+def test_the_schedule_of_a_whole_network_is_read_back(tmp_path: Path) -> None:
+    decisions = read_decisions(NETWORKS / SCHEDULES.name)
+    rows = [row for row in read_rows(NETWORKS / MEASURED.name) if row.decision in decisions]
+    assert {row.decision for row in rows} == set(decisions)
+    (row,) = (row for row in rows if row.program == DECODER_STEP)
+    target = load_target(row.target)
+    conversion, _ = converted(DECODER_STEP, target, tmp_path)
+    assert digest(recalled(decisions[row.decision], conversion.graph, target)) == row.decision
+
+
 def test_every_kept_schedule_was_measured() -> None:
     measured = {row.decision for row in read_rows(MEASURED)} - {LIBRARY}
     assert set(read_decisions()) <= measured and len(ROWS) >= 20
+
+
+def test_the_table_of_whole_networks_is_what_was_measured() -> None:
+    page = Path(__file__).parents[2] / "docs" / "gemmini-h.md"
+    found = re.findall(r"^\| ([a-z\d-]+) \|((?: [\d,]+ \|){4}) ([\d.]+) \|", page.read_text(), re.MULTILINE)
+    rows = {(row.program, row.decision == LIBRARY): row for row in read_rows(NETWORKS / MEASURED.name)}
+    assert found
+    for network, cells, ratio in found:
+        ours, library = rows[network, False], rows[network, True]
+        cycles = [int(cell.replace(",", "")) for cell in cells.split("|")[:-1]]
+        assert cycles == [ours.cold, ours.warm, library.cold, library.warm]
+        assert float(ratio) == round(ours.warm / library.warm, 2)
