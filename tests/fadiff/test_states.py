@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,7 +53,11 @@ def test_the_program_keeps_its_states_until_it_is_reset(built: Path, tmp_path: P
 
 def test_main_runs_several_steps(built: Path) -> None:
     done = subprocess.run(
-        ["make", "-s", "check"], cwd=built / "firmware", capture_output=True, text=True, check=False
+        ["make", "-s", "check", f"PYTHON={sys.executable}"],
+        cwd=built / "firmware",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "all outputs agree in 4 steps" in done.stdout, done.stdout + done.stderr
 

@@ -10,7 +10,7 @@ import pytest
 
 import emitters.gemmini
 from costmodel.target.target import load_target
-from emulator.build import write_params
+from emulator.build import INCLUDE, write_params
 from tests.emitters.gemmini.compilers import STRICT, need, run_compiler
 
 RUNTIME = Path(emitters.gemmini.__file__).parent / "runtime"
@@ -26,6 +26,8 @@ def compile_unit(target: str, code: str, folder: Path, *flags: str) -> Path:
         *STRICT,
         "-isystem",
         params,
+        "-isystem",
+        INCLUDE,
         "-I",
         RUNTIME,
         "unit.c",
