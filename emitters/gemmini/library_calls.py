@@ -33,7 +33,8 @@ def has_library_call(layer: TensorCoreLayer) -> bool:
     if not square or not dense or dims.R != dims.S or layer.pads[0] >= dims.R:
         return False
     if layer.op == "depthwise":
-        return layer.dilation == (1, 1) and layer.input.strides[3] == dims.G
+        whole = dims.P * dims.Q == 1 or layer.output.strides[3] == dims.G
+        return whole and layer.dilation == (1, 1) and layer.input.strides[3] == dims.G
     return layer.op == "conv" and dims.G == 1 and layer.weight.strides[4] == 1
 
 
@@ -157,10 +158,10 @@ def _depthwise(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> 
         layer.stride[0],
         layer.pads[0],
         d.R,
-        "(elem_t *)(uintptr_t)input",
+        f"(elem_t *)(uintptr_t)({_at('input', layer.input.offset, 0, 1)})",
         f"(elem_t *)(uintptr_t){weights}",
         f"(acc_t *)(uintptr_t){bias}",
-        "result",
+        _at("result", layer.output.offset, 0, 1),
         ACTIVATIONS[layer.activation],
         float_literal(layer.scale),
         0,
