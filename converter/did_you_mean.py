@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`did you mean X?` of the known name that is most like it; nothing where none is.
+def did_you_mean(name: str, known: Iterable[str], most: int = 1) -> str:
+    """`did you mean X?` of the known names that are most like it, at most `most`; nothing where none is.
 
     >>> did_you_mean("gemini-large", ["gemmini-large", "gemmini-small"])
     'did you mean gemmini-large?'
+    >>> did_you_mean("conv", ["conv1", "conv2", "relu"], most=2)
+    'did you mean conv2 or conv1?'
     """
-    close = get_close_matches(name, sorted(known), n=1)
-    return f"did you mean {close[0]}?" if close else ""
+    close = get_close_matches(name, sorted(known), n=most)
+    return f"did you mean {' or '.join(close)}?" if close else ""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import onnx
 
+from converter.did_you_mean import did_you_mean
 from converter.errors import ModelError
 from converter.printable import printable
 from converter.read.dimensions import check_names, dimension_names, pin_known
@@ -111,8 +111,7 @@ def read_by(node: onnx.NodeProto) -> set[str]:
 def _check_tensors(path: Path, option: str, names: Sequence[str], known: set[str]) -> None:
     for name in names:
         if name not in known:
-            close = get_close_matches(name, sorted(known), n=3)
-            advice = f"did you mean {' or '.join(map(printable, close))}?" if close else "see inspect --cuts"
+            advice = printable(did_you_mean(name, known, most=3)) or "see inspect --cuts"
             raise ModelError(
                 f"{path}: {option} {printable(name)}: the graph has no tensor of this name; {advice}"
             )

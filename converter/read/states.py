@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 
 import numpy as np
 import onnx
 import onnxruntime
 
+from converter.did_you_mean import did_you_mean
 from converter.errors import ModelError
 from converter.ir.program import Program
 from converter.ir.states import Arrays, State, chained
@@ -68,8 +68,7 @@ def _check(file: str, program: Program, state: State) -> None:
         ("input", state.input, program.inputs),
     ):
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            advice = did_you_mean(name, known) or f"there are {', '.join(known)}"
             raise ModelError(f"{file}: --state {state}: the model has no {side} {name}; {advice}")
     if not _alike(program, state):
         shapes = " and ".join(_described(program, name) for name in (state.output, state.input))
