@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from converter.cache_folder import cache_folder
 from costmodel.target.target import Target
 from emulator.errors import BuildError
 from emulator.params import params_header
@@ -37,14 +38,6 @@ def compiler() -> str:
         if path := shutil.which(shlex.split(name)[0]):
             return shlex.join([path, *shlex.split(name)[1:]])
     raise BuildError(f"no C compiler ({chosen or 'cc, gcc or clang'}) on the path: install one, or set CC")
-
-
-def cache_dir() -> Path:
-    """Where compiled models are kept between runs: $FADIFF_CACHE, else the user's cache folder."""
-    if configured := os.environ.get("FADIFF_CACHE"):
-        return Path(configured)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "fadiff"
 
 
 def compile_c(arguments: Sequence[str | Path], output: Path, folder: Path | None = None) -> None:
@@ -80,7 +73,7 @@ def library() -> Path:
         content.update(source.read_bytes())
     name = f"libfadiff_emulator-{content.hexdigest()[:16]}.so"
     try:
-        folder = cache_dir()
+        folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError

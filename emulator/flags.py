@@ -16,8 +16,9 @@ import shutil
 import sys
 from pathlib import Path
 
+from converter.cache_folder import cache_folder
 from costmodel.target.target import Target, TargetError, load_target
-from emulator.build import INCLUDE, SOURCES, cache_dir, include_flags, link_flags, write_params
+from emulator.build import INCLUDE, SOURCES, include_flags, link_flags, write_params
 from emulator.errors import EmulatorError
 
 
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
             write_headers(target, options.headers)
             flags = ["-isystem", str(options.headers)]
         else:
-            flags = include_flags(target, cache_dir() / "params" / target.name)
+            flags = include_flags(target, cache_folder() / "params" / target.name)
             flags += [*map(str, sorted(SOURCES.glob("*.c"))), "-lm"] if options.riscv_linux else link_flags()
     except (TargetError, EmulatorError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

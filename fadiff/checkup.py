@@ -14,6 +14,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from converter.cache_folder import cache_folder
+
 TIMEOUT = 20
 """Seconds that a program may take to say its version."""
 
@@ -112,12 +114,12 @@ def compiler() -> Check:
 
 def cache() -> Check:
     """The folder that keeps what was compiled for this machine."""
-    from emulator.build import cache_dir
-
-    folder = cache_dir()
+    folder = cache_folder()
     parent = next(path for path in (folder, *folder.parents) if path.exists())
     found = str(folder) if os.access(parent, os.W_OK) else ""
-    return Check("cache", found, "fadiff verify", f"make {folder} writable, or set FADIFF_CACHE", True)
+    return Check(
+        "cache", found, "fadiff verify, sweep, codesign", f"make {folder} writable, or set FADIFF_CACHE", True
+    )
 
 
 def packages() -> Iterator[Check]:

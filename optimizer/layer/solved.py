@@ -10,7 +10,6 @@ cannot be read back is not used, and a file that cannot be used at all costs a s
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 from contextlib import closing, suppress
 from functools import cache
@@ -19,6 +18,7 @@ from types import TracebackType
 
 import numpy as np
 
+from converter.cache_folder import cache_folder
 from optimizer.layer.canonical import Points
 from optimizer.layer.space import LayerSpace
 
@@ -42,9 +42,8 @@ _DIGEST = 16
 
 
 def cache_file() -> Path:
-    """Where solved layers are kept if nobody says otherwise: the user's cache folder."""
-    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder) / "fadiff" / "solved-layers.sqlite"
+    """Where solved layers are kept if nobody says otherwise."""
+    return cache_folder() / "solved-layers.sqlite"
 
 
 class SolvedLayers:

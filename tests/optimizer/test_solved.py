@@ -231,5 +231,8 @@ def test_the_file_stays_small_and_the_oldest_go_first(tmp_path):
 
 
 def test_the_default_file_is_in_the_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("FADIFF_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_file() == tmp_path / "fadiff" / "solved-layers.sqlite"
+    monkeypatch.setenv("FADIFF_CACHE", str(tmp_path / "elsewhere"))
+    assert cache_file() == tmp_path / "elsewhere" / "solved-layers.sqlite"
