@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 
+from converter.ir.operators import WEIGHTED
 from converter.ir.program import Node, Program
-
-_BY_CHANNEL = ("Conv", "Gemm")
 
 
 def macs_of(program: Program, node: Node) -> int:
     """Multiply-accumulates of a product (Conv, ConvTranspose, Gemm, MatMul), 0 of any other node, and of
     one whose shapes are not known."""
-    if node.op not in (*_BY_CHANNEL, "ConvTranspose", "MatMul") or node.domain:
+    if node.op not in WEIGHTED or node.domain:
         return 0
     shapes = [program.shapes.get(value, ()) for value in (*node.inputs[:2], node.outputs[0])]
     if not all(shapes):
