@@ -116,16 +116,27 @@ def read_space(path: Path) -> DesignSpace:
     return space
 
 
+def base_target(space: DesignSpace, path: Path) -> Target:
+    """The target that designs vary: a file beside the one that describes the space, or a preset.
+
+    Raises:
+        TargetError: there is none, or it cannot be used.
+    """
+    from costmodel.target.target import load_target
+
+    beside = path.parent / space.base
+    return load_target(beside if beside.is_file() else space.base)
+
+
 def designs(space: DesignSpace, path: Path) -> Iterator[Design]:
     """Every combination, in the order of the file.
 
     Raises:
         InputError: the base is unknown, or `vary` names a field that targets do not have.
     """
-    from costmodel.target.target import Target, load_target
+    from costmodel.target.target import Target
 
-    beside = path.parent / space.base
-    base = load_target(beside if beside.is_file() else space.base).model_dump(exclude_none=True)
+    base = base_target(space, path).model_dump(exclude_none=True)
     for field in space.vary:
         _check_field(field, path)
     for values in itertools.product(*space.vary.values()):

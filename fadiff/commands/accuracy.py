@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import (
-    bound_dims,
-    console_options,
+from fadiff.commands.options import console_options, model_argument, target_option
+from fadiff.commands.reading import (
     cut_options,
     dim_option,
     keep_float_option,
-    model_argument,
+    one_reading,
     quantize_options,
     state_options,
-    target_option,
     without_option,
 )
 from fadiff.console import Console
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from costmodel.target.target import Target
+    from fadiff.pipeline import ModelOptions
 
 _LABELS = ("labels", "label", "y", "targets", "target")
 
@@ -54,21 +53,14 @@ _LABELS = ("labels", "label", "y", "targets", "target")
 @without_option
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @console_options
+@one_reading
 def accuracy(
     console: Console,
     model: Path,
     data: Path,
     metric: str | None,
     target: Target,
-    quantize: Any,
-    calibration: Path | None,
-    dims: tuple[tuple[str, int], ...],
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
-    states: tuple[tuple[str, str], ...],
-    guess_states: bool,
-    without: tuple[str, ...],
-    keep_float: tuple[str, ...],
+    reading: ModelOptions,
     as_json: bool,
 ) -> None:
     """Measure MODEL.onnx on labelled data: in float, as our integers, and as ONNX Runtime's static int8.
@@ -82,29 +74,13 @@ def accuracy(
     from fadiff.contenders import float_outputs, our_outputs, runtime_outputs
     from fadiff.metrics import METRICS, metric_of
     from fadiff.output_accuracy import sqnr_db
-    from fadiff.pipeline import ModelOptions, read_model
+    from fadiff.pipeline import read_model
     from fadiff.vectors import make_vectors
 
     labels = _labels(data)
     name = metric or ("top1" if labels.dtype.kind in "iu" else "mse")
     measure = metric_of(name)
-    conversion = read_model(
-        model,
-        target,
-        ModelOptions(
-            quantize,
-            calibration,
-            None,
-            bound_dims(dims),
-            inputs,
-            outputs,
-            states,
-            guess_states,
-            without,
-            keep_float,
-        ),
-        console,
-    )
+    conversion = read_model(model, target, reading, console)
     vectors = make_vectors(conversion, data, seed=0)
     if vectors.warning:
         console.warn(vectors.warning)

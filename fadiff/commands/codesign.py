@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import (
-    bound_dims,
-    cache_option,
-    console_options,
-    dim_option,
-    named_search_options,
-)
+from fadiff.commands.options import cache_option, console_options, named_search_options
+from fadiff.commands.reading import bound_dims, dim_option
 from fadiff.console import Console
 from fadiff.errors import InputError
 
@@ -139,11 +134,9 @@ def _designs(described: DesignSpace, path: Path, limit: float) -> Designs:
     Raises:
         InputError: a field that is no size, a value that is no size, or an area below every design's.
     """
-    from costmodel.target.target import load_target
+    from fadiff.design_space import base_target
     from optimizer.codesign.designs import NAMES, Designs
 
-    beside = path.parent / described.base
-    base = load_target(beside if beside.is_file() else described.base)
     values: dict[str, tuple[int, ...]] = {}
     for name, listed in described.vary.items():
         if name not in NAMES:
@@ -152,7 +145,7 @@ def _designs(described: DesignSpace, path: Path, limit: float) -> Designs:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"{path}: vary.{name}: {value!r} is no positive whole number")
         values[name] = tuple(sorted({int(value) for value in listed}))
-    designs = Designs(base, values, described.area, limit)
+    designs = Designs(base_target(described, path), values, described.area, limit)
     if not designs.feasible:
         least = designs.least_area()
         known = f"the smallest has {least:.3f} mm2" if least is not None else "no combination is a Gemmini"

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import (
-    METHODS,
-    bound_dims,
-    console_options,
-    cut_options,
-    dim_option,
-    model_argument,
-    quantize_options,
-    search_options,
-    state_options,
-    target_option,
-)
+from fadiff.commands.options import METHODS, console_options, model_argument, search_options, target_option
+from fadiff.commands.reading import cut_options, dim_option, one_reading, quantize_options, state_options
 from fadiff.console import Console
 from fadiff.errors import InputError
 from fadiff.output import check_new
@@ -27,6 +17,7 @@ from fadiff.output import check_new
 if TYPE_CHECKING:
     from costmodel.schedule.schedule import LatencyModel
     from costmodel.target.target import Target
+    from fadiff.pipeline import ModelOptions
     from optimizer import SearchResult
 
 
@@ -44,18 +35,13 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @console_options
+@one_reading
 def compare(
     console: Console,
     model: Path,
     target: Target,
     methods: str,
-    quantize: Any,
-    calibration: Path | None,
-    dims: tuple[tuple[str, int], ...],
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
-    states: tuple[tuple[str, str], ...],
-    guess_states: bool,
+    reading: ModelOptions,
     plot: Path | None,
     as_json: bool,
     **search: Any,
@@ -71,7 +57,7 @@ def compare(
       fadiff compare resnet18.onnx --methods auto,layerwise,gemmini-auto --plot curves.svg
     """
     from costmodel.group.fusion import ScheduleError
-    from fadiff.pipeline import ModelOptions, read_model
+    from fadiff.pipeline import read_model
     from fadiff.search import SearchOptions, find_schedule
 
     wanted = {name.strip() for name in methods.split(",") if name.strip()}
@@ -89,12 +75,7 @@ def compare(
     for options in given:
         if options.obstacle:
             console.warn(f"{options.obstacle} (left out)")
-    conversion = read_model(
-        model,
-        target,
-        ModelOptions(quantize, calibration, None, bound_dims(dims), inputs, outputs, states, guess_states),
-        console,
-    )
+    conversion = read_model(model, target, reading, console)
     found: dict[str, SearchResult] = {}
     refused: dict[str, list[str]] = {}
     for options in able:

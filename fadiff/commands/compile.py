@@ -12,16 +12,18 @@ import click
 from fadiff.commands.options import (
     METHODS,
     accuracy_options,
-    bound_dims,
     console_options,
+    model_argument,
+    search_options,
+    target_option,
+)
+from fadiff.commands.reading import (
     cut_options,
     dim_option,
     keep_float_option,
-    model_argument,
+    one_reading,
     quantize_options,
-    search_options,
     state_options,
-    target_option,
     without_option,
 )
 from fadiff.console import Console
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from costmodel.schedule.document import ScheduleDocument
     from costmodel.schedule.verdict import Verdict
     from costmodel.target.target import Target
-    from fadiff.pipeline import CompileResult
+    from fadiff.pipeline import CompileResult, ModelOptions
 
 POOR_SQNR_DB = 15.0
 """Below this many decibels a tensor is worth a look: its noise is over a sixth of its signal."""
@@ -131,27 +133,18 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
 @click.option("--force", is_flag=True, help="Replace DIR if it is an output folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON.")
 @console_options
+@one_reading
 def compile_command(
     console: Console,
     model: Path,
     target: Target,
     out: Path | None,
-    quantize: Any,
-    calibration: Path | None,
-    test_inputs: Path | None,
-    dims: tuple[tuple[str, int], ...],
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
-    states: tuple[tuple[str, str], ...],
-    guess_states: bool,
-    without: tuple[str, ...],
-    keep_float: tuple[str, ...],
+    reading: ModelOptions,
     max_dram_bytes: Any,
     schedule: Path | None,
     timeloop_dialect: Any,
     timeloop_hyphens: bool,
     verify: bool,
-    min_sqnr: float | None,
     min_top1: float | None,
     force: bool,
     as_json: bool,
@@ -171,7 +164,7 @@ def compile_command(
       fadiff compile net.onnx --schedule edited/schedule.json --out again
     """
     from costmodel.schedule.verdict import verdict_of
-    from fadiff.pipeline import ModelOptions, TimeloopOptions
+    from fadiff.pipeline import TimeloopOptions
     from fadiff.pipeline import compile as compile_model
     from fadiff.search import SearchOptions
 
@@ -179,19 +172,7 @@ def compile_command(
         model,
         out or Path(model.stem),
         target=target,
-        reading=ModelOptions(
-            quantize,
-            calibration,
-            test_inputs,
-            bound_dims(dims),
-            inputs,
-            outputs,
-            states,
-            guess_states,
-            without,
-            keep_float,
-            min_sqnr,
-        ),
+        reading=reading,
         search=SearchOptions(**search),
         schedule=schedule,
         max_dram_bytes=max_dram_bytes,
@@ -200,7 +181,7 @@ def compile_command(
         force=force,
         console=console,
     )
-    accuracy = verdict_of(result.document, min_sqnr, min_top1)
+    accuracy = verdict_of(result.document, reading.min_sqnr, min_top1)
     if as_json:
         console.result(json.dumps(_summary(result, accuracy), indent=2))
     else:

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fadiff.commands.options import (
-    bound_dims,
-    console_options,
-    cut_options,
-    dim_option,
-    model_argument,
-    state_options,
-    without_option,
-)
+from fadiff.commands.options import console_options, model_argument
+from fadiff.commands.reading import bound_dims, cut_options, dim_option, state_options, without_option
 from fadiff.console import Console
 
 if TYPE_CHECKING:

@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import (
-    bound_dims,
-    cache_option,
-    console_options,
-    dim_option,
-    named_search_options,
-)
+from fadiff.commands.options import cache_option, console_options, named_search_options
+from fadiff.commands.reading import bound_dims, dim_option
 from fadiff.console import Console
 from fadiff.output import check_new
 from fadiff.workers import workers
