@@ -5,7 +5,7 @@ from __future__ import annotations
 from costmodel.target.target import Target
 
 _COMMON = """\
-/* {name}: {side}x{side} array, {scratchpad} KB scratchpad, {accumulator} KB accumulator ({element_type}). */
+/* {target.name}: {target.sizes}. */
 #ifndef GEMMINI_PARAMS_H
 #define GEMMINI_PARAMS_H
 
@@ -13,13 +13,13 @@ _COMMON = """\
 #include <stdint.h>
 
 #define XCUSTOM_ACC 3
-#define DIM {side}
+#define DIM {target.side}
 #define ADDR_LEN 32
-#define BANK_NUM {banks}
+#define BANK_NUM {target.scratchpad_banks}
 #define BANK_ROWS {bank_rows}
-#define ACC_ROWS {acc_rows}
-#define MAX_BYTES {max_bytes}
-#define MAX_BLOCK_LEN {max_block_len}
+#define ACC_ROWS {target.accumulator_rows}
+#define MAX_BYTES {target.max_bytes}
+#define MAX_BLOCK_LEN {target.max_block_len}
 #define MAX_BLOCK_LEN_ACC {max_block_len_acc}
 
 {types}
@@ -121,16 +121,8 @@ def params_header(target: Target) -> str:
     if target.has_row_packing:
         flags.append("#define HAS_FIRST_LAYER_OPTIMIZATIONS")
     return _COMMON.format(
-        name=target.name,
-        side=target.side,
-        scratchpad=target.scratchpad_bytes // 1024,
-        accumulator=target.accumulator_bytes // 1024,
-        element_type=target.element_type,
-        banks=target.scratchpad_banks,
+        target=target,
         bank_rows=target.scratchpad_rows // target.scratchpad_banks,
-        acc_rows=target.accumulator_rows,
-        max_bytes=target.max_bytes,
-        max_block_len=target.max_block_len,
         max_block_len_acc=max_block_len_acc(target),
         types=_FLOAT if target.element_type == "float32" else _INT8,
         flags="\n".join(flags),

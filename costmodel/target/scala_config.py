@@ -5,7 +5,7 @@ from __future__ import annotations
 from costmodel.target.target import Target
 
 _TEXT = """\
-// {name}: {side} x {side} array, {scratchpad} KB scratchpad, {accumulator} KB accumulator ({element_type}).
+// {target.name}: {target.sizes}.
 // Not Gemmini's to say: {dram:g} DRAM bytes per cycle, and {tile_buffer} KB of SoC cache as tile buffer.
 // Put this file beside your SoC configurations and `new FadiffGemminiConfig` among their fragments.
 package gemmini
@@ -14,13 +14,13 @@ object FadiffGemmini {{
   val config = {base}.copy(
     tileRows = 1,
     tileColumns = 1,
-    meshRows = {side},
-    meshColumns = {side},
+    meshRows = {target.side},
+    meshColumns = {target.side},
     dataflow = Dataflow.WS,
     sp_capacity = CapacityInKilobytes({scratchpad}),
-    sp_banks = {banks},
+    sp_banks = {target.scratchpad_banks},
     acc_capacity = CapacityInKilobytes({accumulator}),
-    dma_maxbytes = {max_bytes},
+    dma_maxbytes = {target.max_bytes},
     has_max_pool = {max_pool},
     has_first_layer_optimizations = {row_packing},
     acc_read_full_width = {full_width},
@@ -45,16 +45,12 @@ def scala_config(target: Target) -> str:
 
     floats = target.element_type == "float32"
     return _TEXT.format(
-        name=target.name,
-        side=target.side,
+        target=target,
+        dram=target.bandwidth.dram_bytes,
         scratchpad=target.scratchpad_bytes // 1024,
         accumulator=target.accumulator_bytes // 1024,
-        element_type=target.element_type,
-        dram=target.bandwidth.dram_bytes,
         tile_buffer=target.tile_buffer_bytes // 1024,
         base="GemminiFPConfigs.defaultFPConfig" if floats else "GemminiConfigs.defaultConfig",
-        banks=target.scratchpad_banks,
-        max_bytes=target.max_bytes,
         max_pool=flag(target.has_max_pool),
         row_packing=flag(target.has_row_packing),
         full_width=flag(target.has_full_width_read),

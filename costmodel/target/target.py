@@ -57,6 +57,14 @@ class Bandwidth(_Spec):
     tile_buffer_bytes: float = Field(16.0, description="one 128-bit DMA beat", gt=0)
 
 
+_DOSA_PJ = {
+    "accumulator": (1.94, 0.1005),
+    "scratchpad": (0.49, 0.02513),
+    "tile_buffer": (0.49, 0.02513),
+}
+"""Energy of one access by capacity in KB (of the accumulator: of one column): at 0 KB, and more for each."""
+
+
 class Prices:
     """Prices that follow from sizes: of one Gemmini, or of many at once (optimizer.codesign.hardware)."""
 
@@ -73,25 +81,26 @@ class Prices:
     def accumulator_word_pj(self) -> float:
         """Energy per accumulator word, read or written."""
         column_kb = self.accumulator_bytes / 1024 / self.side
-        fitted = self.epa and self.epa.accumulator
-        default = fitted(column_kb) if fitted else 1.94 + 0.1005 * column_kb
-        return default if self.energy.accumulator_word is None else self.energy.accumulator_word
+        return self._access_pj("accumulator", column_kb, self.energy.accumulator_word)
 
     @property
     def scratchpad_byte_pj(self) -> float:
         """Energy per scratchpad byte, read or written."""
-        fitted = self.epa and self.epa.scratchpad
-        kb = self.scratchpad_bytes / 1024
-        default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
-        return default if self.energy.scratchpad_byte is None else self.energy.scratchpad_byte
+        return self._access_pj("scratchpad", self.scratchpad_bytes / 1024, self.energy.scratchpad_byte)
 
     @property
     def tile_buffer_byte_pj(self) -> float:
         """Energy per tile-buffer byte, read or written."""
-        fitted = self.epa and self.epa.tile_buffer
-        kb = self.tile_buffer_bytes / 1024
-        default = fitted(kb) if fitted else 0.49 + 0.02513 * kb
-        return default if self.energy.tile_buffer_byte is None else self.energy.tile_buffer_byte
+        return self._access_pj("tile_buffer", self.tile_buffer_bytes / 1024, self.energy.tile_buffer_byte)
+
+    def _access_pj(self, memory: str, kb: Any, given: float | None) -> float:
+        """As the target says; else by capacity, from its fitted table or DOSA's lines."""
+        if given is not None:
+            return given
+        fitted = getattr(self.epa, memory, None)
+        at_0, per_kb = _DOSA_PJ[memory]
+        price: float = fitted(kb) if fitted else at_0 + per_kb * kb
+        return price
 
     @property
     def scratchpad_bytes_per_cycle(self) -> float:
@@ -157,6 +166,14 @@ class Target(_Spec, Prices):
         if self.fusion_path == "acc" and not self.ex_read_from_acc:
             raise ValueError("fusion_path acc needs ex_read_from_acc")
         return self
+
+    @property
+    def sizes(self) -> str:
+        """Array and memories, for comments in what is written for it."""
+        return (
+            f"{self.side} x {self.side} array, {self.scratchpad_bytes // 1024} KB scratchpad, "
+            f"{self.accumulator_bytes // 1024} KB accumulator ({self.element_type})"
+        )
 
     @property
     def scratchpad_rows(self) -> int:
