@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from fadiff.cli import main
+from tests.fadiff.models import small_network
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,12 @@ class Ended:
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Nothing is written to the cache folder of whoever runs the tests."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """The file of a small network."""
+    return small_network(tmp_path / "small.onnx")
 
 
 @pytest.fixture

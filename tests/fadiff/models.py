@@ -52,6 +52,13 @@ def small_network(path: Path, batch: int | str = 1) -> Path:
     return path
 
 
+def design_space(folder: Path, text: str) -> Path:
+    """A file that describes what `sweep` and `codesign` vary."""
+    path = folder / "space.yaml"
+    path.write_text(text)
+    return path
+
+
 def unlike_channels(path: Path) -> Path:
     """Channels that differ 1000-fold in size, a function that keeps them from being scaled alike, and a
     convolution that needs them all: one scale cannot hold them.  Calibration data lies beside it."""

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import csv
 import json
-from pathlib import Path
 
 import pytest
 
 from costmodel.target.params_header import target_from_header
 from costmodel.target.target import load_target
-from tests.fadiff.models import small_network
+from tests.fadiff.models import design_space
 
 SPACE = """
 base: gemmini-small
@@ -22,20 +21,20 @@ search: {method: layerwise}
 """
 
 
-@pytest.fixture
-def model(tmp_path) -> Path:
-    return small_network(tmp_path / "small.onnx")
-
-
-def space(tmp_path: Path, text: str = SPACE) -> Path:
-    path = tmp_path / "space.yaml"
-    path.write_text(text)
-    return path
-
-
 def test_the_best_design_and_all_that_were_tried(fadiff, tmp_path, model):
     out = tmp_path / "best"
-    run = ("codesign", model, "--space", space(tmp_path), "--area", 0.9, "--seconds", 60, "--method", "sweep")
+    run = (
+        "codesign",
+        model,
+        "--space",
+        design_space(tmp_path, SPACE),
+        "--area",
+        0.9,
+        "--seconds",
+        60,
+        "--method",
+        "sweep",
+    )
     ended = fadiff(*run, "-o", out, "--json", "-q")
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
@@ -77,5 +76,5 @@ def test_the_best_design_and_all_that_were_tried(fadiff, tmp_path, model):
     ],
 )
 def test_a_wrong_space_is_one_line(fadiff, tmp_path, model, text, area, says):
-    ended = fadiff("codesign", model, "--space", space(tmp_path, text), "--area", area, "-q")
+    ended = fadiff("codesign", model, "--space", design_space(tmp_path, text), "--area", area, "-q")
     assert ended.code == 2 and says in ended.err and ended.err.count("\n") == 1

@@ -146,33 +146,27 @@ def test_main_compares_within_the_tolerance(fadiff, target: Path, tmp_path: Path
     ended = fadiff("compile", model, "--target", target, "--out", tmp_path / "out", "--method", "layerwise")
     assert ended.code == 0, ended.err
     firmware = tmp_path / "out" / "firmware"
-    root = str(Path(__file__).parents[2])
-    command = ["make", "-s", "check", f"PYTHON={sys.executable}"]
-    done = subprocess.run(
-        [*command, "CHECK_LAYERS=1"],
-        cwd=firmware,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": root},
-    )
+    done = check(firmware, "CHECK_LAYERS=1")
     assert done.returncode == 0 and "all outputs agree" in done.stdout, done.stdout + done.stderr
     assert "layers compared, all agree" in done.stdout
     weights = bytearray((firmware / "net_weights.bin").read_bytes())
     weights[3] ^= 0x40  # an exponent
     (firmware / "net_weights.bin").write_bytes(weights)
-    done = subprocess.run(
-        command, cwd=firmware, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}
-    )
+    done = check(firmware)
     assert done.returncode != 0 and "differs" in done.stdout
-    done = subprocess.run(
-        [*command, "CHECK_LAYERS=1"],
+    done = check(firmware, "CHECK_LAYERS=1")
+    assert done.returncode != 0 and "is wrong in bytes 0 to" in done.stdout
+    assert "net: layer 0, " in done.stdout
+
+
+def check(firmware: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """`make check` with this checkout's functional model."""
+    return subprocess.run(
+        ["make", "-s", "check", f"PYTHON={sys.executable}", *flags],
         cwd=firmware,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": root},
-    )
-    assert (
-        done.returncode != 0 and "net: layer 0, " in done.stdout and "is wrong in bytes 0 to" in done.stdout
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
 
 

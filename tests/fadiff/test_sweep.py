@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fadiff.workers import WorkerDied, workers
-from tests.fadiff.models import small_network
+from tests.fadiff.models import design_space
 
 SPACE = """
 base: gemmini-small
@@ -27,21 +27,10 @@ search: {method: layerwise}
 _FIVE = ("side", "scratchpad_bytes", "scratchpad_banks", "accumulator_bytes", "max_bytes")
 
 
-@pytest.fixture
-def model(tmp_path) -> Path:
-    return small_network(tmp_path / "small.onnx")
-
-
-def space(tmp_path: Path, text: str = SPACE) -> Path:
-    path = tmp_path / "space.yaml"
-    path.write_text(text)
-    return path
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_every_design_and_what_it_reaches(fadiff, tmp_path, model, jobs):
     table = tmp_path / "sweep.csv"
-    ended = fadiff("sweep", space(tmp_path), model, "--jobs", jobs, "-o", table, "--json", "-q")
+    ended = fadiff("sweep", design_space(tmp_path, SPACE), model, "--jobs", jobs, "-o", table, "--json", "-q")
     assert ended.code == 0, ended.err
     rows = json.loads(ended.out)
     assert [(r["side"], r["bandwidth.dram_bytes"]) for r in rows] == [(8, 4), (8, 16), (16, 4), (16, 16)]
@@ -56,7 +45,7 @@ def test_every_design_and_what_it_reaches(fadiff, tmp_path, model, jobs):
 
 def test_layers_are_solved_once(fadiff, tmp_path, model):
     """For designs that differ in bandwidth, for another sweep, but not with --no-cache."""
-    run = ("sweep", space(tmp_path), model, "--json")
+    run = ("sweep", design_space(tmp_path, SPACE), model, "--json")
     first, again, fresh = (fadiff(*run, *more) for more in ((), (), ("--no-cache",)))
     assert first.out == again.out == fresh.out
     found = [
@@ -69,7 +58,7 @@ def test_layers_are_solved_once(fadiff, tmp_path, model):
 
 def test_a_design_that_cannot_exist_is_a_row_with_its_reason(fadiff, tmp_path, model):
     text = "base: gemmini-small\nvary: {side: [12, 16]}\nsearch: {method: layerwise}\n"
-    ended = fadiff("sweep", space(tmp_path, text), model, "--json", "-q")
+    ended = fadiff("sweep", design_space(tmp_path, text), model, "--json", "-q")
     rows = json.loads(ended.out)
     assert ended.code == 0
     assert rows[0]["edp_uj_cycles"] is None and "power of two" in rows[0]["problem"]
@@ -79,7 +68,7 @@ def test_a_design_that_cannot_exist_is_a_row_with_its_reason(fadiff, tmp_path, m
 def test_a_design_that_is_too_small_is_a_row_with_its_reason(fadiff, tmp_path, model):
     vary = "vary: {scratchpad_bytes: [16], scratchpad_banks: [1]}"
     text = f"base: gemmini-small\n{vary}\nsearch: {{method: layerwise}}\n"
-    rows = json.loads(fadiff("sweep", space(tmp_path, text), model, "--json", "-q").out)
+    rows = json.loads(fadiff("sweep", design_space(tmp_path, text), model, "--json", "-q").out)
     assert rows[0]["edp_uj_cycles"] is None and "fits" in rows[0]["problem"]
 
 
@@ -110,17 +99,17 @@ def test_a_design_that_is_too_small_is_a_row_with_its_reason(fadiff, tmp_path, m
     ],
 )
 def test_a_wrong_space_is_one_line(fadiff, tmp_path, model, text, says):
-    ended = fadiff("sweep", space(tmp_path, text), model, "-q")
+    ended = fadiff("sweep", design_space(tmp_path, text), model, "-q")
     assert ended.code == 2 and says in ended.err and ended.err.count("\n") == 1
 
 
 def test_the_csv_needs_a_folder_before_the_search(fadiff, tmp_path, model):
-    ended = fadiff("sweep", space(tmp_path), model, "-q", "-o", tmp_path / "no" / "sweep.csv")
+    ended = fadiff("sweep", design_space(tmp_path, SPACE), model, "-q", "-o", tmp_path / "no" / "sweep.csv")
     assert ended.code == 2 and "there is no folder" in ended.err
 
 
 def test_no_dask_scheduler(fadiff, tmp_path, model):
-    ended = fadiff("sweep", space(tmp_path), model, "--cluster", "tcp://127.0.0.1:9", "-q")
+    ended = fadiff("sweep", design_space(tmp_path, SPACE), model, "--cluster", "tcp://127.0.0.1:9", "-q")
     assert ended.code == 2 and "--cluster" in ended.err
 
 
@@ -136,7 +125,9 @@ def test_a_search_that_fails_is_a_row_with_its_error(fadiff, tmp_path, model, mo
         return real(graph, target, *rest, **more)
 
     monkeypatch.setattr(search, "find_schedule", sometimes)
-    ended = fadiff("sweep", space(tmp_path), model, "--json", "-q", "-o", tmp_path / "sweep.csv")
+    ended = fadiff(
+        "sweep", design_space(tmp_path, SPACE), model, "--json", "-q", "-o", tmp_path / "sweep.csv"
+    )
     rows = json.loads(ended.out)
     assert ended.code == 0 and "2 of 4 points ended with an internal error" in ended.err
     assert ["surprise" in row["problem"] for row in rows] == [True, True, False, False]
@@ -145,14 +136,14 @@ def test_a_search_that_fails_is_a_row_with_its_error(fadiff, tmp_path, model, mo
 
 def test_an_energy_without_end_is_a_row(fadiff, tmp_path, model):
     text = "base: gemmini-small\nvary: {energy.mac: [1, .inf]}\nsearch: {method: layerwise}\n"
-    ended = fadiff("sweep", space(tmp_path, text), model, "--json", "-q")
+    ended = fadiff("sweep", design_space(tmp_path, text), model, "--json", "-q")
     rows = json.loads(ended.out)
     assert ended.code == 0 and rows[0]["edp_uj_cycles"] > 0 and "finite" in rows[1]["problem"]
 
 
 def test_a_sweep_goes_on_where_it_was_killed(fadiff, tmp_path, model):
     """kill -9 after the second row: what was found stays, is not searched again, and nobody is left."""
-    table, described = tmp_path / "sweep.csv", space(tmp_path)
+    table, described = tmp_path / "sweep.csv", design_space(tmp_path, SPACE)
     script = f"""
 import os, signal, sys
 from fadiff import sweep_table
@@ -206,9 +197,9 @@ def test_another_file_is_not_completed(fadiff, tmp_path, model):
     for text in ("years of work", "years\nof work\n"):
         table = tmp_path / "sweep.csv"
         table.write_text(text)
-        ended = fadiff("sweep", space(tmp_path), model, "-o", table, "-q")
+        ended = fadiff("sweep", design_space(tmp_path, SPACE), model, "-o", table, "-q")
         assert ended.code == 2 and "--force" in ended.err and table.read_text() == text
-    assert fadiff("sweep", space(tmp_path), model, "-o", table, "-q", "--force").code == 0
+    assert fadiff("sweep", design_space(tmp_path, SPACE), model, "-o", table, "-q", "--force").code == 0
     assert len(table.read_text().splitlines()) == 5
 
 
