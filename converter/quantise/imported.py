@@ -26,8 +26,10 @@ from converter.quantise.affine import (
     quantised,
     weight_sqnr,
 )
+from converter.quantise.changes import Changes
 from converter.quantise.qonnx import expand_quant_nodes
 from converter.quantise.qoperators import INTEGER_OPERATORS, expand_integer_operators
+from converter.quantise.saturation import leaves, reach
 from converter.quantise.scales import symmetric_scale
 from converter.read.fold import constant_tensors, fold_constants
 from converter.read.inputs import Spans
@@ -40,8 +42,6 @@ _DEQUANTISE = "DequantizeLinear"
 _ON_INTEGERS = KEEPS_SCALE | {"Clip", "Concat", "Pad", "Resize", "Shape", "Size", "Upsample"}
 """Operators that tools put between QuantizeLinear and DequantizeLinear, on integers."""
 _LARGEST_FOLD = 2**26
-_COARSE_STEPS = 8.0
-"""Three bits of a channel's weights are lost."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ class _Stripper:
         self.alias: dict[str, str] = {}
         self.integers: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         """Scale and zero point of the integer tensors between a pair."""
-        self.rectified: dict[str, str] = {}
+        self.clipped: dict[str, str] = {}
+        """What stands for a value after the saturation of QuantizeLinear."""
         self.weights: set[str] = set()
         """Constants that have a scale."""
         self.not_negative: set[str] = set()
@@ -103,11 +104,10 @@ class _Stripper:
         self.inputs = {value.name for value in self.graph.input}
         self.spans: dict[str, tuple[float, float]] = {}
         self.added: dict[str, np.ndarray] = {}
-        self.per_channel: list[tuple[str, float, float]] = []
-        self.asymmetric: list[str] = []
-        self.coarsest = 1.0
-        """Largest new step of an 8-bit activation in steps of the file."""
-        self.wide: list[str] = []
+        self.changes = Changes()
+        self.limits: dict[str, tuple[float, float]] = {}
+        """What 8-bit activations saturate at."""
+        self.writers: dict[str, onnx.NodeProto] = {}
         self.integer_outputs: list[str] = []
 
     def strip(self) -> Imported:
@@ -137,31 +137,8 @@ class _Stripper:
         self._rename_outputs()
         self.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in self.added.items())
         del self.graph.value_info[:]
-        notes = self._boundary_notes()
-        if self.asymmetric:
-            notes.append(
-                f"{len(self.asymmetric)} activations had zero points (first: {self.asymmetric[0]}): "
-                "kept where products and tables alone touch them, elsewhere "
-                "requantised symmetrically over the same range; not bit-exact with the file: off by at most "
-                f"half a step, and a step is up to {self.coarsest:.2f} of the file's"
-            )
-        if self.wide:
-            notes.append(
-                f"{len(self.wide)} activations had 16 bits (first: {self.wide[0]}): 8 of them are kept, over "
-                "the same range; not bit-exact with the file"
-            )
-        if self.per_channel:
-            name, worst, steps = max(self.per_channel, key=lambda entry: entry[2])
-            advice = (
-                "; give calibration data with the file, or convert the float model with it: "
-                "then channels are scaled alike"
-            )
-            notes.append(
-                f"{len(self.per_channel)} weights had per-channel scales or zero points: requantised "
-                f"per tensor (worst: {name}, off by at most {steps / 2:.1f} steps of its finest channel, "
-                f"SQNR {worst:.1f} dB); not bit-exact with the file{advice if steps > _COARSE_STEPS else ''}"
-            )
-        return Imported(self.scales, tuple(notes), self.zeros, self.spans)
+        notes = (*self._boundary_notes(), *self.changes.notes())
+        return Imported(self.scales, notes, self.zeros, self.spans)
 
     def _parameters(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray]:
         for value in node.input[1:]:
@@ -183,6 +160,7 @@ class _Stripper:
 
     def _produced(self, node: onnx.NodeProto) -> None:
         """Track which values cannot be negative, and constants that are only moved."""
+        self.writers.update(dict.fromkeys(node.output, node))
         inputs = [v for v in node.input if v]
         if node.op_type in KEEPS_SCALE and inputs and inputs[0] in self.weights:
             self.weights.add(node.output[0])  # transposed after its DequantizeLinear
@@ -261,8 +239,9 @@ class _Stripper:
     def _quantise(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
         """Forget the pair; a ReLU stays where the zero point made the lowest integer mean zero.
 
-        Tools drop a ReLU when the saturation of QuantizeLinear does its work.  A constant becomes the
-        integers that the model would compute from it.
+        Tools drop a ReLU when the saturation of QuantizeLinear does its work, and a Clip, which comes back
+        where no integers of ours would saturate.  A constant becomes the integers that the model would
+        compute from it.
         """
         scale, zero = self._parameters(node)
         source, output = node.input[0], node.output[0]
@@ -272,18 +251,38 @@ class _Stripper:
             return None
         self.integers[output] = (scale, zero)
         lowest = zero.size == 1 and is_lowest(zero)
-        if not lowest or source in self.inputs or source in self.not_negative:
+        self._know(source, scale, zero)  # (also for a producer that cannot absorb the ReLU)
+        saturates = self._saturates(source)
+        unchanged = not lowest or source in self.inputs or source in self.not_negative
+        if unchanged and not saturates:
             self.alias[output] = source
-            self._know(source, scale, zero)
             return None
-        rectified = f"{source}.relu"
-        self.alias[output] = rectified
-        if source in self.rectified:
+        clipped = f"{source}.{'clip' if saturates else 'relu'}"
+        self.alias[output] = clipped
+        if source in self.clipped:
             return None
-        self.rectified[source] = rectified
-        self._know(rectified, scale, zero)
-        self._know(source, scale, zero)  # for a producer that cannot absorb the ReLU
-        return onnx.helper.make_node("Relu", [source], [rectified], name=f"{node.name or source}.relu")
+        self.clipped[source] = clipped
+        self._know(clipped, scale, zero)
+        name = f"{node.name or clipped}.{'clip' if saturates else 'relu'}"
+        if not saturates:
+            return onnx.helper.make_node("Relu", [source], [clipped], name=name)
+        bounds = [f"{clipped}.low", f"{clipped}.high"]
+        for bound, number in zip(bounds, self.limits[source], strict=True):
+            self.added[bound] = np.asarray(number, np.float32)
+        return onnx.helper.make_node("Clip", [source, *bounds], [clipped], name=name)
+
+    def _saturates(self, value: str) -> bool:
+        """Whether a sum or product with one number leaves the range that it is quantised to.
+
+        It will be part of a table, which has no integers in between.
+        """
+        writer, limits = self.writers.get(value), self.limits.get(value)
+        return writer is not None and limits is not None and leaves(self._reach(writer), limits)
+
+    def _reach(self, node: onnx.NodeProto) -> tuple[float, float] | None:
+        """What an operator with a constant number makes of the range of its other input."""
+        numbers = [self.added.get(value, self.constants.get(value)) for value in node.input]
+        return reach(node.op_type, [self.limits.get(value) for value in node.input], numbers)
 
     def _know(self, value: str, scale: np.ndarray, zero: np.ndarray) -> None:
         """Remember what an activation's scale says about its symmetric scale."""
@@ -294,6 +293,7 @@ class _Stripper:
         step, centre = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])
         limits = np.iinfo(zero.dtype)
         span = (limits.min - centre) * step, (limits.max - centre) * step
+        self.limits[value] = span
         if value in self.inputs:
             self.spans[value] = span
         if zero.dtype not in WIDE and centre == (limits.min + limits.max + 1) // 2:
@@ -302,8 +302,8 @@ class _Stripper:
         self.scales[value] = symmetric_scale(*span)
         if zero.dtype not in WIDE:
             self.zeros[value] = int(centre - limits.min - 128), step
-            self.coarsest = max(self.coarsest, self.scales[value] / step)
-        (self.wide if zero.dtype in WIDE else self.asymmetric).append(value)
+            self.changes.coarsest = max(self.changes.coarsest, self.scales[value] / step)
+        (self.changes.wide if zero.dtype in WIDE else self.changes.asymmetric).append(value)
 
     def _dequantise(
         self, node: onnx.NodeProto, integers: tuple[np.ndarray, np.ndarray] | None = None
@@ -333,7 +333,7 @@ class _Stripper:
             self.weights.add(name)
         else:
             coarse = symmetric_scale(float(values.min()), float(values.max()))
-            self.per_channel.append(
+            self.changes.per_channel.append(
                 (name, weight_sqnr(values), coarse / float(scale[scale > 1e-6 * scale.max()].min()))
             )
         return None
