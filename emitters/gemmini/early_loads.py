@@ -2,7 +2,7 @@
 
 They are spread over the products of that layer, a few before each: loads queue in order, so all of them
 at once would hold up the layer's own, and the reservation station stops the core once its load entries
-are full, products behind them included (`load_early` in templates/loads.c.j2).  The rows they go to are
+are full, products behind them included (`load_early` in runtime/loads.h).  The rows they go to are
 nobody else's while the group runs, so nothing waits for them but the fence at the end of the layer.
 """
 

@@ -8,7 +8,7 @@ from costmodel.group.fusion import stored_as
 from costmodel.group.issue import obstacle_to_loops
 from costmodel.group.loop_products import row_pitches
 from costmodel.group.pooling import Pool, pool_of
-from costmodel.mapping.mapping import CALLS, ISSUED, Level
+from costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.early_loads import EarlyPrinter
@@ -17,7 +17,7 @@ from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal, print_formulas
 from emitters.gemmini.group import GroupPrinter, runs_on_core
 from emitters.gemmini.host import description, host_call, print_tables
-from emitters.gemmini.library_calls import print_addition, print_library_call, print_tiled_call
+from emitters.gemmini.library_calls import print_addition, print_library_call, print_tiled_call, sum_fields
 from emitters.gemmini.loop_convolutions import ConvolutionLoops
 from emitters.gemmini.loop_products import ProductLoops
 from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer, weight_source
@@ -31,14 +31,14 @@ _LEVELS: tuple[Level, ...] = ("L3", "L2", "L1")
 
 
 class FunctionPrinter:
-    """Prints all functions and remembers which primitives they use."""
+    """Prints all functions and remembers which headers of `runtime` they need."""
 
     def __init__(self, plan: FirmwarePlan, cost: NetworkCost) -> None:
         self.c = CPrinter()
         self.plan = plan
         self.cost = cost
         self.graph = plan.schedule.graph
-        self.used: set[str] = set()
+        self.headers: set[str] = set()
         self.index = {layer.name: i for i, layer in enumerate(self.graph.layers)}
 
     def print(self) -> str:
@@ -54,7 +54,7 @@ class FunctionPrinter:
             if group.fused:
                 printer = GroupPrinter(self.c, self.plan, group, self.index)
                 printer.print()
-                self.used |= printer.used | {"region"}
+                self.headers |= printer.headers
         self._run()
         return self.c.text
 
@@ -116,11 +116,11 @@ class FunctionPrinter:
         bias = "" if layer.bias is None else f"WEIGHTS(acc_t, {memory.tensors[layer.bias].offset})"
         pinned = plan.setting.pinned
         if plan.form.mapping.issue == "loop_ws":
-            self.used.add("product_tile")
+            self.headers.add("loop_products")
             pitches = row_pitches(plan.setting)
             ProductLoops(self.c, at, pinned, pitches, weights, bias, input_box, output_box).print()
         else:
-            self.used |= {"convolution_tile"} | ({"windows"} if pool else set())
+            self.headers.add("loop_convolutions")
             ConvolutionLoops(self.c, at, pinned, weights, bias, input_box, output_box, pool).print()
 
     def _instructions(
@@ -137,7 +137,8 @@ class FunctionPrinter:
         OperandPrinter(c, self.graph, memory, plan, e, input_box, output_box, destinations).print()
         self._configure_array(layer, plan)
         loads = self.plan.early.get(layer.name)
-        printer = LayerPrinter(
+        self.headers |= {"loads", "products", "stores"} | ({"held_rows"} if destinations.held else set())
+        LayerPrinter(
             c,
             plan.form,
             plan.nest,
@@ -148,9 +149,7 @@ class FunctionPrinter:
             early=None if loads is None else EarlyPrinter(c, loads, memory, e, region.first),
             boxed_input=input_box is not None,
             destinations=destinations,
-        )
-        self.used |= printer.primitives
-        printer.print()
+        ).print()
 
     def _configure_array(self, layer: TensorCoreLayer, plan: LayerPlan) -> None:
         """Weight stationary; operands in the accumulator are activated and scaled as the array reads them."""
@@ -168,7 +167,6 @@ class FunctionPrinter:
 
     def _library_call(self, layer: TensorCoreLayer, described: list[str]) -> None:
         memory = self.plan.memory
-        self.used.add("library_call")
         place = memory.weight_place(layer)
         constant = place.symbol == "weights"
         parameters = ["const elem_t *input", "elem_t *result"]
@@ -201,15 +199,17 @@ class FunctionPrinter:
 
     def _describe(self, layer: TensorCoreLayer, cost: LayerCost) -> list[str]:
         m = self.plan.schedule.mappings[layer.name]
+        tiles = f"scratchpad {m.tile_l2}; accumulator {m.tile_l1}"
+        if m.tile_l1 == m.tile_l2:
+            tiles = f"scratchpad and accumulator {m.tile_l2}"
         lines = [
             f"{layer.name}: {layer.op} {layer.dims}",
-            f"tiles: scratchpad {m.tile_l2}; accumulator {m.tile_l1}; array rows {m.rows}, columns {m.cols}",
-            f"issued as {ISSUED[m.issue]}; loop orders, outermost first: "
-            + " ".join(f"{level} {''.join(m.order(level))}" for level in _LEVELS),
+            f"tiles: {tiles}; array rows {m.rows}, columns {m.cols}",
+            f"issued as {ISSUED[m.issue]}; loops, outermost first: {self._loop_orders(layer, m)}",
         ]
         if m.issue == "instructions" and (reason := obstacle_to_loops(self.plan.layers[layer.name].setting)):
             lines.append(f"no hardware loop: {reason}")
-        if layer.onnx_nodes:
+        if layer.onnx_nodes not in ((), (layer.name,)):
             lines.insert(1, f"ONNX nodes: {', '.join(layer.onnx_nodes)}")
         if layer.name in self.plan.early:
             lines.append(
@@ -218,10 +218,26 @@ class FunctionPrinter:
         if self.plan.layers[layer.name].prefetched:
             lines.append("finds its first weights in the scratchpad; their bytes are among those below")
         for memory, label in (("dram", "DRAM bytes"), ("tile-buffer", "tile buffer bytes")):
-            moved = [f"{t} {r} read {w} written" for t, (r, w) in sorted(cost.bytes_in(memory).items())]
+            moved = [
+                f"{tensor} {count} {way}"
+                for tensor, counts in sorted(cost.bytes_in(memory).items())
+                for way, count in zip(("read", "written"), counts, strict=True)
+                if count
+            ]
             if moved:
                 lines.append(f"{label}: {', '.join(moved)}")
         return lines
+
+    def _loop_orders(self, layer: TensorCoreLayer, mapping: Mapping) -> str:
+        """Of the loops that turn more than once; a loop unit orders those of its tile itself."""
+        levels = _LEVELS if mapping.issue == "instructions" else _LEVELS[:1]
+        full = self.plan.layers[layer.name].nest.full
+        orders = []
+        for level in levels:
+            trips = mapping.trips(level, full)
+            turning = "".join(d for d in mapping.order(level) if trips[d] > 1)
+            orders.append(f"{level} {turning or 'none'}")
+        return ", ".join(orders)
 
     # Run
 
@@ -296,24 +312,23 @@ class FunctionPrinter:
 
     def _add(self, layer: HostLayer, add: Add) -> None:
         """One line as long as the tensor."""
-        scales = [float_literal(scale) for scale in (add.a_scale, add.b_scale, add.scale)]
         operands = [self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)]
         shape = self.graph.tensors[layer.outputs[0]].shape
         size = self.graph.tensors[layer.outputs[0]].size
         if self.plan.library_adds:
             relu = "true" if add.activation == "relu" else "false"
             rows = (size // shape[-1], shape[-1])
+            scales = [float_literal(scale) for scale in (add.a_scale, add.b_scale, add.scale)]
             self.c.call("tiled_resadd_auto", *rows, *scales, *operands, relu, "WS")
             return
         if print_addition(self.c, add, size, self.plan.schedule.target, operands):
-            self.used.add("library_call")
             return
-        self.used.add("add_lines")
-        with self.c.scope(), self.c.initialiser_argument("add_lines", "sum_t"):  # the scope ends sum_t's life
-            self.c.line(f".a = {operands[0]}, .b = {operands[1]}, .c = {operands[2]},")
-            self.c.line(f".lines = 1, .length = {size},")
-            self.c.line(f".a_scale = {scales[0]}, .b_scale = {scales[1]}, .c_scale = {scales[2]},")
-            self.c.line(f".activation = {ACTIVATIONS[add.activation]},")
+        self.headers.add("sums")
+        with self.c.scope():
+            places = [f".{field} = {operand}" for field, operand in zip("abc", operands, strict=True)]
+            fields = [*places, f".lines = 1, .length = {size}", *sum_fields(add)]
+            self.c.fields("const sum_t sum", fields)
+            self.c.call("add_lines", "&sum")
 
     def address(self, name: str) -> str:
         """C expression of a tensor's address, typed as its elements."""

@@ -1,24 +1,25 @@
-"""Prints a fusion group: its tiles as C loops, its members' regions as tables of intervals."""
+"""Prints a fusion group: its tiles as C loops, its members' regions as intervals."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
-from converter.ir.dims import Dim
 from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from converter.ir.host import Add
-from costmodel.group.fusion import stored_as
+from costmodel.group.fusion import Member, stored_as
 from costmodel.mapping.shape import extents
-from emitters.gemmini.constants import ACTIVATIONS
-from emitters.gemmini.expression import Expr
+from emitters.gemmini.expression import Expr, add, bare, mul, sub
 from emitters.gemmini.form import PIXELS
-from emitters.gemmini.formula import float_literal
 from emitters.gemmini.host import description
-from emitters.gemmini.library_calls import print_addition, resadd_tile
+from emitters.gemmini.library_calls import print_addition, resadd_tile, sum_fields
+from emitters.gemmini.loop_tiles import plus
 from emitters.gemmini.operands import Box, box_of, held_fields, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.row_members import RowPrinter
+from emitters.gemmini.tile_intervals import TileIntervals
 
 _COUNTERS = ("i", "j", "k")
 
@@ -29,7 +30,7 @@ class GroupPrinter:
     def __init__(self, c: CPrinter, plan: FirmwarePlan, group: GroupPlan, index: dict[str, int]) -> None:
         self.c, self.plan, self.group, self.index = c, plan, group, index
         self.graph: Graph = plan.schedule.graph
-        self.used: set[str] = set()
+        self.headers: set[str] = {"region"}
         last = group.members[group.group.layers[-1]]
         self.tiles = tuple(len(axis) for axis in last.needed_grid)
 
@@ -67,61 +68,72 @@ class GroupPrinter:
             f"Fused: {', '.join(group.layers)}.",
             f"{' x '.join(str(t) for t in self.tiles)} group tiles of N{group.tile.N} P{group.tile.P} "
             f"Q{group.tile.Q} of the last output; halo: {group.halo}.",
-            "m0_p[j]: rows of its output that the first of them computes in tile j; the others alike.",
+            "m0_p: rows of its output that the first of them computes in a tile; the others alike.",
         )
         with c.function(f"static void {self.name}({signature})"):
-            for i, name in enumerate(group.layers):
-                self._tables(f"m{i}", name)
-            self._loops(0)
+            declared = list(self._declared())
+            for intervals in declared:
+                intervals.declare_table(c)
+            self._loops(0, declared)
 
-    def _tables(self, prefix: str, name: str) -> None:
-        member = self.group.members[name]
-        for axis, computed in zip(PIXELS, member.computed_grid, strict=True):
-            if axis == "N" and self.graph.by_name[name].op == "max_pool" and not member.writes_inside:
-                continue  # its convolution has the same images
-            self._table(f"{prefix}_{axis.lower()}", computed)
-            there = self._there(name, axis)
-            if there != computed and member.writes_inside:
-                self._table(f"{prefix}_{axis.lower()}_needed", there)
-        if name in self.group.held and self.group.held[name].ring and member.held_grid != member.needed_grid:
-            self._table(f"{prefix}_p_fresh", _fresh(member.held_grid.P))
+    def _declared(self) -> Iterator[TileIntervals]:
+        """All that the members use, in their order."""
+        for i, name in enumerate(self.group.group.layers):
+            member = self.group.members[name]
+            for axis in range(len(PIXELS)):
+                if axis == 0 and self.graph.by_name[name].op == "max_pool" and not member.writes_inside:
+                    continue  # its convolution has the same images
+                yield self._interval(i, axis)
+                if self._needs_more(name, axis) and member.writes_inside:
+                    yield self._interval(i, axis, True)
+            if (
+                name in self.group.held
+                and self.group.held[name].ring
+                and member.held_grid != member.needed_grid
+            ):
+                yield self._fresh_lines(i)
 
-    def _there(self, name: str, axis: Dim) -> tuple[tuple[int, int], ...]:
+    def _there(self, name: str, axis: int) -> tuple[tuple[int, int], ...]:
         """Intervals of a member's output that its readers find, in held rows with the padding around."""
         member = self.group.members[name]
         grid = member.held_grid if name in self.group.held else member.needed_grid
-        return grid[PIXELS.index(axis)]
+        return grid[axis]
 
-    def _table(self, name: str, intervals: tuple[tuple[int, int], ...]) -> None:
-        texts = [f"{{{a}, {max(a, b)}}}" for a, b in intervals]
-        self.c.line(f"static const interval_t {name}[{len(texts)}] = {{")
-        for start in range(0, len(texts), 8):
-            self.c.line(f"    {', '.join(texts[start : start + 8])},")
-        self.c.line("};")
+    def _needs_more(self, name: str, axis: int) -> bool:
+        return self._there(name, axis) != self.group.members[name].computed_grid[axis]
 
-    def _loops(self, axis: int) -> None:
-        if axis == 3:
+    def _loops(self, axis: int, declared: list[TileIntervals]) -> None:
+        """Over the tiles of every axis that has several."""
+        if axis == len(PIXELS):
+            for intervals in declared:
+                intervals.declare(self.c)
             for i, name in enumerate(self.group.group.layers):
                 self._member(i, name)
             return
-        with self.c.loop(_COUNTERS[axis], self.tiles[axis]):
-            self._loops(axis + 1)
+        several = self.tiles[axis] > 1
+        with self.c.loop(_COUNTERS[axis], self.tiles[axis]) if several else nullcontext():
+            self._loops(axis + 1, declared)
 
     # Members
 
-    def _interval(self, member: int, axis: int, needed: bool = False) -> str:
+    def _interval(self, member: int, axis: int, needed: bool = False) -> TileIntervals:
         """What a member computes in this tile; `needed`: what is there for its readers."""
         name = self.group.group.layers[member]
-        m = self.group.members[name]
-        differs = needed and self._there(name, PIXELS[axis]) != m.computed_grid[axis]
-        suffix = "_needed" if differs else ""
-        return f"m{member}_{PIXELS[axis].lower()}{suffix}[{_COUNTERS[axis]}]"
+        label = f"m{member}_{PIXELS[axis].lower()}"
+        if needed and self._needs_more(name, axis):
+            return TileIntervals(f"{label}_needed", _COUNTERS[axis], self._there(name, axis))
+        return TileIntervals(label, _COUNTERS[axis], self.group.members[name].computed_grid[axis])
+
+    def _fresh_lines(self, member: int) -> TileIntervals:
+        """What of the held lines no earlier tile has."""
+        held = self.group.members[self.group.group.layers[member]].held_grid
+        return TileIntervals(f"m{member}_p_fresh", _COUNTERS[1], _fresh(held.P))
 
     def _member(self, i: int, name: str) -> None:
         c, member = self.c, self.group.members[name]
         layer = self.graph.by_name[name]
         empty = [
-            f"{self._interval(i, axis)}.end > {self._interval(i, axis)}.start"
+            f"{self._interval(i, axis).end} > {self._interval(i, axis).start}"
             for axis, intervals in enumerate(member.computed_grid)
             if any(b <= a for a, b in intervals)
         ]
@@ -133,8 +145,8 @@ class GroupPrinter:
             c.call("observe", self.index[name], 1)
             return
         with c.block(f"if ({' && '.join(empty)})") if empty else c.scope():
-            self._region(i, name)
             if isinstance(layer, TensorCoreLayer):
+                self._region(i, layer)
                 self._tensor_core(layer)
             elif layer.op == "add":
                 self._add(layer)
@@ -149,60 +161,49 @@ class GroupPrinter:
     def _clear_padding(self, i: int, name: str) -> None:
         """Zeroes what of a held box lies outside the image; rows that are retained are zero already."""
         c, member, held = self.c, self.group.members[name], self.group.held[name]
-        self.used.add("clear_padding")
-        intervals = [self._interval(i, axis, True) for axis in range(3)]
+        self.headers.add("held_rows")
+        n, y, x = (self._interval(i, axis, True) for axis in range(3))
         with c.scope():
             with c.initialiser("const held_t held"):
-                held_fields(
-                    c, held, (f"{intervals[0]}.start", f"{intervals[1]}.start", f"{intervals[2]}.start")
-                )
-            if held.ring:
-                intervals[1] = f"m{i}_p_fresh[{_COUNTERS[1]}]"
-            c.call("clear_padding", "&held", *intervals, *member.size[1:])
+                held_fields(c, held, (str(n.start), str(y.start), str(x.start)))
+            lines = self._fresh_lines(i) if held.ring else y
+            c.call("clear_padding", "&held", n.value, lines.value, x.value, *member.size[1:])
 
-    def _region(self, i: int, name: str) -> None:
-        """The region_t of this tile: what to compute; for the array, where the tile-buffer boxes start."""
-        c, layer, member = self.c, self.graph.by_name[name], self.group.members[name]
-        on_array = isinstance(layer, TensorCoreLayer)
-        fields = [f".{d.lower()} = {self._interval(i, axis)}" for axis, d in enumerate(PIXELS)]
-        lines = [", ".join(fields)]
+    def _region(self, i: int, layer: TensorCoreLayer) -> None:
+        """The region_t of this tile: what to compute, where the tile-buffer boxes start."""
+        member = self.group.members[layer.name]
+        fields: list[tuple[str, Expr]]
+        fields = [(d.lower(), self._interval(i, axis).initialiser) for axis, d in enumerate(PIXELS)]
         fused = [t for t in layer.inputs if t in member.fused_inputs]
-        if fused and on_array:
+        if fused:
             producer = self._producer(fused[0])
-            lines.append(
-                ", ".join(
-                    f".in_{d} = {self._interval(producer, axis, True)}.start"
-                    for axis, d in enumerate(("n", "y", "x"))
-                )
-            )
-        stored = stored_as(self.group.members, name)
+            for axis, d in enumerate(("n", "y", "x")):
+                fields.append((f"in_{d}", self._interval(producer, axis, True).start))
+        stored = stored_as(self.group.members, layer.name)
         at = self.group.group.layers.index(stored.name)
         if at != i:
-            lines.append(
-                ", ".join(f".pool_{d} = {self._interval(at, axis)}" for axis, d in ((1, "p"), (2, "q")))
-            )
-        if stored.writes_inside and on_array:
-            lines.append(
-                ", ".join(
-                    f".out_{d.lower()} = {self._interval(at, axis, True)}.start"
-                    for axis, d in enumerate(PIXELS)
-                )
-            )
-        if stored.writes_inside and stored.writes_outside:
-            fresh = [
-                f".fresh_{d} = {k} == 0 ? 0 : m{at}_{d}[{k} - 1].end" for d, k in (("p", "j"), ("q", "k"))
+            fields += [
+                (f"pool_{d}", self._interval(at, axis).initialiser) for axis, d in ((1, "p"), (2, "q"))
             ]
-            lines.append(", ".join(fresh))
-        if on_array:
-            starts = (  # before those the member has nothing to compute
-                next(at for at, (start, stop) in enumerate(axis) if stop > start)
-                for axis in member.computed_grid
-            )
-            at_first = (f"{counter} == {at}" for counter, at in zip(_COUNTERS, starts, strict=True))
-            lines.append(f".first = {' && '.join(at_first)}")
-        with c.initialiser("const region_t region"):
-            for line in lines:
-                c.line(f"{line},")
+        if stored.writes_inside:
+            for axis, d in enumerate(PIXELS):
+                fields.append((f"out_{d.lower()}", self._interval(at, axis, True).start))
+        if stored.writes_inside and stored.writes_outside:
+            fields += [
+                (f"fresh_{d}", self._interval(at, axis).previous_end) for axis, d in ((1, "p"), (2, "q"))
+            ]
+        fields.append(("first", self._first(member)))
+        self.c.fields(
+            "const region_t region", [f".{field} = {bare(value)}" for field, value in fields if value != 0]
+        )
+
+    def _first(self, member: Member) -> str:
+        """Condition of the first tile that the member computes something in."""
+        starts = (
+            next(at for at, (start, stop) in enumerate(axis) if stop > start) for axis in member.computed_grid
+        )
+        several = zip(_COUNTERS, self.tiles, starts, strict=True)
+        return " && ".join(f"{counter} == {at}" for counter, tiles, at in several if tiles > 1) or "true"
 
     def _producer(self, tensor: str) -> int:
         producer = self.graph.producers(tensor)[0].name
@@ -242,63 +243,81 @@ class GroupPrinter:
         both = member.writes_inside and member.writes_outside
         if not retained and not both and self._adds_whole_lines(layer, whole, channels):
             return
-        with c.block("for (int32_t n = region.n.start; n < region.n.end; n++)"):
+        own = self.group.group.layers.index(layer.name)
+        _, lines, columns = (self._interval(own, axis) for axis in range(3))
+        with self._images(own) as image:
             if retained:  # lines of a ring of rows go one by one: every operand may wrap elsewhere
-                with c.block("for (int32_t p = region.p.start; p < region.p.end; p++)"):
-                    self._sum(layer, "p", whole, channels, also=both)
+                with c.block(f"for (int32_t p = {bare(lines.start)}; p < {bare(lines.end)}; p++)"):
+                    self._sum(layer, (image, "p", columns.start), whole, channels, also=both)
                     c.call("add_lines", "&sum")
                 return
-            self._sum(layer, "region.p.start", whole, channels, also=both)
+            self._sum(layer, (image, lines.start, columns.start), whole, channels, also=both)
             if both:
-                self.used.add("add_fresh")
-                first = f"(size_t)(MAX(region.fresh_q - region.q.start, 0) * {channels})"
-                c.call("add_fresh", "&sum", "MAX(region.fresh_p - region.p.start, 0)", first)
+                first = mul(f"MAX({bare(sub(columns.previous_end, columns.start))}, 0)", channels)
+                c.call(
+                    "add_fresh",
+                    "&sum",
+                    f"MAX({bare(sub(lines.previous_end, lines.start))}, 0)",
+                    f"(size_t)({bare(first)})",
+                )
             else:
                 c.call("add_lines", "&sum")
+
+    @contextmanager
+    def _images(self, member: int) -> Iterator[Expr]:
+        """The image that every line works on, in a loop where there are several."""
+        images = self._interval(member, 0)
+        if images.start == 0 and images.end == 1:
+            yield 0
+            return
+        with self.c.block(f"for (int32_t n = {bare(images.start)}; n < {bare(images.end)}; n++)"):
+            yield "n"
 
     def _adds_whole_lines(self, layer: HostLayer, whole: Box, channels: int) -> bool:
         """A call of gemmini.h's, where all group tiles are alike and their lines adjoin in every operand."""
         member, own = self.group.members[layer.name], self.group.group.layers.index(layer.name)
         lines, columns = (set(extents(axis)) for axis in member.computed[1:])
         producers = [self._producer(name) if name in member.fused_inputs else None for name in layer.inputs]
-        places = zip(
-            (*layer.inputs, layer.outputs[0]),
-            (*producers, own if member.writes_inside else None),
-            strict=True,
-        )
-        pixels = [
-            self._pixel(name, "region.p.start", "region.q.start", whole, producer)
-            for name, producer in places
-        ]
-        if len(lines) > 1 or {stride for _, stride in pixels} != {width * channels for width in columns}:
+        producers.append(own if member.writes_inside else None)
+        places = list(zip((*layer.inputs, layer.outputs[0]), producers, strict=True))
+        rows, pixels = self._interval(own, 1).start, self._interval(own, 2).start
+        strides = {self._pixel(name, (0, rows, pixels), whole, producer)[1] for name, producer in places}
+        if len(lines) > 1 or strides != {width * channels for width in columns}:
             return False
         size, target = max(lines) * max(columns) * channels, self.plan.schedule.target
         if resadd_tile(size, target) is None:
             return False
-        self.used.add("library_call")
-        with self.c.block("for (int32_t n = region.n.start; n < region.n.end; n++)"):
+        with self._images(own) as image:
             assert isinstance(layer.operator, Add)
-            print_addition(self.c, layer.operator, size, target, [address for address, _ in pixels])
+            first = (image, rows, pixels)
+            addresses = [self._pixel(name, first, whole, producer)[0] for name, producer in places]
+            print_addition(self.c, layer.operator, size, target, addresses)
         return True
 
-    def _sum(self, layer: HostLayer, line: str, whole: Box, channels: int, also: bool) -> None:
-        """The sum_t of the lines from `line` on."""
-        c, member, add = self.c, self.group.members[layer.name], layer.operator
+    def _sum(
+        self, layer: HostLayer, first: tuple[Expr, Expr, Expr], whole: Box, channels: int, also: bool
+    ) -> None:
+        """The sum_t of the lines from the pixel `first` on."""
+        member, add = self.group.members[layer.name], layer.operator
         assert isinstance(add, Add)
-        self.used.add("add_lines")
+        self.headers.add("sums")
         own = self.group.group.layers.index(layer.name)
-        with c.initialiser("const sum_t sum"):
-            for field, name in zip(("a", "b"), layer.inputs, strict=True):
-                inside = name in member.fused_inputs
-                self._line(field, name, line, whole, self._producer(name) if inside else None)
-            self._line("c", layer.outputs[0], line, whole, own if member.writes_inside else None)
-            if also:
-                self._line("also", layer.outputs[0], line, whole, None)
-            c.line(f".lines = {'1' if line == 'p' else 'region.p.end - region.p.start'},")
-            c.line(f".length = (size_t)(region.q.end - region.q.start) * {channels},")
-            scales = [float_literal(scale) for scale in (add.a_scale, add.b_scale, add.scale)]
-            c.line(f".a_scale = {scales[0]}, .b_scale = {scales[1]}, .c_scale = {scales[2]},")
-            c.line(f".activation = {ACTIVATIONS[add.activation]},")
+        _, lines, columns = (self._interval(own, axis) for axis in range(3))
+        inside = [self._producer(name) if name in member.fused_inputs else None for name in layer.inputs]
+        places = [
+            *zip(("a", "b"), layer.inputs, inside, strict=True),
+            ("c", layer.outputs[0], own if member.writes_inside else None),
+        ]
+        if also:
+            places.append(("also", layer.outputs[0], None))
+        fields = []
+        for field, tensor, producer in places:
+            address, stride = self._pixel(tensor, first, whole, producer)
+            fields += [f".{field} = {address}", f".{field}_line = {stride}"]
+        count = 1 if first[1] == "p" else sub(lines.end, lines.start)
+        length = mul(sub(columns.end, columns.start), channels)
+        fields += [f".lines = {bare(count)}", f".length = {_size(length)}"]
+        self.c.fields("const sum_t sum", [*fields, *sum_fields(add)])
 
     def _rows(self, layer: HostLayer) -> None:
         """A host operator on every line of its box."""
@@ -310,37 +329,33 @@ class GroupPrinter:
         own = self.group.group.layers.index(layer.name)
         producers[layer.outputs[0]] = own if member.writes_inside else None
 
-        def pixel(tensor: str, column: str) -> str:
-            return self._pixel(tensor, "p", column, whole, producers[tensor])[0]
+        lines, columns = self._interval(own, 1), self._interval(own, 2)
+        with self._images(own) as image:
 
-        with (
-            c.block("for (int32_t n = region.n.start; n < region.n.end; n++)"),
-            c.block("for (int32_t p = region.p.start; p < region.p.end; p++)"),
-        ):
-            printer = RowPrinter(c, self.graph, self.plan.memory, layer, channels)
-            printer.print(pixel)
+            def pixel(tensor: str, column: Expr) -> str:
+                return self._pixel(tensor, (image, "p", column), whole, producers[tensor])[0]
 
-    def _line(self, field: str, tensor: str, line: str, whole: Box, producer: int | None) -> None:
-        """An operand's first line: in the box of member `producer`, or in memory."""
-        address, stride = self._pixel(tensor, line, "region.q.start", whole, producer)
-        self.c.line(f".{field} = {address},")
-        self.c.line(f".{field}_line = {stride},")
+            with c.block(f"for (int32_t p = {bare(lines.start)}; p < {bare(lines.end)}; p++)"):
+                printer = RowPrinter(c, self.graph, self.plan.memory, layer, channels)
+                printer.print(pixel, image, columns.start, columns.end)
 
     def _pixel(
-        self, tensor: str, line: str, column: str, whole: Box, producer: int | None
+        self, tensor: str, at: tuple[Expr, Expr, Expr], whole: Box, producer: int | None
     ) -> tuple[str, int]:
-        """Address of a pixel of image n in the box of member `producer`, or in memory; line stride."""
-        box = whole
-        start = ["n", line, column]
+        """Address of pixel (n, p, q) in the box of member `producer`, or in memory; line stride."""
+        box, start = whole, list(at)
         if producer is not None:
             box = box_of(self.graph, self.group, self.group.group.layers[producer])
-            start = [
-                f"({at} - {self._interval(producer, axis, True)}.start)" for axis, at in enumerate(start)
-            ]
+            start = [sub(index, self._interval(producer, axis, True).start) for axis, index in enumerate(at)]
             if box.ring:
-                start[1] = f"{line} % {box.ring}"
-        offset = " + ".join(f"{at} * {stride}" for at, stride in zip(start, box.strides, strict=True))
-        return f"{self._address(tensor, producer is not None)} + {offset}", box.strides[1]
+                start[1] = f"({bare(at[1])} % {box.ring})"
+        offset = add(*(mul(index, stride) for index, stride in zip(start, box.strides, strict=True)))
+        return plus(self._address(tensor, producer is not None), offset), box.strides[1]
+
+
+def _size(count: Expr) -> str:
+    """A count of elements as the size_t that it becomes."""
+    return str(count) if isinstance(count, int) else f"(size_t){count}"
 
 
 def runs_on_core(layer: Layer) -> bool:

@@ -29,12 +29,6 @@ class InputPrinter:
         self.products = 0 if waits or not places else self._products_of_all_lines()
         """During which the lines of a tile load; 0: they load before."""
 
-    @property
-    def primitives(self) -> set[str]:
-        """Names of those that are called."""
-        used = {"image_box"} if self.products else {"image_box", "load_image"}
-        return used | {"moves_due"} if self.products or self.next_tile is not None else used
-
     def declare(self) -> None:
         """Before the nest: what is being loaded meanwhile, nothing yet."""
         if self.products:

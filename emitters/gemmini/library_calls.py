@@ -182,6 +182,14 @@ def print_addition(c: CPrinter, add: Add, size: int, target: Target, operands: S
     return tile is not None
 
 
+def sum_fields(add: Add) -> list[str]:
+    """Initialisers of a sum_t (runtime/sums.h): what an addition does with its operands."""
+    return [
+        f".a_scale = {float_literal(add.a_scale)}, .b_scale = {float_literal(add.b_scale)}",
+        f".c_scale = {float_literal(add.scale)}, .activation = {ACTIVATIONS[add.activation]}",
+    ]
+
+
 def resadd_tile(size: int, target: Target) -> tuple[int, int] | None:
     """Rows and columns of the tiles in which tiled_resadd adds `size` elements, rows of one DMA request.
 

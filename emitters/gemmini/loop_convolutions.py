@@ -45,23 +45,27 @@ class ConvolutionLoops(LoopTiles):
         taps, tap_channels, channel = self._weight_steps()
         stride, dilation = loop_steps(form.layer)
         (in_n, in_y, in_x), (out_n, out_p, out_q) = self._input_strides(), self._output_strides()
-        with c.initialiser("const convolution_t convolution"):
-            c.line(f".height = {form.y.size}, .width = {form.x.size},")
-            c.line(f".in_lines = {in_n // in_y}, .in_pixels = {in_y // in_x}, .in_stride = {in_x},")
-            c.line(f".out_lines = {out_n // out_p}, .out_pixels = {out_p // out_q}, .out_stride = {out_q},")
-            if self.input_box is not None:
-                n, h, w = self.input_box.strides
-                y, x = (add(f"region->in_{axis}", -at) for axis, at in zip("yx", form.first, strict=True))
-                c.line(f".in_first = {bare(add(mul('region->in_n', n), mul(y, h), mul(x, w)))},")
-            if self.output_box is not None:
-                n, p, q = self.output_box.strides
-                c.line(f".out_first = region->out_n * {n} + region->out_p * {p} + region->out_q * {q},")
-            c.line(f".taps = {taps}, .tap_channels = {tap_channels}, .weight_stride = {channel},")
-            c.line(f".stride = {stride}, .dilation = {dilation}, .up = {form.y.pad}, .left = {form.x.pad},")
-            no_bias = "true" if form.layer.bias is None else "false"
-            activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
-            c.line(f".pixels_per_row = {form.repeats}, .no_bias = {no_bias},")
-            c.line(f".activation = {activation}, .scale = {scale},")
+        fields = [
+            f".height = {form.y.size}, .width = {form.x.size}",
+            f".in_lines = {in_n // in_y}, .in_pixels = {in_y // in_x}, .in_stride = {in_x}",
+            f".out_lines = {out_n // out_p}, .out_pixels = {out_p // out_q}, .out_stride = {out_q}",
+        ]
+        if self.input_box is not None:
+            n, h, w = self.input_box.strides
+            y, x = (add(f"region->in_{axis}", -at) for axis, at in zip("yx", form.first, strict=True))
+            fields.append(f".in_first = {bare(add(mul('region->in_n', n), mul(y, h), mul(x, w)))}")
+        if self.output_box is not None:
+            n, p, q = self.output_box.strides
+            fields.append(f".out_first = region->out_n * {n} + region->out_p * {p} + region->out_q * {q}")
+        no_bias = "true" if form.layer.bias is None else "false"
+        activation, scale = ACTIVATIONS[form.layer.activation], float_literal(form.layer.scale)
+        fields += [
+            f".taps = {taps}, .tap_channels = {tap_channels}, .weight_stride = {channel}",
+            f".stride = {stride}, .dilation = {dilation}, .up = {form.y.pad}, .left = {form.x.pad}",
+            f".pixels_per_row = {form.repeats}, .no_bias = {no_bias}",
+            f".activation = {activation}, .scale = {scale}",
+        ]
+        c.fields("const convolution_t convolution", fields)
 
     def _tile(self) -> None:
         at, form = self.at, self.form
@@ -70,7 +74,7 @@ class ConvolutionLoops(LoopTiles):
         if self.pool is not None:
             windows = [e for d in ("P", "Q") for e in windows_of(self.pool, at, self.nest, d)]
             numbers = [self.pool.kernel, self.pool.stride, *self.pool.pads, *windows]
-            self.c.line(f"const windows_t windows = {{{', '.join(map(str, numbers))}}};")
+            self.c.fields("const windows_t windows", list(map(str, numbers)))
         self.c.call(
             "convolution_tile",
             "&convolution",

@@ -1,6 +1,6 @@
 """The scratchpad tile that a nest fetches after this one, loaded while this one's products run.
 
-Its loads are spread over these products, a few before each (`pace_t` in templates/primitives.c.j2): all at
+Its loads are spread over these products, a few before each (`pace_t` in runtime/pace.h): all at
 once would fill the load queue of the reservation station, and then the core, and the products behind, wait.
 Same bytes, same places: only the time of the loads differs.
 """

@@ -89,26 +89,6 @@ class OutputPrinter:
         self.stores_later = len(places) > 1 and self.psum is None and to.output and to.pool is None
         """A tile goes to `output` during the products of the next one, a few moves before each."""
 
-    @property
-    def primitives(self) -> set[str]:
-        """Names of those that are called."""
-        to, used = self.destinations, set[str]()
-        if self.form.layer.bias is not None:
-            used.add("load_bias")
-        if to.held:
-            used.add("hold_tile")
-        if to.output or to.whole:
-            used.add("output")
-        if to.pool is not None:
-            used.add("store_pooled")
-        elif to.output:
-            used |= {"move_tile", "moves_due"} if self.stores_later else {"move_outputs"}
-        if to.pool is None and to.whole:
-            used |= {"store_fresh", "move_outputs"}
-        if self.psum is not None:
-            used |= {"output", "move_outputs"}
-        return used | ({"move_tile"} if "move_outputs" in used else set())
-
     def declare(self) -> None:
         """Before the nest: what is being stored meanwhile, nothing yet."""
         if self.stores_later:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from converter.printable import printable
 from emitters.gemmini.expression import Expr, bare
+
+WIDTH = 110
+"""Columns of a line."""
 
 
 class CPrinter:
@@ -39,18 +42,33 @@ class CPrinter:
         """A call statement, wrapped when longer than a line."""
         texts = [bare(a) for a in arguments]
         line = f"{function}({', '.join(texts)});"
-        if len(line) + 4 * self._depth <= 110:
+        if self._fits(line):
             self.line(line)
             return
         self.line(f"{function}(")
-        current = "   "
-        for i, text in enumerate(texts):
-            piece = f" {text}" + ("," if i < len(texts) - 1 else ");")
-            if len(current) + len(piece) + 4 * self._depth > 110:
-                self.line(current)
-                current = "   "
-            current += piece
-        self.line(current)
+        self._wrapped([f"{text}," for text in texts[:-1]] + [f"{texts[-1]});"], "    ")
+
+    def fields(self, head: str, fields: Sequence[str]) -> None:
+        """`head = { ... };` of short fields: on one line where they fit, else as many to a line as fit."""
+        line = f"{head} = {{{', '.join(fields)}}};"
+        if self._fits(line):
+            self.line(line)
+            return
+        with self.initialiser(head):
+            self._wrapped([f"{field}," for field in fields])
+
+    def _fits(self, line: str) -> bool:
+        return len(line) + 4 * self._depth <= WIDTH
+
+    def _wrapped(self, pieces: Sequence[str], indent: str = "") -> None:
+        """As many pieces to a line as fit."""
+        current = ""
+        for piece in pieces:
+            if current and not self._fits(f"{indent}{current} {piece}"):
+                self.line(f"{indent}{current}")
+                current = ""
+            current += f" {piece}" if current else piece
+        self.line(f"{indent}{current}")
 
     @contextmanager
     def braces(self, opening: str, closing: str = "}") -> Iterator[None]:
@@ -87,12 +105,6 @@ class CPrinter:
     def initialiser(self, head: str) -> Iterator[None]:
         """`head = { ... };`."""
         with self.braces(f"{head} = {{", "};"):
-            yield
-
-    @contextmanager
-    def initialiser_argument(self, function: str, ctype: str) -> Iterator[None]:
-        """`function(&(const ctype){ ... });`."""
-        with self.braces(f"{function}(&(const {ctype}){{", "});"):
             yield
 
     @contextmanager

@@ -8,53 +8,58 @@ from dataclasses import replace
 from converter.ir.graph import Graph, HostLayer
 from converter.ir.host import Softmax, StridedOperator
 from costmodel.group.row_operators import mask_rows, row_length, source
-from emitters.gemmini.expression import Expr
+from emitters.gemmini.expression import Expr, add, bare, mul, sub
 from emitters.gemmini.host import host_call
 from emitters.gemmini.memory import Memory
 from emitters.gemmini.operands import pointer
 from emitters.gemmini.printer import CPrinter
 
-Pixel = Callable[[str, str], str]
+Pixel = Callable[[str, Expr], str]
 """C address of a tensor's pixel in row p of image n, from the tensor's name and a column."""
 
 
 class RowPrinter:
-    """Prints one operator; `n` and `p` are the image and row in the surrounding loops."""
+    """Prints one operator; `p` is the row in the surrounding loop."""
 
     def __init__(self, c: CPrinter, graph: Graph, memory: Memory, layer: HostLayer, channels: int) -> None:
         """`channels`: of a pixel, groups included."""
         self.c, self.graph, self.memory, self.layer, self.channels = c, graph, memory, layer, channels
 
-    def print(self, pixel: Pixel) -> None:
-        """One line of the region."""
-        c, columns = self.c, "region.q.end - region.q.start"
+    def print(self, pixel: Pixel, image: Expr, first: Expr, end: Expr) -> None:
+        """Columns `first` to `end` of one line of an image."""
+        c, columns = self.c, sub(end, first)
         if isinstance(self.layer.operator, StridedOperator):
-            c.constant("count", f"({columns}) * {self.channels}")
+            c.constant("count", mul(columns, self.channels))
             c.constant("step", 1)
             with c.initialiser("const loops_t loops"):
                 c.line(".rank = 1, .operands = 2, .shape = &count, .strides = {&step, &step},")
-            self._call(self.layer, pixel, "region.q.start", "&loops")
+            self._call(self.layer, pixel, first, "&loops")
             return
         length, masks = row_length(self.layer), mask_rows(self.layer)
         assert length is not None
         rows = self.channels // length
         if masks <= 1:
-            c.line(f"const rows_t rows = {{({columns}) * {rows}, {length}, 1}};")
-            self._call(self.layer, pixel, "region.q.start", "&rows")
+            c.line(f"const rows_t rows = {{{bare(mul(columns, rows))}, {length}, 1}};")
+            self._call(self.layer, pixel, first, "&rows")
             return
         # Every pixel has a row of the mask: the one that its rows have in the whole tensor.
         c.line(f"const rows_t rows = {{{rows}, {length}, 1}};")
-        first = source(self.graph, self.layer)
-        assert first is not None
-        n, p, q = (stride // length for stride in first.output.strides[1:4])
-        row = f"(n * {n} + p * {p} + q * {q}) % {masks}"
+        product = source(self.graph, self.layer)
+        assert product is not None
+        n, p, q = (stride // length for stride in product.output.strides[1:4])
+        row = f"({bare(add(mul(image, n), mul('p', p), mul('q', q)))}) % {masks}"
         assert isinstance(self.layer.operator, Softmax)
         single = replace(self.layer, operator=replace(self.layer.operator, mask_rows=1))
-        with c.block("for (int32_t q = region.q.start; q < region.q.end; q++)"):
+        with c.block(f"for (int32_t q = {bare(first)}; q < {bare(end)}; q++)"):
             self._call(single, pixel, "q", "&rows", {self.layer.inputs[-1]: f" + {row} * {length}"})
 
     def _call(
-        self, layer: HostLayer, pixel: Pixel, column: str, extent: Expr, offsets: dict[str, str] | None = None
+        self,
+        layer: HostLayer,
+        pixel: Pixel,
+        column: Expr,
+        extent: Expr,
+        offsets: dict[str, str] | None = None,
     ) -> None:
         """The library call on one run of pixels; `extent` replaces the whole tensor's loops or rows."""
         addresses = {name: pixel(name, column) for name in (layer.inputs[0], layer.outputs[0])}

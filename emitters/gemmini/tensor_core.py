@@ -51,18 +51,6 @@ class LayerPrinter:
             c, self.at, local.output, destinations, crosses_banks=local.crosses_banks
         )
 
-    @property
-    def primitives(self) -> set[str]:
-        """Names of those that the nest calls."""
-        used = {"multiply"} | self.weights.primitives | self.outputs.primitives
-        if self.early is not None:
-            used |= {"load_early", "moves_due"}
-        if self.local.held_input is None:
-            used |= self.inputs.primitives
-        elif self.local.held_input.ring:
-            used.add("multiply_ring")
-        return used
-
     def print(self) -> None:
         """The whole nest."""
         if self.local.held_input is not None:

@@ -71,13 +71,6 @@ class WeightPrinter:
             self.slices = slices_of(positions.form, positions.nest)
             self.next_tile = next_tile_of(positions, "W", places)
 
-    @property
-    def primitives(self) -> set[str]:
-        """Names of those that are called."""
-        if self.slices is None and self.next_tile is None:
-            return {"load_weights"}
-        return {"load_weights", "load_early", "slice_of", "moves_due"}
-
     def declare(self) -> None:
         """Before the nest: what is being loaded meanwhile, nothing yet."""
         if self.slices is not None:

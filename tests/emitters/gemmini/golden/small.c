@@ -79,555 +79,11 @@ const small_tensor small_outputs[SMALL_NUM_OUTPUTS] = {
 #include "runtime/integers.h"
 #include "runtime/pool.h"
 #include "runtime/rows.h"
-
-/* Accumulator addresses (bit 31), written by adding (bit 30), read as acc_t (bit 29). */
-#define OVERWRITE (UINT32_C(4) << 29)
-#define ACCUMULATE (UINT32_C(6) << 29)
-#define FULL_WIDTH (UINT32_C(5) << 29)
-
-/* Moves go out between products, a few before each: as soon as one finds no entry in the reservation station, the core
- * waits, and with it the products behind. */
-typedef struct {
-    int32_t moves, products; /* so many moves over so many products */
-    int32_t due;             /* of the next move, times products; from half a move early on */
-} pace_t;
-
-static inline pace_t pace_of(int32_t moves, int32_t products)
-{
-    return (pace_t){.moves = moves, .products = products, .due = -products / 2};
-}
-
-/* Before a product: how many moves are due. */
-static inline int32_t moves_due(pace_t *pace)
-{
-    int32_t count = 0;
-    for (pace->due += pace->moves; pace->due > 0; pace->due -= pace->products) {
-        count++;
-    }
-    return count;
-}
-
-typedef struct {
-    int32_t start, end;
-} interval_t;
-
-/* What one group tile asks of a layer. */
-typedef struct {
-    interval_t n, p, q;          /* outputs to compute */
-    int32_t in_n, in_y, in_x;    /* first pixel of the input's box, if that is on chip */
-    int32_t out_n, out_p, out_q; /* first pixel of the output's box, if that is on chip */
-    int32_t fresh_p, fresh_q;    /* first row and column that no earlier tile stored to memory */
-    bool first;                  /* first tile of the group: load the weights that stay */
-} region_t;
-
-/* An image N H W C in memory.  Strides are in elements, channels are contiguous. */
-typedef struct {
-    const elem_t *data;
-    ptrdiff_t first;    /* elements before those at `data`: a tile buffer holds a part of the image */
-    ptrdiff_t stride_n, stride_y, stride_x;
-    int32_t height, width; /* pixels outside are padding: zero */
-    int32_t ring;          /* row y is at (y * ring_step + ring_first) % ring; 0: at y */
-    int32_t ring_step, ring_first;
-    int32_t block;         /* channels of one pixel in a scratchpad row */
-    int32_t repeats;       /* pixels in a scratchpad row (row packing) */
-} image_t;
-
-/* The loads of a box of an image: one scratchpad row per pixel (n, y, x), channel block after channel block. */
-typedef struct {
-    image_t image;
-    bool inside; /* nothing of it is padding */
-    int32_t row, block_stride;
-    int32_t n, n_count, y, y_count, x, x_count, c, c_count;
-    ptrdiff_t pitch;
-    int32_t i, j, l, m; /* where the next load starts: image n + i, line y + j, pixel x + l, channel c + m */
-    pace_t pace;
-} image_box_t;
-
-static inline image_box_t image_box(
-    const image_t *image, int32_t row, int32_t n, int32_t n_count, int32_t y, int32_t y_count, int32_t x,
-    int32_t x_count, int32_t c, int32_t c_count, int32_t products)
-{
-    const bool inside = y >= 0 && y + y_count <= image->height && x >= 0 && x + x_count <= image->width;
-    const int32_t chunk = image->block == DIM ? MAX_BLOCK_LEN * DIM : image->block;
-    const int32_t block_stride = n_count * y_count * x_count;
-    ptrdiff_t pitch = image->stride_x;
-    if (inside && image->ring == 0) { /* lines that adjoin in memory go as one */
-        if (x_count == 1) {
-            pitch = image->stride_y;
-        }
-        if (x_count * pitch == image->stride_y) {
-            x_count *= y_count;
-            y_count = 1;
-        }
-        if (y_count == 1 && x_count == 1) {
-            pitch = image->stride_n;
-        }
-        if (y_count == 1 && x_count * pitch == image->stride_n) {
-            x_count *= n_count;
-            n_count = 1;
-        }
-    }
-    const int32_t line = (x_count + DIM - 1) / DIM + (inside ? 0 : 2); /* the two: padding */
-    return (image_box_t){
-        .image = *image, .inside = inside, .row = row, .block_stride = block_stride, .pitch = pitch,
-        .n = n, .n_count = block_stride > 0 ? n_count : 0, .y = y, .y_count = y_count, .x = x, .x_count = x_count,
-        .c = c, .c_count = c_count,
-        .pace = pace_of(n_count * y_count * line * ((c_count + chunk - 1) / chunk), products),
-    };
-}
-
-/* Issues up to `count` loads, of the first `lines` lines. */
-static inline void load_box(image_box_t *box, int32_t count, int32_t lines)
-{
-    const image_t *image = &box->image;
-    const int32_t chunk = image->block == DIM ? MAX_BLOCK_LEN * DIM : image->block;
-    if (count > 0 && box->i < box->n_count && box->j < lines) {
-        gemmini_extended5_config_ld(
-            (uint64_t)box->pitch * sizeof(elem_t), MVIN_SCALE_IDENTITY, false, box->block_stride, image->repeats, 0);
-    }
-    for (; count > 0 && box->i < box->n_count && box->j < lines; count--) {
-        const int32_t y = box->y + box->j;
-        int32_t first = 0;
-        int32_t last = box->x_count; /* pixels first..last of the line are in the image */
-        if (!box->inside) {
-            const bool padding = y < 0 || y >= image->height;
-            first = padding ? last : MIN(MAX(-box->x, 0), last);
-            last = padding ? last : MAX(MIN(image->width - box->x, last), first);
-        }
-        const bool zeros = box->l < first || box->l >= last;
-        const int32_t stop = box->l < first ? first : box->l < last ? last : box->x_count;
-        const int32_t pixels = MIN(DIM, stop - box->l);
-        const int32_t slot = image->ring == 0 ? y : (y * image->ring_step + image->ring_first) % image->ring;
-        const ptrdiff_t from = (box->n + box->i) * image->stride_n + slot * image->stride_y + box->x * image->stride_x
-                               + box->l * box->pitch + box->c + box->m - image->first;
-        gemmini_extended_mvin(
-            zeros ? 0 : (uintptr_t)(image->data + from),
-            (uint32_t)(box->row + box->m / image->block * box->block_stride + box->l),
-            MIN(chunk, box->c_count - box->m), pixels);
-        box->m += chunk;
-        if (box->m >= box->c_count) {
-            box->m = 0;
-            box->l += pixels;
-        }
-        if (box->l == box->x_count) {
-            box->l = 0;
-            box->row += box->x_count;
-            box->j++;
-        }
-        if (box->j == box->y_count) {
-            box->j = 0;
-            box->i++;
-        }
-    }
-}
-
-/* Issues all loads of a box. */
-static inline void load_image(
-    const image_t *image, int32_t row, int32_t n, int32_t n_count, int32_t y, int32_t y_count, int32_t x,
-    int32_t x_count, int32_t c, int32_t c_count)
-{
-    /* Gemmini's reservation station moves the rows of a packed load down by repeats - 1, so that nothing
-     * orders its last rows against products: wait for those before and for the load after. */
-    if (image->repeats > 1) {
-        gemmini_fence();
-    }
-    image_box_t box = image_box(image, row, n, n_count, y, y_count, x, x_count, c, c_count, 1);
-    load_box(&box, INT32_MAX, INT32_MAX);
-    if (image->repeats > 1) {
-        gemmini_fence();
-    }
-}
-
-/* Weights R S C K in memory.  Strides are in elements, output channels are contiguous. */
-typedef struct {
-    const elem_t *data;
-    ptrdiff_t stride_r, stride_s, stride_c;
-    int32_t block; /* output channels in a scratchpad row */
-} weights_t;
-
-/* Taps that adjoin in memory go as one, where an instruction would move less than DIM rows otherwise. */
-static inline void merge_taps(const weights_t *weights, int32_t *r_count, int32_t *s_count, int32_t *c_count)
-{
-    if (*c_count % DIM != 0 && *c_count * weights->stride_c == weights->stride_s) {
-        *c_count *= *s_count;
-        *s_count = 1;
-        if (*c_count * weights->stride_c == weights->stride_r) {
-            *c_count *= *r_count;
-            *r_count = 1;
-        }
-    }
-}
-
-/* Loads a box of weights: one scratchpad row per (r, s, c), output channel block after block.  Input channels go
- * outermost, as products use them: the first can start while the rest is on its way. */
-static inline void load_weights(
-    const weights_t *weights, int32_t row, int32_t r, int32_t r_count, int32_t s, int32_t s_count, int32_t c,
-    int32_t c_count, int32_t k, int32_t k_count)
-{
-    const elem_t *from = weights->data + r * weights->stride_r + s * weights->stride_s + c * weights->stride_c + k;
-    const int32_t chunk = weights->block == DIM ? MAX_BLOCK_LEN * DIM : weights->block;
-    const int32_t block_stride = r_count * s_count * c_count;
-    merge_taps(weights, &r_count, &s_count, &c_count);
-    gemmini_extended4_config_ld(
-        (uint64_t)weights->stride_c * sizeof(elem_t), MVIN_SCALE_IDENTITY, false, block_stride, 1);
-    for (int32_t l = 0; l < c_count; l += DIM) {
-        for (int32_t i = 0; i < r_count; i++) {
-            for (int32_t j = 0; j < s_count; j++) {
-                const elem_t *tap
-                    = from + i * weights->stride_r + j * weights->stride_s + l * weights->stride_c;
-                for (int32_t m = 0; m < k_count; m += chunk) {
-                    const int32_t block = row + m / weights->block * block_stride;
-                    gemmini_extended_mvin2(
-                        (uintptr_t)(tap + m), (uint32_t)(block + (i * s_count + j) * c_count + l),
-                        MIN(chunk, k_count - m), MIN(DIM, c_count - l));
-                }
-            }
-        }
-    }
-}
-
-/* Weights that load while products run.  Boxes, each one scratchpad row per (r, s, c). */
-typedef struct {
-    weights_t weights;
-    int32_t row, boxes, box_rows;
-    ptrdiff_t box_stride;
-    int32_t r_count, s_count, c_count, k_count;
-    int32_t box, r, s, c, k; /* where the next load starts */
-    int32_t issued, end;     /* loads so far, and after this run */
-    int32_t products;        /* of this run */
-    pace_t pace;
-} early_t;
-
-/* Output channels that one instruction loads. */
-static inline int32_t early_chunk(const early_t *early)
-{
-    return early->weights.block == DIM ? MAX_BLOCK_LEN * DIM : early->weights.block;
-}
-
-/* Starts one of `runs` runs that share all loads. */
-static inline void start_early(early_t *early, int32_t runs)
-{
-    const int32_t chunk = early_chunk(early);
-    const int32_t tiles = ((early->c_count + DIM - 1) / DIM) * ((early->k_count + chunk - 1) / chunk);
-    const int32_t loads = early->boxes * early->r_count * early->s_count * tiles;
-    early->end = MIN(early->issued + (loads + runs - 1) / runs, loads);
-    early->pace = pace_of(early->end - early->issued, early->products);
-}
-
-/* Issues all loads before load `end`. */
-static inline void load_early(early_t *early, int32_t end)
-{
-    const int32_t chunk = early_chunk(early);
-    const int32_t block_stride = early->r_count * early->s_count * early->c_count;
-    if (early->issued < end) {
-        gemmini_extended4_config_ld(
-            (uint64_t)early->weights.stride_c * sizeof(elem_t), MVIN_SCALE_IDENTITY, false, block_stride, 1);
-    }
-    for (; early->issued < end; early->issued++) {
-        const elem_t *from = early->weights.data + early->box * early->box_stride + early->r * early->weights.stride_r
-                             + early->s * early->weights.stride_s + early->c * early->weights.stride_c + early->k;
-        const int32_t tap = early->r * early->s_count + early->s;
-        const int32_t block = early->k / early->weights.block * block_stride;
-        gemmini_extended_mvin2(
-            (uintptr_t)from, (uint32_t)(early->row + early->box * early->box_rows + block + tap * early->c_count + early->c),
-            MIN(chunk, early->k_count - early->k), MIN(DIM, early->c_count - early->c));
-        early->k += chunk;
-        if (early->k >= early->k_count) {
-            early->k = 0;
-            early->s++;
-        }
-        if (early->s == early->s_count) {
-            early->s = 0;
-            early->r++;
-        }
-        if (early->r == early->r_count) {
-            early->r = 0;
-            early->c += DIM;
-        }
-        if (early->c >= early->c_count) {
-            early->c = 0;
-            early->box++;
-        }
-    }
-}
-
-/* Before a product: the loads that are due. */
-static inline void load_share(early_t *early)
-{
-    if (early->issued < early->end) {
-        const int32_t count = moves_due(&early->pace);
-        load_early(early, MIN(early->issued + count, early->end));
-    }
-}
-
-/* What load_weights would load, over as many products. */
-static inline early_t slice_of(
-    const weights_t *weights, int32_t row, int32_t r, int32_t r_count, int32_t s, int32_t s_count, int32_t c,
-    int32_t c_count, int32_t k, int32_t k_count, int32_t products)
-{
-    early_t slice = {
-        .weights = *weights, .row = row, .boxes = 1,
-        .r_count = r_count, .s_count = s_count, .c_count = c_count, .k_count = k_count, .products = products,
-    };
-    slice.weights.data += r * weights->stride_r + s * weights->stride_s + c * weights->stride_c + k;
-    merge_taps(weights, &slice.r_count, &slice.s_count, &slice.c_count);
-    start_early(&slice, 1);
-    return slice;
-}
-
-/* Fills `rows` accumulator rows per block of output channels with the bias. */
-static inline void load_bias(const acc_t *bias, int32_t row, int32_t rows, int32_t k_count, int32_t block)
-{
-    gemmini_extended4_config_ld(0, MVIN_SCALE_IDENTITY, false, DIM, 2);
-    for (int32_t k = 0; k < k_count; k += block) {
-        for (int32_t i = 0; i < rows; i += DIM) {
-            const uint32_t target = OVERWRITE | (uint32_t)(row + k / block * rows + i);
-            gemmini_extended_mvin3((uintptr_t)(bias + k), target, MIN(block, k_count - k), MIN(DIM, rows - i));
-        }
-    }
-}
-
-/* How one block of weights meets its pixels: rows between neighbours in scratchpad and accumulator. */
-typedef struct {
-    int32_t image, line, pixel;
-    int32_t out_image, out_line;
-    uint32_t space; /* OVERWRITE: the pixels are in the accumulator */
-} stream_t;
-
-/* Streams n p q pixels through one block of weights.  `fresh`: the weights are not in the array yet. */
-static inline void multiply(
-    const stream_t *stream, int32_t input, int32_t weights, bool fresh, int32_t output, bool accumulate,
-    int32_t n_count, int32_t p_count, int32_t q_count, int32_t depth, int32_t columns)
-{
-    uint32_t stationary = fresh ? (uint32_t)weights : GARBAGE_ADDR;
-    int32_t line = stream->line;
-    int32_t out_line = stream->out_line;
-    if (p_count == 1) {
-        line = stream->image;
-        out_line = stream->out_image;
-    }
-    if (p_count * line == stream->image && p_count * out_line == stream->out_image) {
-        p_count *= n_count;
-        n_count = 1;
-    }
-    if (q_count * stream->pixel == line && q_count == out_line) {
-        q_count *= p_count;
-        p_count = 1;
-    }
-    for (int32_t n = 0; n < n_count; n++) {
-        for (int32_t p = 0; p < p_count; p++) {
-            for (int32_t q = 0; q < q_count; q += DIM) {
-                const int32_t rows = MIN(DIM, q_count - q);
-                const uint32_t from
-                    = stream->space | (uint32_t)(input + n * stream->image + p * line + q * stream->pixel);
-                const uint32_t to = (accumulate ? ACCUMULATE : OVERWRITE)
-                                    | (uint32_t)(output + n * stream->out_image + p * out_line + q);
-                gemmini_extended_preload(stationary, to, columns, depth, columns, rows);
-                if (stationary == GARBAGE_ADDR) {
-                    gemmini_extended_compute_accumulated(from, GARBAGE_ADDR, depth, rows, columns, rows);
-                } else {
-                    gemmini_extended_compute_preloaded(from, GARBAGE_ADDR, depth, rows, columns, rows);
-                }
-                stationary = GARBAGE_ADDR;
-            }
-        }
-    }
-}
-
-/* A tile's destination N P Q K.  Strides are in elements of `size` bytes, channels are contiguous. */
-typedef struct {
-    uintptr_t data;
-    ptrdiff_t first; /* elements before those at `data`, as in image_t */
-    ptrdiff_t stride_n, stride_p, stride_q;
-    int32_t ring; /* row p is at p % ring; 0: at p */
-    int32_t size;
-    int32_t block; /* channels in an accumulator row */
-    int32_t activation;
-    acc_scale_t scale;
-} output_t;
-
-/* The moves of a tile: lines of pixels to or from consecutive accumulator rows, in the order that products finish
- * them.  Unfinished sums travel as acc_t. */
-typedef struct {
-    output_t output;
-    bool load;
-    int32_t row, left; /* of the next move; moves left */
-    int32_t n, n_count, p, p_count, q, q_count, k, k_count;
-    ptrdiff_t pitch;
-    int32_t i, j, l, m; /* where it starts: image n + i, line p + j, pixel q + l, channel k + m */
-    pace_t pace;
-} tile_t;
-
-static inline tile_t tile_of(
-    const output_t *output, bool load, int32_t row, int32_t n, int32_t n_count, int32_t p, int32_t p_count, int32_t q,
-    int32_t q_count, int32_t k, int32_t k_count, int32_t products)
-{
-    ptrdiff_t pitch = output->stride_q;
-    if (output->ring == 0) { /* lines that adjoin in memory go as one */
-        if (q_count == 1) {
-            pitch = output->stride_p;
-        }
-        if (q_count * pitch == output->stride_p) {
-            q_count *= p_count;
-            p_count = 1;
-        }
-        if (p_count == 1 && q_count == 1) {
-            pitch = output->stride_n;
-        }
-        if (p_count == 1 && q_count * pitch == output->stride_n) {
-            q_count *= n_count;
-            n_count = 1;
-        }
-    }
-    const int32_t blocks = (k_count + output->block - 1) / output->block;
-    const int32_t moves = blocks * n_count * p_count * ((q_count + DIM - 1) / DIM);
-    return (tile_t){
-        .output = *output, .load = load, .row = row, .pitch = pitch, .left = moves,
-        .n = n, .n_count = n_count, .p = p, .p_count = p_count, .q = q, .q_count = q_count, .k = k, .k_count = k_count,
-        .pace = pace_of(moves, products),
-    };
-}
-
-/* Issues up to `count` moves. */
-static inline void move_tile(tile_t *tile, int32_t count)
-{
-    const output_t *output = &tile->output;
-    const uint32_t stride = (uint32_t)(tile->pitch * output->size);
-    count = MIN(count, tile->left);
-    if (count == 0) {
-        return;
-    }
-    if (tile->load) {
-        gemmini_extended4_config_ld(stride, MVIN_SCALE_IDENTITY, false, DIM, 2);
-    } else {
-        gemmini_extended_config_st(stride, output->activation, output->scale);
-    }
-    tile->left -= count;
-    for (; count > 0; count--) {
-        const int32_t p = tile->p + tile->j;
-        const int32_t slot = output->ring == 0 ? p : p % output->ring;
-        const ptrdiff_t pixel = (tile->n + tile->i) * output->stride_n + slot * output->stride_p
-                                + tile->q * output->stride_q + tile->l * tile->pitch - output->first;
-        const uintptr_t place = output->data + (uintptr_t)(pixel + tile->k + tile->m) * (uintptr_t)output->size;
-        const int32_t columns = MIN(output->block, tile->k_count - tile->m);
-        const int32_t rows = MIN(DIM, tile->q_count - tile->l);
-        if (tile->load) {
-            gemmini_extended_mvin3(place, OVERWRITE | (uint32_t)tile->row, columns, rows);
-        } else if (output->size == (int32_t)sizeof(elem_t)) {
-            gemmini_extended_mvout(place, OVERWRITE | (uint32_t)tile->row, columns, rows);
-        } else {
-            gemmini_extended_mvout(place, FULL_WIDTH | (uint32_t)tile->row, columns, rows);
-        }
-        tile->row += rows;
-        tile->l += rows;
-        if (tile->l == tile->q_count) {
-            tile->l = 0;
-            tile->j++;
-        }
-        if (tile->j == tile->p_count) {
-            tile->j = 0;
-            tile->i++;
-        }
-        if (tile->i == tile->n_count) {
-            tile->i = 0;
-            tile->m += output->block;
-        }
-    }
-}
-
-/* Issues all moves of a tile. */
-static inline void move_outputs(
-    const output_t *output, bool load, int32_t row, int32_t n, int32_t n_count, int32_t p, int32_t p_count, int32_t q,
-    int32_t q_count, int32_t k, int32_t k_count)
-{
-    tile_t tile = tile_of(output, load, row, n, n_count, p, p_count, q, q_count, k, k_count, 1);
-    move_tile(&tile, INT32_MAX);
-}
-
-/* c = sat8(round(c_scale * act(sat8(round(a_scale * a)) + sat8(round(b_scale * b))))), line by line.
- * `also` is a second destination or NULL.  Line strides are in elements. */
-typedef struct {
-    const elem_t *a, *b;
-    elem_t *c, *also;
-    ptrdiff_t a_line, b_line, c_line, also_line;
-    int32_t lines;
-    size_t length;
-    scale_t a_scale, b_scale;
-    acc_scale_t c_scale;
-    int32_t activation;
-} sum_t;
-
-/* Elements in the longest row segment that one instruction moves, given that half the accumulator takes DIM of them. */
-#define WIDE ((size_t)(MIN(MAX_BLOCK_LEN, ACC_ROWS / 2 / DIM) * DIM))
-
-/* Accumulator rows that a flat run of elements takes: DIM segments share WIDE rows. */
-static inline uint32_t flat_rows(size_t count)
-{
-    return (uint32_t)((count + WIDE * DIM - 1) / (WIDE * DIM) * WIDE);
-}
-
-typedef enum { LOAD_FIRST, LOAD_SECOND, STORE } flat_move_t;
-
-static inline void move_flat(flat_move_t move, uintptr_t place, uint32_t row, size_t count)
-{
-    for (size_t done = 0; done < count;) {
-        const size_t line = done / WIDE;
-        const size_t columns = MIN(WIDE, count - done);
-        const size_t rows = MIN((size_t)DIM, (count - done) / columns);
-        const uint32_t local = row + (uint32_t)(line / DIM * WIDE + line % DIM);
-        const uintptr_t at = place + done * sizeof(elem_t);
-        if (move == LOAD_FIRST) {
-            gemmini_extended_mvin(at, OVERWRITE | local, columns, rows);
-        } else if (move == LOAD_SECOND) {
-            gemmini_extended_mvin2(at, ACCUMULATE | local, columns, rows);
-        } else {
-            gemmini_extended_mvout(at, OVERWRITE | local, columns, rows);
-        }
-        done += rows * columns;
-    }
-}
-
-/* Moves pieces first..end (segments of lines) between one operand and the accumulator from `row` on. */
-static inline void move_pieces(
-    flat_move_t move, const void *operand, ptrdiff_t line_stride, size_t length, size_t segment, size_t first,
-    size_t end, uint32_t row)
-{
-    const size_t segments = (length + segment - 1) / segment;
-    for (size_t i = first; i < end; i++) {
-        const size_t start = i % segments * segment;
-        const size_t offset = i / segments * (size_t)line_stride + start;
-        move_flat(move, (uintptr_t)operand + offset * sizeof(elem_t), row, MIN(segment, length - start));
-        row += flat_rows(segment);
-    }
-}
-
-/* Half an accumulator at a time.  One fence per half: two loads of the same rows may complete out of order. */
-static void add_lines(const sum_t *sum)
-{
-    const uint32_t half = (uint32_t)(ACC_ROWS / 2 / WIDE * WIDE);
-    const size_t segment = MIN(sum->length, (size_t)half * DIM);
-    const size_t pieces = (sum->length + segment - 1) / segment * (size_t)sum->lines;
-    const size_t batch = half / flat_rows(segment);
-    const size_t stride = WIDE * sizeof(elem_t);
-    uint32_t row = 0;
-    gemmini_extended4_config_ld(stride, sum->a_scale, true, DIM, 0);
-    gemmini_extended4_config_ld(stride, sum->b_scale, true, DIM, 1);
-    gemmini_extended_config_st(stride, sum->activation, sum->c_scale);
-    move_pieces(LOAD_FIRST, sum->a, sum->a_line, sum->length, segment, 0, MIN(batch, pieces), row);
-    for (size_t first = 0; first < pieces; first += batch) {
-        const size_t end = MIN(first + batch, pieces);
-        wait_for_gemmini();
-        move_pieces(LOAD_SECOND, sum->b, sum->b_line, sum->length, segment, first, end, row);
-        move_pieces(
-            LOAD_FIRST, sum->a, sum->a_line, sum->length, segment, end, MIN(end + batch, pieces), half - row);
-        move_pieces(STORE, sum->c, sum->c_line, sum->length, segment, first, end, row);
-        if (sum->also != NULL) {
-            move_pieces(STORE, sum->also, sum->also_line, sum->length, segment, first, end, row);
-        }
-        row = half - row;
-    }
-    wait_for_gemmini();
-}
+#include "runtime/loads.h"
+#include "runtime/products.h"
+#include "runtime/region.h"
+#include "runtime/stores.h"
+#include "runtime/sums.h"
 
 /* Layers.  Dimensions: N images, G groups, K output and C input channels of a group, P x Q output rows and columns,
  * R x S kernel taps.  k3, k2, k1: where a tile of the scratchpad, accumulator, array starts in K, counted from the
@@ -635,10 +91,10 @@ static void add_lines(const sum_t *sum)
 
 /* l0: conv K8 C8 P8 Q8 R3 S3
  * tiles: scratchpad K8 C8 P4 Q8 R3 S3; accumulator K8 C8 P2 Q8 R3 S3; array rows C8, columns K8
- * issued as single instructions; loop orders, outermost first: L3 GKCRSNPQ L2 GKCRSNPQ L1 GKCRSNPQ
+ * issued as single instructions; loops, outermost first: L3 P, L2 P, L1 RSP
  * no hardware loop: weights that stay take part of the scratchpad, for members that no loop unit runs
- * DRAM bytes: b0 192 read 0 written, w0 1152 read 0 written, x 1024 read 0 written
- * tile buffer bytes: y0 0 read 640 written
+ * DRAM bytes: b0 192 read, w0 1152 read, x 1024 read
+ * tile buffer bytes: y0 640 written
  */
 static void layer_l0(const elem_t *input, elem_t *result, const region_t *region)
 {
@@ -714,10 +170,10 @@ static void layer_l0(const elem_t *input, elem_t *result, const region_t *region
 
 /* l1: conv K8 C8 P8 Q8 R3 S3
  * tiles: scratchpad K8 C8 P4 Q8 R3 S3; accumulator K8 C8 P2 Q8 R3 S3; array rows C8, columns K8
- * issued as single instructions; loop orders, outermost first: L3 GKCRSNPQ L2 GKCRSNPQ L1 GKCRSNPQ
+ * issued as single instructions; loops, outermost first: L3 none, L2 P, L1 RSP
  * no hardware loop: weights that stay take part of the scratchpad, for members that no loop unit runs
- * DRAM bytes: b1 128 read 0 written, w1 576 read 0 written, y1 0 read 512 written
- * tile buffer bytes: y0 640 read 0 written
+ * DRAM bytes: b1 128 read, w1 576 read, y1 512 written
+ * tile buffer bytes: y0 640 read
  */
 static void layer_l1(const elem_t *input, elem_t *result, const region_t *region)
 {
@@ -774,60 +230,36 @@ static void layer_l1(const elem_t *input, elem_t *result, const region_t *region
 
 /* Fused: l0, l1.
  * 1 x 2 x 1 group tiles of N1 P4 Q8 of the last output; halo: recompute.
- * m0_p[j]: rows of its output that the first of them computes in tile j; the others alike.
+ * m0_p: rows of its output that the first of them computes in a tile; the others alike.
  */
 static void group_l1(const elem_t *tensor0, elem_t *tensor1)
 {
-    static const interval_t m0_n[1] = {
-        {0, 1},
-    };
-    static const interval_t m0_p[2] = {
-        {0, 5}, {3, 8},
-    };
-    static const interval_t m0_q[1] = {
-        {0, 8},
-    };
-    static const interval_t m1_n[1] = {
-        {0, 1},
-    };
-    static const interval_t m1_p[2] = {
-        {0, 4}, {4, 8},
-    };
-    static const interval_t m1_q[1] = {
-        {0, 8},
-    };
-    for (int32_t i = 0; i < 1; i++) {
-        for (int32_t j = 0; j < 2; j++) {
-            for (int32_t k = 0; k < 1; k++) {
-                observe(0, 0);
-                {
-                    const region_t region = {
-                        .n = m0_n[i], .p = m0_p[j], .q = m0_q[k],
-                        .out_n = m0_n[i].start, .out_p = m0_p[j].start, .out_q = m0_q[k].start,
-                        .first = i == 0 && j == 0 && k == 0,
-                    };
-                    layer_l0(tensor0, TILE_BUFFER(int8_t, 0), &region);
-                }
-                observe(0, 1);
-                observe(1, 0);
-                {
-                    const region_t region = {
-                        .n = m1_n[i], .p = m1_p[j], .q = m1_q[k],
-                        .in_n = m0_n[i].start, .in_y = m0_p[j].start, .in_x = m0_q[k].start,
-                        .first = i == 0 && j == 0 && k == 0,
-                    };
-                    layer_l1(TILE_BUFFER(int8_t, 0), tensor1, &region);
-                }
-                observe(1, 1);
-            }
+    for (int32_t j = 0; j < 2; j++) {
+        const interval_t m0_p = {j * 3, j * 3 + 5};
+        const interval_t m1_p = {j * 4, j * 4 + 4};
+        observe(0, 0);
+        {
+            const region_t region = {
+                .n = {0, 1}, .p = m0_p, .q = {0, 8}, .out_p = m0_p.start, .first = j == 0,
+            };
+            layer_l0(tensor0, TILE_BUFFER(int8_t, 0), &region);
         }
+        observe(0, 1);
+        observe(1, 0);
+        {
+            const region_t region = {
+                .n = {0, 1}, .p = m1_p, .q = {0, 8}, .in_y = m0_p.start, .first = j == 0,
+            };
+            layer_l1(TILE_BUFFER(int8_t, 0), tensor1, &region);
+        }
+        observe(1, 1);
     }
 }
 
 /* l2: conv K24 C8 P8 Q8
- * tiles: scratchpad K8 C8 P8 Q8; accumulator K8 C8 P8 Q8; array rows C8, columns K8
- * issued as single instructions; loop orders, outermost first: L3 GKCRSNPQ L2 GKCRSNPQ L1 GKCRSNPQ
- * DRAM bytes: w2 192 read 0 written, y1 512 read 0 written, y2 0 read 1536 written
+ * tiles: scratchpad and accumulator K8 C8 P8 Q8; array rows C8, columns K8
+ * issued as single instructions; loops, outermost first: L3 K, L2 none, L1 P
+ * DRAM bytes: w2 192 read, y1 512 read, y2 1536 written
  */
 static void layer_l2(const elem_t *input, elem_t *result)
 {
@@ -878,10 +310,10 @@ static void layer_l2(const elem_t *input, elem_t *result)
 }
 
 /* l3: conv K8 C24 P8 Q8
- * tiles: scratchpad K8 C8 P4 Q8; accumulator K8 C8 P4 Q8; array rows C8, columns K8
- * issued as single instructions; loop orders, outermost first: L3 CGNKPQRS L2 GKCRSNPQ L1 GKCRSNPQ
+ * tiles: scratchpad and accumulator K8 C8 P4 Q8; array rows C8, columns K8
+ * issued as single instructions; loops, outermost first: L3 CP, L2 none, L1 P
  * no hardware loop: it stores partial sums
- * DRAM bytes: b3 128 read 0 written, w3 192 read 0 written, y2 1536 read 0 written, y3 0 read 512 written, y3.psum 4096 read 4096 written
+ * DRAM bytes: b3 128 read, w3 192 read, y2 1536 read, y3 512 written, y3.psum 4096 read, y3.psum 4096 written
  */
 static void layer_l3(const elem_t *input, elem_t *result)
 {
@@ -985,12 +417,12 @@ int small_run(const int8_t *input0, int8_t *output0)
     /* l4: add */
     observe(4, 0);
     {
-        add_lines(&(const sum_t){
-            .a = ARENA(int8_t, 3584), .b = input0, .c = ARENA(int8_t, 0),
-            .lines = 1, .length = 512,
-            .a_scale = 0x1.aa54360000000p-1f, .b_scale = 0x1.0000000000000p+0f, .c_scale = 0x1.8e3b4e0000000p-1f,
-            .activation = NO_ACTIVATION,
-        });
+        const sum_t sum = {
+            .a = ARENA(int8_t, 3584), .b = input0, .c = ARENA(int8_t, 0), .lines = 1, .length = 512,
+            .a_scale = 0x1.aa54360000000p-1f, .b_scale = 0x1.0000000000000p+0f,
+            .c_scale = 0x1.8e3b4e0000000p-1f, .activation = NO_ACTIVATION,
+        };
+        add_lines(&sum);
     }
     observe_end(4);
     RETURN_IF_STOPPED();

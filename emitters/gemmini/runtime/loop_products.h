@@ -1,4 +1,8 @@
-{% if "product_tile" in used %}
+/* Tiles of matrix products on Gemmini's loop unit. */
+#ifndef FADIFF_LOOP_PRODUCTS_H
+#define FADIFF_LOOP_PRODUCTS_H
+
+#include "gemmini_system.h"
 
 /* What the tiles of a matrix product c = act(scale * (a b + bias)) share.  Strides: elements from row to row. */
 typedef struct {
@@ -32,4 +36,5 @@ static inline void product_tile(
         (uintptr_t)a, (uintptr_t)b, (uintptr_t)bias, (uintptr_t)c, product->a, product->b, 0, product->c, false,
         product->b_transposed, false, false, accumulate, NO_ACTIVATION, a_half, b_half, false);
 }
-{% endif %}
+
+#endif

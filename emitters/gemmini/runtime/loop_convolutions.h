@@ -1,4 +1,11 @@
-{% if "convolution_tile" in used %}
+/* Tiles of convolutions on Gemmini's loop unit. */
+#ifndef FADIFF_LOOP_CONVOLUTIONS_H
+#define FADIFF_LOOP_CONVOLUTIONS_H
+
+#include <stddef.h>
+
+#include "elements.h"
+#include "gemmini_system.h"
 
 /* A convolution as Gemmini's hardware loop takes it: images N H W C, weights R S C K, strides as they lie in memory. */
 typedef struct {
@@ -69,4 +76,5 @@ static inline void convolution_tile(
         weights, output, bias, input, c->no_bias, windows == NULL, false, false, false, c->activation, false, false,
         false, false, c->pixels_per_row, c->in_stride, c->weight_stride, c->out_stride, false, input_half, weight_half)
 }
-{% endif %}
+
+#endif

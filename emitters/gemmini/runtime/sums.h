@@ -1,4 +1,10 @@
-{% if "add_lines" in used %}
+/* Additions in the accumulator, instruction by instruction. */
+#ifndef FADIFF_SUMS_H
+#define FADIFF_SUMS_H
+
+#include <stddef.h>
+
+#include "accumulator.h"
 
 /* c = sat8(round(c_scale * act(sat8(round(a_scale * a)) + sat8(round(b_scale * b))))), line by line.
  * `also` is a second destination or NULL.  Line strides are in elements. */
@@ -58,7 +64,7 @@ static inline void move_pieces(
 }
 
 /* Half an accumulator at a time.  One fence per half: two loads of the same rows may complete out of order. */
-static void add_lines(const sum_t *sum)
+static inline void add_lines(const sum_t *sum)
 {
     const uint32_t half = (uint32_t)(ACC_ROWS / 2 / WIDE * WIDE);
     const size_t segment = MIN(sum->length, (size_t)half * DIM);
@@ -84,11 +90,9 @@ static void add_lines(const sum_t *sum)
     }
     wait_for_gemmini();
 }
-{% endif %}
-{% if "add_fresh" in used %}
 
 /* Adds a box of which only lines from `fresh_line` on and elements from `fresh` on go to `also`, too. */
-static void add_fresh(const sum_t *sum, int32_t fresh_line, size_t fresh)
+static inline void add_fresh(const sum_t *sum, int32_t fresh_line, size_t fresh)
 {
     sum_t part = *sum;
     const int32_t old_lines = MIN(fresh_line, sum->lines);
@@ -114,4 +118,5 @@ static void add_fresh(const sum_t *sum, int32_t fresh_line, size_t fresh)
         add_lines(&part);
     }
 }
-{% endif %}
+
+#endif

@@ -1,4 +1,10 @@
-{% if "hold_tile" in used %}
+/* Tensors that stay in the scratchpad between the layers of a fusion group. */
+#ifndef FADIFF_HELD_ROWS_H
+#define FADIFF_HELD_ROWS_H
+
+#include "accumulator.h"
+#include "region.h"
+#include "store_spad.h"
 
 /* A fused tensor that stays in the scratchpad: a row per pixel, DIM channels each, block after block. */
 typedef struct {
@@ -42,8 +48,6 @@ static inline void hold_tile(
     }
     wait_for_gemmini();
 }
-{% endif %}
-{% if "clear_padding" in used %}
 
 static inline void clear_rows(const held_t *held, int32_t row, int32_t count)
 {
@@ -57,7 +61,7 @@ static inline void clear_rows(const held_t *held, int32_t row, int32_t count)
 }
 
 /* Zeroes what of a box lies outside an image of height x width. */
-static void clear_padding(
+static inline void clear_padding(
     const held_t *held, interval_t n, interval_t y, interval_t x, int32_t height, int32_t width)
 {
     const int32_t left = MIN(MAX(-x.start, 0), x.end - x.start);
@@ -75,4 +79,5 @@ static void clear_padding(
         }
     }
 }
-{% endif %}
+
+#endif

@@ -1,4 +1,12 @@
-{% if "output" in used %}
+/* Stores of results, and moves of partial sums, instruction by instruction. */
+#ifndef FADIFF_STORES_H
+#define FADIFF_STORES_H
+
+#include <stddef.h>
+
+#include "accumulator.h"
+#include "pace.h"
+#include "region.h"
 
 /* A tile's destination N P Q K.  Strides are in elements of `size` bytes, channels are contiguous. */
 typedef struct {
@@ -11,8 +19,6 @@ typedef struct {
     int32_t activation;
     acc_scale_t scale;
 } output_t;
-{% endif %}
-{% if "move_tile" in used %}
 
 /* The moves of a tile: lines of pixels to or from consecutive accumulator rows, in the order that products finish
  * them.  Unfinished sums travel as acc_t. */
@@ -102,8 +108,6 @@ static inline void move_tile(tile_t *tile, int32_t count)
         }
     }
 }
-{% endif %}
-{% if "move_outputs" in used %}
 
 /* Issues all moves of a tile. */
 static inline void move_outputs(
@@ -113,8 +117,6 @@ static inline void move_outputs(
     tile_t tile = tile_of(output, load, row, n, n_count, p, p_count, q, q_count, k, k_count, 1);
     move_tile(&tile, INT32_MAX);
 }
-{% endif %}
-{% if "store_fresh" in used %}
 
 /* Stores what of a tile lies at or beyond row fresh_p and column fresh_q: earlier group tiles stored the rest. */
 static inline void store_fresh(
@@ -133,8 +135,6 @@ static inline void store_fresh(
         }
     }
 }
-{% endif %}
-{% if "store_pooled" in used %}
 
 /* A max pool: window p takes `size` rows of the image from p * stride - up on, and columns alike. */
 typedef struct {
@@ -172,4 +172,5 @@ static inline void store_pooled(
         }
     }
 }
-{% endif %}
+
+#endif

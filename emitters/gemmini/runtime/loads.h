@@ -1,4 +1,11 @@
-{% if "image_box" in used %}
+/* Loads of images, weights and biases, instruction by instruction. */
+#ifndef FADIFF_LOADS_H
+#define FADIFF_LOADS_H
+
+#include <stddef.h>
+
+#include "accumulator.h"
+#include "pace.h"
 
 /* An image N H W C in memory.  Strides are in elements, channels are contiguous. */
 typedef struct {
@@ -100,8 +107,6 @@ static inline void load_box(image_box_t *box, int32_t count, int32_t lines)
         }
     }
 }
-{% endif %}
-{% if "load_image" in used %}
 
 /* Issues all loads of a box. */
 static inline void load_image(
@@ -119,8 +124,6 @@ static inline void load_image(
         gemmini_fence();
     }
 }
-{% endif %}
-{% if "load_weights" in used %}
 
 /* Weights R S C K in memory.  Strides are in elements, output channels are contiguous. */
 typedef struct {
@@ -169,8 +172,6 @@ static inline void load_weights(
         }
     }
 }
-{% endif %}
-{% if "load_early" in used %}
 
 /* Weights that load while products run.  Boxes, each one scratchpad row per (r, s, c). */
 typedef struct {
@@ -245,8 +246,6 @@ static inline void load_share(early_t *early)
         load_early(early, MIN(early->issued + count, early->end));
     }
 }
-{% endif %}
-{% if "slice_of" in used %}
 
 /* What load_weights would load, over as many products. */
 static inline early_t slice_of(
@@ -262,8 +261,6 @@ static inline early_t slice_of(
     start_early(&slice, 1);
     return slice;
 }
-{% endif %}
-{% if "load_bias" in used %}
 
 /* Fills `rows` accumulator rows per block of output channels with the bias. */
 static inline void load_bias(const acc_t *bias, int32_t row, int32_t rows, int32_t k_count, int32_t block)
@@ -276,4 +273,5 @@ static inline void load_bias(const acc_t *bias, int32_t row, int32_t rows, int32
         }
     }
 }
-{% endif %}
+
+#endif

@@ -1,4 +1,8 @@
-{% if "multiply" in used %}
+/* Products of the array, instruction by instruction. */
+#ifndef FADIFF_PRODUCTS_H
+#define FADIFF_PRODUCTS_H
+
+#include "accumulator.h"
 
 /* How one block of weights meets its pixels: rows between neighbours in scratchpad and accumulator. */
 typedef struct {
@@ -46,8 +50,6 @@ static inline void multiply(
         }
     }
 }
-{% endif %}
-{% if "multiply_ring" in used %}
 
 /* The same line by line, on an image of which row y is at y modulo `ring`, `width` scratchpad rows each. */
 static inline void multiply_ring(
@@ -61,4 +63,5 @@ static inline void multiply_ring(
             output + p * stream->out_line, accumulate, n_count, 1, q_count, depth, columns);
     }
 }
-{% endif %}
+
+#endif

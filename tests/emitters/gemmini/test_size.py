@@ -1,0 +1,28 @@
+"""ResNet-18's C is short enough to be read, and every layer's call is in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from costmodel.mapping.mapping import CALLS
+from costmodel.target.target import load_target
+from emitters.gemmini import emit
+from optimizer import optimize
+from optimizer.finish.issue import with_issues
+from optimizer.finish.traffic_limit import automatic_bytes
+from samples.graphs import graph_of
+
+
+def test_resnet18_at_224_pixels_in_1000_lines(tmp_path: Path) -> None:
+    """On the target where the network takes the most lines."""
+    found = optimize(graph_of("resnet18"), load_target("gemmini-large"), method="exact").schedule
+    schedule = with_issues(found, automatic_bytes(found, row_packing=True))
+    code = (emit(schedule, model_name="resnet18", out_dir=tmp_path) / "resnet18.c").read_text()
+    assert len(code.splitlines()) <= 1000
+    assert len(code) <= 45_000
+    functions = dict(re.findall(r"^static void layer_(\w+)\(.*?\)\n\{\n(.*?)^\}", code, re.M | re.S))
+    assert len(functions) == len(schedule.mappings)
+    for layer, mapping in zip(functions, schedule.mappings.values(), strict=True):
+        call = mapping.issue if mapping.issue in CALLS else "convolution_tile|product_tile"
+        assert len(re.findall(rf"\b(?:{call})\(", functions[layer])) == 1, layer
