@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,7 @@ from converter.ir.graph import Tensor
 from costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
 from costmodel.schedule.serialize import graph_from_document, read_document
 from emulator.build import build_firmware, library
-from emulator.compare import Mismatch, VectorResult, tolerance_of
+from emulator.compare import Mismatch, TensorDifference, VectorResult, tolerance_of
 from emulator.errors import FirmwareError
 from emulator.memory_map import LayerPlace, read_memory_map
 from emulator.pool import Progress, run_vectors
@@ -106,8 +107,9 @@ def _report(
     if error or not good or good[0].run is None:
         return VerifyReport(vectors=len(results), error=error or "no vector ran", predicted=predicted)
     counts = good[0].run.counts
+    differences = _by_layer(places, good)
     layers = tuple(
-        _layer_report(place, records[place.name], run, good)
+        _layer_report(place, records[place.name], run, differences[place.name])
         for place, run in zip(places, good[0].run.layers, strict=True)
     )
     with np.load(data / "float_outputs.npz", allow_pickle=False) as stored:
@@ -142,10 +144,25 @@ def _traffic(layers: Sequence[LayerRun]) -> list[object]:
     return [layer.traffic for layer in layers]
 
 
+def _by_layer(
+    places: Sequence[LayerPlace], results: Sequence[VectorResult]
+) -> Mapping[str, Sequence[TensorDifference]]:
+    """What differs in the outputs of each layer, vector by vector."""
+    writers: dict[str, list[str]] = defaultdict(list)
+    for place in places:
+        for tensor in place.outputs:
+            writers[tensor].append(place.name)
+    found: dict[str, list[TensorDifference]] = defaultdict(list)
+    for result in results:
+        for difference in result.differences:
+            for name in writers[difference.tensor]:
+                found[name].append(difference)
+    return found
+
+
 def _layer_report(
-    place: LayerPlace, record: LayerRecord, run: LayerRun, results: Sequence[VectorResult]
+    place: LayerPlace, record: LayerRecord, run: LayerRun, differences: Sequence[TensorDifference]
 ) -> LayerReport:
-    differences = [d for result in results for d in result.differences if d.tensor in place.outputs]
     mismatches = [d.mismatch for d in differences if d.mismatch is not None]
     steps = [d.largest for d in differences if not d.is_float]
     return LayerReport(

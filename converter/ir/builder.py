@@ -57,6 +57,7 @@ class GraphBuilder:
         self.layers: list[Layer] = []
         self.inputs: list[str] = []
         self._names: set[str] = set()
+        self._constants: dict[tuple[object, ...], str] = {}
 
     def unique(self, wanted: str) -> str:
         """`wanted` with characters other than letters, digits, _ . / replaced, made unique."""
@@ -85,6 +86,15 @@ class GraphBuilder:
         unique = self.unique(name)
         self.tensors[unique] = Tensor(unique, shape, dtype, scale, data, onnx_name, onnx_axes, zero)
         return unique
+
+    def constant(
+        self, name: str, shape: tuple[int, ...], dtype: DType, scale: float | None, data: np.ndarray
+    ) -> str:
+        """Add a constant tensor, unless there is one with this content; returns the name of either."""
+        key = shape, dtype, scale, data.tobytes()
+        if key not in self._constants:
+            self._constants[key] = self.tensor(name, shape, dtype, scale, data)
+        return self._constants[key]
 
     def input(self, name: str, shape: tuple[int, ...], dtype: DType = "int8", **more: object) -> str:
         """Add a graph input; `more` as in `tensor`."""

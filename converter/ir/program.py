@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from converter.ir.repeats import Operation, shared_roles
 from converter.ir.states import State
 from converter.ir.stored import Constants, StoredWeights
 
@@ -85,6 +86,32 @@ class Program:
             for value in dict.fromkeys(node.inputs):
                 found.setdefault(value, []).append(node)
         return {value: tuple(nodes) for value, nodes in found.items()}
+
+    @cached_property
+    def roles(self) -> Mapping[str, str]:
+        """Values of the equal steps of a recurrence by the first value that has the same role in its step.
+
+        Steps are equal whatever their number: integers, which say what they pick, are not looked at.
+        """
+        return shared_roles([self._operation(node) for node in self.nodes])
+
+    def _operation(self, node: Node) -> Operation:
+        constants = [value for value in node.inputs if value in self.constants]
+        kind = (
+            node.op,
+            node.domain,
+            str(sorted((key, value) for key, value in node.attributes.items() if key != "body")),
+            tuple(self.shapes.get(value) for value in (*node.inputs, *node.outputs)),
+            tuple(self._content(value) for value in constants),
+        )
+        return Operation(kind, tuple(self.activations(node)), node.outputs)
+
+    def _content(self, constant: str) -> str | bytes:
+        """What tells a constant from others: its name, or all of a small one."""
+        if not self.is_float(constant):
+            return ""
+        small = constant not in self.stored and self.constants[constant].size == 1
+        return self.constants[constant].tobytes() if small else constant
 
     def consumers(self, value: str) -> tuple[Node, ...]:
         """The nodes that read a value."""

@@ -169,7 +169,7 @@ class Lowering:
             data = np.clip(data + moved, limit.min, limit.max).astype(np.int32)
         data = data.reshape(groups, channels)
         dtype: DType = "float32" if self.is_float else "int32"
-        return self.graph.tensor(f"{step.name}.bias", (groups, channels), dtype, self.unit(bias), data)
+        return self.graph.constant(f"{step.name}.bias", (groups, channels), dtype, self.unit(bias), data)
 
     def weights(self, name: str, data: np.ndarray, content: Quantised) -> str:
         """The stored weights of a product; products that store a constant alike share one tensor."""
@@ -221,7 +221,7 @@ class Lowering:
             return
         table = rescaling_table(source.scale, target.scale)
         source, loops = self.walk(source, target)
-        entries = self.graph.tensor(f"{name}.table", (256,), "int8", target.scale, table)
+        entries = self.graph.constant(f"{name}.table", (256,), "int8", target.scale, table)
         self.graph.host(name, Lookup(loops), (source.tensor, entries), (target.tensor,), nodes)
 
     def walk(self, source: Strided, target: Strided) -> tuple[Strided, Loops]:

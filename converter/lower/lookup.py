@@ -38,7 +38,7 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
         outputs = np.nan_to_num(np.rint(outputs), nan=0.0) + lowering.zero(step.output)
         table = np.clip(outputs, limits.min, limits.max).astype(dtype)
     out = lowering.output_like(step, value)
-    name = lowering.graph.tensor(f"{step.name}.table", (256,), dtype, scale, table)
+    name = lowering.graph.constant(f"{step.name}.table", (256,), dtype, scale, table)
     loops = common_loops((value, out))
     assert loops is not None
     lowering.graph.host(step.name, Lookup(loops), (value.tensor, name), (out.tensor,), step.onnx_nodes)

@@ -81,6 +81,18 @@ def weight_shift(
     return found
 
 
+def shared(corrections: Corrections, products: Sequence[Product], roles: Mapping[str, str]) -> Corrections:
+    """The same with one correction, the mean, for products of one role (`Program.roles`)."""
+    alike: dict[str, list[str]] = {}
+    for product in products:
+        alike.setdefault(roles.get(product.sums, product.sums), []).append(product.step.name)
+    return {
+        name: np.asarray(np.mean([corrections[other] for other in names], axis=0))
+        for names in alike.values()
+        for name in names
+    }
+
+
 def biased_products(program: Program, steps: Sequence[Step]) -> list[Product]:
     """The products that can take back what the mean of a channel loses."""
     found = []

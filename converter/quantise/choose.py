@@ -19,7 +19,7 @@ from converter.ir.program import Program
 from converter.ir.stored import StoredWeights
 from converter.ir.work import macs_of
 from converter.plan.plan import Step
-from converter.quantise.biases import Corrections, Product, biased_products, mean_inputs, weight_shift
+from converter.quantise.biases import Corrections, Product, biased_products, mean_inputs, shared, weight_shift
 from converter.quantise.importance import importances
 from converter.quantise.judge import Judge
 from converter.quantise.layerwise import corrected_layer_by_layer
@@ -209,7 +209,7 @@ class Calibration:
         """What values are on the samples, and what their errors count for."""
         program, steps = self.program, self.steps
         counts = importances(self.model, program, steps, values) if not self.weights else {}
-        return observe(self.file, self.model, self.weights, self.samples, values, counts)
+        return observe(self.file, self.model, self.weights, self.samples, values, counts, program.roles)
 
     @cached_property
     def _observed(self) -> Mapping[str, Observed]:
@@ -252,7 +252,7 @@ class Calibration:
             shifts = weight_shift(self.model, self.program, plain, self._products, self._mean_inputs)
         else:
             shifts = corrected_layer_by_layer(simulation, self._few, plain, self._products, self._mean_sums)
-        return replace(found, corrections=shifts)
+        return replace(found, corrections=shared(shifts, self._products, self.program.roles))
 
     def _quantised(self, choice: Choice) -> Quantisation:
         return quantise(

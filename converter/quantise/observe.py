@@ -108,16 +108,21 @@ def observe(
     samples: Samples,
     values: Collection[str],
     importance: Mapping[str, Importance],
+    roles: Mapping[str, str],
 ) -> dict[str, Observed]:
     """What each value was on the samples; a value that nothing computes is left out.
+
+    Values of one role (`Program.roles`) are looked at as one.
 
     Raises:
         ModelError: the samples do not fit the model.
     """
     found: dict[str, Observed] = {}
+    by_role: dict[str, Observed] = {}
     most = max(1, _MOST_ELEMENTS // max(len(samples), 1))
     for name, array in activations(file, model, weights, samples, values):
-        found.setdefault(name, Observed()).add(array, importance.get(name), most)
+        seen = found[name] = by_role.setdefault(roles.get(name, name), Observed())
+        seen.add(array, importance.get(name), most)
     return found
 
 

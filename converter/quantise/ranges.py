@@ -93,8 +93,11 @@ METHODS: Mapping[str, Callable[[Observed], float]] = {
 
 def ranges(observed: Mapping[str, Observed], method: str) -> dict[str, Range]:
     """A range for every value that was observed; one with no finite magnitude keeps its bounds."""
-    found = {}
-    for name, seen in observed.items():
-        bound = METHODS[method](seen) if seen.counts.any() and np.isfinite(seen.largest) else np.inf
-        found[name] = (max(seen.low, -bound), min(seen.high, bound))
-    return found
+    alike = {id(seen): seen for seen in observed.values()}
+    found = {key: _range(seen, method) for key, seen in alike.items()}
+    return {name: found[id(seen)] for name, seen in observed.items()}
+
+
+def _range(seen: Observed, method: str) -> Range:
+    bound = METHODS[method](seen) if seen.counts.any() and np.isfinite(seen.largest) else np.inf
+    return max(seen.low, -bound), min(seen.high, bound)

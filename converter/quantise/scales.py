@@ -105,10 +105,11 @@ def assign_scales(
     well, perhaps another slice of it, keeps its own scale if sharing would make it more than 2
     times coarser.
     Operands of a concatenation share its scale under the same condition, so that they can be
-    written in place.  The two ends of a state share a scale where nothing prescribes it; else a
-    table changes it, and the input is wide enough for what the output holds.  Scales that an
-    imported model prescribes (`known`) never change; rows of a constant table and multiples of a
-    value have scales that follow from others, and share none.
+    written in place.  Values that are the same in the steps of a recurrence (`Program.roles`) share
+    a scale, so that the steps are equal.  The two ends of a state share a scale where nothing
+    prescribes it; else a table changes it, and the input is wide enough for what the output holds.
+    Scales that an imported model prescribes (`known`) never change; rows of a constant table and
+    multiples of a value have scales that follow from others, and share none.
     """
     fixed = dict(known)
     scales: dict[str, float] = {}
@@ -145,6 +146,9 @@ def assign_scales(
                 tolerable = 1 / _TOLERATED_RATIO <= ratio <= _TOLERATED_RATIO
                 if tolerable or (ratio < 1 and _reads_alone(program, step.head, groups.members(value))):
                     groups.join(step.output, value)
+    for value, role in program.roles.items():
+        if value in scales and role in scales:
+            groups.join(role, value)
     for state in program.states:
         if state.output in scales and state.input in scales:
             groups.join(state.input, state.output)

@@ -61,10 +61,12 @@ def zero_and_scale(low: float, high: float, *, rectified: bool) -> tuple[int, fl
 def shifted(
     program: Program, steps: Sequence[Step], ranges: Mapping[str, tuple[float, float]], zeros: Zeros
 ) -> dict[str, tuple[int, float]]:
-    """Zero point and scale by value, of those that gain steps by one."""
+    """Zero point and scale by value, of those that gain steps by one; those of one role, all or none."""
     rectified = {step.output for step in steps if step.activation == "relu"}
     found = {}
-    for value in sorted(can_shift(program, steps, zeros) & ranges.keys()):
+    can = can_shift(program, steps, zeros) & ranges.keys()
+    apart = {role for value, role in program.roles.items() if value in ranges and value not in can}
+    for value in sorted(value for value in can if program.roles.get(value) not in apart):
         pair = zero_and_scale(*ranges[value], rectified=value in rectified)
         if pair is not None:
             found[value] = pair

@@ -101,23 +101,34 @@ class _Inliner:
         self.nodes.append(helper.make_node(op, inputs, [output], output, **attributes))
         return output
 
-    def _copy(self, body: GraphProto, prefix: str, given: Mapping[str, str]) -> list[str]:
-        """The body's nodes in the main graph under new names; where its outputs are."""
-        names = dict(given)
-        for tensor in body.initializer:
-            names[tensor.name] = f"{prefix}{tensor.name}"
-            copy = self.graph.initializer.add()
-            copy.CopyFrom(tensor)
-            copy.name = names[tensor.name]
-        for node in body.node:
+    def _copy(
+        self, body: GraphProto, prefix: str, given: Mapping[str, str], constants: Mapping[str, str]
+    ) -> list[str]:
+        """The body's nodes in the main graph under new names; where its outputs are.
+
+        `constants` says where those of the body are (`_constants`).
+        """
+        names = {**given, **constants}
+        nodes = [node for node in body.node if not names.keys() & set(node.output)]
+        for node in nodes:
             names.update((value, f"{prefix}{value}") for value in node.output if value)
-        for node in body.node:
+        for node in nodes:
             copied = NodeProto()
             copied.CopyFrom(node)
             copied.name = f"{prefix}{node.name or node.output[0]}"
             _rename(copied, names)
             self.nodes.append(copied)
         return [names.get(value.name, value.name) for value in body.output]
+
+    def _constants(self, body: GraphProto, prefix: str) -> dict[str, str]:
+        """Constants of a body, once in the main graph for all its steps; their names there."""
+        names = {}
+        for name, tensor in constant_tensors(body).items():
+            names[name] = f"{prefix}{name}"
+            copy = self.graph.initializer.add()
+            copy.CopyFrom(tensor)
+            copy.name = names[name]
+        return names
 
     def _give(self, values: list[str], outputs: list[str]) -> None:
         for value, output in zip(values, outputs, strict=False):
@@ -129,7 +140,8 @@ class _Inliner:
         if condition is None:
             return False
         body = attributes["then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"]
-        self._give(self._copy(body, f"{_name(node)}/", {}), list(node.output))
+        prefix = f"{_name(node)}/"
+        self._give(self._copy(body, prefix, {}, self._constants(body, prefix)), list(node.output))
         return True
 
     def _loop(self, node: NodeProto, attributes: Mapping[str, GraphProto]) -> bool:
@@ -146,11 +158,12 @@ class _Inliner:
         if collected and not steps:
             return False
         true = self._constant(f"{_name(node)}/go", np.asarray(True)) if steps else ""
+        constants = self._constants(body, f"{_name(node)}/") if steps else {}
         for t in range(steps):
             prefix = f"{_name(node)}/{t}/"
             number = self._constant(f"{prefix}number", np.int64(t))
             given = dict(zip([v.name for v in body.input], [number, true, *states], strict=True))
-            results = self._copy(body, prefix, given)[1:]
+            results = self._copy(body, prefix, given, constants)[1:]
             states = results[:count]
             for values, value in zip(collected, results[count:], strict=True):
                 values.append(value)
@@ -174,6 +187,7 @@ class _Inliner:
         if not steps or not self._fits(body, steps):
             return False
         collected: list[list[str]] = [[] for _ in range(outputs)]
+        constants = self._constants(body, f"{_name(node)}/")
         for t in range(steps):
             prefix = f"{_name(node)}/{t}/"
             slices = []
@@ -181,7 +195,7 @@ class _Inliner:
                 at = self._constant(f"{prefix}at{i}", np.int64(steps - 1 - t if backwards_in[i] else t))
                 slices.append(self._node("Gather", [value, at], f"{prefix}slice{i}", axis=axes_in[i]))
             given = dict(zip([v.name for v in body.input], [*states, *slices], strict=True))
-            results = self._copy(body, prefix, given)
+            results = self._copy(body, prefix, given, constants)
             states = results[: len(states)]
             for values, value in zip(collected, results[len(states) :], strict=True):
                 values.append(value)
