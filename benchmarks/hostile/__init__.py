@@ -1,4 +1,4 @@
-"""Hostile input: seeded changes to good models, schedules, targets, headers and .npz files, all commands.
+"""Hostile input: seeded changes to good models, schedules, Timeloop files, targets, headers, .npz and others.
 
 Whatever is wrong with a file, a command ends by itself within a minute and 4 GB, with a line that names
 it: no traceback, no crash, nothing written but what it was told to, no control character on the terminal.
@@ -23,23 +23,27 @@ import onnx
 
 from benchmarks import conformance
 from benchmarks.command import command
-from benchmarks.hostile.cases import KINDS, Make, model_case, schedule_case
+from benchmarks.hostile.cases import KINDS, Make, model_case
+from benchmarks.hostile.folders import folder_cases, profile
 from benchmarks.hostile.seeds import models
 from benchmarks.hostile.watch import Run, Watched
 from fadiff import compile
+from fadiff.cli import main as fadiff
 
 FAULTS = ("traceback", "hang", "crash", "memory", "outside_write", "unescaped")
 _SECONDS = 60.0
 
 
 def all_kinds(folder: Path) -> dict[str, Make]:
-    """Every kind of case; a schedule is made in the folder first."""
-    onnx.save(models()["residual"], folder / "seed.onnx")
-    from fadiff.search import SearchOptions
-
-    made = compile(folder / "seed.onnx", folder / "seed", search=SearchOptions(method="layerwise"))
-    schedule = (made.out / "schedule.json").read_text(encoding="utf-8")
-    return {**KINDS, "schedule": schedule_case(schedule)}
+    """Every kind of case; an output folder with all results is made first."""
+    model = models()["residual"]
+    onnx.save(model, folder / "seed.onnx")
+    made = compile(folder / "seed.onnx", folder / "seed", method="layerwise", verify=True)
+    log = profile(made.document)
+    (folder / "console.log").write_text(log, encoding="utf-8")
+    if fadiff(["measure", str(made.out), "--log", str(folder / "console.log"), "-q"]):
+        raise RuntimeError("the measurement to begin with is refused")
+    return {**KINDS, **folder_cases(made.out, model, log)}
 
 
 def every_operator() -> Make:
@@ -68,7 +72,7 @@ def main(arguments: list[str]) -> int:
     parser = command("hostile", __doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     kinds_text = "this one only (default: all in turn but operator, changed cases of onnx's own test suite)"
-    parser.add_argument("--kind", choices=(*KINDS, "schedule", "operator"), help=kinds_text)
+    parser.add_argument("--kind", help=kinds_text)
     parser.add_argument("--first", type=int, default=0, help="seed of the first case")
     parser.add_argument("--cases", type=int, help="most cases in all")
     parser.add_argument("--keep", type=Path, help="folder for the files of cases that did otherwise")
@@ -79,6 +83,8 @@ def main(arguments: list[str]) -> int:
         kinds = all_kinds(Path(folder))
         if options.kind == "operator":
             kinds["operator"] = every_operator()
+        if options.kind not in (None, *kinds):
+            parser.error(f"--kind {options.kind}: choose from {', '.join((*kinds, 'operator'))}")
         wanted = kinds if options.kind is None else {options.kind: kinds[options.kind]}
         for kind, seed, place, run in attack(wanted, options.first, Path(folder)):
             tried["cases"] += 1

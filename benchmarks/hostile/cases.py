@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -95,19 +94,6 @@ def hostile_space(rng: Rng, folder: Path) -> Arguments:
     return ["sweep", str(path), str(folder / "model.onnx"), "--cache", str(folder / "solved.sqlite"), "-q"]
 
 
-def schedule_case(schedule: str) -> Make:
-    """A kind of case: this schedule.json with other fields, or other text."""
-    content = json.loads(schedule)
-
-    def hostile_schedule(rng: Rng, folder: Path) -> Arguments:
-        path = folder / "schedule.json"
-        text = json.dumps(mutated_data(rng, content), indent=1)
-        path.write_text(mutated_text(rng, text) if rng.random() < 0.2 else text, encoding="utf-8")
-        return ["evaluate", str(path), "-q"]
-
-    return hostile_schedule
-
-
 KINDS: Mapping[str, Make] = {
     "model": model_case(list(_MODELS.values())),
     "external": hostile_external_data,
@@ -116,4 +102,4 @@ KINDS: Mapping[str, Make] = {
     "target": hostile_target,
     "space": hostile_space,
 }
-"""All but the schedules, which need one to begin with."""
+"""All but those that begin with an output folder."""
