@@ -14,6 +14,7 @@ from fadiff.errors import InputError
 if TYPE_CHECKING:
     from costmodel.schedule.document import ScheduleDocument
     from costmodel.schedule.measurement import Measurement
+    from emulator.report import VerifyReport
 
 SCHEDULE = "schedule.json"
 
@@ -92,23 +93,33 @@ class OutputFolder:
         except ValidationError as error:
             raise InputError(f"{self.measurement}: no measurement: run fadiff measure again") from error
 
-    def _source(self) -> str:
-        """The C of the model, empty where there is none."""
-        memory_map = _json(self.firmware / "memory_map.json") or {}
-        path = self.firmware / f"{memory_map.get('model')}.c"
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+    def verified(self) -> VerifyReport | None:
+        """The last verification, None where there is none; InputError where the file is none of ours."""
+        from pydantic import ValidationError
+
+        from emulator.report import VerifyReport
+
+        content = _json(self.verification)
+        try:
+            return None if content is None else VerifyReport.model_validate(content)
+        except ValidationError as error:
+            raise InputError(f"{self.verification}: no verification: run fadiff verify again") from error
 
     def refresh_report(self) -> Path:
         """Write report.html from what the folder has now."""
         from emitters.report import write_report
+        from emulator.memory_map import read_memory_map
 
+        verified, places = self.verified(), self.firmware / "memory_map.json"
+        memory_map = read_memory_map(places) if places.is_file() else None
+        source = self.firmware / f"{Path(memory_map.model).name}.c" if memory_map else None
         write_report(
             self.document,
             self.report,
-            _json(self.verification),
-            _json(self.firmware / "memory_map.json"),
+            verified and verified.as_dict(),
+            memory_map and memory_map.model_dump(),
             self.measured(),
-            self._source(),
+            source.read_text(encoding="utf-8") if source and source.is_file() else "",
         )
         return self.report
 

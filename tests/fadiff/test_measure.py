@@ -84,6 +84,25 @@ def test_measured_beside_predicted(fadiff, compiled, log, tmp_path):
     assert f"{found['warm']:,} cycles" in shown
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("verify/result.json", {"layers": 7}, "no verification: run fadiff verify again"),
+        ("measured.json", {"warm": "soon"}, "no measurement: run fadiff measure again"),
+        ("firmware/memory_map.json", {"symbols": {}}, "symbols.arena: Field required"),
+    ],
+)
+def test_results_that_are_none_of_ours_are_named(fadiff, compiled, tmp_path, name, change, says):
+    """Edited by hand, or of another version: one line, no traceback out of the report."""
+    out = tmp_path / "out"
+    shutil.copytree(compiled, out)
+    path = out / name
+    kept = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**kept, **change}))
+    ended = fadiff("report", out, "-q")
+    assert ended.code == 2 and says in ended.err and str(path) in ended.err and ended.err.count("\n") == 1
+
+
 def test_a_command_is_run_on_the_program(fadiff, compiled, log, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(compiled, out)
