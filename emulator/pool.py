@@ -73,6 +73,7 @@ def _start(
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "emulator.worker", str(request)],
             env=environment,
+            stdin=subprocess.PIPE,  # closed when we end, however we do: then the worker ends, too
             stdout=subprocess.DEVNULL,
             stderr=stderr,
         )
@@ -117,7 +118,7 @@ def run_vectors(
     finally:
         for worker in workers:
             worker.process.kill()
-            worker.process.wait()
+            worker.process.communicate()
     return sorted(results, key=lambda result: result.vector)
 
 

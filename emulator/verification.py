@@ -6,12 +6,12 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from converter.check.storage import from_storage
 from converter.ir.graph import Tensor
+from converter.scratch_folder import scratch_folder
 from costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
 from costmodel.schedule.serialize import graph_from_document, read_document
 from emulator.build import build_firmware, library
@@ -70,14 +70,13 @@ def verify(
         )
     available = _vector_count(data / "inputs.npz", memory_map.inputs)
     count = available if vectors is None else max(1, min(vectors, available))
-    with TemporaryDirectory(prefix="fadiff-verify-") as scratch:
+    with scratch_folder() as scratch:
         say("building the functional model and the firmware")
         library()
-        built = build_firmware(firmware, document.target, Path(scratch))
+        built = build_firmware(firmware, document.target, scratch)
         say(f"running {count} test vectors")
-        results = run_vectors(
-            folder, document.target, built, Path(scratch), count, time_limit, say, _states(document)
-        )
+        states = _states(document)
+        results = run_vectors(folder, document.target, built, scratch, count, time_limit, say, states)
     return _report(document, memory_map.layers, results, data)
 
 

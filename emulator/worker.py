@@ -5,8 +5,10 @@ python -m emulator.worker JOB.json
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
+import threading
 from pathlib import Path
 
 from emulator.compare import Job, run_job
@@ -15,6 +17,7 @@ from emulator.errors import EmulatorError
 
 def main(arguments: list[str]) -> int:
     """Read the job, write the pickled results."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     job = Job.model_validate_json(Path(arguments[0]).read_bytes())
     try:
         results = run_job(job)
@@ -23,6 +26,12 @@ def main(arguments: list[str]) -> int:
         return 1
     job.result.write_bytes(pickle.dumps(results))
     return 0
+
+
+def _end_with_parent() -> None:
+    """Kill -9 of the parent closes our input, and ends firmware that hangs."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
 
 
 if __name__ == "__main__":

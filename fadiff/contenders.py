@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
+from converter.scratch_folder import scratch_folder
 from fadiff.errors import InputError
 from fadiff.vectors import Arrays, onnx_states, run_floats, run_vectors, stored_inputs
 
@@ -75,8 +74,8 @@ def runtime_outputs(conversion: Conversion, inputs: Arrays, per_channel: bool, p
 
     label = f"ONNX Runtime int8 per {'channel' if per_channel else 'tensor'}"
     progress(f"{label}: calibrating")
-    with TemporaryDirectory(prefix="fadiff-") as folder:
-        source, quantised = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
+    with scratch_folder() as folder:
+        source, quantised = folder / "float.onnx", folder / "int8.onnx"
         onnx.save(_at_least_13(conversion.float_model), source)
         quantize_static(
             source,

@@ -116,8 +116,8 @@ class OutputFolder:
         write_report(
             self.document,
             self.report,
-            verified and verified.as_dict(),
-            memory_map and memory_map.model_dump(),
+            None if verified is None else verified.as_dict(),
+            None if memory_map is None else memory_map.model_dump(),
             self.measured(),
             source.read_text(encoding="utf-8") if source and source.is_file() else "",
         )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from converter.scratch_folder import scratch_folder
 from fadiff.output_accuracy import output_accuracy
 from fadiff.vectors import Arrays, TestVectors, nth, run_floats, run_vectors, stored_inputs
 
@@ -49,8 +48,8 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
     graph = conversion.graph
     names = [t.onnx_name for t in graph.tensors.values() if t.onnx_name is not None and t.data is None]
     floats = run_floats(conversion, inputs, names)
-    with TemporaryDirectory(prefix="fadiff-") as scratch:
-        folder = Path(scratch) if is_large(graph) else None
+    with scratch_folder() as scratch:
+        folder = scratch if is_large(graph) else None
         with WeightFile(folder / "weights.bin") if folder else nullcontext() as file:
             reference = integer_reference(graph, file=file)
         session = reference_session(reference, folder)

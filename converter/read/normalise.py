@@ -7,9 +7,7 @@ every value, and a name of its own for every node.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
 import onnx
 import onnx_ir
@@ -28,6 +26,7 @@ from converter.read.ceil_mode import drop_windows_behind
 from converter.read.fold import fold_constants
 from converter.read.opsets import opset_of, settle_opset
 from converter.read.runtime import explaining, session_options
+from converter.scratch_folder import scratch_folder
 
 _DISABLED = ["MatMulAddFusion", "TransposeOptimizer"]
 """MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions); transposes stay where
@@ -128,8 +127,8 @@ def _recall_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInfo
 
 
 def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
-    with tempfile.TemporaryDirectory() as folder:
-        folded = Path(folder) / "folded.onnx"
+    with scratch_folder() as folder:
+        folded = folder / "folded.onnx"
         options = session_options()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(folded)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from converter.scratch_folder import scratch_folder
 from costmodel.count.energy import energy_breakdown
 from costmodel.count.nest import LayerTraffic, layer_traffic
 from costmodel.count.timeloop_counts import Count, cycles_at
@@ -222,8 +222,8 @@ def run_model(model: Path, files: list[Path]) -> Stats:
             it printed a warning.
         TimeloopRunError: it cannot be started, or runs for more than ten minutes.
     """
-    with tempfile.TemporaryDirectory() as out:
-        command = [str(model), *map(str, files), "-o", out]
+    with scratch_folder() as out:
+        command = [str(model), *map(str, files), "-o", str(out)]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
@@ -235,7 +235,7 @@ def run_model(model: Path, files: list[Path]) -> Stats:
         said = [
             line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line or "WARNING" in line
         ]
-        stats = Path(out) / "timeloop-model.stats.txt"
+        stats = out / "timeloop-model.stats.txt"
         if not stats.exists():
             said.sort(key=lambda line: "ERROR" not in line)  # the error before the warnings that led to it
             what = said[0] if said else (done.stderr.strip().splitlines() or [_NO_MESSAGE])[-1]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.fadiff.models import small_network
+from tests.fadiff.sessions import running_in_session, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +46,31 @@ def test_nothing_half_written_is_left(fadiff, tmp_path, monkeypatch, number, cod
     assert ended.code == code and ended.err.splitlines()[-1] == f"error: {says}"
     assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
     assert signal.getsignal(number) == before
+
+
+def test_kill_9_while_verifying_leaves_no_worker_and_the_next_start_no_folder(fadiff, tmp_path, model):
+    """In the middle of firmware that never ends."""
+    out, scratch = tmp_path / "out", tmp_path / "tmp"
+    scratch.mkdir()
+    assert fadiff("compile", model, "--out", out, "--method", "layerwise", "-q").code == 0
+    source = out / "firmware" / "small.c"
+    good = source.read_text()
+    waits = f'fclose(fopen("{tmp_path}/begun", "w")); for (volatile int on = 1; on;) {{}}'
+    hangs = "#include <stdio.h>\n" + re.sub(r"(int small_run\(.*\)\n\{)", rf"\1 {waits}", good)
+    assert waits in hangs
+    source.write_text(hangs)
+    command = [sys.executable, "-m", "fadiff", "verify", str(out), "-q"]
+    environment = {**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parents[2])}
+    verifying = subprocess.Popen(command, env=environment, start_new_session=True)
+    wait_until((tmp_path / "begun").exists)
+    verifying.kill()
+    assert verifying.wait() == -signal.SIGKILL
+    wait_until(lambda: not running_in_session(verifying.pid))
+    (left,) = scratch.iterdir()
+    assert left.is_dir()
+    source.write_text(good)
+    assert subprocess.run(command, env=environment, check=False).returncode == 0
+    assert not any(scratch.iterdir())
 
 
 def test_ctrl_c_while_the_command_line_is_loaded():

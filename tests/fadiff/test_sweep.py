@@ -7,13 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from fadiff.workers import WorkerDied, workers
 from tests.fadiff.models import design_space
+from tests.fadiff.sessions import running_in_session, wait_until
 
 SPACE = """
 base: gemmini-small
@@ -162,11 +161,7 @@ if __name__ == "__main__":
     assert killed.wait(120) == -signal.SIGKILL
     kept = table.read_text().splitlines()
     assert len(kept) == 3
-    for _ in range(200):  # the workers end by themselves
-        if not _in_session(killed.pid):
-            break
-        time.sleep(0.1)
-    assert not _in_session(killed.pid)
+    wait_until(lambda: not running_in_session(killed.pid))  # the workers end by themselves
     with table.open("a") as file:
         file.write("small,16,half a line")
     ended = fadiff("sweep", described, model, "-o", table, "--json")
@@ -178,19 +173,6 @@ if __name__ == "__main__":
     again = fadiff("sweep", described, model, "-o", table, "--json")
     assert json.loads(again.out) == rows and "converting" not in again.err
     assert table.read_text().splitlines() == lines
-
-
-def _in_session(session: int) -> list[int]:
-    """Processes of a session that run (not those that nobody has waited for yet)."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, owner = status.read_text().rpartition(")")[2].split()[:4]
-        except OSError:
-            continue
-        if int(owner) == session and state != "Z":
-            found.append(int(status.parent.name))
-    return found
 
 
 def test_another_file_is_not_completed(fadiff, tmp_path, model):

@@ -1,0 +1,41 @@
+"""Temporary folders of which nothing stays: what a killed process left, the next one removes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PREFIX = "fadiff-scratch-"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for the `with` block.  It is locked as long as its process lives: one that nobody holds was
+    left by kill -9, and goes when the next is made."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        _remove_if_left(left)
+    while True:
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
+            held = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                if Path(name).exists():  # else another process took it for one that was left
+                    yield Path(name)
+                    return
+            finally:
+                os.close(held)
+
+
+def _remove_if_left(folder: Path) -> None:
+    with suppress(OSError):
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(held)
