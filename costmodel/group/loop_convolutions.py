@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from converter.ir.dims import Dim
+from converter.ir.dims import Dim, Dims
 from converter.ir.graph import TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.loop_products import streams_pixels
@@ -197,11 +197,15 @@ def _obstacle_in_pooling(setting: LoopSetting) -> str:
 
 
 def convolution_rows(setting: LoopSetting) -> tuple[int, int, int]:
-    """Rows of the input, weight and output tiles as the unit lays them out.
+    """Rows of the input, weight and output tiles as the unit lays them out."""
+    return tile_rows(setting.layer, setting.mapping.tile_l2, setting.target.side)
 
-    It has stride - 1 more rows and columns of input than the windows touch.
+
+def tile_rows(layer: TensorCoreLayer, tile: Dims, side: int) -> tuple[int, int, int]:
+    """Rows of the input, weight and output of a scratchpad tile on an array of `side`.
+
+    The unit has stride - 1 more rows and columns of input than the windows touch.
     """
-    layer, tile, side = setting.layer, setting.mapping.tile_l2, setting.target.side
     stride, dilation = loop_steps(layer)
     height = tile.P * stride + (tile.R - 1) * dilation
     width = tile.Q * stride + (tile.S - 1) * dilation

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from converter.ir.dims import RELEVANT, Dim
+from converter.ir.graph import TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.loop_setting import LoopSetting, Strides
 from costmodel.mapping.mapping import Mapping, ceil_div
@@ -20,8 +21,7 @@ _PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
 
 def obstacle_to_product_loop(setting: LoopSetting) -> str:
     """Why the loop unit of products cannot run the layer's scratchpad tiles; empty if it can."""
-    layer = setting.layer
-    if layer.op == "depthwise" or layer.dims.R * layer.dims.S > 1 or any(layer.pads):
+    if not is_product(setting.layer):
         return "it is no matrix product"
     if setting.pools:
         return "its stores pool"
@@ -31,6 +31,11 @@ def obstacle_to_product_loop(setting: LoopSetting) -> str:
         or setting.obstacle_in_capacity(*product_rows(setting))
         or ("" if None not in row_pitches(setting) else "the pixels of its tiles are no rows of one matrix")
     )
+
+
+def is_product(layer: TensorCoreLayer) -> bool:
+    """Whether the unit of products could run a layer."""
+    return layer.op != "depthwise" and layer.dims.R * layer.dims.S == 1 and not any(layer.pads)
 
 
 def obstacle_to_product_call(setting: LoopSetting) -> str:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from costmodel.mapping.decision import LatencyModel
+from costmodel.mapping.numbers import Number, largest
 from costmodel.target.engines import Engines
 from costmodel.target.target import Target
 
@@ -61,49 +62,51 @@ class ClockCoefficients:
 
 
 class LayerCounts(NamedTuple):
-    """What one layer makes core and Gemmini do, over all its visits."""
+    """What one layer makes core and Gemmini do over all its visits, under one mapping or columns of them."""
 
     visits: int
-    commands: float
+    commands: Number
     """RoCC commands issued one by one."""
-    loops: float
+    loops: Number
     """Tiles that a hardware loop runs."""
-    tiles: float
+    tiles: Number
     """Of the scratchpad, however they are run."""
-    full_rows: float
+    full_rows: Number
     """Rows of full strips, which take a cycle each."""
-    short_strips: tuple[tuple[float, float], ...]
+    short_strips: tuple[tuple[Number, Number], ...]
     """(rows, how many) of strips of fewer rows than the array has."""
-    requests: float
-    copies: float
-    loaded_bytes: float
-    missed_lines: float
-    stored_rows: float
+    requests: Number
+    copies: Number
+    loaded_bytes: Number
+    missed_lines: Number
+    stored_rows: Number
 
 
 class EngineCycles(NamedTuple):
     """How long each engine is busy with a layer, if nothing holds it up."""
 
-    core: float
-    array: float
-    load: float
-    store: float
+    core: Number
+    array: Number
+    load: Number
+    store: Number
 
 
 def engine_cycles(counts: LayerCounts, c: ClockCoefficients) -> EngineCycles:
     """What `layer_cycles` overlaps."""
-    array = counts.full_rows + sum(max(rows, c.short_strip) * times for rows, times in counts.short_strips)
+    array = counts.full_rows + sum(
+        largest(rows, c.short_strip) * times for rows, times in counts.short_strips
+    )
     load = counts.requests * c.request + counts.copies * c.pixel_copy
     load += counts.loaded_bytes * c.byte + counts.missed_lines * c.miss
     store = counts.stored_rows * c.store_row
     return EngineCycles(counts.commands * c.command, array, load, store)
 
 
-def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> float:
+def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> Number:
     """Cycles of one layer on the array."""
     engines = engine_cycles(counts, c)
-    together: float = sum((engine * 1e-3) ** c.overlap for engine in engines) ** (1 / c.overlap) * 1e3
-    alone = (engines.load + engines.store) / max(counts.tiles, counts.visits) + c.visit
+    together = sum((engine * 1e-3) ** c.overlap for engine in engines) ** (1 / c.overlap) * 1e3
+    alone = (engines.load + engines.store) / largest(counts.tiles, counts.visits) + c.visit
     return together + counts.visits * alone + counts.loops * c.loop
 
 

@@ -21,7 +21,7 @@ from costmodel.latency.rtl import (
     pitch_lines,
 )
 from costmodel.mapping.counting import Profile
-from costmodel.mapping.numbers import Number, largest, occurs, smallest
+from costmodel.mapping.numbers import Number, largest, occurs, smallest, tabulate
 from costmodel.mapping.shape import LayerShape
 from costmodel.mapping.tiling import tile_count, tile_extents
 from costmodel.target.target import Target
@@ -141,14 +141,14 @@ def strips(nest: LoopNest, side: int) -> Iterator[tuple[Number, Number]]:
     repeats = math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)])
     repeats *= nest.counts[other].total * nest.counts[N].total
     for rows, times in tile_extents(nest.pieces(streamed), side):
-        yield rows, times * repeats
+        yield rows, times * repeats * (rows > 0)
 
 
 def _array_cycles(nest: LoopNest, side: int) -> Number:
     """A short strip takes as long as one of `short_strip`."""
     short = short_strip(side)
     return sum(
-        times * (rows if isinstance(rows, int) and rows == side else largest(short, rows) * (rows > 0))
+        times * (rows if isinstance(rows, int) and rows == side else largest(short, rows))
         for rows, times in strips(nest, side)
     )
 
@@ -159,9 +159,10 @@ def _cache_use(nest: LoopNest, pixels: Number, element: int, *, reload: bool) ->
     tile = list(map(smallest, nest.l2, nest.bounds))
     boxes = math.prod([counts[d].l3 for d in (N, P, Q, R, S)])
 
-    def stream(rows: Number, segment: Number, whole: int) -> Stream:
+    def stream(rows: Number, segment: Number, whole: Number) -> Stream:
         width = whole * element
-        return Stream(rows, segment * element, width, min(LINE_BYTES, width), pitch_lines(width))
+        pitch = tabulate(pitch_lines, width)
+        return Stream(rows, segment * element, width, smallest(LINE_BYTES, width), pitch)
 
     contiguous = along, in_channel, out_channel = segments(nest.shape)
     weights = tile[G] * tile[K] * tile[C] * tile[R] * tile[S]

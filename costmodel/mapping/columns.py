@@ -54,6 +54,21 @@ class MappingColumns:
         )
         return cls(l2, l1, l0, rows, cols, tuple(orders), np.array(index, dtype=np.int64))
 
+    @classmethod
+    def folded(cls, mappings: Sequence[Mapping], issue: Issue = "instructions") -> MappingColumns:
+        """Stack mappings; columns that say the same all along are integers, equal ones one object.
+
+        Formulas then work once on what does not differ.
+        """
+        columns = cls.of(mappings)
+        known: dict[bytes, Number] = {}
+
+        def fold(tile: Extents) -> list[Number]:
+            return [known.setdefault(row.tobytes(), _folded(row)) for row in np.asarray(tile)]
+
+        l2, l1, l0, rows, cols = map(fold, (columns.l2, columns.l1, columns.l0, columns.rows, columns.cols))
+        return cls(l2, l1, l0, rows, cols, columns.orders, columns.order, issue)
+
     @property
     def spatial(self) -> list[Number]:
         """Elements of every dimension that the array works on at once."""
@@ -84,6 +99,11 @@ class MappingColumns:
         )
         order_l3, order_l2, order_l1 = self.orders[at(self.order)]
         return Mapping(l2, l1, l0, rows, cols, order_l3, order_l2, order_l1, STREAM_ORDER)
+
+
+def _folded(column: Ints) -> Number:
+    """A column, or the integer that it says all along."""
+    return int(column[0]) if column.size and (column == column[0]).all() else column
 
 
 def common_shape(*columns: Number) -> tuple[int, ...]:

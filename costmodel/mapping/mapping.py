@@ -17,6 +17,7 @@ smaller, and is counted and executed at its true size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from converter.ir.dims import DIMS, Dim, Dims
@@ -54,6 +55,12 @@ class MappingError(ValueError):
     """A mapping that is no legal loop nest; the message names the dimension and the rule."""
 
 
+@lru_cache(maxsize=1 << 12)
+def _is_permutation(order: Order) -> bool:
+    """Whether it names every dimension once."""
+    return sorted(order) == sorted(DIMS)
+
+
 def ceil_div(a: int, b: int) -> int:
     """Quotient rounded up."""
     return -(-a // b)
@@ -86,18 +93,15 @@ class Mapping:
     def __post_init__(self) -> None:
         for name in ("order_l3", "order_l2", "order_l1", "order_l0"):
             order = getattr(self, name)
-            if sorted(order) != sorted(DIMS):
+            if not _is_permutation(order):
                 raise MappingError(f"{name}={''.join(order)}: an order names each of {''.join(DIMS)} once")
-        for d in DIMS:
-            if not self.tile_l0[d] <= self.tile_l1[d] <= self.tile_l2[d]:
+        tiles = zip(DIMS, self.tile_l0, self.tile_l1, self.tile_l2, self.rows, self.cols, strict=True)
+        for d, l0, l1, l2, rows, cols in tiles:
+            if not l0 <= l1 <= l2:
+                raise MappingError(f"{d}: tiles {l0} (L0), {l1} (L1), {l2} (L2) do not nest")
+            if l0 % (rows * cols):
                 raise MappingError(
-                    f"{d}: tiles {self.tile_l0[d]} (L0), {self.tile_l1[d]} (L1), {self.tile_l2[d]} (L2) "
-                    "do not nest"
-                )
-            if self.tile_l0[d] % (self.rows[d] * self.cols[d]):
-                raise MappingError(
-                    f"{d}: array block {self.tile_l0[d]} is no multiple of its spatial factor "
-                    f"{self.rows[d] * self.cols[d]}"
+                    f"{d}: array block {l0} is no multiple of its spatial factor {rows * cols}"
                 )
 
     def tile(self, level: Level, bounds: Dims) -> Dims:
@@ -117,7 +121,7 @@ class Mapping:
             "L2": (self.tile_l2, self.tile_l1),
             "L1": (self.tile_l1, self.tile_l0),
         }[level]
-        return Dims(*(ceil_div(outer[d], inner[d]) for d in DIMS))
+        return Dims(*map(ceil_div, outer, inner))
 
     def is_divisor(self, bounds: Dims) -> bool:
         """Whether every tile divides the one above it (Timeloop's perfect factors)."""

@@ -46,7 +46,7 @@ def remembered(function: Function) -> Function:
     return call  # type: ignore[return-value]
 
 
-def tabulate(function: Callable[..., int], *arguments: Number) -> Number:
+def tabulate(function: Callable[..., float], *arguments: Number) -> Number:
     """`function` of small integers for every row of columns, called once per distinct row."""
     if not any(isinstance(argument, np.ndarray) for argument in arguments):
         return function(*arguments)
@@ -56,5 +56,5 @@ def tabulate(function: Callable[..., int], *arguments: Number) -> Number:
         key = key * (int(column.max(initial=0)) + 1) + column
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     rows = zip(*(column.ravel()[first].tolist() for column in columns), strict=True)
-    found = np.array([function(*row) for row in rows], dtype=np.int64)
+    found = np.array([function(*row) for row in rows] or [0])
     return found[inverse].reshape(key.shape)

@@ -11,11 +11,13 @@ from costmodel.count.energy import picojoules_per_byte
 from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import ALONE, Memory, Placement, Quantities, count_moves, fusion_of
 from costmodel.latency import rtl
+from costmodel.latency.clock import clock_of, layer_cycles
 from costmodel.latency.roofline import bandwidths
 from costmodel.latency.rtl_work import layer_work
 from costmodel.mapping.columns import MappingColumns
 from costmodel.mapping.numbers import Ints, Number
 from costmodel.mapping.shape import LayerShape, Region, whole
+from costmodel.schedule.clock import nest_counts
 from costmodel.schedule.schedule import LatencyModel, Profile
 from costmodel.target.target import Target
 
@@ -65,19 +67,31 @@ def cost_columns(
     q: Quantities, columns: Number, target: Target, profile: Profile, placement: Placement, early: Number = 0
 ) -> tuple[Floats, Floats]:
     """Picojoules and roofline cycles of columns of quantities, with `columns` of the array in use."""
-    memory: dict[Memory, Floats] = {}
-    for move in count_moves(q, fusion_of(placement), target, profile, paper=placement.is_paper):
-        memory[move.memory] = memory.get(move.memory, 0.0) + np.asarray(move.bytes, dtype=np.float64)
-    energy = np.asarray(q.macs * target.energy.mac)
-    per_byte = picojoules_per_byte(target)
-    for name, moved in memory.items():
-        energy = energy + moved * per_byte[name]
+    memory = _moved(q, target, profile, placement)
+    energy = _energy(q, memory, target)
     memory["dram"] = memory["dram"] - early
     latency = np.asarray(q.compute_cycles, dtype=np.float64)
     for name, bandwidth in bandwidths(target, 1).items():
         per_cycle = bandwidth * columns if name == "accumulator" else bandwidth
         latency = np.maximum(latency, np.ceil(memory.get(name, 0.0) / per_cycle))
     return energy, latency
+
+
+def _moved(q: Quantities, target: Target, profile: Profile, placement: Placement) -> dict[Memory, Floats]:
+    """Bytes by memory."""
+    memory: dict[Memory, Floats] = {}
+    for move in count_moves(q, fusion_of(placement), target, profile, paper=placement.is_paper):
+        memory[move.memory] = memory.get(move.memory, 0.0) + np.asarray(move.bytes, dtype=np.float64)
+    return memory
+
+
+def _energy(q: Quantities, memory: dict[Memory, Floats], target: Target) -> Floats:
+    """Picojoules."""
+    energy = np.asarray(q.macs * target.energy.mac)
+    per_byte = picojoules_per_byte(target)
+    for name, moved in memory.items():
+        energy = energy + moved * per_byte[name]
+    return energy
 
 
 def rtl_columns(nest: LoopNest, target: Target, profile: Profile, placement: Placement) -> Floats:
@@ -88,3 +102,33 @@ def rtl_columns(nest: LoopNest, target: Target, profile: Profile, placement: Pla
         cycles = np.ceil(rtl.cycles(layer_work(alike, target, profile, placement), coefficients))
         latency = np.where(nest.order == index, cycles, latency)
     return latency
+
+
+def clock_columns(
+    shape: LayerShape,
+    columns: MappingColumns,
+    target: Target,
+    region: Region,
+    placement: Placement,
+    network_weights: int,
+) -> Floats:
+    """What mappings of a layer (profile hw) cost as they are issued: rows of (picojoules, cycles by the
+    clock, DRAM bytes), [mappings, 3].
+
+    Args:
+        shape: The layer's.
+        columns: Mappings, all issued alike; none is checked.
+        target: On what it runs.
+        region: What its group makes it compute.
+        placement: Where its operands live.
+        network_weights: Bytes of all weights of the network.
+    """
+    nest = LoopNest(shape, columns, region)
+    q = nest.quantities(target, "hw", resident=placement.weights_are_resident)
+    memory = _moved(q, target, "hw", placement)
+    cycles: Floats = np.zeros(1)
+    for index, alike in nest.by_order():
+        counts = nest_counts(alike, target, placement, columns.issue, network_weights)
+        cycles = np.where(nest.order == index, layer_cycles(counts, clock_of(target)), cycles)
+    every = np.broadcast_arrays(_energy(q, memory, target), cycles, memory["dram"], np.zeros(columns.shape))
+    return np.stack([np.atleast_1d(column) for column in every[:3]], axis=-1)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.nest import LoopNest
+from costmodel.count.traffic import Placement
 from costmodel.group.fusion import Member, plan_group
 from costmodel.group.host import host_moves
 from costmodel.group.host_work import host_work
@@ -23,7 +24,8 @@ from costmodel.latency.clock import (
 )
 from costmodel.latency.clock_work import load_work
 from costmodel.latency.rtl_work import layer_work, strips
-from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.mapping import Issue, Mapping
+from costmodel.mapping.numbers import largest, occurs
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.schedule import FusionGroup, Schedule
 from costmodel.target.core import Core
@@ -100,25 +102,37 @@ def layer_counts(
     """What one layer of a group makes core and Gemmini do."""
     nest = LoopNest(shape_of(layer), mapping, plan[layer.name].computed)
     placement = placement_of(graph, group, plan, layer)
+    return nest_counts(nest, target, placement, mapping.issue, graph.weight_bytes)
+
+
+def nest_counts(
+    nest: LoopNest, target: Target, placement: Placement, issue: Issue, network_weights: int
+) -> LayerCounts:
+    """What a layer makes core and Gemmini do, under one mapping or columns of them, all issued alike.
+
+    All mappings of `nest` have the same loop orders; `network_weights` are bytes.
+    """
     work = layer_work(nest, target, "hw", placement)
     found = list(strips(nest, target.side))
     pairs = sum(times for _, times in found)
     mean_rows = sum(rows * times for rows, times in found) / pairs
     q = nest.quantities(target, "hw", resident=placement.weights_are_resident)
     moves = (work.requests + work.stored_rows) / mean_rows + q.bias_words / target.side
-    looped = mapping.issue != "instructions"
+    looped = issue != "instructions"
     tiles = math.prod(count.l3 for count in nest.counts)
     requests, copies = load_work(nest, target, placement)
     # Between two runs of a layer, all weights of the network pass through the L2.
-    between = max(work.weights.footprint, graph.weight_bytes)
+    between = largest(work.weights.footprint, network_weights)
     weights = work.weights._replace(footprint=between)
     return LayerCounts(
-        visits=math.prod(len(axis) for axis in plan[layer.name].computed),
+        visits=math.prod(len(axis) for axis in nest.region),
         commands=0.0 if looped else 2 * pairs + moves,
         loops=tiles if looped else 0,
         tiles=tiles,
-        full_rows=sum(rows * times for rows, times in found if rows == target.side),
-        short_strips=tuple((rows, times) for rows, times in found if rows < target.side),
+        full_rows=sum(rows * times * (rows == target.side) for rows, times in found),
+        short_strips=tuple(
+            (rows, times * short) for rows, times in found if occurs(short := rows < target.side)
+        ),
         requests=requests,
         copies=copies,
         loaded_bytes=work.loaded_bytes,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from converter.ir.dims import Dims
-from costmodel.group.loop_convolutions import convolution_rows
+from costmodel.group.loop_convolutions import tile_rows
 from costmodel.group.loop_setting import LoopSetting
 from costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order
 from costmodel.mapping.shape import extents
@@ -54,9 +53,7 @@ def _channel_tiles(setting: LoopSetting, pixels: Dims) -> Iterator[Dims]:
             tile = pixels.replace({"K": k, "R": taps[0], "S": taps[1]})
             fits = []
             for c in sizes(d.C, side):
-                rows = convolution_rows(
-                    replace(setting, mapping=_mapping(setting, tile.replace({"C": c}), _ORDERS[0]))
-                )
+                rows = tile_rows(setting.layer, tile.replace({"C": c}), side)
                 if rows[0] + rows[1] <= half and rows[2] <= accumulator:
                     fits.append(c)
             yield from (tile.replace({"C": c}) for c in fits[:2])

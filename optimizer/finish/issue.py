@@ -19,7 +19,8 @@ from costmodel.schedule.schedule import FusionGroup, Schedule
 from optimizer.baselines.gemmini_auto import automatic_schedule
 from optimizer.cut.partition import Objective
 from optimizer.cut.problem import value
-from optimizer.finish.loop_ways import LoopWays, Prices, shortest
+from optimizer.finish.loop_options import Prices
+from optimizer.finish.loop_ways import LoopWays, shortest
 from optimizer.finish.replacements import Costs, Replacement, choose, with_replacements
 from optimizer.finish.traffic_limit import DRAM_PRICES, dram_bytes
 from optimizer.finish.whole_groups import taken_apart

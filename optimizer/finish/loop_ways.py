@@ -7,58 +7,36 @@ other group tiles, with the weights of fewer members staying (a unit has places 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice, product
+from itertools import chain, combinations, product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.ir.dims import RELEVANT
 from converter.ir.graph import HostLayer, TensorCoreLayer
+from costmodel.count.traffic import Placement
 from costmodel.group.fusion import Member, ScheduleError, plan_group
-from costmodel.group.issue import loop_settings, obstacle_to_issue, prefetching_layers
+from costmodel.group.issue import loop_settings, prefetching_layers
 from costmodel.group.loop_setting import PLACES, LoopSetting, PinnedWeights
 from costmodel.group.placement import placement_of
 from costmodel.group.tile_buffer import box_bytes
-from costmodel.latency.clock import clock_of, layer_cycles
+from costmodel.latency.clock import clock_of
+from costmodel.mapping.columns import MappingColumns
 from costmodel.mapping.decision import Decision
 from costmodel.mapping.mapping import LOOPS, Issue, ceil_div
 from costmodel.mapping.mapping import Mapping as LayerMapping
 from costmodel.mapping.shape import shape_of
-from costmodel.schedule.clock import host_counts, layer_counts
-from costmodel.schedule.evaluate import host_cost, layer_cost
-from costmodel.schedule.legality import check_member
+from costmodel.schedule.batch import clock_columns
+from costmodel.schedule.clock import host_counts
+from costmodel.schedule.evaluate import host_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from optimizer.finish.convolution_tiles import convolution_mappings
+from optimizer.finish.loop_options import LayerOptions, Priced, Prices, issued, units
 from optimizer.finish.product_tiles import product_mappings
 from optimizer.finish.replacements import Replacement, layer_bytes
 from optimizer.group.tiles import last_output
-
-SHORTEST_FIRST: tuple[Issue, ...] = ("tiled_matmul", "loop_ws", "tiled_conv", "loop_conv_ws")
-
-
-class Prices(NamedTuple):
-    """What a search pays for a pJ, a cycle and a DRAM byte."""
-
-    energy: float
-    cycle: float
-    byte: float
-
-
-@dataclass(frozen=True)
-class _Options:
-    """Mappings of one layer and what each costs: rows of (pJ, cycles, DRAM bytes)."""
-
-    mappings: tuple[LayerMapping, ...]
-    costs: NDArray[np.float64]
-
-    def best(self, prices: Prices) -> tuple[float, LayerMapping]:
-        """The cheapest, the first of equals."""
-        worth = self.costs @ np.array(prices)
-        at = int(np.argmin(worth))
-        return float(worth[at]), self.mappings[at]
 
 
 class _Priced(NamedTuple):
@@ -74,14 +52,14 @@ class _Open:
     """A group whose members have options."""
 
     group: FusionGroup
-    options: Mapping[str, _Options]
+    options: Mapping[str, LayerOptions]
     rest: NDArray[np.float64]
     """What members that are not on the array cost."""
 
     @property
     def by_core(self) -> bool:
         """Whether there is a member that no loop unit can run."""
-        return any(found.mappings[-1].issue == "instructions" for found in self.options.values())
+        return not all(found.on_loops for found in self.options.values())
 
     def best(self, prices: Prices) -> _Priced:
         """Every member as is cheapest."""
@@ -98,7 +76,8 @@ class LoopWays:
 
     schedule: Schedule
     _candidates: dict[object, tuple[LayerMapping, ...]] = field(default_factory=dict)
-    _options: dict[object, _Options] = field(default_factory=dict)
+    _on_units: dict[object, tuple[Priced, ...]] = field(default_factory=dict)
+    _options: dict[object, LayerOptions] = field(default_factory=dict)
     _opened: dict[object, tuple[_Open, ...]] = field(default_factory=dict)
 
     def best(self, group: FusionGroup, prices: Prices) -> Replacement:
@@ -178,7 +157,7 @@ class LoopWays:
             for setting in settings:
                 placed = replace(setting, pinned=pinned)
                 options[setting.layer.name] = self._options_of(placed, group, plan, as_is=as_is)
-            if not all(found.mappings for found in options.values()):
+            if not as_is and not all(found.on_loops for found in options.values()):
                 continue
             yield _Open(group, options, self._rest(group, plan))
 
@@ -202,7 +181,7 @@ class LoopWays:
 
     def _options_of(
         self, setting: LoopSetting, group: FusionGroup, plan: dict[str, Member], *, as_is: bool
-    ) -> _Options:
+    ) -> LayerOptions:
         graph, layer = self.schedule.graph, setting.layer
         placement = placement_of(graph, group, plan, layer)
         now = (replace(setting.mapping, issue="instructions"),) if as_is else ()
@@ -211,10 +190,32 @@ class LoopWays:
         space = setting.space.room.is_resident, setting.space.room.reserved, setting.obstacle, stays
         key = shape_of(layer), layer.op, now, setting.region, placement, *strides, *space, len(plan) > 1
         if key not in self._options:
-            mappings = [*now, *_on_loops(setting, self._candidates_of(setting))]
-            costs = [self._price(setting, mapping, group, plan) for mapping in mappings]
-            self._options[key] = _Options(tuple(mappings), np.array(costs).reshape(-1, 3))
+            on_loops = () if setting.obstacle else self._on_loops(setting, placement)
+            priced = [*self._priced(setting, placement, now, "instructions"), *on_loops]
+            self._options[key] = LayerOptions(setting, tuple(priced), as_is=as_is)
         return self._options[key]
+
+    def _on_loops(self, setting: LoopSetting, placement: Placement) -> tuple[Priced, ...]:
+        """What loop units may run, priced wherever else it has room."""
+        layer, now = setting.layer, replace(setting.mapping, issue="instructions")
+        key = shape_of(layer), layer.op, setting.region, placement, now
+        if key not in self._on_units:
+            mappings = tuple(dict.fromkeys((now, *self._candidates_of(setting))))
+            found = [self._priced(setting, placement, mappings, unit) for unit in units(layer)]
+            self._on_units[key] = tuple(chain.from_iterable(zip(*found, strict=True)))
+        return self._on_units[key]
+
+    def _priced(
+        self, setting: LoopSetting, placement: Placement, mappings: tuple[LayerMapping, ...], issue: Issue
+    ) -> list[Priced]:
+        if not mappings:
+            return []
+        columns = MappingColumns.folded(mappings, issue)
+        weights = self.schedule.graph.weight_bytes
+        costs = clock_columns(
+            shape_of(setting.layer), columns, setting.target, setting.region, placement, weights
+        )
+        return [Priced(mapping, issue, cost) for mapping, cost in zip(mappings, costs, strict=True)]
 
     def _candidates_of(self, setting: LoopSetting) -> tuple[LayerMapping, ...]:
         """Mappings for its region, whatever else is in the scratchpad."""
@@ -224,17 +225,6 @@ class LoopWays:
             found = (*product_mappings(setting), *convolution_mappings(setting))
             self._candidates[key] = tuple(dict.fromkeys(found))
         return self._candidates[key]
-
-    def _price(
-        self, setting: LoopSetting, mapping: LayerMapping, group: FusionGroup, plan: dict[str, Member]
-    ) -> tuple[float, float, int]:
-        graph, layer, target = self.schedule.graph, setting.layer, setting.target
-        placement = placement_of(graph, group, plan, layer)
-        run = shape_of(layer), mapping, target, "hw", "roofline"
-        cost = layer_cost(*run, region=setting.region, placement=placement)  # type: ignore[arg-type]
-        cycles = layer_cycles(layer_counts(graph, group, plan, layer, mapping, target), clock_of(target))
-        nbytes = sum(move.bytes for move in cost.moves if move.memory == "dram")
-        return cost.energy_pj, cycles, nbytes
 
 
 def _shares(extent: int) -> list[int]:
@@ -263,26 +253,6 @@ def _weight_rows(setting: LoopSetting, tiles: int) -> int:
     return ceil_div(ceil_div(d.K, side), tiles) * d.R * d.S * ceil_div(d.C, side) * side
 
 
-def _on_loops(setting: LoopSetting, candidates: Iterable[LayerMapping]) -> Iterator[LayerMapping]:
-    """Mappings that a unit can run, those with which the layer's weights stay as they must."""
-    d = setting.layer.dims
-    wanted = setting.pinned and setting.pinned.tiles.get(setting.layer.name)
-    now = replace(setting.mapping, issue="instructions")
-    for mapping in dict.fromkeys((now, *candidates)):
-        if wanted:
-            trips = mapping.trips("L3", d)
-            if np.prod([trips[x] for x in RELEVANT["W"]]) != wanted:
-                continue
-        yield from islice(_issued(setting, mapping), 1)
-
-
-def _issued(setting: LoopSetting, mapping: LayerMapping) -> Iterator[LayerMapping]:
-    for issue in SHORTEST_FIRST if len(setting.group.layers) == 1 else LOOPS:
-        issued = replace(mapping, issue=issue)
-        if not obstacle_to_issue(replace(setting, mapping=issued)) and _has_room(setting, issued):
-            yield issued
-
-
 def shortest(schedule: Schedule) -> Schedule:
     """`schedule` with a call of gemmini.h for each layer on a loop unit whose tiles it would walk alike."""
     mappings = dict(schedule.mappings)
@@ -290,14 +260,5 @@ def shortest(schedule: Schedule) -> Schedule:
         plan = plan_group(schedule.graph, group)
         for setting in loop_settings(schedule, group, plan, prefetching_layers(schedule)):
             if setting.mapping.issue in LOOPS:
-                mappings[setting.layer.name] = next(_issued(setting, setting.mapping))
+                mappings[setting.layer.name] = next(issued(setting, setting.mapping))
     return replace(schedule, mappings=mappings)
-
-
-def _has_room(setting: LoopSetting, mapping: LayerMapping) -> bool:
-    """Whether the schedule's own rules allow a mapping here, too."""
-    try:
-        check_member(setting.graph, setting.members, setting.space, mapping, setting.target, "hw")
-    except ScheduleError:
-        return False
-    return True

@@ -9,6 +9,7 @@ all of them, then with fewer; no set has a lower floor than the larger one that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -327,7 +328,9 @@ class GroupSolver:
         )
 
     def _floor(self, residents: _Residents) -> tuple[float, float]:
-        """Energy and latency that no way with these weights, or some of them, is below."""
-        path = residents.path
-        costs = [path.host, *(self.spaces.floor(space) for space in path.spaces(residents.staying))]
+        """Energy and latency that no way with these weights, or some of them, is below (inf: none fits)."""
+        path, spaces = residents.path, residents.path.spaces(residents.staying)
+        if not all(space.has_room_to_pool for space in spaces):
+            return math.inf, math.inf
+        costs = [path.host, *(self.spaces.floor(space) for space in spaces)]
         return sum(c[0] for c in costs), sum(c[1] for c in costs)

@@ -238,6 +238,16 @@ class LayerSpace:
             return np.ones(len(p), dtype=np.bool_)
         return np.asarray((p <= MOST_PIXELS) & (q <= most_columns(self.rules.target, pooled.taps)))
 
+    @cached_property
+    def has_room_to_pool(self) -> bool:
+        """Whether the smallest tile that a max pool which follows can take fits the accumulator; if not, the
+        space is empty."""
+        if self.placement.pooled is None:
+            return True
+        p, q = (min(self.pixel_tiles(d, self.bounds[d])) for d in ("P", "Q"))
+        fits = p * q <= self.accumulator_limit(split=False)
+        return fits and bool(self.pools(np.array([p]), np.array([q]))[0])
+
     def fills_resident_rows(self, channels: Ints, columns: Ints) -> Bools:
         """Whether tiles with C `channels` and K `columns` have the blocks in which resident weights lie.
 

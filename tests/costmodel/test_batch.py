@@ -1,13 +1,20 @@
 """Columns of mappings cost what their rows cost one by one, and are legal where they are."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costmodel.count.nest import LoopNest
+from costmodel.count.traffic import ALONE
 from costmodel.group.fusion import ScheduleError
 from costmodel.group.legality import check_mapping, legal
+from costmodel.latency.clock import clock_of, layer_cycles
 from costmodel.mapping.columns import MappingColumns
-from costmodel.schedule.batch import evaluate_columns
+from costmodel.mapping.shape import whole
+from costmodel.schedule.batch import clock_columns, evaluate_columns
+from costmodel.schedule.clock import nest_counts
 from costmodel.schedule.evaluate import layer_cost
 from costmodel.target.target import load_target
 from tests.costmodel.networks import layer_of
@@ -36,3 +43,22 @@ def test_equals_exact(profile, data):
         except ScheduleError:
             accepted = False
         assert fits[index] == accepted
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_the_clock_of_columns_is_that_of_each(data):
+    shape = data.draw(layer_shapes())
+    several = data.draw(st.lists(mappings(shape), min_size=1, max_size=5))
+    issue = data.draw(st.sampled_from(["instructions", "loop_ws", "loop_conv_ws"]))
+    placement = ALONE._replace(weights_are_resident=data.draw(st.booleans()))
+    columns, region = MappingColumns.folded(several, issue), whole(shape.dims)
+    costs = clock_columns(shape, columns, SMALL, region, placement, 10_000)
+    for cost, mapping in zip(costs, several, strict=True):
+        mapping = replace(mapping, issue=issue)
+        exact = layer_cost(shape, mapping, SMALL, placement=placement)
+        counts = nest_counts(LoopNest(shape, mapping, region), SMALL, placement, issue, 10_000)
+        moved = sum(move.bytes for move in exact.moves if move.memory == "dram")
+        assert tuple(cost) == pytest.approx(
+            (exact.energy_pj, layer_cycles(counts, clock_of(SMALL)), moved), rel=1e-9
+        )

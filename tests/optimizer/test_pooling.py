@@ -125,3 +125,16 @@ def test_all_tiles_of_a_pool_are_tried():
     runs = {run.tile for run in group_runs(stem(14, 14), GROUP, "ragged")}
     assert runs == set(tiles)
     assert replace(FusionGroup(GROUP), tile=GroupTile(1, 7, 7)).tile in runs
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_spaces_without_room_to_pool_are_empty(data):
+    network = data.draw(networks())
+    _, p, q = last_size(network)
+    group = FusionGroup(GROUP, GroupTile(1, data.draw(st.integers(1, p)), data.draw(st.integers(1, q))))
+    target = SMALL.model_copy(update={"accumulator_bytes": data.draw(st.sampled_from([1 << 8, 1 << 10]))})
+    conv = network.tensor_core_layers[0]
+    spaces = GroupSpaces(network, Rules(target, tiling=data.draw(st.sampled_from(["ragged", "divisor"]))))
+    space = spaces.space(conv, plan_group(network, group), group, data.draw(st.booleans()))
+    assert space.has_room_to_pool or not len(enumerate_space(space))
