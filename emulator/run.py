@@ -11,9 +11,17 @@ from typing import Any
 import numpy as np
 
 from costmodel.target.target import Target
+from emitters.memory_map import (
+    LayerPlace,
+    MemoryMap,
+    MemoryMapError,
+    Region,
+    TensorPlace,
+    Tile,
+    read_memory_map,
+)
 from emulator.errors import ExecutionError, FirmwareError
 from emulator.machine import Counts, Machine, Traffic
-from emulator.memory_map import LayerPlace, MemoryMap, Region, TensorPlace, Tile, read_memory_map
 
 BEGIN, END, COMPLETE = 0, 1, 2
 _LOCAL = ("scratchpad", "accumulator")
@@ -55,6 +63,18 @@ class RunResult:
     """Of fused intermediates: True where no group tile needs, hence computes, the element."""
 
 
+def memory_map_of(folder: Path) -> MemoryMap:
+    """The memory map of a firmware folder.
+
+    Raises:
+        FirmwareError: there is none, or it is unusable.
+    """
+    try:
+        return read_memory_map(folder / "memory_map.json")
+    except MemoryMapError as error:
+        raise FirmwareError(str(error)) from error
+
+
 class Firmware:
     """Emitted firmware, loaded.  One at a time per process.
 
@@ -68,7 +88,7 @@ class Firmware:
     """
 
     def __init__(self, folder: Path, built: Path, target: Target) -> None:
-        self.memory_map: MemoryMap = read_memory_map(folder / "memory_map.json")
+        self.memory_map: MemoryMap = memory_map_of(folder)
         self._machine = Machine(target)
         self._lib = ctypes.CDLL(str(built))
         symbols = self.memory_map.symbols

@@ -14,6 +14,7 @@ from fadiff.errors import InputError
 if TYPE_CHECKING:
     from costmodel.schedule.document import ScheduleDocument
     from costmodel.schedule.measurement import Measurement
+    from emitters.memory_map import MemoryMap
     from emulator.report import VerifyReport
 
 SCHEDULE = "schedule.json"
@@ -105,19 +106,27 @@ class OutputFolder:
         except ValidationError as error:
             raise InputError(f"{self.verification}: no verification: run fadiff verify again") from error
 
+    def memory_map(self) -> MemoryMap | None:
+        """What the firmware keeps where, None where there is none; InputError where the file is damaged."""
+        from emitters.memory_map import MemoryMapError, read_memory_map
+
+        path = self.firmware / "memory_map.json"
+        try:
+            return read_memory_map(path) if path.is_file() else None
+        except MemoryMapError as error:
+            raise InputError(str(error)) from error
+
     def refresh_report(self) -> Path:
         """Write report.html from what the folder has now."""
         from emitters.report import write_report
-        from emulator.memory_map import read_memory_map
 
-        verified, places = self.verified(), self.firmware / "memory_map.json"
-        memory_map = read_memory_map(places) if places.is_file() else None
-        source = self.firmware / f"{Path(memory_map.model).name}.c" if memory_map else None
+        memory, verified = self.memory_map(), self.verified()
+        source = self.firmware / f"{Path(memory.model).name}.c" if memory else None
         write_report(
             self.document,
             self.report,
             None if verified is None else verified.as_dict(),
-            None if memory_map is None else memory_map.model_dump(),
+            memory,
             self.measured(),
             source.read_text(encoding="utf-8") if source and source.is_file() else "",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from emitters.gemmini.memory_map import memory_map
 from emitters.gemmini.plan import FirmwarePlan, plan_firmware
 from emitters.gemmini.skeletons import render
 from emitters.gemmini.weights import BlobSums
+from emitters.memory_map import memory_map_json
 
 _RUNTIME = Path(__file__).parent / "runtime"
 """C that every firmware brings: host operators, the console of simulators."""
@@ -177,7 +177,7 @@ def firmware_files(
         **{f"zephyr/{name}": render(f"zephyr/{name}.j2", **values) for name in _ZEPHYR},
         "test_vectors.h": render("test_vectors.h.j2", **{**values, "guard": "TEST_VECTORS_H"}),
         "test_vectors.bin": vectors,
-        "memory_map.json": json.dumps(document, indent=1) + "\n",
+        "memory_map.json": memory_map_json(document),
         "target.yaml": target_yaml(schedule.target),
     }
 

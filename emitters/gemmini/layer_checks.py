@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from collections.abc import Mapping as MappingABC
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from emitters.memory_map import LayerPlace, MemoryMap, TensorPlace, Tile
 
 WHOLE = -1
 """`visit` of what is compared when the layer is complete."""
@@ -41,39 +41,35 @@ class LayerCheck:
     """Sum of magnitudes; -1: compare the checksum."""
 
 
-def layer_checks(
-    memory: MappingABC[str, Any], values: MappingABC[str, np.ndarray], *, exact: bool
-) -> list[LayerCheck]:
+def layer_checks(memory: MemoryMap, values: Mapping[str, np.ndarray], *, exact: bool) -> list[LayerCheck]:
     """One or more checks for every layer whose output is in memory, in order of layers and visits.
 
-    `memory` is the content of memory_map.json, `values` has tensors in storage order; layers whose output is
-    not among them have no checks.  Not `exact`: float tensors are compared by their sums.
+    `values` has tensors in storage order; layers whose output is not among them have no checks.  Not `exact`:
+    float tensors are compared by their sums.
     """
     found = []
-    for index, layer in enumerate(memory["layers"]):
-        for name in layer["outputs"]:
-            if name not in values or name not in memory["tensors"]:
+    for index, layer in enumerate(memory.layers):
+        for name in layer.outputs:
+            if name not in values or name not in memory.tensors:
                 continue
             array = np.ascontiguousarray(values[name])
-            for tile in layer.get("tiles", ()):
-                if tile["symbol"] == "tile_buffer":
+            for tile in layer.tiles:
+                if tile.symbol == "tile_buffer":
                     found.append(_tile(index, name, layer, tile, array, exact))
-            place = memory["tensors"][name]
-            if place["symbol"] is not None:
-                found += _whole(index, name, place, array, exact)
+            found += _whole(index, name, memory.tensors[name], array, exact)
     return found
 
 
-def _whole(
-    index: int, name: str, place: MappingABC[str, Any], array: np.ndarray, exact: bool
-) -> Iterator[LayerCheck]:
-    symbol = f"output{place['index']}" if place["symbol"] == "output" else place["symbol"]
+def _whole(index: int, name: str, place: TensorPlace, array: np.ndarray, exact: bool) -> Iterator[LayerCheck]:
+    if place.symbol is None:
+        return
+    symbol = f"output{place.index}" if place.symbol == "output" else place.symbol
     content, size = array.reshape(-1), array.itemsize
     step = max(_LEAST_BYTES, -(-array.nbytes // _PIECES // 64) * 64) // size
     for start in range(0, content.size, step):
         piece = content[start : start + step]
         yield LayerCheck(
-            index, WHOLE, name, (start * size, 0, 0), symbol, place["offset"] + start * size, (1, 1), (0, 0),
+            index, WHOLE, name, (start * size, 0, 0), symbol, place.offset + start * size, (1, 1), (0, 0),
             piece.nbytes, *_sums(piece, exact),
         )  # fmt: skip
 
@@ -81,22 +77,22 @@ def _whole(
 def _tile(
     index: int,
     name: str,
-    layer: MappingABC[str, Any],
-    tile: MappingABC[str, Any],
+    layer: LayerPlace,
+    tile: Tile,
     array: np.ndarray,
     exact: bool,
 ) -> LayerCheck:
     item = array.itemsize
     image = np.lib.stride_tricks.as_strided(
-        array, layer["image"], [item * stride for stride in layer["image_strides"]], writeable=False
+        array, layer.image, [item * stride for stride in layer.image_strides], writeable=False
     )
-    (n, p, q), (dn, dp, dq, channels) = tile["origin"], tile["shape"]
+    (n, p, q), (dn, dp, dq, channels) = tile.origin, tile.shape
     box = image[n : n + dn, p : p + dp, q : q + dq]
-    strides = tuple(item * stride for stride in tile["strides"])
-    assert strides[2] == channels * item, f"{name}: pixels of a line do not adjoin"
+    image_step, line, pixel, _ = tile.strides
+    assert pixel == channels, f"{name}: pixels of a line do not adjoin"
     return LayerCheck(
-        index, tile["visit"], name, (n, p, q), "tile_buffer", tile["offset"], (dn, dp), strides[:2],
-        dq * channels * item, *_sums(box, exact),
+        index, tile.visit, name, (n, p, q), "tile_buffer", tile.offset, (dn, dp),
+        (item * image_step, item * line), dq * channels * item, *_sums(box, exact),
     )  # fmt: skip
 
 

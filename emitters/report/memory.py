@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
@@ -12,6 +10,7 @@ from costmodel.group.fusion import plan_group
 from costmodel.group.scratchpad import member_spaces
 from costmodel.schedule.document import ScheduleDocument
 from costmodel.schedule.schedule import Schedule
+from emitters.memory_map import MemoryMap
 from emitters.report.svg import Scale, canvas, element, title
 from emitters.report.text import count, percent, tick
 
@@ -31,23 +30,23 @@ class Block:
     nbytes: int
 
 
-def arena_blocks(document: ScheduleDocument, memory_map: Mapping[str, Any]) -> list[Block]:
+def arena_blocks(document: ScheduleDocument, memory_map: MemoryMap) -> list[Block]:
     """Tensors in the activation arena while they live."""
     live = lifetimes(document)
     return [
-        Block(name, *live[name], tensor["offset"], tensor["bytes"])
-        for name, tensor in memory_map["tensors"].items()
-        if tensor["symbol"] == "arena" and name in live
+        Block(name, *live[name], tensor.offset, tensor.bytes)
+        for name, tensor in memory_map.tensors.items()
+        if tensor.symbol == "arena" and name in live
     ]
 
 
-def tile_buffer_blocks(memory_map: Mapping[str, Any]) -> list[Block]:
+def tile_buffer_blocks(memory_map: MemoryMap) -> list[Block]:
     """What layers touch in the tile buffer; a tensor that stays is one block until its last reader."""
     found: dict[tuple[str, int, int], list[int]] = {}
-    for index, layer in enumerate(memory_map.get("layers", ())):
-        for region in layer["regions"]:
-            if region["symbol"] == "tile_buffer":
-                place = region["tensor"], region["offset"], region["bytes"]
+    for index, layer in enumerate(memory_map.layers):
+        for region in layer.regions:
+            if region.symbol == "tile_buffer":
+                place = region.tensor, region.offset, region.bytes
                 found.setdefault(place, []).append(index)
     return [Block(name, min(at), max(at), offset, nbytes) for (name, offset, nbytes), at in found.items()]
 

@@ -17,6 +17,7 @@ from costmodel.schedule.measurement import Measurement
 from costmodel.schedule.schedule import Schedule
 from costmodel.schedule.serialize import schedule_from_document
 from emitters.layers_csv import layers_csv
+from emitters.memory_map import MemoryMap
 from emitters.report import view
 from emitters.report.charts import roofline, search_curve
 from emitters.report.fusion import fusion_graph
@@ -31,7 +32,7 @@ from emitters.report.waterfall import dram_steps
 def render(
     document: ScheduleDocument,
     verification: Mapping[str, Any] | None = None,
-    memory_map: Mapping[str, Any] | None = None,
+    memory_map: MemoryMap | None = None,
     measured: Measurement | None = None,
     source: str = "",
 ) -> str:
@@ -85,21 +86,21 @@ def render(
 
 
 def _memories(
-    document: ScheduleDocument, schedule: Schedule, memory_map: Mapping[str, Any] | None
+    document: ScheduleDocument, schedule: Schedule, memory_map: MemoryMap | None
 ) -> list[tuple[str, Markup]]:
     """Pictures of the memories that hold something, from far to near."""
     if memory_map is None:
         return []
-    symbols = memory_map["symbols"]
+    symbols = memory_map.symbols
     layers = len(document.layers)
     far = (
-        ("Arena (DRAM)", "arena", arena_blocks(document, memory_map)),
-        ("Tile buffer", "tile_buffer", tile_buffer_blocks(memory_map)),
+        ("Arena (DRAM)", "arena", symbols.arena, arena_blocks(document, memory_map)),
+        ("Tile buffer", "tile buffer", symbols.tile_buffer, tile_buffer_blocks(memory_map)),
     )
     found = [
         (label, picture)
-        for label, symbol, blocks in far
-        if (picture := memory_picture(symbol.replace("_", " "), blocks, symbols[symbol]["bytes"], layers))
+        for label, what, symbol, blocks in far
+        if (picture := memory_picture(what, blocks, symbol.bytes, layers))
     ]
     return [*found, *local_memories(document, schedule)]
 
@@ -108,7 +109,7 @@ def write_report(
     document: ScheduleDocument,
     path: Path,
     verification: Mapping[str, Any] | None = None,
-    memory_map: Mapping[str, Any] | None = None,
+    memory_map: MemoryMap | None = None,
     measured: Measurement | None = None,
     source: str = "",
 ) -> None:

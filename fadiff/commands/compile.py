@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from costmodel.schedule.document import ScheduleDocument
     from costmodel.schedule.verdict import Verdict
     from costmodel.target.target import Target
+    from emitters.memory_map import MemoryMap
     from fadiff.pipeline import CompileResult, ModelOptions
 
 POOR_SQNR_DB = 15.0
@@ -234,8 +235,8 @@ def _print(console: Console, result: CompileResult, accuracy: Verdict | None) ->
     console.result(
         f"  layers      {len(document.layers)}, {fused} fused group{'s' if fused != 1 else ''}{residents}"
     )
-    if document.is_executable:
-        _print_memory(console, OutputFolder(result.out).firmware)
+    if (memory := OutputFolder(result.out).memory_map()) is not None:
+        _print_memory(console, memory)
     print_accuracy(console, accuracy)
     if (mixed := mixed_precision(document)) is not None:
         console.result(f"  in float    {mixed.line()}")
@@ -252,10 +253,7 @@ def _print(console: Console, result: CompileResult, accuracy: Verdict | None) ->
     console.result(f"  report      {result.out / 'report.html'}")
 
 
-def _print_memory(console: Console, firmware: Path) -> None:
-    from emulator.memory_map import read_memory_map
-
-    memory = read_memory_map(firmware / "memory_map.json")
+def _print_memory(console: Console, memory: MemoryMap) -> None:
     parts = [
         f"arena {memory.symbols.arena.bytes:,} bytes (alive at once {memory.live_bytes:,})",
         f"weights {memory.symbols.weights.bytes:,}",

@@ -134,7 +134,10 @@ def _built(console: Console, output: OutputFolder, gemmini_root: Path | None) ->
             "--run needs a program: give --elf FILE, or --gemmini-root (the folder that holds "
             "include/gemmini.h) to build it"
         )
-    model = json.loads((output.firmware / "memory_map.json").read_text(encoding="utf-8"))["model"]
+    memory = output.memory_map()
+    if memory is None:
+        raise InputError(f"{output.firmware}: no firmware in it: give the --out folder of fadiff compile")
+    model = memory.model
     console.note(f"building {model}_profile.elf")
     made = subprocess.run(
         ["make", "-C", str(output.firmware), "profile", f"GEMMINI_ROOT={gemmini_root.resolve()}"],

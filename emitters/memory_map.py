@@ -1,15 +1,21 @@
-"""memory_map.json: what emitted firmware keeps where (docs/firmware-interface.md, section 3)."""
+"""memory_map.json: what emitted firmware keeps where (docs/firmware-interface.md, section 3).
+
+Written by emitters.gemmini, read by the report, by the functional model's runner and by layer checks.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from emulator.errors import FirmwareError
-
 Role = Literal["I", "I2", "W", "bias", "psum", "O"]
+
+
+class MemoryMapError(ValueError):
+    """A memory map that cannot be read; the message names file and field."""
 
 
 class _Record(BaseModel):
@@ -126,17 +132,22 @@ class MemoryMap(_Record):
     layers: tuple[LayerPlace, ...]
 
 
+def memory_map_json(content: MemoryMap) -> str:
+    """The file: what has its default value for lack of anything to say is left out."""
+    return json.dumps(content.model_dump(mode="json", exclude_unset=True), indent=1) + "\n"
+
+
 def read_memory_map(path: Path) -> MemoryMap:
     """Read and validate memory_map.json.
 
     Raises:
-        FirmwareError: unreadable, or a field that does not validate.
+        MemoryMapError: unreadable, or a field that does not validate.
     """
     try:
         return MemoryMap.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise FirmwareError(f"{path}: cannot read the memory map: {error.strerror}") from error
+        raise MemoryMapError(f"{path}: cannot read the memory map: {error.strerror}") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "file"
-        raise FirmwareError(f"{path}: {where}: {first['msg']}") from error
+        raise MemoryMapError(f"{path}: {where}: {first['msg']}") from error
