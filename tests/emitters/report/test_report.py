@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import astuple
 from html.parser import HTMLParser
 from urllib.parse import unquote
@@ -14,6 +15,7 @@ from costmodel.schedule.measurement import LayerMeasurement, Measurement
 from costmodel.schedule.serialize import Bound, schedule_from_document, to_document
 from costmodel.target.target import load_target
 from emitters.layers_csv import layers_csv
+from emitters.memory_map import LayerPlace, MemoryMap, Region, SymbolRecord, Symbols, TensorPlace
 from emitters.report import render
 from emitters.report.fusion import columns
 from emitters.report.memory import Block, arena_blocks, lifetimes, memory_picture, tile_buffer_blocks
@@ -230,13 +232,24 @@ def test_fused_edges_and_groups_are_drawn(document):
     assert drawn == [name for group in document.fusion.groups for name in group]
 
 
+def in_arena(offset: int, nbytes: int) -> TensorPlace:
+    return TensorPlace(shape=(nbytes,), dtype="int8", symbol="arena", offset=offset, bytes=nbytes)
+
+
+def memory_of(
+    tensors: dict[str, TensorPlace], arena: int = 0, layers: Sequence[LayerPlace] = ()
+) -> MemoryMap:
+    sizes = {"arena": arena, "weights": 7, "tile_buffer": 0}
+    symbols = Symbols(**{name: SymbolRecord(name=name, bytes=size) for name, size in sizes.items()})
+    return MemoryMap(
+        version=1, model="m", symbols=symbols, inputs=(), outputs=(), tensors=tensors, layers=tuple(layers)
+    )
+
+
 def test_the_memory_map_places_every_live_tensor(document):
     live = lifetimes(document)
-    tensors = {
-        name: {"symbol": "arena", "offset": 1024 * i, "bytes": 1024} for i, name in enumerate(sorted(live))
-    }
-    symbols = {"arena": {"bytes": 1024 * len(live)}, "weights": {"bytes": 7}, "tile_buffer": {"bytes": 0}}
-    source = render(document, None, {"symbols": symbols, "tensors": tensors})
+    tensors = {name: in_arena(1024 * i, 1024) for i, name in enumerate(sorted(live))}
+    source = render(document, None, memory_of(tensors, 1024 * len(live)))
     assert source.count('class="block shade') == len(live)
     assert f"{1024 * len(live):,} bytes" in Page(source).text
 
@@ -245,19 +258,19 @@ def test_blocks_of_the_memory_map_are_named_where_there_is_room(document):
     live = lifetimes(document)
     long = max(live, key=lambda name: (live[name][1] - live[name][0], -len(name)))
     short = min(live, key=lambda name: live[name][1] - live[name][0])
-    tensors = {
-        long: {"symbol": "arena", "offset": 0, "bytes": 5000},
-        short: {"symbol": "arena", "offset": 5000, "bytes": 50},
-    }
-    blocks = arena_blocks(document, {"tensors": tensors})
+    blocks = arena_blocks(document, memory_of({long: in_arena(0, 5000), short: in_arena(5000, 50)}))
     picture = memory_picture("arena", blocks, 5050, len(document.layers))
     assert picture is not None and re.findall(r'class="label">([^<]+)<', picture) == [long]
 
 
 def test_a_tensor_that_stays_in_the_tile_buffer_is_one_block():
-    region = {"tensor": "a", "symbol": "tile_buffer", "offset": 64, "bytes": 32}
-    layers = [{"regions": [region]}, {"regions": [{**region, "symbol": "arena"}]}, {"regions": [region]}]
-    assert tile_buffer_blocks({"layers": layers}) == [Block("a", 0, 2, 64, 32)]
+    region = Region(tensor="a", role="I", memory="tile-buffer", symbol="tile_buffer", offset=64, bytes=32)
+    regions = [region, region.model_copy(update={"symbol": "arena"}), region]
+    layers = [
+        LayerPlace(name=f"layer{i}", kind="add", outputs=("a",), group=i, regions=(used,))
+        for i, used in enumerate(regions)
+    ]
+    assert tile_buffer_blocks(memory_of({}, layers=layers)) == [Block("a", 0, 2, 64, 32)]
     assert memory_picture("tile buffer", [], 10, 3) is None
 
 
