@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from converter.ir.graph import Graph
-from costmodel.schedule.document import FusionRecord, MappingRecord
+from costmodel.schedule.clock import quickest_additions
+from costmodel.schedule.document import FusionRecord, LayerRecord, MappingRecord
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import Schedule
 from costmodel.schedule.serialize import schedule_from_document, to_document
@@ -60,4 +62,12 @@ def recalled(decision: dict[str, Any], graph: Graph, target: Target) -> Schedule
         for layer in document.layers
     )
     fusion = FusionRecord.model_validate(decision["fusion"])
-    return schedule_from_document(document.model_copy(update={"layers": layers, "fusion": fusion}), graph)
+    found = schedule_from_document(
+        document.model_copy(update={"layers": _undecided(layers), "fusion": fusion}), graph
+    )
+    return replace(found, additions=quickest_additions(found))
+
+
+def _undecided(layers: tuple[LayerRecord, ...]) -> tuple[LayerRecord, ...]:
+    """Additions are issued as is quickest in the kept groups, not as in the groups of another schedule."""
+    return tuple(layer.model_copy(update={"issue": None}) for layer in layers)

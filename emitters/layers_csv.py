@@ -49,9 +49,9 @@ def _cost(layer: LayerRecord) -> tuple[object, ...]:
 
 def _tiles(layer: LayerRecord) -> tuple[str, str, str]:
     mapping = layer.mapping
-    return (
-        ("", "", "") if mapping is None else (mapping.issue, _extents(mapping, "L2"), _extents(mapping, "L1"))
-    )
+    if mapping is None:
+        return layer.issue or "", "", ""
+    return mapping.issue, _extents(mapping, "L2"), _extents(mapping, "L1")
 
 
 def _extents(mapping: MappingRecord, level: Literal["L2", "L1"]) -> str:

@@ -21,7 +21,7 @@ from typing import Literal
 
 from converter.ir.graph import Graph
 from costmodel.mapping.counting import COUNTING, Counting, Profile
-from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.mapping import AdditionIssue, Mapping
 from costmodel.target.target import FusionPath, Target
 
 FusionModel = Literal["sound", "paper"]
@@ -76,7 +76,10 @@ class FusionGroup:
 
 @dataclass(frozen=True)
 class Decision:
-    """Mapping of every tensor-core layer and partition into groups, legal or not."""
+    """Mapping of every tensor-core layer and partition into groups, legal or not.
+
+    `additions` says how residual additions are issued; those that it does not name by single instructions.
+    """
 
     graph: Graph = field(repr=False)
     target: Target
@@ -84,6 +87,7 @@ class Decision:
     groups: tuple[FusionGroup, ...]
     profile: Profile = "hw"
     fusion_model: FusionModel = "sound"
+    additions: MappingABC[str, AdditionIssue] = field(default_factory=dict)
 
     @cached_property
     def group_of(self) -> MappingABC[str, FusionGroup]:

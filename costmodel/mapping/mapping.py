@@ -28,12 +28,16 @@ Issue = Literal["instructions", "loop_ws", "loop_conv_ws", "tiled_matmul", "tile
 """Who issues the moves and products of a tile: the core, one by one; a loop unit of Gemmini's, called once
 per scratchpad tile (LOOP_WS, LOOP_CONV_WS); a function of gemmini.h, called once for the whole layer.
 `costmodel.group.issue` says which mappings can."""
-ISSUED: dict[Issue, str] = {
+AdditionIssue = Literal["instructions", "tiled_resadd"]
+"""The same of a residual addition: gemmini.h's function runs it on the loop unit of matrix products
+(`costmodel.group.additions` says which)."""
+ISSUED: dict[Issue | AdditionIssue, str] = {
     "instructions": "single instructions",
     "loop_ws": "one hardware loop LOOP_WS per scratchpad tile",
     "loop_conv_ws": "one hardware loop LOOP_CONV_WS per scratchpad tile",
     "tiled_matmul": "one call of tiled_matmul",
     "tiled_conv": "one call of tiled_conv",
+    "tiled_resadd": "one call of tiled_resadd",
 }
 LOOPS: tuple[Issue, ...] = ("loop_ws", "loop_conv_ws")
 """Hardware loops."""

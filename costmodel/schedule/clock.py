@@ -9,6 +9,7 @@ from typing import NamedTuple
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Placement
+from costmodel.group.additions import obstacle_to_resadd, waits
 from costmodel.group.fusion import Member, plan_group
 from costmodel.group.host import host_moves
 from costmodel.group.host_work import host_work
@@ -24,7 +25,7 @@ from costmodel.latency.clock import (
 )
 from costmodel.latency.clock_work import load_work
 from costmodel.latency.rtl_work import layer_work, strips
-from costmodel.mapping.mapping import Issue, Mapping
+from costmodel.mapping.mapping import AdditionIssue, Issue, Mapping
 from costmodel.mapping.numbers import largest, occurs
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.schedule import FusionGroup, Schedule
@@ -58,14 +59,18 @@ def program_counts(schedule: Schedule) -> ProgramCounts:
     """Counts of every layer of a schedule of profile hw."""
     found: ProgramCounts = {}
     for group in schedule.groups:
-        found |= group_counts(schedule.graph, group, schedule.mappings, schedule.target)
+        found |= group_counts(schedule.graph, group, schedule.mappings, schedule.target, schedule.additions)
     return found
 
 
 def group_counts(
-    graph: Graph, group: FusionGroup, mappings: MappingABC[str, Mapping], target: Target
+    graph: Graph,
+    group: FusionGroup,
+    mappings: MappingABC[str, Mapping],
+    target: Target,
+    additions: MappingABC[str, AdditionIssue] | None = None,
 ) -> ProgramCounts:
-    """Counts of every layer of a group."""
+    """Counts of every layer of a group; additions that nobody has decided on go as is quickest."""
     plan = plan_group(graph, group)
     found: ProgramCounts = {}
     for name in group.layers:
@@ -73,7 +78,8 @@ def group_counts(
         if isinstance(layer, TensorCoreLayer):
             found[name] = layer_counts(graph, group, plan, layer, mappings[name], target)
         else:
-            found[name] = host_counts(graph, group, plan, layer, target)
+            issue = None if additions is None else additions.get(name, "instructions")
+            found[name] = host_counts(graph, group, plan, layer, target, issue)
     return found
 
 
@@ -142,17 +148,64 @@ def nest_counts(
 
 
 def host_counts(
-    graph: Graph, group: FusionGroup, plan: dict[str, Member], layer: HostLayer, target: Target
+    graph: Graph,
+    group: FusionGroup,
+    plan: dict[str, Member],
+    layer: HostLayer,
+    target: Target,
+    issue: AdditionIssue | None = None,
 ) -> HostCounts:
     """What a layer that is not on the array takes: the core, or for an addition Gemmini's DMA.
 
-    Nothing where the stores of a convolution do its work.
+    Nothing where the stores of a convolution do its work.  `issue` is an addition's; None: the quickest.
     """
     member = plan[layer.name]
     if layer.op == "add":
-        moves = host_moves(graph, layer, member, target, group.resident_tensors)
-        nbytes = sum(move.bytes for _, move in moves if move.memory in ("dram", "tile-buffer"))
-        visits = math.prod(len(axis) for axis in member.computed)
-        return HostCounts("add", nbytes, visits)
+        return _addition_counts(
+            graph, group, plan, layer, target, issue or _quickest_addition(graph, group, plan, layer, target)
+        )
     work = host_work(graph, layer, member)
     return HostCounts(work.operator, work.elements, work.visits if work.elements else 0)
+
+
+def _addition_counts(
+    graph: Graph,
+    group: FusionGroup,
+    plan: dict[str, Member],
+    layer: HostLayer,
+    target: Target,
+    issue: AdditionIssue,
+) -> HostCounts:
+    """Each wait between operands is counted as a visit more."""
+    moves = host_moves(graph, layer, plan[layer.name], target, group.resident_tensors)
+    nbytes = sum(move.bytes for _, move in moves if move.memory in ("dram", "tile-buffer"))
+    visits = math.prod(len(axis) for axis in plan[layer.name].computed)
+    if issue == "instructions":
+        visits += waits(graph, group, plan, layer, target)
+    return HostCounts("add", nbytes, visits)
+
+
+def quickest_additions(schedule: Schedule) -> dict[str, AdditionIssue]:
+    """How every addition of a schedule of profile hw is issued in the fewest cycles."""
+    graph, found = schedule.graph, {}
+    for group in schedule.groups:
+        plan = plan_group(graph, group)
+        for name in group.layers:
+            layer = graph.by_name[name]
+            if isinstance(layer, HostLayer) and layer.op == "add":
+                found[name] = _quickest_addition(graph, group, plan, layer, schedule.target)
+    return found
+
+
+def _quickest_addition(
+    graph: Graph, group: FusionGroup, plan: dict[str, Member], layer: HostLayer, target: Target
+) -> AdditionIssue:
+    ways: list[AdditionIssue] = ["instructions"]
+    if not obstacle_to_resadd(graph, group, plan, layer, target):
+        ways.insert(0, "tiled_resadd")
+
+    def cycles(issue: AdditionIssue) -> float:
+        counts = _addition_counts(graph, group, plan, layer, target, issue)
+        return counts.cycles(clock_of(target), target.core)
+
+    return min(ways, key=cycles)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from converter.ir.dims import Dim
 from converter.ir.graph import TensorCoreOp
-from costmodel.mapping.mapping import Issue, Level
+from costmodel.mapping.mapping import AdditionIssue, Issue, Level
 from costmodel.schedule.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
 from costmodel.target.target import FusionPath, Target
 
@@ -164,6 +164,11 @@ class LayerRecord(_Record):
     outputs: tuple[str, ...]
     attributes: dict[str, Attribute | tuple[Attribute, ...]] = {}
     mapping: MappingRecord | None = None
+    issue: AdditionIssue | None = Field(
+        None,
+        description="of an addition: instructions (if absent, too): the core issues every move; "
+        "tiled_resadd: gemmini.h adds in one call",
+    )
     cost: CostRecord
 
     @property
@@ -188,6 +193,10 @@ class LayerRecord(_Record):
                 raise ValueError(
                     f"{name} is {'missing' if self.is_tensor_core else 'not allowed'} for op {self.op!r}"
                 )
+        if self.issue is not None and self.op != "add":
+            raise ValueError(
+                f"issue is not allowed for op {self.op!r}: layers on the array have mapping.issue"
+            )
         return self
 
 

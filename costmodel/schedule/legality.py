@@ -11,6 +11,7 @@ from collections.abc import Mapping as MappingABC
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.capacity import occupancy
 from costmodel.count.nest import LoopNest
+from costmodel.group.additions import check_additions
 from costmodel.group.fusion import Member, ScheduleError, plan_group, pooled
 from costmodel.group.issue import check_issues
 from costmodel.group.legality import check_mapping
@@ -44,6 +45,7 @@ def check_schedule(schedule: Decision) -> None:
         for group in schedule.groups:
             _check_paper_group(schedule, group)
         planned_prefetches(schedule)
+        check_additions(schedule, [])
         return
     check_resident_tensors(graph, schedule.groups, schedule.profile)
     plans = [plan_group(graph, group) for group in schedule.groups]
@@ -53,6 +55,7 @@ def check_schedule(schedule: Decision) -> None:
         plan_tile_buffer(graph, schedule.groups, plans, schedule.target)
     planned_prefetches(schedule)
     check_issues(schedule, plans)
+    check_additions(schedule, plans)
 
 
 def _check_partition(schedule: Decision) -> None:

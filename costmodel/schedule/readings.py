@@ -93,7 +93,7 @@ def within_groups(schedule: Schedule) -> Schedule:
 def as_instructions(schedule: Schedule) -> Schedule:
     """The same schedule with every layer issued by the core: what is not executed says nothing of loops."""
     mappings = {name: replace(mapping, issue="instructions") for name, mapping in schedule.mappings.items()}
-    return replace(schedule, mappings=mappings)
+    return replace(schedule, mappings=mappings, additions={})
 
 
 def _under(counted: Schedule) -> tuple[Reading, ...]:

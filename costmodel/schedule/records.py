@@ -11,7 +11,7 @@ from converter.ir.dims import DIMS, Dims
 from converter.ir.graph import HostLayer, Layer, Tensor, TensorCoreLayer, View
 from costmodel.latency.clock import error_against_rtl
 from costmodel.latency.roofline import bytes_per_memory
-from costmodel.mapping.mapping import Level, Mapping
+from costmodel.mapping.mapping import AdditionIssue, Level, Mapping
 from costmodel.schedule.document import (
     CostRecord,
     EdgePath,
@@ -135,6 +135,7 @@ def layer_record(
             inputs=layer.inputs,
             outputs=layer.outputs,
             attributes=to_attributes(layer.operator),
+            issue=_addition_issue(layer, schedule),
             cost=cost,
         )
     return LayerRecord(
@@ -160,6 +161,12 @@ def layer_record(
         mapping=mapping_record(schedule.mappings[layer.name], layer.dims, by_core.get(layer.name, "")),
         cost=cost,
     )
+
+
+def _addition_issue(layer: HostLayer, schedule: Schedule) -> AdditionIssue | None:
+    if layer.op != "add" or not schedule.is_executable:
+        return None
+    return schedule.additions.get(layer.name, "instructions")
 
 
 def _view_record(view: View) -> ViewRecord:

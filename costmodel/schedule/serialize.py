@@ -185,7 +185,16 @@ def schedule_from_document(document: ScheduleDocument, graph: Graph | None = Non
         )
         for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True)
     )
-    return Schedule(graph, document.target, mappings, groups, document.profile, document.fusion_model)
+    additions = {record.name: record.issue for record in document.layers if record.issue is not None}
+    return Schedule(
+        graph,
+        document.target,
+        mappings,
+        groups,
+        document.profile,
+        document.fusion_model,
+        additions if document.is_executable else {},
+    )
 
 
 def _mapping(layer: str, record: MappingRecord) -> Mapping:

@@ -321,7 +321,8 @@ class FunctionPrinter:
             scales = [float_literal(scale) for scale in (add.a_scale, add.b_scale, add.scale)]
             self.c.call("tiled_resadd_auto", *rows, *scales, *operands, relu, "WS")
             return
-        if print_addition(self.c, add, size, self.plan.schedule.target, operands):
+        if self.plan.schedule.additions.get(layer.name) == "tiled_resadd":
+            print_addition(self.c, add, size, self.plan.schedule.target, operands)
             return
         self.headers.add("sums")
         with self.c.scope():

@@ -8,12 +8,12 @@ from contextlib import contextmanager, nullcontext
 
 from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from converter.ir.host import Add
+from costmodel.group.additions import run_elements
 from costmodel.group.fusion import Member, stored_as
-from costmodel.mapping.shape import extents
 from emitters.gemmini.expression import Expr, add, bare, mul, sub
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.host import description
-from emitters.gemmini.library_calls import print_addition, resadd_tile, sum_fields
+from emitters.gemmini.library_calls import print_addition, sum_fields
 from emitters.gemmini.loop_tiles import plus
 from emitters.gemmini.operands import Box, box_of, held_fields, pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
@@ -241,7 +241,8 @@ class GroupPrinter:
         whole = Box((p * q * channels, q * channels, channels), 0)
         retained = self.group.group.halo == "retain"
         both = member.writes_inside and member.writes_outside
-        if not retained and not both and self._adds_whole_lines(layer, whole, channels):
+        if self.plan.schedule.additions.get(layer.name) == "tiled_resadd":
+            self._tiled_resadd(layer, whole)
             return
         own = self.group.group.layers.index(layer.name)
         _, lines, columns = (self._interval(own, axis) for axis in range(3))
@@ -273,26 +274,22 @@ class GroupPrinter:
         with self.c.block(f"for (int32_t n = {bare(images.start)}; n < {bare(images.end)}; n++)"):
             yield "n"
 
-    def _adds_whole_lines(self, layer: HostLayer, whole: Box, channels: int) -> bool:
-        """A call of gemmini.h's, where all group tiles are alike and their lines adjoin in every operand."""
-        member, own = self.group.members[layer.name], self.group.group.layers.index(layer.name)
-        lines, columns = (set(extents(axis)) for axis in member.computed[1:])
+    def _tiled_resadd(self, layer: HostLayer, whole: Box) -> None:
+        """A call of gemmini.h's per image; costmodel.group.additions made sure that lines adjoin."""
+        member, target = self.group.members[layer.name], self.plan.schedule.target
+        own = self.group.group.layers.index(layer.name)
+        size = run_elements(self.graph, self.group.group, self.group.members, layer)
         producers = [self._producer(name) if name in member.fused_inputs else None for name in layer.inputs]
         producers.append(own if member.writes_inside else None)
-        places = list(zip((*layer.inputs, layer.outputs[0]), producers, strict=True))
-        rows, pixels = self._interval(own, 1).start, self._interval(own, 2).start
-        strides = {self._pixel(name, (0, rows, pixels), whole, producer)[1] for name, producer in places}
-        if len(lines) > 1 or strides != {width * channels for width in columns}:
-            return False
-        size, target = max(lines) * max(columns) * channels, self.plan.schedule.target
-        if resadd_tile(size, target) is None:
-            return False
         with self._images(own) as image:
             assert isinstance(layer.operator, Add)
-            first = (image, rows, pixels)
-            addresses = [self._pixel(name, first, whole, producer)[0] for name, producer in places]
+            first = (image, self._interval(own, 1).start, self._interval(own, 2).start)
+            tensors = (*layer.inputs, layer.outputs[0])
+            addresses = [
+                self._pixel(name, first, whole, producer)[0]
+                for name, producer in zip(tensors, producers, strict=True)
+            ]
             print_addition(self.c, layer.operator, size, target, addresses)
-        return True
 
     def _sum(
         self, layer: HostLayer, first: tuple[Expr, Expr, Expr], whole: Box, channels: int, also: bool

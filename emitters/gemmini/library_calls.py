@@ -11,15 +11,13 @@ from collections.abc import Sequence
 
 from converter.ir.graph import TensorCoreLayer
 from converter.ir.host import Add
+from costmodel.group.additions import resadd_tile
 from costmodel.mapping.mapping import Mapping, ceil_div
 from costmodel.target.target import Target
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.formula import float_literal
 from emitters.gemmini.printer import CPrinter
-
-LEAST_REQUESTS = 64
-"""Twice what the DMA of a Gemmini has in flight, and more."""
 
 
 def has_library_call(layer: TensorCoreLayer) -> bool:
@@ -171,15 +169,14 @@ def _depthwise(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> 
     )
 
 
-def print_addition(c: CPrinter, add: Add, size: int, target: Target, operands: Sequence[str]) -> bool:
-    """A call of tiled_resadd for `size` elements that adjoin in operands and sum; False if none can."""
+def print_addition(c: CPrinter, add: Add, size: int, target: Target, operands: Sequence[str]) -> None:
+    """A call of tiled_resadd for `size` elements that adjoin in operands and sum."""
     tile = resadd_tile(size, target)
-    if tile is not None:
-        scales = [float_literal(scale) for scale in (add.a_scale, add.b_scale, add.scale)]
-        relu = "true" if add.activation == "relu" else "false"
-        whole = (size // tile[1], tile[1], tile[1])
-        c.call("tiled_resadd", *whole, *tile, *scales, *operands, relu, "WS")
-    return tile is not None
+    assert tile is not None
+    scales = [float_literal(scale) for scale in (add.a_scale, add.b_scale, add.scale)]
+    relu = "true" if add.activation == "relu" else "false"
+    whole = (size // tile[1], tile[1], tile[1])
+    c.call("tiled_resadd", *whole, *tile, *scales, *operands, relu, "WS")
 
 
 def sum_fields(add: Add) -> list[str]:
@@ -188,19 +185,3 @@ def sum_fields(add: Add) -> list[str]:
         f".a_scale = {float_literal(add.a_scale)}, .b_scale = {float_literal(add.b_scale)}",
         f".c_scale = {float_literal(add.scale)}, .activation = {ACTIVATIONS[add.activation]}",
     ]
-
-
-def resadd_tile(size: int, target: Target) -> tuple[int, int] | None:
-    """Rows and columns of the tiles in which tiled_resadd adds `size` elements, rows of one DMA request.
-
-    The loop unit loads the second operand right behind the first, to the same accumulator rows, and nothing
-    but the requests between keeps them in order.  None where a tile would have fewer than `LEAST_REQUESTS`.
-    """
-    columns = target.max_block_len * target.side
-    most = target.accumulator_rows // 2 // target.max_block_len // target.side * target.side
-    rows, rest = divmod(size, columns)
-    if rest or most == 0 or rows == 0:
-        return None
-    tile = ceil_div(ceil_div(rows, ceil_div(rows, most)), target.side) * target.side
-    last = rows - (ceil_div(rows, tile) - 1) * tile
-    return (min(tile, rows), columns) if min(last, tile) >= LEAST_REQUESTS else None

@@ -136,7 +136,7 @@ def _layer_row(
         dram=si(layer.dram_bytes, "B") if cost.traffic.dram else "",
         nest=() if mapping is None else nest_boxes(mapping),
         array="" if mapping is None else array_text(layer, mapping),
-        issue="" if mapping is None else issue_text(mapping),
+        issue=issue_text(layer),
         code=code,
         sort=(round(cycles), layer.dram_bytes, round(cost.energy_pj), round(100 * cost.utilization)),
         transfers=_transfers(layer),

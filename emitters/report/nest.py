@@ -49,8 +49,11 @@ def array_text(layer: LayerRecord, mapping: MappingRecord) -> str:
     return ", ".join(unrolled) or f"one element of {layer.op}"
 
 
-def issue_text(mapping: MappingRecord) -> str:
-    """How the loops are run, and why not by hardware."""
+def issue_text(layer: LayerRecord) -> str:
+    """How the loops are run, and why not by hardware; how an addition is."""
+    mapping = layer.mapping
+    if mapping is None:
+        return "" if layer.issue is None else f"issued as {ISSUED[layer.issue]}"
     return f"issued as {ISSUED[mapping.issue]}" + (f", because {mapping.by_core}" if mapping.by_core else "")
 
 

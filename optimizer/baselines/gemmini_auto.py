@@ -18,6 +18,7 @@ from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.issue import loop_settings, obstacle_to_issue
 from costmodel.group.legality import check_mapping
 from costmodel.mapping.mapping import LOOPS, Mapping, ceil_div
+from costmodel.schedule.clock import quickest_additions
 from costmodel.schedule.schedule import FusionModel, Profile, Schedule, singleton_groups
 from costmodel.target.target import Target
 from optimizer.layer.canonical import L1_ORDER, L2_ORDER, L3_ORDERS
@@ -48,7 +49,7 @@ def automatic_schedule(
                 if not obstacle_to_issue(replace(setting, mapping=looped)):
                     mappings[setting.layer.name] = looped
                     break
-    return replace(schedule, mappings=mappings)
+    return replace(schedule, mappings=mappings, additions=quickest_additions(schedule))
 
 
 def automatic_mapping(layer: TensorCoreLayer, target: Target, row_packing: bool) -> Mapping:

@@ -29,7 +29,7 @@ from costmodel.mapping.mapping import LOOPS, Issue, ceil_div
 from costmodel.mapping.mapping import Mapping as LayerMapping
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.batch import clock_columns
-from costmodel.schedule.clock import host_counts
+from costmodel.schedule.clock import host_counts, quickest_additions
 from costmodel.schedule.evaluate import host_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from optimizer.finish.convolution_tiles import convolution_mappings
@@ -254,11 +254,12 @@ def _weight_rows(setting: LoopSetting, tiles: int) -> int:
 
 
 def shortest(schedule: Schedule) -> Schedule:
-    """`schedule` with a call of gemmini.h for each layer on a loop unit whose tiles it would walk alike."""
+    """`schedule` with a call of gemmini.h for each layer on a loop unit whose tiles it would walk alike, and
+    for additions."""
     mappings = dict(schedule.mappings)
     for group in schedule.groups:
         plan = plan_group(schedule.graph, group)
         for setting in loop_settings(schedule, group, plan, prefetching_layers(schedule)):
             if setting.mapping.issue in LOOPS:
                 mappings[setting.layer.name] = next(issued(setting, setting.mapping))
-    return replace(schedule, mappings=mappings)
+    return replace(schedule, mappings=mappings, additions=quickest_additions(schedule))
