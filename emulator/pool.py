@@ -17,6 +17,8 @@ from emulator.compare import Job, VectorResult
 from emulator.errors import EmulatorError
 
 WORKERS = 2
+ALONE = 10e6
+"""Predicted cycles of all vectors that one process is done with before another would have started."""
 
 Progress = Callable[[str], None]
 States = tuple[tuple[str, str], ...]
@@ -88,10 +90,11 @@ def run_vectors(
     count: int,
     time_limit: float,
     say: Progress,
+    cycles: float,
     states: States = (),
 ) -> list[VectorResult]:
-    """Run test vectors 0..count-1 of a compile output on its built firmware; with states (ONNX names of
-    outputs and inputs) one after the other.
+    """Run test vectors 0..count-1, of `cycles` each, of a compile output on its built firmware; with states
+    (ONNX names of outputs and inputs) one after the other.
 
     Firmware that breaks a rule, crashes or does not finish gives a result with `error` set.
 
@@ -101,7 +104,7 @@ def run_vectors(
     deadline = time.monotonic() + time_limit
     workers: list[_Worker] = []
     try:
-        number_of_workers = 1 if states else min(WORKERS, count)
+        number_of_workers = 1 if states or count * cycles < ALONE else min(WORKERS, count)
         for number in range(number_of_workers):
             vectors = list(range(number, count, number_of_workers))
             workers.append(_start(folder, target, built, scratch, number, vectors, states))

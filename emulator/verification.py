@@ -75,8 +75,9 @@ def verify(
         library()
         built = build_firmware(firmware, document.target, scratch)
         say(f"running {count} test vectors")
+        cycles = document.totals.clock_cycles or document.totals.latency_cycles
         states = _states(document)
-        results = run_vectors(folder, document.target, built, scratch, count, time_limit, say, states)
+        results = run_vectors(folder, document.target, built, scratch, count, time_limit, say, cycles, states)
     return _report(document, memory_map.layers, results, data)
 
 

@@ -16,15 +16,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import networkx as nx
 import numpy as np
 
 from converter.ir.dims import Dims
 from converter.ir.host import Activation as Activation
 from converter.ir.host import HostOperator
 from converter.ir.states import State
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 DType = Literal["int8", "int32", "float32"]
 ElementType = Literal["int8", "float32"]
@@ -190,6 +192,8 @@ class Graph:
     @cached_property
     def dag(self) -> nx.DiGraph[str]:
         """Layer names as nodes; an edge carries the name of the `tensor` that flows along it."""
+        import networkx as nx
+
         dag: nx.DiGraph[str] = nx.DiGraph()
         writers: dict[str, list[str]] = {}
         for layer in self.layers:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from emulator import BuildError, EmulatorError, FirmwareError, verify
+from emulator import BuildError, EmulatorError, FirmwareError, pool, verify
 from fadiff.cli import main
 from tests.fadiff.models import small_network
 
@@ -55,7 +55,11 @@ def source(folder: Path) -> Path:
     return folder / "firmware" / f"{memory_map(folder)['model']}.c"
 
 
-def test_right_numbers_and_predicted_bytes(compiled: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_right_numbers_and_predicted_bytes(
+    compiled: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    monkeypatch.setattr(pool, "ALONE", 0 if processes == 2 else pool.ALONE)
     report = verify(compiled)
     assert report.error is None
     assert report.passed and report.bit_exact and report.traffic_exact and report.meaning_kept
