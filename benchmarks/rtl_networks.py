@@ -1,4 +1,4 @@
-"""Whole networks to time on RTL: samples at test size, and one step of a decoder with a cache."""
+"""Whole networks to time on RTL: samples, mostly at test size, and one step of a decoder with a cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.exports import exported
 
 DECODER_STEP = "decoder-step"
-NETWORKS = ("resnet18", "mobilenetv2", "bert-block", DECODER_STEP)
+LARGER = {"resnet18-64": ("resnet18", 64)}
+"""Samples on images of more pixels than in benchmarks.exports: (sample, pixels)."""
+NETWORKS = ("resnet18", *LARGER, "mobilenetv2", "bert-block", DECODER_STEP)
 SECONDS = 10.0
 """Search time of each: schedules depend on it, and on the machine."""
 
@@ -22,7 +24,8 @@ WIDTH, HEADS, CACHED = 512, 8, 63
 def network_file(name: str, folder: Path) -> Path:
     """FOLDER's ONNX file of one of NETWORKS, made if it is not there."""
     if name != DECODER_STEP:
-        return exported(name, "torchscript", folder)
+        sample, pixels = LARGER.get(name, (name, None))
+        return exported(sample, "torchscript", folder, pixels)
     path = folder / f"{name}.onnx"
     onnx.save(decoder_step(), path)
     return path

@@ -4,21 +4,35 @@
 
 #include "elements.h"
 
-/* Four bytes of any type. */
+/* Four and eight bytes of any type. */
 typedef int32_t __attribute__((may_alias)) word_t;
+typedef int64_t __attribute__((may_alias)) double_word_t;
 
-enum { LONG_RUN = 16 }; /* elements from which on a call of memcpy pays */
+enum { LONG_RUN = 16 }; /* elements from which on a run is copied eight bytes at a time, where it can be */
+
+static inline bool in_double_words(const run_t *run, const void *x, const void *y)
+{
+    return run->dense && run->count >= LONG_RUN && (((uintptr_t)x | (uintptr_t)y) & 7) == 0;
+}
+
+/* Not memmove: C libraries for small machines copy byte by byte.  Forward, as below. */
+static inline void copy_double_words(double_word_t *y, const double_word_t *x, int32_t bytes)
+{
+    const int32_t whole = bytes / 8;
+    MAP(i, whole, double_word_t, y[i], x[i]);
+    MAP(i, bytes % 8, int8_t, ((int8_t *)(y + whole))[i], ((const int8_t *)(x + whole))[i]);
+}
 
 /* From one strided box to another: a transposition, a slice, part of a concatenation. */
-/* (memmove: a window that slides in its buffer reads ahead of what it writes) */
+/* (forward: a window that slides in its buffer reads ahead of what it writes) */
 static inline void copy_bytes(const loops_t *loops, const void *input, void *output)
 {
     run_t run = first_run(loops);
     do {
         const int8_t *x = (const int8_t *)input + run.at[0];
         int8_t *y = (int8_t *)output + run.at[1];
-        if (run.dense && run.count >= LONG_RUN) {
-            memmove(y, x, (size_t)run.count);
+        if (in_double_words(&run, x, y)) {
+            copy_double_words((double_word_t *)(void *)y, (const double_word_t *)(const void *)x, run.count);
         } else {
             MAP_RUN(&run, i, int8_t, y[i * step[1]], x[i * step[0]]);
         }
@@ -31,8 +45,10 @@ static inline void copy_words(const loops_t *loops, const void *input, void *out
     do {
         const word_t *x = (const word_t *)input + run.at[0];
         word_t *y = (word_t *)output + run.at[1];
-        if (run.dense && run.count >= LONG_RUN) {
-            memmove(y, x, (size_t)run.count * sizeof *y);
+        if (in_double_words(&run, x, y)) {
+            copy_double_words(
+                (double_word_t *)(void *)y, (const double_word_t *)(const void *)x,
+                run.count * (int32_t)sizeof *y);
         } else {
             MAP_RUN(&run, i, word_t, y[i * step[1]], x[i * step[0]]);
         }

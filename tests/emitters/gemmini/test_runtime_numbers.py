@@ -221,6 +221,29 @@ def test_copy(library: ctypes.CDLL, data: st.DataObject, words: bool) -> None:
     assert alive
 
 
+@pytest.mark.parametrize("start", [0, 8, 3])
+@pytest.mark.parametrize("words", [False, True])
+def test_copy_of_long_runs(library: ctypes.CDLL, words: bool, start: int) -> None:
+    """Two runs of 45 elements, aligned to eight bytes or not; the second one ends where the buffer does."""
+    kind = np.int32 if words else np.int8
+    x, y = np.arange(120, dtype=kind), np.zeros(96, kind)
+    strides = [np.array([56, 1], np.int32), np.array([48, 1], np.int32)]
+    loops, alive = _loops((2, 45), strides)
+    (library.unit_copy_words if words else library.unit_copy_bytes)(loops, _at(x[start:]), _at(y))
+    expected = np.zeros((2, 48), kind)
+    expected[:, :45] = x[start : start + 112].reshape(2, 56)[:, :45]
+    np.testing.assert_array_equal(y.reshape(2, 48), expected)
+    assert alive
+
+
+def test_copy_slides_forward_in_its_buffer(library: ctypes.CDLL) -> None:
+    x = np.arange(104, dtype=np.int8)
+    loops, alive = _loops((96,), [np.ones(1, np.int32)] * 2)
+    library.unit_copy_bytes(loops, _at(x[8:]), _at(x))
+    np.testing.assert_array_equal(x[:96], np.arange(8, 104))
+    assert alive
+
+
 def _binary(function: str, a: np.ndarray, b: np.ndarray, scale: np.float32, relu: bool) -> np.ndarray:
     fa, fb = a.astype(F) * F(0.75), b.astype(F) * F(0.3)
     product = (a.astype(np.int32) * b).astype(F)
