@@ -60,6 +60,12 @@ class CalibrationData:
             self.recorded = all(kept <= sample.keys() for sample in given)
             names = [name for name in program.inputs if self.recorded or name not in kept]
             types = {n: onnx.helper.tensor_dtype_to_np_dtype(program.types[n]) for n in names}
+            missing = [name for name in names if any(name not in sample for sample in given)]
+            if missing:
+                raise ModelError(
+                    f"{self.path}: a calibration sample has no array for input {missing[0]}; give one, or name "
+                    "the output that it is in the next run"
+                )
             self.samples = [{n: np.asarray(sample[n]).astype(types[n]) for n in names} for sample in given]
         if self.samples and not self.recorded:
             self.samples = in_sequence(model, weights, _inputs(program), self.samples, self.states)

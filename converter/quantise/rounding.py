@@ -29,6 +29,8 @@ _MOST_ROWS = 2**13
 _MOST_INPUTS = 2**10
 """Weights of one output channel that share their errors; longer sums are cut."""
 _DAMPING = 0.01
+_MOST_DAMPED = 8
+"""Times: each is ten of the one before."""
 _BLOCK = 128
 
 
@@ -147,10 +149,7 @@ def with_feedback(weights: np.ndarray, gram: np.ndarray) -> np.ndarray:
     mean = diagonal.mean(1)
     order = np.argsort(-diagonal, axis=1, kind="stable")
     gram = np.take_along_axis(np.take_along_axis(gram, order[:, :, None], 1), order[:, None, :], 2)
-    unit = np.eye(gram.shape[1])
-    # inputs that are always zero have no say: nothing is spread
-    gram = np.where(mean[:, None, None] > 0, gram + (_DAMPING * mean)[:, None, None] * unit, unit)
-    spread = np.linalg.cholesky(np.linalg.inv(gram)).transpose(0, 2, 1)
+    spread = _spread(gram, mean)
     left = np.take_along_axis(weights.astype(np.float64), order[:, None, :], 2)
     out = np.empty_like(left)
     inputs = left.shape[2]
@@ -164,6 +163,24 @@ def with_feedback(weights: np.ndarray, gram: np.ndarray) -> np.ndarray:
         left[:, :, end:] -= errors @ spread[:, start:end, end:]
     back = np.argsort(order, axis=1)
     return np.take_along_axis(out, back[:, None, :], 2).astype(np.int8)
+
+
+def _spread(gram: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Upper triangles whose rows say how an error is spread over the inputs to come.
+
+    Sums of inputs that hardly vary around a large mean are little but rounding errors, and may not be those
+    of any inputs: then damping grows until they are.
+    """
+    unit = np.eye(gram.shape[1])
+    damping = _DAMPING * mean
+    for _ in range(_MOST_DAMPED):
+        # inputs that are always zero have no say: nothing is spread
+        damped = np.where(mean[:, None, None] > 0, gram + damping[:, None, None] * unit, unit)
+        try:
+            return np.asarray(np.linalg.cholesky(np.linalg.inv(damped)).transpose(0, 2, 1))
+        except np.linalg.LinAlgError:
+            damping = damping * 10
+    return np.broadcast_to(unit, gram.shape)
 
 
 def _by_output(node: Node, weight: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:

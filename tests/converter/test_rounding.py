@@ -42,6 +42,18 @@ def test_between_the_nearest_and_the_best_of_all(seed: int) -> None:
     assert best * 0.999 <= lost(with_feedback(row[None], gram[None])[0]) < 0.7 * lost(np.rint(row))
 
 
+def test_sums_that_no_inputs_have() -> None:
+    """What subtracting a large mean leaves in float32 may have negative squares: it is damped, not refused."""
+    vectors = _correlated(8, 40)[0].T.astype(np.float64)
+    gram = vectors.T @ vectors
+    gram -= 0.05 * gram.diagonal().mean() * np.eye(6)
+    assert np.linalg.eigvalsh(gram)[0] < 0
+    row = 9 * weights(9, 1, 6).astype(np.float64)
+    assert np.abs(with_feedback(row[None], gram[None])[0] - row).max() < 3
+    nothing = np.full((1, 6, 6), np.nan)
+    np.testing.assert_array_equal(with_feedback(row[None], nothing)[0], np.rint(row))
+
+
 def test_inputs_that_are_always_zero_have_no_say() -> None:
     row = np.array([[0.4, 1.6, -200.0]])
     np.testing.assert_array_equal(with_feedback(row[None], np.zeros((1, 3, 3)))[0], [[0, 2, -127]])
