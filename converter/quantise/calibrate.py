@@ -63,8 +63,8 @@ class CalibrationData:
             missing = [name for name in names if any(name not in sample for sample in given)]
             if missing:
                 raise ModelError(
-                    f"{self.path}: a calibration sample has no array for input {missing[0]}; give one, or name "
-                    "the output that it is in the next run"
+                    f"{self.path}: a calibration sample has no array for input {missing[0]}; give one, or "
+                    "name the output that it is in the next run"
                 )
             self.samples = [{n: np.asarray(sample[n]).astype(types[n]) for n in names} for sample in given]
         if self.samples and not self.recorded:

@@ -31,7 +31,15 @@ from converter.quantise.simulate import Simulation
 from converter.quantise.weights import Quantisation, Quantised, quantise
 from converter.quantise.zeros import Zeros, can_shift
 from converter.read.inputs import Samples
-from converter.rewrites import BORDER_ZEROS, CHOOSE_RANGES, CORRECT_BIASES, JUDGED, ROUND_WEIGHTS, SHIFT_ZEROS
+from converter.rewrites import (
+    BORDER_ZEROS,
+    CHOOSE_RANGES,
+    CORRECT_BIASES,
+    JUDGED,
+    NARROW_WEIGHTS,
+    ROUND_WEIGHTS,
+    SHIFT_ZEROS,
+)
 
 WORTH_DB = 0.2
 _HELD_OUT = 3
@@ -59,6 +67,8 @@ class _Way:
     biases: Literal["none", "of weights", "layer by layer"] = "none"
     rounds: bool = False
     """Weights are rounded so that errors cancel, layer by layer."""
+    narrow: bool = False
+    """And the largest of them saturate."""
     zeros: Zeros = "none"
     """Which values have zero points."""
 
@@ -72,6 +82,7 @@ class _Way:
         return (
             f"ranges by {self.ranges}{biases}"
             + (", weights rounded jointly" if self.rounds else "")
+            + (" in narrow ranges" if self.narrow else "")
             + {"none": "", "free": ", zero points", "bordered": ", zero points in borders, too"}[self.zeros]
         )
 
@@ -146,7 +157,9 @@ class Calibration:
                 attempt(replace(way, biases="of weights"))
                 attempt(way := replace(way, biases="layer by layer"))
             if rounds:
-                attempt(replace(way, rounds=True))
+                attempt(way := replace(way, rounds=True))
+            if rounds and NARROW_WEIGHTS not in without:
+                attempt(replace(way, narrow=True))
         for zeros in self._zero_points(without):
             for way in sorted(scores, key=lambda way: way.risk_db - scores[way])[:2]:
                 attempt(replace(way, zeros=zeros))
@@ -244,7 +257,9 @@ class Calibration:
         found = Choice(self._ranges(way), zeros=way.zeros)
         if way.rounds:
             centred = {product.weight for product in self._products if way.biases != "none"}
-            found = replace(found, weights=self._rounder(simulation).weights(self._quantised(found), centred))
+            plain = self._quantised(found)
+            weights = self._rounder(simulation).weights(plain, centred, narrow=way.narrow)
+            found = replace(found, weights=weights)
         if way.biases == "none":
             return found
         plain = self._quantised(found)

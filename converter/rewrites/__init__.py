@@ -40,6 +40,7 @@ SPLIT_CHANNELS = "split-channels"
 CHOOSE_RANGES = "choose-ranges"
 CORRECT_BIASES = "correct-biases"
 ROUND_WEIGHTS = "round-weights"
+NARROW_WEIGHTS = "narrow-weights"
 SHIFT_ZEROS = "shift-zeros"
 BORDER_ZEROS = "border-zeros"
 JUDGED = (CHOOSE_RANGES, CORRECT_BIASES, ROUND_WEIGHTS, SHIFT_ZEROS)
@@ -50,6 +51,7 @@ NAMES: Mapping[str, str] = {
     CHOOSE_RANGES: "ranges of activations are those that do best on held-out calibration samples",
     CORRECT_BIASES: "biases take back what int8 adds to the mean of a channel, where held-out samples gain",
     ROUND_WEIGHTS: "weights are rounded so that errors of one sum cancel, where held-out samples gain",
+    NARROW_WEIGHTS: "the largest weights saturate, so that all have finer steps, where held-out samples gain",
     SHIFT_ZEROS: "values that only products without padding and tables touch get zero points",
     BORDER_ZEROS: "values that are read with padding get zero points, too, stored amid a border of them",
     FOLD_EPILOGUES: "bias, ReLU, Clip and requantisation join the product before them",

@@ -99,8 +99,8 @@ def without_option(function: Command) -> Command:
         multiple=True,
         callback=_check_rewrites,
         help="Leave out a rewrite of the model: equalise-channels, split-channels, choose-ranges, "
-        "correct-biases, round-weights, shift-zeros, border-zeros, fold-epilogues, fold-chains, fold-norms, "
-        "absorb-movement, write-in-place or drop-padding-taps "
+        "correct-biases, round-weights, narrow-weights, shift-zeros, border-zeros, fold-epilogues, "
+        "fold-chains, fold-norms, absorb-movement, write-in-place or drop-padding-taps "
         "(`fadiff inspect --explain` shows what they do).",
     )(function)
 

@@ -43,7 +43,7 @@ def test_between_the_nearest_and_the_best_of_all(seed: int) -> None:
 
 
 def test_sums_that_no_inputs_have() -> None:
-    """What subtracting a large mean leaves in float32 may have negative squares: it is damped, not refused."""
+    """What subtracting a large mean leaves of float32 may have negative squares: it is damped."""
     vectors = _correlated(8, 40)[0].T.astype(np.float64)
     gram = vectors.T @ vectors
     gram -= 0.05 * gram.diagonal().mean() * np.eye(6)
