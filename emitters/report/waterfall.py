@@ -54,7 +54,7 @@ def _without_us(document: ScheduleDocument) -> tuple[int | None, int | None]:
 
 
 def _change(before: int | None, after: int) -> str:
-    return "" if before is None else f"{100 * (after / before - 1):+.1f} %"
+    return "" if before is None else f"{round(100 * (after / before - 1), 1) + 0.0:+.1f} %"
 
 
 def _without_residents(schedule: Schedule) -> int | None:

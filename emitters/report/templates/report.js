@@ -1,4 +1,4 @@
-// Sorting, filtering, and opening what a link points at; the page says the same without it.
+// Sorting, filtering, scrolling by keys, and opening what a link points at; the page says the same without it.
 "use strict";
 for (const table of document.querySelectorAll("table#layer-table")) {
   const body = table.tBodies[0];
@@ -24,6 +24,15 @@ for (const table of document.querySelectorAll("table#layer-table")) {
     }
   });
 }
+// What scrolls can be scrolled by the arrow keys.
+const reachable = () => {
+  for (const box of document.querySelectorAll(".scroll, .wide")) {
+    box.tabIndex = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight ? 0 : -1;
+  }
+};
+addEventListener("resize", reachable);
+document.addEventListener("toggle", reachable, true);
+reachable();
 const open = () => {
   const found = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (found instanceof HTMLDetailsElement) {
