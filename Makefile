@@ -35,10 +35,13 @@ $(READY): pyproject.toml
 demo: $(READY)
 	@$(BIN)/python -m samples.demo $(DEMO)
 
-test: $(READY) lint unit
+# Side by side: mypy alone would leave the other cores without work.
+test: $(READY)
+	@$(MAKE) --no-print-directory -j2 lint unit
 
+# worksteal: neighbouring tests stay in one process, which makes what they share once.
 unit: $(READY)
-	@$(BIN)/python -m pytest -n $(JOBS) -q
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q
 
 lint: $(READY)
 	@$(BIN)/ruff check .

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.build import library
 from fadiff.cli import main
 from tests.fadiff.models import small_network
 
@@ -17,10 +18,20 @@ class Ended:
     err: str
 
 
+@pytest.fixture(scope="session")
+def functional_model() -> Path:
+    """The functional model's library, which programs that a test starts need not build again."""
+    return library()
+
+
 @pytest.fixture(autouse=True)
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Nothing is written to the cache folder of whoever runs the tests."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def own_cache(
+    functional_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Nothing but the functional model is kept in the cache folder of whoever runs the tests."""
+    folder = tmp_path_factory.mktemp("cache")
+    (folder / functional_model.name).symlink_to(functional_model)
+    monkeypatch.setenv("FADIFF_CACHE", str(folder))
 
 
 @pytest.fixture
