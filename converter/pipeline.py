@@ -248,6 +248,7 @@ def convert(
             zero_points=choice.zeros,
             kept_zeros=draft.kept_zeros,
             look=not calibrate,
+            integers=draft.integers,
         )
     graph = lower(printable(path.stem), draft.model, program, steps, quantisation, sha256, without)
     graph, done = rewrite(graph, without)

@@ -28,7 +28,7 @@ from converter.quantise.ranges import METHODS, Range, ranges
 from converter.quantise.rounding import Rounder
 from converter.quantise.sentinels import without_sentinels
 from converter.quantise.simulate import Simulation
-from converter.quantise.weights import Quantisation, Quantised, quantise
+from converter.quantise.weights import Integers, Quantisation, Quantised, quantise
 from converter.quantise.zeros import Zeros, can_shift
 from converter.read.inputs import Samples
 from converter.rewrites import (
@@ -120,6 +120,8 @@ class Calibration:
     known: Mapping[str, float]
     kept_zeros: Mapping[str, tuple[int, float]]
     samples: Samples
+    integers: Integers = field(default_factory=Integers, repr=False, compare=False)
+    """Of the program's constants."""
     _scores: dict[_Way, float] = field(default_factory=dict, init=False)
     _found: dict[str, dict[str, Range]] = field(default_factory=dict, init=False)
     """Ranges by method."""
@@ -279,6 +281,7 @@ class Calibration:
             choice.weights,
             zero_points=choice.zeros,
             kept_zeros=self.kept_zeros,
+            integers=self.integers,
         )
 
 

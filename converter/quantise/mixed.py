@@ -223,6 +223,7 @@ class MixedSearch:
             self.choice.weights,
             zero_points=self.choice.zeros,
             kept_zeros=c.kept_zeros,
+            integers=c.integers,
         )
         simulation = Simulation(c.model, c.program, steps, quantisation)
         held = self.calibration.held_out[:most]

@@ -69,6 +69,43 @@ def to_int8(
     return out
 
 
+class Integers:
+    """Constants as integers at the scale last asked for: what calibration tries mostly shares them."""
+
+    def __init__(self) -> None:
+        self._scales: dict[str, float] = {}
+        self._zero: dict[str, bool] = {}
+        self._quantised: dict[str, tuple[tuple[float, int], Quantised]] = {}
+
+    def scale(self, name: str, array: np.ndarray) -> float:
+        """The scale that the constant has by itself.
+
+        Raises:
+            ModelError: it holds NaN.
+        """
+        if name not in self._scales:
+            self._scales[name] = _weight_scale(name, array)
+        return self._scales[name]
+
+    def is_zero(self, name: str, array: np.ndarray) -> bool:
+        """Whether all of the constant is."""
+        if name not in self._zero:
+            self._zero[name] = not array.any()
+        return self._zero[name]
+
+    def quantised(
+        self, name: str, array: np.ndarray, scale: float, lowest: int, *, on_disk: bool
+    ) -> Quantised:
+        """`to_int8` at a scale; `on_disk`: the array is mapped from a file, and so are the integers."""
+        known = self._quantised.get(name)
+        if known is None or known[0] != (scale, lowest):
+            integers = to_int8(array, scale, lowest, spooled(array.shape) if on_disk else None)
+            release(integers)
+            known = (scale, lowest), Quantised(integers, float(np.float32(scale)))
+            self._quantised[name] = known
+        return known[1]
+
+
 def quantise(
     program: Program,
     steps: Sequence[Step],
@@ -80,6 +117,7 @@ def quantise(
     zero_points: Zeros = "none",
     kept_zeros: Mapping[str, tuple[int, float]] | None = None,
     look: bool = False,
+    integers: Integers | None = None,
 ) -> Quantisation:
     """Scales for every stored value and integers for every constant that layers read.
 
@@ -93,11 +131,12 @@ def quantise(
         zero_points: which values have one.
         kept_zeros: zero points and scales that the imported model prescribes, of values that may have one.
         look: leave weights on disk unread (they become zero): for looking at layers only.
+        integers: of this program's constants, from one call to the next.
 
     Raises:
         ModelError: a constant holds NaN.
     """
-    known = known or {}
+    known, integers = known or {}, integers or Integers()
     scales = assign_scales(program, steps, ranges, known)
     steps = int8_steps(steps)
     apart = shifted(program, steps, ranges, zero_points)
@@ -108,11 +147,11 @@ def quantise(
     biases: dict[str, Quantised] = {}
     unread = program.stored if look else frozenset()
     weight_scales = {
-        name: known.get(name) or (1.0 if name in unread else _weight_scale(name, program.constants[name]))
+        name: known.get(name) or (1.0 if name in unread else integers.scale(name, program.constants[name]))
         for step in steps
         for name in _quantised_constants(program, step)
     }
-    _make_room_for_biases(program, steps, scales, weight_scales, known)
+    _make_room_for_biases(program, steps, scales, weight_scales, known, integers)
     for step in steps:
         for name in _quantised_constants(program, step):
             if rounded and name in rounded:
@@ -121,20 +160,18 @@ def quantise(
             array, scale = program.constants[name], weight_scales[name]
             lowest = -128 if name in known else -INT8_MAX  # integers of an imported model stay as they are
             if name in unread:
-                integers = np.zeros(array.shape, np.int8)
+                weights[name] = Quantised(np.zeros(array.shape, np.int8), float(np.float32(scale)))
             else:
-                place = spooled(array.shape) if name in program.stored else None
-                integers = to_int8(array, scale, lowest, place)
-                release(integers)
-            weights[name] = Quantised(integers, float(np.float32(scale)))
+                on_disk = name in program.stored
+                weights[name] = integers.quantised(name, array, scale, lowest, on_disk=on_disk)
         bias = _bias(program, step)
         if bias is not None:
             accumulator = np.float32(scales[step.source]) * _product_scale(weights, step.head)
             limit = 2**31 - 1
             corrected = bias + (corrections or {}).get(step.name, 0.0)
             steps_of_bias = np.rint(corrected / float(accumulator))
-            integers = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
-            biases[step.name] = Quantised(integers, float(accumulator))
+            bounded = np.clip(steps_of_bias, -limit, limit).astype(np.int32)
+            biases[step.name] = Quantised(bounded, float(accumulator))
     return Quantisation(scales, weights, biases, zeros=zeros)
 
 
@@ -144,6 +181,7 @@ def _make_room_for_biases(
     scales: Mapping[str, float],
     weight_scales: dict[str, float],
     known: Mapping[str, float],
+    integers: Integers,
 ) -> None:
     """Coarser weights where a bias would overflow int32; finer ones where weights are all zero.
 
@@ -157,7 +195,7 @@ def _make_room_for_biases(
         if not name or name in known or not np.isfinite(largest) or largest == 0:
             continue
         step_of_one = largest / (scales[step.source] * float(step.head.attributes.get("alpha", 1.0)))
-        if not program.constants[name].any():
+        if integers.is_zero(name, program.constants[name]):
             weight_scales[name] = step_of_one / _BIAS_STEPS
         else:
             weight_scales[name] = max(weight_scales[name], step_of_one / _MOST_BIAS_STEPS)
