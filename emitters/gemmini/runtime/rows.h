@@ -232,6 +232,12 @@ static inline void arg_max(const rows_t *rows, const elem_t *input, int32_t *out
     }
 }
 
+/* A place in a row; negative ones count from its end. */
+ALWAYS_INLINE ptrdiff_t place_of(int32_t index, int32_t length)
+{
+    return index < 0 ? index + length : index;
+}
+
 /* out[o, j, i] = x[o, indices[j], i], elements of `size` bytes. */
 static inline void gather(
     const rows_t *rows, const void *input, const int32_t *indices, int32_t count, void *output, size_t size)
@@ -241,10 +247,10 @@ static inline void gather(
     int8_t *to = (int8_t *)output;
     for (int32_t o = 0; o < rows->outer; o++) {
         if (run == 1) {
-            MAP(j, count, int8_t, to[j], from[indices[j]]);
+            MAP(j, count, int8_t, to[j], from[place_of(indices[j], rows->length)]);
         } else {
             for (int32_t j = 0; j < count; j++) {
-                memcpy(to + (size_t)j * run, from + (size_t)indices[j] * run, run);
+                memcpy(to + (size_t)j * run, from + (size_t)place_of(indices[j], rows->length) * run, run);
             }
         }
         from += (size_t)rows->length * run;

@@ -173,8 +173,9 @@ def test_reduce(library: ctypes.CDLL, view: tuple[_Rows, np.ndarray], function: 
 @settings(max_examples=20, deadline=None)
 @given(view=_views(), count=st.integers(1, 9))
 def test_gather(library: ctypes.CDLL, view: tuple[_Rows, np.ndarray], count: int) -> None:
+    """Negative indices count from the end, as in ONNX."""
     rows, x = view
-    indices = np.random.default_rng(count).integers(0, rows.length, count).astype(np.int32)
+    indices = np.random.default_rng(count).integers(-rows.length, rows.length, count).astype(np.int32)
     y = np.empty((rows.outer, count, rows.inner), np.int8)
     library.unit_gather(rows, _at(x), _at(indices), count, _at(y))
     np.testing.assert_array_equal(y, x[:, indices])
