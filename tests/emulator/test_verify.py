@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from emulator import BuildError, EmulatorError, FirmwareError, pool, verify
 from fadiff.cli import main
 from tests.fadiff.models import small_network
+
+MICROSOFT = "com.microsoft"
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +135,12 @@ def test_numbers_that_are_exact_but_mean_something_else(folder: Path) -> None:
     (output,) = model.graph.output
     for node in model.graph.node:
         node.output[:] = ["before" if name == output.name else name for name in node.output]
-    model.graph.node.append(onnx.helper.make_node("Neg", ["before"], [output.name]))
+    model.graph.node.append(helper.make_node("Neg", ["before"], [output.name]))
     onnx.save(model, path)
+    path = folder / "verify" / "float_outputs.npz"
+    with np.load(path) as floats:
+        negated = {name: -floats[name] for name in floats.files}
+    np.savez(path, **negated)
     report = verify(folder, vectors=1)
     assert report.bit_exact and not report.meaning_kept and not report.passed
     assert report.runtime_sqnr_db is not None and report.runtime_sqnr_db < 0
@@ -261,3 +268,51 @@ def test_a_schedule_of_another_model(folder: Path) -> None:
     rewrite(folder / "schedule.json", '"name": "classifier"', '"name": "head"')
     with pytest.raises(FirmwareError, match=r"schedule\.json: .*two compilations"):
         verify(folder, vectors=1)
+
+
+def test_a_network_that_amplifies_rounding_is_judged_by_the_float_model(tmp_path: Path) -> None:
+    """Attention with weights of one (a public file): a large constant drowns what the last norm needs."""
+    node = helper.make_node
+    ones = {"gamma": (16,), "w": (16, 48), "b": (48,), "w_out": (16, 16), "b_out": (16,)}
+    graph = helper.make_graph(
+        [
+            node("SkipLayerNormalization", ["x", "y", "gamma", "gamma"], ["n"], "first", domain=MICROSOFT),
+            node("Attention", ["n", "w", "b"], ["a"], "attention", domain=MICROSOFT, num_heads=2),
+            node("MatMul", ["a", "w_out"], ["m"], "project"),
+            node(
+                "SkipLayerNormalization",
+                ["m", "n", "gamma", "gamma", "b_out"],
+                ["z"],
+                "last",
+                domain=MICROSOFT,
+            ),
+        ],
+        "ones",
+        [helper.make_tensor_value_info(name, 1, (1, 3, 16)) for name in "xy"],
+        [helper.make_tensor_value_info("z", 1, (1, 3, 16))],
+        [numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in ones.items()],
+    )
+    opsets = [helper.make_opsetid("", 16), helper.make_opsetid(MICROSOFT, 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "ones.onnx")
+    out = tmp_path / "out"
+    arguments = ["compile", str(tmp_path / "ones.onnx"), "--out", str(out), "--method", "exact", "-q"]
+    assert main(arguments) == 0
+    report = verify(out)
+    assert report.runtime_sqnr_db is not None and report.runtime_sqnr_db < 6
+    assert report.bit_exact and report.meaning_kept and report.passed
+
+
+def test_a_constant_of_three_beside_a_whole_image(tmp_path: Path) -> None:
+    """An image less its mean (a public file): gcc took the dense branch, never run there, for an overrun."""
+    image, constant = (1, 3, 64, 64), np.array([120, 110, 100], np.float32).reshape(3, 1, 1)
+    graph = helper.make_graph(
+        [helper.make_node("Cast", ["x"], ["f"], "cast", to=1), helper.make_node("Sub", ["f", "mean"], ["y"])],
+        "normalise",
+        [helper.make_tensor_value_info("x", 2, image)],
+        [helper.make_tensor_value_info("y", 1, image)],
+        [numpy_helper.from_array(constant, "mean")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    out = tmp_path / "out"
+    assert main(["compile", str(tmp_path / "m.onnx"), "--out", str(out), "--method", "exact", "-q"]) == 0
+    assert verify(out, vectors=1).passed
