@@ -4,12 +4,16 @@ Compiles each file in a process of its own, with the command line of a user: `fa
 refusal that names a way out (--dim, --inputs, --outputs) is followed, up to four times: symbolic sizes that
 look like a batch become 1, others --size.  Options that only a person can know are read from FILE.options
 beside the file, one line.  Prints one row per file: outcome, signal to noise against the float model on
-random inputs (or FILE.calibration.npz), seconds, options that were needed or the reason.  Exits 1 where a
-file made an internal error or took too long.
+random inputs (or FILE.calibration.npz), seconds of processors, options that were needed or the reason.
+Exits 1 where a file made an internal error, failed verification or took too long.
+
+Small files come first.  --rows FILE keeps every row (JSON lines): a later run goes on where one was stopped,
+and prints the table of all.
 
 python -m benchmarks wild FOLDER
 python -m benchmarks wild FOLDER --match whisper --verify
-python -m benchmarks wild FOLDER --inspect                  # only read them: quick
+python -m benchmarks wild FOLDER --verify --rows rows.jsonl --stop-after 500      # again, until all are done
+python -m benchmarks wild FOLDER --inspect                                        # only read them: quick
 """
 
 from __future__ import annotations
@@ -18,13 +22,14 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import shlex
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -32,7 +37,8 @@ from benchmarks.command import command
 from fadiff import cli
 from fadiff.errors import BAD_INPUT, CHECK_FAILED, OK
 
-Outcome = Literal["converted", "refused", "internal error", "too long"]
+Outcome = Literal["converted", "refused", "not equal", "internal error", "too long"]
+_OURS: tuple[Outcome, ...] = ("not equal", "internal error", "too long")
 _MOST_BYTES = 200 * 2**20
 _REMEDIES = re.compile(r"--(dim) (\S+?)=1\b|--(outputs|inputs) ('[^']+'|[^\s;|']+)")
 _BATCH = re.compile(r"batch|^n$|\.0$", re.IGNORECASE)
@@ -41,13 +47,17 @@ _TRIES = 4
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one file; `text` has the options that it needed, or why it is refused."""
+    """What became of one file; `text` has the options that it needed, or why it is refused.
+
+    `seconds` are those of processors, over all tries; `tried` are the options at the end, followed or not.
+    """
 
     file: str
     outcome: Outcome
     sqnr_db: float | None
     seconds: float
     text: str
+    tried: str = ""
 
     def line(self) -> str:
         """One row of a Markdown table."""
@@ -70,7 +80,7 @@ class Judge:
         """Compile one file, following the remedies that refusals name."""
         beside = path.with_name(f"{path.name}.options")
         options = shlex.split(beside.read_text()) if beside.is_file() else []
-        start = time.perf_counter()
+        start = _processor_seconds()
         for _ in range(_TRIES):
             outcome, sqnr_db, text = self._compiled(path, options)
             more = [o for o in self._remedies(text) if o not in options] if outcome == "refused" else []
@@ -78,7 +88,7 @@ class Judge:
                 break
             options += more
         said = text if outcome != "converted" else shlex.join(options)
-        return Row(name, outcome, sqnr_db, time.perf_counter() - start, said)
+        return Row(name, outcome, sqnr_db, _processor_seconds() - start, said, shlex.join(options))
 
     def _remedies(self, message: str) -> list[str]:
         """Options that a refusal asks for, as single words."""
@@ -104,9 +114,17 @@ class Judge:
             said = " ".join(output.split()).replace(f"{path}: ", "")
             if code == BAD_INPUT:
                 return "refused", None, said.rpartition("error: ")[2]
-            if code not in (OK, CHECK_FAILED):
+            if code == CHECK_FAILED:
+                return "not equal", _worst_sqnr(out), said[-400:]
+            if code != OK:
                 return "internal error", None, said[-400:] or f"exit code {code}"
             return "converted", None if self.inspect else _worst_sqnr(out), ""
+
+
+def _processor_seconds() -> float:
+    """Of all children so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def run(words: list[str], folder: Path, timeout: float) -> tuple[int | None, str]:
@@ -140,7 +158,7 @@ def _worst_sqnr(folder: Path) -> float | None:
 
 
 def _files(folder: Path, match: str) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*.onnx")):
+    for path in sorted(folder.rglob("*.onnx"), key=lambda path: (path.stat().st_size, path)):
         if match in str(path) and path.stat().st_size <= _MOST_BYTES:
             yield path
 
@@ -157,13 +175,30 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one file (default: 300)")
     parser.add_argument("--verify", action="store_true", help="run the emitted C, too")
     parser.add_argument("--inspect", action="store_true", help="only read the files: no search, no C")
+    parser.add_argument("--rows", type=Path, help="keep rows here, and leave out files that have one")
+    parser.add_argument("--stop-after", type=float, default=float("inf"), help="seconds; then print and stop")
     options = parser.parse_args(arguments)
     judge = Judge(options.size, options.time_budget, options.timeout, options.verify, options.inspect)
-    print("| file | outcome | SQNR, dB | s | options, or why not |\n|---|---|---:|---:|---|")
-    counts: Counter[Outcome] = Counter()
+    until = time.monotonic() + options.stop_after
+    rows = _kept(options.rows)
     for path in _files(options.folder, options.match):
-        row = judge.row(path, str(path.relative_to(options.folder)))
-        counts[row.outcome] += 1
-        print(row.line(), flush=True)
+        name = str(path.relative_to(options.folder))
+        if name not in rows and time.monotonic() < until:
+            rows[name] = judge.row(path, name)
+            print(rows[name].line(), file=sys.stderr, flush=True)
+            if options.rows:
+                with options.rows.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(rows[name])) + "\n")
+    print("| file | outcome | SQNR, dB | CPU s | options, or why not |\n|---|---|---:|---:|---|")
+    print("\n".join(row.line() for _, row in sorted(rows.items())))
+    counts = Counter(row.outcome for row in rows.values())
     print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    return 1 if counts["internal error"] or counts["too long"] else 0
+    return 1 if any(counts[outcome] for outcome in _OURS) else 0
+
+
+def _kept(path: Path | None) -> dict[str, Row]:
+    """Rows of earlier runs by file; the last one counts."""
+    if path is None or not path.is_file():
+        return {}
+    rows = (Row(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
+    return {row.file: row for row in rows}
