@@ -32,6 +32,7 @@ BENCHMARKS = {
     "screenshots": "the report as pictures at four widths, by headless Chromium",
     "gallery": "the reports of docs/gallery.md, made again",
     "wild": "every .onnx file of a folder: converted, refused by name, or our fault",
+    "optimised_transformers": "six transformers as ONNX Runtime's optimiser leaves them, trained, with data",
     "conformance": "onnx's own test suite: every case verifies or is refused by name",
 }
 
