@@ -13,8 +13,8 @@ Everything here is frozen, hardware-free and already *lowered*:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -22,7 +22,8 @@ import numpy as np
 
 from converter.ir.dims import Dims
 from converter.ir.host import Activation as Activation
-from converter.ir.host import HostOperator
+from converter.ir.host import HostOperator, StridedOperator
+from converter.ir.repeats import Operation, Repeat, find_repeats
 from converter.ir.states import State
 
 if TYPE_CHECKING:
@@ -243,6 +244,41 @@ class Graph:
         names = {layer.weight.tensor for layer in self.tensor_core_layers} - set(self.inputs)
         return sum(self.tensors[name].nbytes for name in names if not self.producers(name))
 
+    @cached_property
+    def repeats(self) -> tuple[Repeat, ...]:
+        """Equal steps of recurrences, by layer index: weights and scales are the same."""
+        return find_repeats([self._operation(layer) for layer in self.layers])
+
+    @cached_property
+    def step_roles(self) -> Mapping[str, str]:
+        """Tensors that equal steps write, by what the same layer of the first step writes."""
+        return {
+            tensor: role
+            for repeat in self.repeats
+            for i in range(repeat.first, repeat.end)
+            for tensor, role in zip(
+                self.layers[i].outputs,
+                self.layers[repeat.first + (i - repeat.first) % repeat.period].outputs,
+                strict=True,
+            )
+        }
+
+    def _operation(self, layer: Layer) -> Operation:
+        constants = tuple(name for name in layer.inputs if self.tensors[name].data is not None)
+        computed = tuple(name for name in layer.inputs if self.tensors[name].data is None)
+        kind: Hashable
+        if isinstance(layer, TensorCoreLayer):
+            source, output = _anywhere(layer.input), _anywhere(layer.output)
+            weight = layer.weight if layer.weight.tensor in constants else _anywhere(layer.weight)
+            kind = replace(layer, name="", onnx_nodes=(), input=source, weight=weight, output=output)
+        elif isinstance(layer.operator, StridedOperator):
+            loops = layer.operator.loops
+            kind = replace(layer.operator, loops=loops.anywhere)
+        else:
+            shapes = tuple(self.tensors[name].shape for name in (*computed, *layer.outputs))
+            kind = (layer.operator, shapes)
+        return Operation((kind, constants, len(computed)), computed, layer.outputs)
+
     def consumers(self, tensor: str) -> tuple[Layer, ...]:
         """Layers that read `tensor`, in graph order."""
         return self._readers.get(tensor, ())
@@ -258,6 +294,10 @@ class Graph:
     @cached_property
     def _writers(self) -> Mapping[str, tuple[Layer, ...]]:
         return _index((tensor, layer) for layer in self.layers for tensor in dict.fromkeys(layer.outputs))
+
+
+def _anywhere(view: View) -> View:
+    return replace(view, tensor="", offset=0)
 
 
 def _index(pairs: Iterable[tuple[str, Layer]]) -> dict[str, tuple[Layer, ...]]:

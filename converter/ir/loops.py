@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -33,3 +33,9 @@ class Loops:
     def accesses(self) -> tuple[Access, ...]:
         """Of all values."""
         return (*self.inputs, self.output)
+
+    @property
+    def anywhere(self) -> Loops:
+        """The same wherever the values begin."""
+        *inputs, output = (replace(access, offset=0) for access in self.accesses)
+        return replace(self, inputs=tuple(inputs), output=output)

@@ -58,12 +58,12 @@ def find_repeats(operations: Sequence[Operation]) -> tuple[Repeat, ...]:
     """Repeats that do not overlap, in order; those that save most are taken first."""
     numbers: dict[Hashable, int] = {}
     kinds = np.array([numbers.setdefault(operation.kind, len(numbers)) for operation in operations], np.int64)
-    writer = {value: i for i, operation in enumerate(operations) for value in operation.writes}
+    writers = _writers(operations)
     found: list[Repeat] = []
     for period in range(1, len(kinds) // _LEAST + 1):
         for first, last in _alike(kinds, period):
             if not any(repeat.explains(period, first, last) for repeat in found):
-                found += _linked(operations, writer, period, first, last)
+                found += _linked(operations, writers, period, first, last)
     free = np.ones(len(kinds), np.bool_)
     taken = []
     for repeat in sorted(found, key=lambda r: (-r.saved, r.period, r.first)):
@@ -94,6 +94,16 @@ def shared_roles(operations: Sequence[Operation]) -> Mapping[str, str]:
     return {value: role(value) for value in roles}
 
 
+def _writers(operations: Sequence[Operation]) -> list[tuple[int, ...]]:
+    """For what each operation reads, the last to have written some of it; -1: none."""
+    last: dict[str, int] = {}
+    found = []
+    for i, operation in enumerate(operations):
+        found.append(tuple(last.get(value, -1) for value in operation.reads))
+        last.update(dict.fromkeys(operation.writes, i))
+    return found
+
+
 def _alike(kinds: NDArray[np.int64], period: int) -> list[tuple[int, int]]:
     """First and last (exclusive) of operations that are like those one period later, of enough steps."""
     same = np.concatenate(([False], kinds[:-period] == kinds[period:], [False]))
@@ -106,7 +116,7 @@ def _alike(kinds: NDArray[np.int64], period: int) -> list[tuple[int, int]]:
 
 
 def _linked(
-    operations: Sequence[Operation], writer: Mapping[str, int], period: int, first: int, last: int
+    operations: Sequence[Operation], writers: Sequence[Sequence[int]], period: int, first: int, last: int
 ) -> list[Repeat]:
     """Repeats among operations that are alike, each as long as values move on with the steps."""
 
@@ -114,11 +124,11 @@ def _linked(
 
     def moves_on(start: int, i: int) -> bool:
         """Whether operation i + period reads what operation i does, one step later."""
-        pairs = zip(operations[i].reads, operations[i + period].reads, strict=True)
-        for place, (now, later) in enumerate(pairs):
-            before, after = writer.get(now, -1), writer.get(later, -1)
+        values = zip(operations[i].reads, operations[i + period].reads, strict=True)
+        for place, (now, later) in enumerate(values):
+            before, after = writers[i][place], writers[i + period][place]
             enters = before < start <= after < start + period  # what came from outside
-            if now == later or enters:
+            if enters or (now == later and before == after):
                 continue
             stride = strides.setdefault(((i - start) % period, place), after - before)
             if before < 0 or after < 0 or after - before != stride:

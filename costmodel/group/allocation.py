@@ -1,5 +1,8 @@
 """Places buffers in one memory (the activation arena, the tile buffer), overlapped by lifetime.
 
+Buffers of equal steps (`Graph.step_roles`) are placed as one, so that every step finds its own where the
+others do.
+
 Greedy-by-size offset allocation (Pisarchyk and Lee, "Efficient memory management for deep neural
 net inference", 2020): large blocks first, each at the lowest offset where it overlaps nothing that
 is alive at the same time.  Two more orders (longest-lived first, earliest first) are tried and the
@@ -29,6 +32,8 @@ class Block:
     nbytes: int
     first: int
     last: int
+    role: str = ""
+    """Blocks of one role are put in one place, as many as are not alive at once."""
 
     def overlaps(self, other: Block) -> bool:
         """Whether both are alive at some step."""
@@ -51,12 +56,13 @@ class Allocation:
 
 def allocate(blocks: Sequence[Block], alignment: int = ALIGNMENT) -> Allocation:
     """Place all blocks.  Deterministic: ties go by name."""
-    orders: tuple[Callable[[Block], tuple[int, int, str]], ...] = (
-        lambda b: (-b.nbytes, b.first, b.name),
-        lambda b: (b.first - b.last, -b.nbytes, b.name),
-        lambda b: (b.first, -b.nbytes, b.name),
+    orders: tuple[Callable[[_Shared], tuple[int, int, str]], ...] = (
+        lambda s: (-s.nbytes, s.first.first, s.first.name),
+        lambda s: (s.first.first - s.first.last, -s.nbytes, s.first.name),
+        lambda s: (s.first.first, -s.nbytes, s.first.name),
     )
-    plans = [_place(sorted(blocks, key=order), alignment) for order in orders]
+    shared = _shared(blocks)
+    plans = [_place(sorted(shared, key=order), alignment) for order in orders]
     offsets = min(plans, key=lambda plan: _end(blocks, plan, alignment))
     steps = {b.first for b in blocks}
     live = [sum(align(b.nbytes, alignment) for b in blocks if b.first <= step <= b.last) for step in steps]
@@ -68,18 +74,64 @@ def allocate(blocks: Sequence[Block], alignment: int = ALIGNMENT) -> Allocation:
     )
 
 
-def _place(blocks: Sequence[Block], alignment: int) -> dict[str, int]:
-    placed: list[tuple[int, str, Block]] = []  # by offset
-    for block in blocks:
+class _Shared:
+    """Blocks in one place, one after the other."""
+
+    def __init__(self, block: Block) -> None:
+        self.blocks = [block]
+
+    @property
+    def first(self) -> Block:
+        """The earliest."""
+        return self.blocks[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Of the largest."""
+        return max(block.nbytes for block in self.blocks)
+
+    def overlaps(self, other: _Shared) -> bool:
+        """Whether two blocks are alive at some step."""
+        ours, theirs = iter(self.blocks), iter(other.blocks)
+        a, b = next(ours, None), next(theirs, None)
+        while a is not None and b is not None:
+            if a.overlaps(b):
+                return True
+            if a.last < b.first:
+                a = next(ours, None)
+            else:
+                b = next(theirs, None)
+        return False
+
+
+def _shared(blocks: Sequence[Block]) -> list[_Shared]:
+    """Blocks of one role together, in as few places as their lifetimes allow."""
+    found: list[_Shared] = []
+    by_role: dict[str, list[_Shared]] = {}
+    for block in sorted(blocks, key=lambda block: (block.first, block.name)):
+        alike = by_role.setdefault(block.role, []) if block.role else []
+        place = next((shared for shared in alike if shared.blocks[-1].last < block.first), None)
+        if place is None:
+            place = _Shared(block)
+            alike.append(place)
+            found.append(place)
+        else:
+            place.blocks.append(block)
+    return found
+
+
+def _place(shared: Sequence[_Shared], alignment: int) -> dict[str, int]:
+    placed: list[tuple[int, str, _Shared]] = []  # by offset
+    for blocks in shared:
         offset = 0
         for start, _, other in placed:
-            if not block.overlaps(other):
+            if not blocks.overlaps(other):
                 continue
-            if offset + align(block.nbytes, alignment) <= start:
+            if offset + align(blocks.nbytes, alignment) <= start:
                 break
             offset = max(offset, start + align(other.nbytes, alignment))
-        insort(placed, (offset, block.name, block))
-    return {name: offset for offset, name, _ in placed}
+        insort(placed, (offset, blocks.first.name, blocks))
+    return {block.name: offset for offset, _, blocks in placed for block in blocks.blocks}
 
 
 def _end(blocks: Sequence[Block], offsets: dict[str, int], alignment: int) -> int:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from converter.ir.graph import Graph
-from costmodel.group.allocation import Block, allocate
+from costmodel.group.allocation import Allocation, Block, allocate
 from costmodel.group.fusion import Member, ScheduleError
 from costmodel.group.resident_tensors import lifetimes, resident_tensors
 from costmodel.mapping.decision import FusionGroup
@@ -53,6 +53,7 @@ def plan_tile_buffer(
         ScheduleError: they need more than `target.tile_buffer_bytes`, naming the group that needs most.
     """
     blocks: list[Block] = []
+    roles = graph.step_roles
     in_place: dict[str, str] = {}
     for at, (group, members) in enumerate(zip(groups, plans, strict=True)):
         for name, member in members.items():
@@ -61,16 +62,14 @@ def plan_tile_buffer(
                 if member.in_place:
                     in_place[layer.outputs[0]] = layer.inputs[0]
                 else:
-                    box = Block(f"box {layer.outputs[0]}", box_bytes(graph, member, target), at, at)
-                    blocks.append(box)
+                    output, nbytes = layer.outputs[0], box_bytes(graph, member, target)
+                    role = f"box {roles[output]}" if output in roles else ""
+                    blocks.append(Block(f"box {output}", nbytes, at, at, role))
     for tensor, span in lifetimes(graph, groups, resident_tensors(groups)).items():
-        blocks.append(Block(f"whole {tensor}", graph.tensors[tensor].nbytes, *span))
+        blocks.append(Block(f"whole {tensor}", graph.tensors[tensor].nbytes, *span, roles.get(tensor, "")))
     spans: dict[str, Span] = {}
     size = 0
-    for together in _apart_in_time(blocks):
-        plan = allocate(together)
-        if plan.nbytes > target.tile_buffer_bytes:
-            plan = allocate(together, target.element_bytes)
+    for together, plan in _plans(blocks, target):
         if plan.nbytes > target.tile_buffer_bytes:
             raise ScheduleError(_overflow(together, groups, plan.nbytes, target))
         spans.update((block.name, Span(plan.offsets[block.name], block.nbytes)) for block in together)
@@ -87,6 +86,20 @@ def box_bytes(graph: Graph, member: Member, target: Target) -> int:
     box = math.prod([max(extents(axis)) for axis in member.needed])
     tensor = graph.tensors[graph.by_name[member.name].outputs[0]]
     return box * (tensor.size // math.prod(member.size)) * target.element_bytes
+
+
+def _plans(blocks: Sequence[Block], target: Target) -> Iterator[tuple[Sequence[Block], Allocation]]:
+    """Places of blocks that may be alive together; those of equal steps are the same if there is room."""
+    if any(block.role for block in blocks):
+        plan = allocate(blocks)
+        if plan.nbytes <= target.tile_buffer_bytes:
+            yield blocks, plan
+            return
+    for together in _apart_in_time([replace(block, role="") for block in blocks]):
+        plan = allocate(together)
+        if plan.nbytes > target.tile_buffer_bytes:
+            plan = allocate(together, target.element_bytes)
+        yield together, plan
 
 
 def _apart_in_time(blocks: Sequence[Block]) -> Iterator[list[Block]]:

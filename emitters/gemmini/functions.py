@@ -1,30 +1,31 @@
-"""Prints the C functions of the model: one per layer, one per fusion group, and `run`."""
+"""Prints the C functions of the model: of layers (equal ones share theirs), of fusion groups, and `run`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from converter.ir.graph import HostLayer, TensorCoreLayer
-from converter.ir.host import Add
 from costmodel.group.fusion import stored_as
 from costmodel.group.issue import obstacle_to_loops
 from costmodel.group.loop_products import row_pitches
 from costmodel.group.pooling import Pool, pool_of
 from costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
-from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
+from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.early_loads import EarlyPrinter
-from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal, print_formulas
-from emitters.gemmini.group import GroupPrinter, runs_on_core
-from emitters.gemmini.host import description, host_call, print_tables
-from emitters.gemmini.library_calls import print_addition, print_library_call, print_tiled_call, sum_fields
+from emitters.gemmini.group import GroupPrinter
+from emitters.gemmini.host import print_tables
+from emitters.gemmini.library_calls import print_library_call, print_tiled_call
 from emitters.gemmini.loop_convolutions import ConvolutionLoops
 from emitters.gemmini.loop_products import ProductLoops
-from emitters.gemmini.operands import Box, OperandPrinter, box_of, pointer, weight_source
+from emitters.gemmini.operands import Box, OperandPrinter, box_of, weight_source
 from emitters.gemmini.outputs import Destinations
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
 from emitters.gemmini.positions import Positions, Region
 from emitters.gemmini.printer import CPrinter
+from emitters.gemmini.run import RunPrinter
 from emitters.gemmini.tensor_core import LayerPrinter
 
 _LEVELS: tuple[Level, ...] = ("L3", "L2", "L1")
@@ -39,34 +40,62 @@ class FunctionPrinter:
         self.cost = cost
         self.graph = plan.schedule.graph
         self.headers: set[str] = set()
-        self.index = {layer.name: i for i, layer in enumerate(self.graph.layers)}
+        self.functions: dict[str, str] = {}
+        """The C function of each layer outside of groups, by layer."""
+        self._known: dict[tuple[str, ...], str] = {}
+        """By what they do."""
 
     def print(self) -> str:
         """Everything, callees first."""
         print_formulas(self.c, self.graph)
         fused = {name for group in self.plan.groups if group.fused for name in group.group.layers}
-        print_tables(self.c, self.graph, fused)
+        tables = print_tables(self.c, self.graph, fused)
         for group in self.plan.groups:
             for name in group.group.layers:
                 layer = self.graph.by_name[name]
                 if isinstance(layer, TensorCoreLayer):
-                    self._tensor_core(layer, self.plan.layers[name], group)
+                    self._function(layer, group)
             if group.fused:
-                printer = GroupPrinter(self.c, self.plan, group, self.index)
+                printer = GroupPrinter(self.c, self.plan, group)
                 printer.print()
                 self.headers |= printer.headers
-        self._run()
+        run = RunPrinter(self.c, self.plan, self.functions, tables)
+        run.print()
+        self.headers |= run.headers
         return self.c.text
 
     # Tensor-core layers
 
-    def _tensor_core(self, layer: TensorCoreLayer, plan: LayerPlan, group: GroupPlan) -> None:
+    def _function(self, layer: TensorCoreLayer, group: GroupPlan) -> None:
+        """The function of a layer; outside of groups one that is there already, where it does the same."""
+        whole, self.c = self.c, CPrinter()
+        name, plan = f"layer_{self.plan.names[layer.name]}", self.plan.layers[layer.name]
+        if group.fused:
+            described = self._tensor_core(name, layer, plan, group)
+        else:
+            described = self._tensor_core(name, *_at_first_elements(layer, plan), group)
+        own, *lines = self.c.lines
+        self.c = whole
+        key = (own.replace(name, "", 1), *lines)
+        if not group.fused and key in self._known:
+            self.functions[layer.name] = self._known[key]
+            return
+        self.functions[layer.name] = self._known[key] = name
+        self.c.line()
+        self.c.comment(*described)
+        for line in (own, *lines):
+            self.c.line(line)
+
+    def _tensor_core(
+        self, function: str, layer: TensorCoreLayer, plan: LayerPlan, group: GroupPlan
+    ) -> list[str]:
+        """Prints a layer's function; what it is called in the comment above."""
         issue = plan.form.mapping.issue
         if layer.name in self.plan.library or issue in CALLS:
             tiled = [f"{layer.name}: {layer.op} {layer.dims}, tiled by gemmini.h"]
             described = self._describe(layer, self.cost.by_name[layer.name]) if issue in CALLS else tiled
-            self._library_call(layer, described)
-            return
+            self._library_call(function, layer)
+            return described
         c, local = self.c, plan.local
         stored = stored_as(group.members, layer.name)
         after = self.graph.by_name[stored.name]
@@ -78,8 +107,6 @@ class FunctionPrinter:
             pool=pool_of(self.graph, after) if isinstance(after, HostLayer) else None,
         )
         input_box = self._input_box(layer, group)
-        c.line()
-        c.comment(*self._describe(layer, self.cost.by_name[layer.name]))
         parameters = [] if local.held_input else ["const elem_t *input"]
         if self.graph.tensors[layer.weight.tensor].data is None:
             parameters.append("const elem_t *stationary")
@@ -91,7 +118,7 @@ class FunctionPrinter:
         if group.fused:
             parameters.append("const region_t *region")
             region = Region({d: f"{d.lower()}_start" for d in PIXELS}, "region->first")
-        with c.function(f"static void layer_{self.plan.names[layer.name]}({', '.join(parameters)})"):
+        with c.function(f"static void {function}({', '.join(parameters)})"):
             if group.fused:
                 self._region_constants(plan)
             output_box = box_of(self.graph, group, stored.name) if destinations.boxed else None
@@ -100,6 +127,7 @@ class FunctionPrinter:
             else:
                 self._loops(plan, region, input_box, output_box, destinations.pool)
             c.call("wait_for_gemmini")
+        return self._describe(layer, self.cost.by_name[layer.name])
 
     def _loops(
         self,
@@ -165,16 +193,14 @@ class FunctionPrinter:
         read = ("WEIGHT_STATIONARY", activation, 0, scale, 1, stride, "false", transpose, "false")
         self.c.call("gemmini_extended3_config_ex", *read)
 
-    def _library_call(self, layer: TensorCoreLayer, described: list[str]) -> None:
+    def _library_call(self, function: str, layer: TensorCoreLayer) -> None:
         memory = self.plan.memory
         place = memory.weight_place(layer)
         constant = place.symbol == "weights"
         parameters = ["const elem_t *input", "elem_t *result"]
         if not constant:
             parameters.insert(1, "const elem_t *stationary")
-        self.c.line()
-        self.c.comment(*described)
-        with self.c.function(f"static void layer_{self.plan.names[layer.name]}({', '.join(parameters)})"):
+        with self.c.function(f"static void {function}({', '.join(parameters)})"):
             weights = f"WEIGHTS(elem_t, {place.offset})" if constant else "stationary"
             bias = "NULL" if layer.bias is None else f"WEIGHTS(acc_t, {memory.tensors[layer.bias].offset})"
             if layer.name in self.plan.library:
@@ -239,98 +265,9 @@ class FunctionPrinter:
             orders.append(f"{level} {turning or 'none'}")
         return ", ".join(orders)
 
-    # Run
 
-    def _run(self) -> None:
-        c, graph = self.c, self.graph
-        parameters = [
-            f"const {C_TYPES[graph.tensors[name].dtype]} *input{i}" for i, name in enumerate(graph.arguments)
-        ] + [f"{C_TYPES[graph.tensors[name].dtype]} *output{i}" for i, name in enumerate(graph.results)]
-        c.line()
-        with c.function(f"int {self.plan.model}_run({', '.join(parameters)})"):
-            for index, name in enumerate(graph.arguments):
-                if not graph.consumers(name):
-                    c.line(f"(void)input{index};")
-            c.line("stopped = 0;")
-            if self.plan.memory.weights.nbytes:
-                c.call("RETURN_WITHOUT_WEIGHTS")
-            c.call("wait_for_gemmini")
-            c.call("gemmini_flush", 0)
-            core_stored = False
-            for group in self.plan.groups:
-                first = self.graph.by_name[group.group.layers[0]]
-                on_core = runs_on_core(first) and not group.fused
-                if core_stored and not on_core:
-                    c.call("wait_for_gemmini")
-                core_stored = on_core
-                if group.fused:
-                    self._call_group(group)
-                else:
-                    self._call_layer(first.name)
-                if group is not self.plan.groups[-1]:
-                    c.call("RETURN_IF_STOPPED")
-            self._keep_states()
-            c.line("return stopped;")
-
-    def _keep_states(self) -> None:
-        """What of the states was not written where the next run reads it."""
-        places = self.plan.memory.tensors
-        moved = [state for state in self.graph.states if places[state.output] != places[state.input]]
-        if moved:
-            self.c.call("gemmini_fence")
-        for state in moved:
-            nbytes = self.graph.tensors[state.input].nbytes
-            self.c.call("memcpy", self.address(state.input), self.address(state.output), nbytes)
-
-    def _call_group(self, group: GroupPlan) -> None:
-        printer = GroupPrinter(self.c, self.plan, group, self.index)
-        self.c.call(printer.name, *(self.address(tensor) for tensor in printer.outside_tensors()))
-        for name in group.group.layers:
-            self.c.call("observe", self.index[name], 2)
-
-    def _call_layer(self, name: str) -> None:
-        layer = self.graph.by_name[name]
-        index = self.index[name]
-        if isinstance(layer, HostLayer):
-            self.c.comment(description(layer))
-        self.c.call("observe", index, 0)
-        if isinstance(layer, TensorCoreLayer):
-            self.c.call(f"layer_{self.plan.names[name]}", *self._arguments(layer))
-        elif isinstance(layer.operator, Add):
-            self._add(layer, layer.operator)
-        else:
-            pointers = {tensor: self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)}
-            call = host_call(self.graph, layer, pointers)
-            self.c.call(call.function, *call.arguments)
-        self.c.call("observe_end", index)
-
-    def _arguments(self, layer: TensorCoreLayer) -> list[Expr]:
-        arguments: list[Expr] = [self.address(layer.input.tensor)]
-        if self.graph.tensors[layer.weight.tensor].data is None:
-            arguments.append(self.address(layer.weight.tensor))
-        return [*arguments, self.address(layer.output.tensor)]
-
-    def _add(self, layer: HostLayer, add: Add) -> None:
-        """One line as long as the tensor."""
-        operands = [self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)]
-        shape = self.graph.tensors[layer.outputs[0]].shape
-        size = self.graph.tensors[layer.outputs[0]].size
-        if self.plan.library_adds:
-            relu = "true" if add.activation == "relu" else "false"
-            rows = (size // shape[-1], shape[-1])
-            scales = [float_literal(scale) for scale in (add.a_scale, add.b_scale, add.scale)]
-            self.c.call("tiled_resadd_auto", *rows, *scales, *operands, relu, "WS")
-            return
-        if self.plan.schedule.additions.get(layer.name) == "tiled_resadd":
-            print_addition(self.c, add, size, self.plan.schedule.target, operands)
-            return
-        self.headers.add("sums")
-        with self.c.scope():
-            places = [f".{field} = {operand}" for field, operand in zip("abc", operands, strict=True)]
-            fields = [*places, f".lines = 1, .length = {size}", *sum_fields(add)]
-            self.c.fields("const sum_t sum", fields)
-            self.c.call("add_lines", "&sum")
-
-    def address(self, name: str) -> str:
-        """C expression of a tensor's address, typed as its elements."""
-        return pointer(self.plan.memory.tensors[name], self.graph.tensors[name])
+def _at_first_elements(layer: TensorCoreLayer, plan: LayerPlan) -> tuple[TensorCoreLayer, LayerPlan]:
+    """A layer that is called with the first elements that it reads and writes, not with their tensors."""
+    first = replace(layer, input=replace(layer.input, offset=0), output=replace(layer.output, offset=0))
+    form = replace(plan.form, layer=first, input_offset=plan.form.input_offset - layer.input.offset)
+    return first, replace(plan, form=form)

@@ -27,9 +27,10 @@ _COUNTERS = ("i", "j", "k")
 class GroupPrinter:
     """Prints one group function; layer functions come before it."""
 
-    def __init__(self, c: CPrinter, plan: FirmwarePlan, group: GroupPlan, index: dict[str, int]) -> None:
-        self.c, self.plan, self.group, self.index = c, plan, group, index
+    def __init__(self, c: CPrinter, plan: FirmwarePlan, group: GroupPlan) -> None:
+        self.c, self.plan, self.group = c, plan, group
         self.graph: Graph = plan.schedule.graph
+        self.index = self.graph.index
         self.headers: set[str] = {"region"}
         last = group.members[group.group.layers[-1]]
         self.tiles = tuple(len(axis) for axis in last.needed_grid)

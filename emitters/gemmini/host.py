@@ -57,9 +57,10 @@ MOST_AXES = 8
 
 @dataclass(frozen=True)
 class Table:
-    """`declaration = {lines};`, at file scope."""
+    """`static const type name = {lines};`, at file scope."""
 
-    declaration: str
+    ctype: str
+    name: str
     lines: tuple[str, ...]
 
 
@@ -83,14 +84,15 @@ class _Arguments:
     graph: Graph
     layer: HostLayer
     at: Pointers
+    shared: Mapping[str, str]
+    """Names of tables that say the same, by name."""
     tables: list[Table] = field(default_factory=list)
 
     def table(self, kind: str, ctype: str, *lines: str) -> str:
-        """Adds a table; returns its name, which is unique in the firmware."""
+        """Adds a table; returns its name in the firmware."""
         name = f"{kind}_{self.graph.index[self.layer.name]}"
-        suffix = "[]" if ctype == "int32_t" else ""
-        self.tables.append(Table(f"static const {ctype} {name}{suffix}", lines))
-        return name
+        self.tables.append(Table(ctype, name, lines))
+        return self.shared.get(name, name)
 
     def input(self, i: int) -> str:
         return self.at[self.layer.inputs[i]]
@@ -304,13 +306,14 @@ def _unknown(layer: HostLayer) -> EmitError:
     return EmitError(f"layer {layer.name}: the firmware library has no operator {layer.op!r}")
 
 
-def host_call(graph: Graph, layer: HostLayer, at: Pointers) -> HostCall:
-    """The call that runs one host layer; `at` has a C address per tensor it touches.
+def host_call(graph: Graph, layer: HostLayer, at: Pointers, shared: Mapping[str, str]) -> HostCall:
+    """The call that runs one host layer; `at` has a C address per tensor it touches, `shared` is what
+    `print_tables` returned.
 
     Raises:
         EmitError: an operator the firmware library does not have.
     """
-    arguments = _Arguments(graph, layer, at)
+    arguments = _Arguments(graph, layer, at, shared)
     call = _call(arguments)
     return replace(call, tables=tuple(arguments.tables))
 
@@ -321,12 +324,18 @@ def description(layer: HostLayer) -> str:
     return f"{layer.name}: {layer.op}{nodes}"
 
 
-def print_tables(c: CPrinter, graph: Graph, fused: Set[str] = frozenset()) -> None:
-    """The tables of all host layers but those in fusion groups."""
+def print_tables(c: CPrinter, graph: Graph, fused: Set[str] = frozenset()) -> dict[str, str]:
+    """The tables of all host layers but those in fusion groups, each once; names that stand for others."""
+    names: dict[tuple[str, tuple[str, ...]], str] = {}
+    shared = {}
     for layer in graph.layers:
         if isinstance(layer, HostLayer) and layer.op != "add" and layer.name not in fused:
-            call = host_call(graph, layer, dict.fromkeys((*layer.inputs, *layer.outputs), ""))
+            call = host_call(graph, layer, dict.fromkeys((*layer.inputs, *layer.outputs), ""), {})
             for table in call.tables:
-                with c.initialiser(table.declaration):
-                    for line in table.lines:
-                        c.line(line)
+                shared[table.name] = names.setdefault((table.ctype, table.lines), table.name)
+                if shared[table.name] == table.name:
+                    suffix = "[]" if table.ctype == "int32_t" else ""
+                    with c.initialiser(f"static const {table.ctype} {table.name}{suffix}"):
+                        for line in table.lines:
+                            c.line(line)
+    return shared

@@ -90,12 +90,15 @@ def plan_memory(
             if name in first:
                 last[name] = max(step, last[name])
     blocks = [
-        Block(name, graph.tensors[name].nbytes, first[name], last[name])
+        Block(name, graph.tensors[name].nbytes, first[name], last[name], graph.step_roles.get(name, ""))
         for name in first
         if name not in places and name not in never_whole
     ]
     spills = {f"{name}.psum": name for name in psum_bytes}
-    blocks += [Block(key, psum_bytes[name], step_of[name], step_of[name]) for key, name in spills.items()]
+    for key, name in spills.items():
+        role = graph.step_roles.get(graph.by_name[name].outputs[0])
+        step = step_of[name]
+        blocks.append(Block(key, psum_bytes[name], step, step, f"{role}.psum" if role else ""))
     arena = allocate(blocks)
     psums = {}
     for block in arena.blocks:

@@ -13,11 +13,12 @@ WIDTH = 110
 
 
 class CPrinter:
-    """Collects lines at the current indentation."""
+    """Collects lines at the current indentation; what is longer than `width` is wrapped."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: float = WIDTH) -> None:
         self._lines: list[str] = []
         self._depth = 0
+        self._width = width
 
     def line(self, text: str = "") -> None:
         """One line as is, indented."""
@@ -40,13 +41,15 @@ class CPrinter:
 
     def call(self, function: str, *arguments: Expr) -> None:
         """A call statement, wrapped when longer than a line."""
-        texts = [bare(a) for a in arguments]
-        line = f"{function}({', '.join(texts)});"
+        self._call(function, [bare(a) for a in arguments])
+
+    def _call(self, function: str, arguments: Sequence[str]) -> None:
+        line = f"{function}({', '.join(arguments)});"
         if self._fits(line):
             self.line(line)
             return
         self.line(f"{function}(")
-        self._wrapped([f"{text}," for text in texts[:-1]] + [f"{texts[-1]});"], "    ")
+        self._wrapped([f"{text}," for text in arguments[:-1]] + [f"{arguments[-1]});"], "    ")
 
     def fields(self, head: str, fields: Sequence[str]) -> None:
         """`head = { ... };` of short fields: on one line where they fit, else as many to a line as fit."""
@@ -57,8 +60,24 @@ class CPrinter:
         with self.initialiser(head):
             self._wrapped([f"{field}," for field in fields])
 
+    def relay(self, lines: Sequence[str]) -> None:
+        """Lines of another printer (of calls and initialisers that no width wrapped) at this indentation."""
+        depth = self._depth
+        for line in lines:
+            text = line.lstrip()
+            self._depth = depth + (len(line) - len(text)) // 4
+            if text.endswith(");"):
+                function, _, arguments = text.removesuffix(");").partition("(")
+                self._call(function, _split(arguments))
+            elif text.endswith("};") and " = {" in text:
+                head, _, fields = text.removesuffix("};").partition(" = {")
+                self.fields(head, _split(fields))
+            else:
+                self.line(text)
+        self._depth = depth
+
     def _fits(self, line: str) -> bool:
-        return len(line) + 4 * self._depth <= WIDTH
+        return len(line) + 4 * self._depth <= self._width
 
     def _wrapped(self, pieces: Sequence[str], indent: str = "") -> None:
         """As many pieces to a line as fit."""
@@ -115,6 +134,23 @@ class CPrinter:
             yield
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        """Everything printed so far."""
+        return tuple(self._lines)
+
+    @property
     def text(self) -> str:
         """Everything printed so far, newline terminated."""
         return "\n".join(self._lines) + "\n"
+
+
+def _split(text: str) -> list[str]:
+    """What commas separate outside of all brackets."""
+    depth, parts = 0, [""]
+    for char in text:
+        depth += (char in "({") - (char in ")}")
+        if char == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts]

@@ -66,5 +66,5 @@ class RowPrinter:
         for name in layer.inputs[1:]:
             constant = pointer(self.memory.tensors[name], self.graph.tensors[name])
             addresses[name] = constant + (offsets or {}).get(name, "")
-        call = host_call(self.graph, layer, addresses)
+        call = host_call(self.graph, layer, addresses, {})
         self.c.call(call.function, extent, *call.arguments[1:])
