@@ -62,8 +62,10 @@ def test_kill_9_while_verifying_leaves_no_worker_and_the_next_start_no_folder(fa
     command = [sys.executable, "-m", "fadiff", "verify", str(out), "-q"]
     environment = {**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parents[2])}
     verifying = subprocess.Popen(command, env=environment, start_new_session=True)
-    wait_until((tmp_path / "begun").exists)
-    verifying.kill()
+    try:
+        wait_until((tmp_path / "begun").exists)
+    finally:
+        verifying.kill()
     assert verifying.wait() == -signal.SIGKILL
     wait_until(lambda: not running_in_session(verifying.pid))
     (left,) = scratch.iterdir()
