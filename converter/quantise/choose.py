@@ -163,7 +163,10 @@ class Calibration:
             if rounds and NARROW_WEIGHTS not in without:
                 attempt(replace(way, narrow=True))
         for zeros in self._zero_points(without):
-            for way in sorted(scores, key=lambda way: way.risk_db - scores[way])[:2]:
+            leading: dict[str, _Way] = {}
+            for way in sorted(scores, key=lambda way: way.risk_db - scores[way]):
+                leading.setdefault(way.ranges, way)  # (variants of one way would crowd out the others)
+            for way in list(leading.values())[:2]:
                 attempt(replace(way, zeros=zeros))
         best = _Way()
         for way, score in scores.items():
