@@ -69,6 +69,13 @@ static void set_stationary(const Operand *matrix) {
   release_operand(matrix, rows, 1, timing_start(EXECUTE_QUEUE, array->ready));
 }
 
+/* Scratchpad bank that an operand begins in. */
+#define NO_BANK UINT32_MAX
+static uint32_t bank_of(const Operand *operand) {
+  if (operand->garbage || operand->accumulator) return NO_BANK;
+  return operand->row / machine.config.bank_rows;
+}
+
 void preload(uint64_t rs1, uint64_t rs2) {
   const Operand matrix = decode(rs1), result = decode(rs2);
   Array *array = &machine.array;
@@ -86,6 +93,7 @@ void preload(uint64_t rs1, uint64_t rs2) {
   set_stationary(&matrix);
   array->pending = true;
   array->pending_new = !matrix.garbage;
+  array->bank = bank_of(&matrix);
   array->result = result;
 }
 
@@ -239,9 +247,19 @@ void compute(uint64_t rs1, uint64_t rs2, bool flip) {
   const double start = timing_start(EXECUTE_QUEUE, operands);
   const uint32_t streamed = a.garbage ? result.rows : a.rows;
   const uint32_t least = array->pending_new && !os ? machine.config.dim : 4;
-  const double end = start + (streamed > least ? streamed : least);
+  double end = start + (streamed > least ? streamed : least);
+  const bool preloads = array->pending_new && array->bank != NO_BANK, reads = !a.garbage && bank_of(&a) != NO_BANK;
+  const bool together = preloads && reads && bank_of(&a) == array->bank;
+  const double preloaded = preloads ? timing_read(array->bank, start, machine.config.dim + together * local_rows) : 0;
+  const double read = reads && !together ? timing_read(bank_of(&a), start, local_rows) : 0;
+  if (preloaded > end) end = preloaded;
+  if (read > end) end = read;
   release_operand(&a, local_rows, execute->a_stride, end);
   release_operand(&bd, bd.rows, 1, end);
-  if (!result.garbage) span_ready(&target, end);
-  timing_finish(EXECUTE_QUEUE, start, end, end);
+  const double retired = end + machine.config.array_latency;
+  if (!result.garbage) {
+    span_ready(&target, end);
+    span_settled(&target, retired);
+  }
+  timing_finish(EXECUTE_QUEUE, start, end, retired);
 }

@@ -2,11 +2,13 @@
 
 #include <stdlib.h>
 
+#include "cache.h"
 #include "fail.h"
 #include "machine.h"
 #include "regions.h"
 
-#define LINE 64 /* bytes per tracked line and per DMA request */
+/* Bytes that cross the bus at a time: a request is no smaller. */
+#define BEAT 16
 
 /* Lines with bytes stored since the last fence: an open-addressing hash set. */
 typedef struct {
@@ -102,12 +104,29 @@ int fadiff_require_fence(const char *reader) {
   return -1;
 }
 
+/* As StreamReader and StreamWriter of DMA.scala: of the sizes that are powers of two, from a beat to a line, aligned to
+ * themselves, the smallest that moves most. */
+static void request(uint64_t address, uint64_t end, Transfer *transfer) {
+  while (address < end) {
+    uint64_t size = 0, moved = 0;
+    for (uint64_t s = BEAT; s <= LINE; s *= 2) {
+      const uint64_t room = s - address % s, bytes = room < end - address ? room : end - address;
+      if (bytes > moved) size = s, moved = bytes;
+    }
+    transfer->requests++;
+    transfer->bus_bytes += size;
+    address += moved;
+  }
+}
+
 static void count(Region *region, uint32_t bytes, bool store, uint64_t address, Transfer *transfer) {
-  const uint64_t requests = (address + bytes - 1) / LINE - address / LINE + 1;
   const bool tile_buffer = region && region->memory == FADIFF_TILE_BUFFER;
   fadiff_counts *counts = &machine.counts;
-  transfer->requests += requests;
-  *(tile_buffer ? &transfer->tile_buffer_bytes : &transfer->dram_bytes) += bytes;
+  request(address, address + bytes, transfer);
+  for (uint64_t line = address / LINE * LINE; line < address + bytes; line += LINE) {
+    const double absent = cache_touch(line);
+    if (!store) transfer->dram_bytes += absent * LINE;
+  }
   if (store)
     *(tile_buffer ? &counts->tile_buffer_written : &counts->dram_written) += bytes;
   else

@@ -6,7 +6,8 @@
 
 /* What one instruction moved; feeds the cycle estimate. */
 typedef struct {
-  uint64_t requests, dram_bytes, tile_buffer_bytes;
+  uint64_t requests, bus_bytes; /* aligned requests, and what they carry */
+  double dram_bytes;            /* of lines that the cache lacks */
 } Transfer;
 
 /* Checks and counts one row; return the host memory behind it. */

@@ -38,10 +38,14 @@ typedef struct {
   uint32_t load_queue;        /* reservation station entries; a load this many loads back is done */
   uint32_t execute_queue;     /* a PRELOAD and its COMPUTE take one each */
   uint32_t store_queue;
-  double dram_bytes_per_cycle;        /* loads and stores share it */
-  double tile_buffer_bytes_per_cycle; /* SoC cache that holds the tile buffer */
-  double request_cycles;              /* cycles one DMA request (<= 64 bytes of a row) occupies the DMA */
+  double cache_bytes;                 /* of that cache; 0: everything comes from DRAM */
+  double dram_bytes_per_cycle;        /* of what it lacks */
+  double tile_buffer_bytes_per_cycle; /* of the bus to the SoC's cache, which holds the tile buffer */
+  double request_cycles;              /* cycles one DMA request (<= 64 bytes of a row) occupies the DMA as it loads, */
+  double store_request_cycles;        /* and as it stores */
   double load_latency;                /* from the last request to the data in local memory */
+  double store_latency;               /* from the last request to the store being over */
+  double array_latency;               /* from the last row into the array to its result in local memory */
   double issue_cycles;                /* core cycles per RoCC instruction, */
   double loop_issue_cycles;           /* and per one that sets up or starts a hardware loop */
 } fadiff_config;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cache.h"
 #include "counters.h"
 #include "dram.h"
 #include "machine.h"
@@ -62,8 +63,8 @@ void fadiff_configure_from_header(uint32_t dim, uint32_t bank_num, uint32_t bank
       .max_block_len_acc = max_block_len_acc, .is_float = (uint32_t)is_float, .has_mvin_scale = (uint32_t)has_mvin_scale,
       .has_max_pool = 1, .has_row_packing = 1, .has_full_width_read = 1, .has_os = 1, .has_ws = 1,
       .has_transformed_conv = !is_float, .ex_read_from_acc = 1, .ex_write_to_spad = 1, .use_tl_ext_mem = 1, .exit_on_error = 1,
-      .load_queue = 8, .execute_queue = 16, .store_queue = 4, .dram_bytes_per_cycle = 8,
-      .tile_buffer_bytes_per_cycle = 16, .request_cycles = 4, .load_latency = 64, .issue_cycles = 12,
+      .load_queue = 8, .execute_queue = 16, .store_queue = 4, .cache_bytes = 512 << 10, .dram_bytes_per_cycle = 8,
+      .tile_buffer_bytes_per_cycle = 16, .request_cycles = 3, .store_request_cycles = 3, .load_latency = 20, .store_latency = 45, .array_latency = dim, .issue_cycles = 12,
       .loop_issue_cycles = 4};
   if (fadiff_configure(&config)) {
     fprintf(stderr, "gemmini emulator: %s\n", machine.error);
@@ -97,6 +98,7 @@ void fadiff_reset(void) {
   machine.error[0] = 0;
   dram_fence();
   regions_reset();
+  cache_reset(regions_bytes());
   timing_reset();
   counters_reset();
 }

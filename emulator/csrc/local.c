@@ -72,6 +72,7 @@ double span_read(const Span *span, int reader) {
     tails |= row->tail_load > machine.fence_load;
     touch(span->memory, row);
     if (row->ready > ready) ready = row->ready;
+    if (reader != READ_ACCUMULATE && row->settled > ready) ready = row->settled;
   }
   if (tails && machine.funct == machine.issued) check_tails(span); /* hardware loops order their own loads */
   return ready;
@@ -112,6 +113,7 @@ double span_load(const Span *span, bool accumulate) {
     touch(span->memory, row);
     if (row->ready > available) available = row->ready;
     if (row->free > available) available = row->free;
+    if (row->settled > available) available = row->settled;
   }
   return available;
 }
@@ -160,6 +162,10 @@ void span_computed(const Span *span) {
 
 void span_ready(const Span *span, double cycle) {
   for (uint32_t i = 0; i < span->count; i++) span->memory->rows[span->start + i * span->stride].ready = cycle;
+}
+
+void span_settled(const Span *span, double cycle) {
+  for (uint32_t i = 0; i < span->count; i++) span->memory->rows[span->start + i * span->stride].settled = cycle;
 }
 
 void span_free(const Span *span, double cycle) {

@@ -33,6 +33,8 @@ void loads_over(uint32_t last_load);
 /* Sets the estimated cycle at which a write lands or a read is over. */
 void span_ready(const Span *span, double cycle);
 void span_free(const Span *span, double cycle);
+/* Sets the estimated cycle at which a compute's result has left the array. */
+void span_settled(const Span *span, double cycle);
 
 static inline int8_t *spad_i8(uint32_t row) {
   return (int8_t *)machine.spad_data + (size_t)row * machine.config.dim;

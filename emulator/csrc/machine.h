@@ -24,7 +24,8 @@ typedef struct {
   uint32_t copied_fence; /* fence count when a store that is not tracked read the row, 0 = never */
   uint32_t strewn_fence; /* fence count when a STORE_SPAD with a stride wrote the row untracked, 0 = never */
   uint32_t touched;      /* layer visit that last used the row */
-  double ready, free;    /* estimated cycles: last write done, last read done */
+  double ready, free;    /* estimated cycles: last write done, last read done, */
+  double settled;        /* and when what a compute wrote is there for all but computes that add to it */
 } Row;
 
 typedef struct {
@@ -62,6 +63,7 @@ typedef struct {
   bool pending_new; /* that PRELOAD names a matrix */
   Operand result;   /* C of the pending PRELOAD */
   double ready;     /* when the preloaded operand is in local memory */
+  uint32_t bank;    /* of the scratchpad, that it is in */
 } Array;
 
 typedef struct {

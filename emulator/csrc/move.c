@@ -122,13 +122,16 @@ void move_in(uint64_t address, uint64_t rs2, int state_id) {
   }
 
   const double start = timing_start(LOAD_QUEUE, available);
-  double end = timing_dma(start, transfer.requests, transfer.dram_bytes, transfer.tile_buffer_bytes);
-  if (end < start + to.rows * blocks) end = start + to.rows * blocks; /* one row enters per cycle */
+  double end = timing_dma(LOAD_QUEUE, start, &transfer);
+  const double rows = (double)to.rows * blocks * state->pixels; /* written one a cycle, each copy of a pixel, too */
+  if (end < start + rows) end = start + rows;
   const double ready = end + (address ? machine.config.load_latency : 0);
   const uint32_t repeated = minimum(state->pixels - 1, to.row);
   for (uint32_t block = 0; block < blocks; block++) {
     const Span span = {memory_of(&to), to.row + block * state->block_stride - repeated, 1, to.rows + repeated, 0, 1};
     span_ready(&span, ready);
+    if (!to.accumulator)
+      timing_write(span.start / machine.config.bank_rows, start + (ready - end), ready, rows / blocks);
   }
   timing_finish(LOAD_QUEUE, start, end, ready);
 }
@@ -181,10 +184,10 @@ static void store_block(const Operand *from, uint32_t row, uint32_t cols, void *
 
 static void finish_store(const Span *spans, uint32_t count, double operands, const Transfer *transfer, uint32_t rows) {
   const double start = timing_start(STORE_QUEUE, operands);
-  double end = timing_dma(start, transfer->requests, transfer->dram_bytes, transfer->tile_buffer_bytes);
+  double end = timing_dma(STORE_QUEUE, start, transfer);
   if (end < start + rows) end = start + rows;
   for (uint32_t i = 0; i < count; i++) span_free(&spans[i], end);
-  timing_finish(STORE_QUEUE, start, end, end);
+  timing_finish(STORE_QUEUE, start, end, end + machine.config.store_latency);
 }
 
 /* A store that pools locks the accumulator from its first row to the end of that row's bank, one of two: products

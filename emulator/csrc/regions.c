@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "machine.h"
 
@@ -66,4 +67,24 @@ const char *region_describe(uint64_t address, char *buffer, size_t size) {
 
 void regions_reset(void) {
   for (int i = 0; i < region_count; i++) regions[i].traffic = (fadiff_traffic){0};
+}
+
+static int by_start(const void *a, const void *b) {
+  const Region *first = a, *second = b;
+  return first->start < second->start ? -1 : first->start > second->start;
+}
+
+uint64_t regions_bytes(void) {
+  uint64_t bytes = 0, end = 0;
+  Region *sorted = malloc((size_t)region_count * sizeof *sorted);
+  if (!sorted) return 0;
+  memcpy(sorted, regions, (size_t)region_count * sizeof *sorted);
+  qsort(sorted, (size_t)region_count, sizeof *sorted, by_start);
+  for (int i = 0; i < region_count; i++) {
+    const uint64_t start = sorted[i].start > end ? sorted[i].start : end;
+    if (sorted[i].end > start) bytes += sorted[i].end - start;
+    if (sorted[i].end > end) end = sorted[i].end;
+  }
+  free(sorted);
+  return bytes;
 }

@@ -22,5 +22,7 @@ const char *region_describe(uint64_t address, char *buffer, size_t size);
 
 /* Forgets what was moved; keeps the regions. */
 void regions_reset(void);
+/* Of memory that some layer may touch. */
+uint64_t regions_bytes(void);
 
 #endif

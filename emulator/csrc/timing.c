@@ -11,13 +11,15 @@
  * The three queues run side by side:
  * - an instruction starts in order within its queue, when it has an entry and its local-memory rows are
  *   ready (read after write) and free (write after read);
- * - a DMA transfer takes request_cycles per request of at most 64 bytes of one row (latency over
- *   requests in flight) or its bytes over the bandwidth, whichever is longer; loaded rows are ready
- *   load_latency later;
- * - a preload+compute pair takes max(rows, 4) cycles, max(rows, dim) when it brings new weights;
- * - loads and stores share the DRAM bandwidth: between two fences no less time passes than all bytes
- *   moved over that bandwidth.
- * Bank conflicts, TLB misses, cache hits and array fill are not modelled.
+ * - a DMA transfer takes request_cycles per request (a power of two from 16 to 64 bytes, aligned, of one row),
+ *   what the requests carry over the bus, what the cache lacks over the DRAM bandwidth, or a cycle for every
+ *   scratchpad row and copy of a packed pixel, whichever is longest; loaded rows are ready load_latency later,
+ *   a store is over store_latency later;
+ * - a preload+compute pair takes max(rows, 4) cycles, max(rows, dim) when it brings new weights, and one more for
+ *   every row that loads write meanwhile into the bank that it reads (one port, writes first); its result can be
+ *   stored array_latency later;
+ * - between two fences no less time passes than what the cache lacks takes from DRAM.
+ * TLB misses, conflicts in the accumulator and lines that stores fetch are not modelled.
  */
 #include "timing.h"
 
@@ -31,6 +33,14 @@
 
 /* Calls of a hardware loop that may be under way: concurrent_loops of LoopConv.scala and LoopMatmul.scala. */
 #define CONCURRENT_LOOPS 2
+
+/* Loads that the array may meet in a bank of the scratchpad. */
+#define WRITES 4096
+
+typedef struct {
+  uint32_t bank;
+  double start, end, rows;
+} Write;
 
 static struct {
   double core;                /* when the core issued its last instruction */
@@ -48,9 +58,11 @@ static struct {
     double start;
     double sent[CONCURRENT_LOOPS]; /* ring: when each call had sent everything */
   } loop;
+  Write writes[WRITES]; /* ring, in order of time */
+  uint32_t first_write, last_write;
   double last_retired;
   double fence;             /* time of the last fence */
-  double dram, tile_buffer; /* bytes moved since */
+  double dram;              /* bytes moved since */
 } timing;
 
 void timing_reset(void) { memset(&timing, 0, sizeof timing); }
@@ -129,12 +141,38 @@ void timing_configure(int queue) {
   give_back(queue, queue == LOAD_QUEUE ? timing.ready[queue] : start);
 }
 
-double timing_dma(double start, uint64_t requests, uint64_t dram_bytes, uint64_t tile_buffer_bytes) {
-  timing.dram += (double)dram_bytes;
-  timing.tile_buffer += (double)tile_buffer_bytes;
-  const double transfer = (double)dram_bytes / machine.config.dram_bytes_per_cycle +
-                          (double)tile_buffer_bytes / machine.config.tile_buffer_bytes_per_cycle;
-  return start + latest((double)requests * machine.config.request_cycles, transfer);
+double timing_dma(int queue, double start, const Transfer *transfer) {
+  const fadiff_config *config = &machine.config;
+  timing.dram += transfer->dram_bytes;
+  const double each = queue == LOAD_QUEUE ? config->request_cycles : config->store_request_cycles;
+  const double requests = (double)transfer->requests * each;
+  const double bus = (double)transfer->bus_bytes / config->tile_buffer_bytes_per_cycle;
+  return start + latest(requests, latest(bus, transfer->dram_bytes / config->dram_bytes_per_cycle));
+}
+
+void timing_write(uint32_t bank, double start, double end, double rows) {
+  timing.writes[timing.last_write++ % WRITES] = (Write){bank, start, end, rows};
+  if (timing.last_write - timing.first_write > WRITES) timing.first_write++;
+}
+
+/* Rows that loads write into a bank in between: all at the pace at which they come. */
+static double written(uint32_t bank, double start, double end) {
+  double rows = 0;
+  for (uint32_t i = timing.first_write; i != timing.last_write; i++) {
+    const Write *write = &timing.writes[i % WRITES];
+    if (write->start >= end) break; /* loads are in order */
+    const double overlap = (end < write->end ? end : write->end) - latest(start, write->start);
+    if (write->bank == bank && overlap > 0) rows += write->rows * overlap / (write->end - write->start);
+  }
+  return rows;
+}
+
+double timing_read(uint32_t bank, double start, double rows) {
+  while (timing.first_write != timing.last_write && timing.writes[timing.first_write % WRITES].end <= start)
+    timing.first_write++;
+  double end = start + rows;
+  for (int i = 0; i < 4; i++) end = start + rows + written(bank, start, end);
+  return end;
 }
 
 void timing_finish(int queue, double start, double end, double retired) {
@@ -146,13 +184,12 @@ void timing_finish(int queue, double start, double end, double retired) {
 
 double timing_now(void) {
   const double moved = timing.dram / machine.config.dram_bytes_per_cycle;
-  const double cached = timing.tile_buffer / machine.config.tile_buffer_bytes_per_cycle;
-  return latest(latest(timing.core, timing.last_retired), timing.fence + latest(moved, cached));
+  return latest(latest(timing.core, timing.last_retired), timing.fence + moved);
 }
 
 void timing_fence(void) {
   timing.core = timing.fence = timing_now();
-  timing.dram = timing.tile_buffer = 0;
+  timing.dram = 0;
 }
 
 double timing_busy(int queue) { return timing.busy[queue]; }

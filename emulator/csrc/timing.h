@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "dram.h"
+
 enum { LOAD_QUEUE, EXECUTE_QUEUE, STORE_QUEUE, NUM_QUEUES };
 
 void timing_reset(void);
@@ -18,10 +20,14 @@ void timing_loop(uint32_t funct);
 void timing_loop_end(void);
 /* An instruction whose operands are there at `operands` takes an entry of a queue: its earliest start. */
 double timing_start(int queue, double operands);
+/* Rows of a load go into a scratchpad bank from one cycle to another. */
+void timing_write(uint32_t bank, double start, double end, double rows);
+/* When so many rows of a bank are read from `start` on; a bank has one port, and loads go first. */
+double timing_read(uint32_t bank, double start, double rows);
 /* CONFIG takes an entry and gives it back when those before it are out of its way. */
 void timing_configure(int queue);
-/* End of a DMA transfer that starts at `start`. */
-double timing_dma(double start, uint64_t requests, uint64_t dram_bytes, uint64_t tile_buffer_bytes);
+/* End of the DMA transfer of a load or store that starts at `start`. */
+double timing_dma(int queue, double start, const Transfer *transfer);
 /* The queue is busy from start to end; the entries taken are given back at `retired`. */
 void timing_finish(int queue, double start, double end, double retired);
 /* Everything must be over before the core goes on. */

