@@ -21,10 +21,13 @@ def scratch_folder() -> Iterator[Path]:
         _remove_if_left(left)
     while True:
         with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
-            held = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                held = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:  # another process took it for one that was left
+                continue
             try:
                 fcntl.flock(held, fcntl.LOCK_EX)
-                if Path(name).exists():  # else another process took it for one that was left
+                if Path(name).exists():  # else the same
                     yield Path(name)
                     return
             finally:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import tempfile
+from pathlib import Path
 
 from converter.scratch_folder import scratch_folder
 
@@ -19,3 +21,18 @@ def test_what_nobody_holds_goes_and_what_is_in_use_stays(tmp_path, monkeypatch):
             assert not left.exists() and (other / "deep").is_dir()
         elsewhere.unlink()
     assert [path.name for path in tmp_path.iterdir()] == [other.name]
+
+
+def test_a_folder_that_another_process_takes_before_it_is_held_is_made_again(monkeypatch):
+    opened, taken = os.open, []
+
+    def open_late(path, flags, *rest):
+        if not taken:
+            taken.append(path)
+            Path(path).rmdir()
+        return opened(path, flags, *rest)
+
+    monkeypatch.setattr("converter.scratch_folder._remove_if_left", lambda folder: None)
+    monkeypatch.setattr("converter.scratch_folder.os.open", open_late)
+    with scratch_folder() as made:
+        assert made.is_dir() and str(made) != taken[0]
