@@ -271,6 +271,8 @@ def export(net: Net, model: nn.Module, inputs: Batch, path: Path) -> None:
     """By torch's tracing exporter: its graphs are those that the optimiser knows."""
     presents = [name.replace("past_key_values", "present").replace("past", "present") for name in inputs]
     axes = {name: _axes(name) for name in inputs}
+    if net.decodes:  # the mask is of the cache, too
+        axes["attention_mask"] = {0: "batch", 1: "total"}
     torch.onnx.export(
         Step(model.net, stacked=net.stacked) if net.decodes else model,  # type: ignore[arg-type]
         tuple(inputs.values()),
