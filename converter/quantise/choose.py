@@ -163,10 +163,9 @@ class Calibration:
             if rounds and NARROW_WEIGHTS not in without:
                 attempt(replace(way, narrow=True))
         for zeros in self._zero_points(without):
-            leading: dict[str, _Way] = {}
-            for way in sorted(scores, key=lambda way: way.risk_db - scores[way]):
-                leading.setdefault(way.ranges, way)  # (variants of one way would crowd out the others)
-            for way in list(leading.values())[:2]:
+            order = sorted(scores, key=lambda way: way.risk_db - scores[way])
+            others = [way for way in order if way.ranges != order[0].ranges]  # (not variants of one only)
+            for way in dict.fromkeys((*order[:2], *others[:1])):
                 attempt(replace(way, zeros=zeros))
         best = _Way()
         for way, score in scores.items():
