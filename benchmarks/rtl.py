@@ -148,6 +148,7 @@ def digest(schedule: Schedule) -> str:
     document = to_document(schedule, evaluate(schedule), generator="")
     decided = [
         layer.model_dump_json(include={"name", "op", "dims", "mapping"}, exclude={"mapping": {"by_core"}})
+        + (layer.issue or "")
         for layer in document.layers
     ]
     text = "\n".join([*decided, document.fusion.model_dump_json()])

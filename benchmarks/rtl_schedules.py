@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from converter.ir.graph import Graph
-from costmodel.schedule.clock import quickest_additions
-from costmodel.schedule.document import FusionRecord, LayerRecord, MappingRecord
+from costmodel.schedule.document import FusionRecord, MappingRecord
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import Schedule
 from costmodel.schedule.serialize import schedule_from_document, to_document
@@ -17,7 +15,7 @@ from costmodel.target.target import Target
 from optimizer.baselines.gemmini_auto import automatic_schedule
 
 SCHEDULES = Path(__file__).parent / "rtl_schedules.json"
-"""By digest: the mapping of every layer on the array, and the groups."""
+"""By digest: the mapping of every layer on the array, how additions are issued, and the groups."""
 
 Decisions = dict[str, dict[str, Any]]
 
@@ -43,6 +41,7 @@ def decision_of(schedule: Schedule) -> dict[str, Any]:
             for layer in document.layers
             if layer.mapping is not None
         },
+        "additions": {layer.name: layer.issue for layer in document.layers if layer.issue is not None},
         "fusion": document.fusion.model_dump(mode="json"),
     }
 
@@ -58,16 +57,8 @@ def recalled(decision: dict[str, Any], graph: Graph, target: Target) -> Schedule
     layers = tuple(
         layer.model_copy(update={"mapping": MappingRecord.model_validate(decision["mappings"][layer.name])})
         if layer.name in decision["mappings"]
-        else layer
+        else layer.model_copy(update={"issue": decision["additions"].get(layer.name)})
         for layer in document.layers
     )
     fusion = FusionRecord.model_validate(decision["fusion"])
-    found = schedule_from_document(
-        document.model_copy(update={"layers": _undecided(layers), "fusion": fusion}), graph
-    )
-    return replace(found, additions=quickest_additions(found))
-
-
-def _undecided(layers: tuple[LayerRecord, ...]) -> tuple[LayerRecord, ...]:
-    """Additions are issued as is quickest in the kept groups, not as in the groups of another schedule."""
-    return tuple(layer.model_copy(update={"issue": None}) for layer in layers)
+    return schedule_from_document(document.model_copy(update={"layers": layers, "fusion": fusion}), graph)

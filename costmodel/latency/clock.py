@@ -6,7 +6,7 @@
     core    RoCC commands that the core issues one by one, each with what the program computes around it
     array   pairs of preload and compute: a strip of pixels takes its rows, a short one `short_strip`
     load    aligned DMA requests of at most 64 bytes of one row, their bytes, further copies of pixels that
-            are packed into rows of the array, and cache lines that the L2 lacks
+            are packed into rows of the array, and cache lines that the last-level cache lacks
     store   rows that leave the accumulator
     tiles   of the scratchpad: nothing overlaps the first one's load and the last one's store in a visit
     loops   tiles that a hardware loop runs: a handful of commands each
@@ -53,7 +53,7 @@ class ClockCoefficients:
     byte: float
     """Per byte loaded."""
     miss: float
-    """Per cache line loaded that the L2 does not hold."""
+    """Per cache line loaded that the last-level cache lacks."""
     store_row: float
     """Per accumulator row stored."""
     added_byte: float
@@ -110,12 +110,12 @@ def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> Number:
     return together + counts.visits * alone + counts.loops * c.loop
 
 
-L2_BYTES = 1.4 * 512 * 1024
-"""Bytes touched between two uses of a line at which half of the lines are lost.
+HALF_LOST = 1.4
+"""Bytes touched between two uses of a line at which half of the lines are lost, over those of the cache.
 
-The L2 has 512 KB and replaces at random: of r times that, in a round, h = exp(-(1 - h) r) are left.
+It replaces at random: of r times its size, in a round, h = exp(-(1 - h) r) are left.
 """
-L2_SHARPNESS = 5.0
+SHARPNESS = 5.0
 """How sudden lines start to miss around that: within 0.1 of the same h from r = 0.9 on, 0.16 at r = 1."""
 
 

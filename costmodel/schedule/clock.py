@@ -16,8 +16,8 @@ from costmodel.group.host_work import host_work
 from costmodel.group.placement import placement_of
 from costmodel.latency import rtl
 from costmodel.latency.clock import (
-    L2_BYTES,
-    L2_SHARPNESS,
+    HALF_LOST,
+    SHARPNESS,
     ClockCoefficients,
     LayerCounts,
     clock_of,
@@ -127,9 +127,10 @@ def nest_counts(
     looped = issue != "instructions"
     tiles = math.prod(count.l3 for count in nest.counts)
     requests, copies = load_work(nest, target, placement)
-    # Between two runs of a layer, all weights of the network pass through the L2.
+    # Between two runs of a layer, all weights of the network pass through the cache.
     between = largest(work.weights.footprint, network_weights)
     weights = work.weights._replace(footprint=between)
+    half_lost = HALF_LOST * target.last_level_cache_bytes
     return LayerCounts(
         visits=math.prod(len(axis) for axis in nest.region),
         commands=0.0 if looped else 2 * pairs + moves,
@@ -142,7 +143,7 @@ def nest_counts(
         requests=requests,
         copies=copies,
         loaded_bytes=work.loaded_bytes,
-        missed_lines=sum(rtl.misses(use, L2_BYTES, L2_SHARPNESS) for use in (weights, work.inputs)),
+        missed_lines=sum(rtl.misses(use, half_lost, SHARPNESS) for use in (weights, work.inputs)),
         stored_rows=work.stored_rows,
     )
 

@@ -24,7 +24,9 @@ class Engines(_Section):
     request: float | None = Field(None, description="per load of at most 64 bytes of one row", gt=0)
     pixel_copy: float | None = Field(None, description="per further copy of a packed pixel", gt=0)
     byte: float | None = Field(None, description="per byte loaded", gt=0)
-    miss: float | None = Field(None, description="per cache line loaded that the L2 does not hold", gt=0)
+    miss: float | None = Field(
+        None, description="per cache line loaded that the last-level cache lacks", gt=0
+    )
     store_row: float | None = Field(None, description="per accumulator row stored", gt=0)
     added_byte: float | None = Field(None, description="per byte that an addition moves", gt=0)
     overlap: float | None = Field(None, description="exponent: 1 adds the engines' times up", ge=1)

@@ -227,6 +227,7 @@ def unsaid(target: Target) -> tuple[str, ...]:
         f"use_tl_ext_mem: {target.use_tl_ext_mem} (True enables fusion_path spad)",
         f"has_max_pool: {target.has_max_pool}",
         f"fusion_path: {target.fusion_path}, with {target.tile_buffer_bytes} bytes of the SoC cache",
+        f"last_level_cache_bytes: {target.last_level_cache_bytes} (what a network's weights pass through)",
         f"bandwidth.dram_bytes: {target.bandwidth.dram_bytes:g} per cycle",
         "energy: DOSA's 40 nm closed form",
     )

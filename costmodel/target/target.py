@@ -134,6 +134,11 @@ class Target(_Spec, Prices):
     tile_buffer_bytes: int = Field(
         256 * 1024, description="share of the SoC cache that fused tiles may use", ge=0
     )
+    last_level_cache_bytes: int = Field(
+        512 * 1024,
+        description="cache that Gemmini's DMA goes through before DRAM (Chipyard: L2); 0: none",
+        ge=0,
+    )
     epa: Epa | None = Field(
         None, description="energy per access by capacity; {table: FILE} in a target file fits it to a table"
     )

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from costmodel.latency.clock import (
-    L2_BYTES,
-    L2_SHARPNESS,
+    HALF_LOST,
+    SHARPNESS,
     ClockCoefficients,
     LayerCounts,
     clock,
@@ -90,7 +90,7 @@ def test_lines_are_lost_as_by_random_replacement(rounds):
     kept = 0.0
     for _ in range(1000):  # a line is left if none of the misses of a round took its place
         kept = math.exp(-(1 - kept) * rounds)
-    lost = misses(Reuse(1, (), (), rounds * 512 * 1024), L2_BYTES, L2_SHARPNESS)
+    lost = misses(Reuse(1, (), (), rounds * 512 * 1024), HALF_LOST * 512 * 1024, SHARPNESS)
     assert lost == pytest.approx(1 - kept, abs=0.1)
 
 
