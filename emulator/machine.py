@@ -37,14 +37,13 @@ INSTRUCTIONS: Mapping[str, tuple[int, ...]] = {
 _QUEUES = {"load_queue": 8, "execute_queue": 16, "store_queue": 4}
 """Reservation station entries of Gemmini's default configuration."""
 _ESTIMATE = {
-    "cache_bytes": 512.0 * 1024,
     "request_cycles": 3.0,
     "store_request_cycles": 3.0,
     "load_latency": 20.0,
     "store_latency": 45.0,
 }
-"""Constants of the cycle estimate (csrc/timing.c): the default SoC's cache; cycles per DMA request, chosen on
-one half of the programs timed on RTL (by shape) and tried on the other; latencies as single moves have."""
+"""Constants of the cycle estimate (csrc/timing.c): cycles per DMA request, chosen on one half of the programs
+timed on RTL (by shape) and tried on the other; latencies as single moves have."""
 _COMMAND_CYCLES = 12.0
 """From one command to the next where the core issues each: 10 in a convolution timed on RTL, 20 in a product.
 The clock's own coefficient is fitted to programs of hardware loops, which say nothing about it."""
@@ -229,6 +228,7 @@ class Machine:
             issue_cycles=target.core.command or _COMMAND_CYCLES,
             loop_issue_cycles=core.loop / _LOOP_COMMANDS,
             array_latency=target.side,
+            cache_bytes=target.last_level_cache_bytes,
             **_ESTIMATE,
         )
         if self._lib.fadiff_configure(ctypes.byref(config)):
