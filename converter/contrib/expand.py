@@ -13,7 +13,7 @@ from converter.contrib.call import Call
 from converter.contrib.table import FUNCTIONS, MICROSOFT, REFUSED, REFUSED_DOMAINS, Function
 from converter.decompose.nodes import Nodes
 from converter.errors import Unsupported
-from converter.read.fold import constant_tensors
+from converter.read.fold import constant_tensors, fold_sizes
 from converter.read.opsets import opset_of
 from converter.read.runtime import session_options
 
@@ -35,10 +35,11 @@ def expand_contrib(model: onnx.ModelProto) -> Expansion:
     graph = model.graph
     if not any((_domain(node), node.op_type) in _BY_NAME or _domain(node) for node in graph.node):
         return Expansion()
+    calls = [node for node in graph.node if (_domain(node), node.op_type) in _BY_NAME]
+    shapes = _shapes(model, [*calls, *(node for node in graph.node if node.op_type == "Shape")])
+    fold_sizes(model, shapes)  # total_sequence_length is what its mask has of them
     constants = constant_tensors(graph)
     producers = {value: node for node in graph.node for value in node.output if value}
-    calls = [node for node in graph.node if (_domain(node), node.op_type) in _BY_NAME]
-    shapes = _shapes(model, calls)
     opset = opset_of(model)
     names: set[str] = set()
     kept: list[NodeProto] = []

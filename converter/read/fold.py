@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import onnx
@@ -10,6 +10,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 _LARGEST_FOLD = 2**20
+_LARGEST_SIZES = 2**10
 _IR_VERSION = 10
 
 
@@ -20,6 +21,28 @@ def constant_tensors(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
     return constants
+
+
+def fold_sizes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Replace Shape of values whose shape is known, and what is computed from such sizes, in place.
+
+    Args:
+        model: its nodes in topological order.
+        shapes: static shapes by value name.
+    """
+    given = {value.name for value in model.graph.output}
+    kept = []
+    for node in model.graph.node:
+        if node.op_type != "Shape" or node.input[0] not in shapes or node.output[0] in given:
+            kept.append(node)
+            continue
+        part = {attribute.name: attribute.i for attribute in node.attribute}
+        sizes = shapes[node.input[0]][part.get("start", 0) : part.get("end")]
+        model.graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int64), node.output[0]))
+    if len(kept) < len(model.graph.node):
+        del model.graph.node[:]
+        model.graph.node.extend(kept)
+        fold_constants(model, keep=("QuantizeLinear", "DequantizeLinear"), largest=_LARGEST_SIZES)
 
 
 def fold_constants(model: onnx.ModelProto, keep: Collection[str] = (), largest: int = _LARGEST_FOLD) -> None:

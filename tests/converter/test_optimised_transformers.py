@@ -153,10 +153,13 @@ def llama() -> onnx.ModelProto:
     cache = f"1,1,{PAST},{width}"
     names = [f"{kind}{i}" for i in range(2) for kind in ("keys", "values")]
     inputs = ", ".join(f"float[{cache}] {name}" for name in names)
-    net = Net(f"(int64[1,1] ids, {inputs}) => (float y, float present)", 5)
+    net = Net(f"(int64[1,1] ids, int64[1,{PAST + 1}] seen, {inputs}) => (float y, float present)", 5)
     angles = np.outer(np.arange(16), 0.3 ** np.arange(width // 2)).astype(np.float32)
     cos, sin = net.constant(np.cos(angles)), net.constant(np.sin(angles))
-    lasts, all_of = net.constant(np.array([PAST], np.int32)), net.constant(np.array(PAST + 1, np.int32))
+    lasts = net.constant(np.array([PAST], np.int32))
+    # As ONNX Runtime's replace_mha_with_gqa writes it: the length of the mask.
+    length = net.op("Gather", net.op("Shape", "seen"), net.constant(np.int64(1)), attributes="axis = 0")
+    all_of = net.op("Cast", length, attributes="to = 6")
     total = net.op("Gather", net.weight(WORDS, HIDDEN), "ids")
     x = net.op("SimplifiedLayerNormalization", total, net.gain(), attributes="axis = -1")
     for i in range(2):
