@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -51,8 +51,13 @@ def every_operator() -> Make:
     return model_case([case.model for case in conformance.cases() if case.model is not None])
 
 
-def attack(kinds: dict[str, Make], first: int, folder: Path) -> Iterator[tuple[str, int, Path, Run]]:
-    """Cases of every kind in turn, one seed after the other, without end; each has its own folder."""
+def attack(
+    kinds: dict[str, Make], wanted: Collection[str], first: int, folder: Path
+) -> Iterator[tuple[str, int, Path, Run]]:
+    """Cases of the wanted kinds in turn, one seed after the other, without end; each has its own folder.
+
+    A case depends on its kind and seed, not on what else is wanted.
+    """
     place, scratch = folder / "case", folder / "tmp"
     scratch.mkdir(exist_ok=True)
     os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
@@ -60,6 +65,8 @@ def attack(kinds: dict[str, Make], first: int, folder: Path) -> Iterator[tuple[s
         seed = first
         while True:
             for number, (kind, make) in enumerate(kinds.items()):
+                if kind not in wanted:
+                    continue
                 place.mkdir()
                 arguments = make(np.random.default_rng([seed, number]), place)
                 yield kind, seed, place, watched.run(arguments)
@@ -85,8 +92,8 @@ def main(arguments: list[str]) -> int:
             kinds["operator"] = every_operator()
         if options.kind not in (None, *kinds):
             parser.error(f"--kind {options.kind}: choose from {', '.join((*kinds, 'operator'))}")
-        wanted = kinds if options.kind is None else {options.kind: kinds[options.kind]}
-        for kind, seed, place, run in attack(wanted, options.first, Path(folder)):
+        wanted = [options.kind] if options.kind else list(kinds)
+        for kind, seed, place, run in attack(kinds, wanted, options.first, Path(folder)):
             tried["cases"] += 1
             tried["refused"] += run.code == 2
             if run.fault:

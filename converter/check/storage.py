@@ -10,13 +10,13 @@ from converter.ir.graph import Graph, Tensor
 
 
 def to_storage(tensor: Tensor, value: np.ndarray) -> np.ndarray:
-    """An ONNX input as the tensor stores it: quantised (round half to even) and in storage order."""
+    """An ONNX input as the tensor stores it: quantised (half to even, NaN to 0) and in storage order."""
     if tensor.onnx_axes is not None:
         value = value.transpose(tensor.onnx_axes)
     value = value.reshape(tensor.shape)
     if tensor.dtype == "int8" and tensor.scale is not None:
         steps = np.rint(value.astype(np.float32) / np.float32(tensor.scale))
-        return np.asarray(np.clip(steps, -128, 127), np.int8)
+        return np.asarray(np.clip(np.nan_to_num(steps), -128, 127), np.int8)
     return value.astype({"int8": np.int8, "int32": np.int32, "float32": np.float32}[tensor.dtype])
 
 

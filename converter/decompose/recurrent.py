@@ -28,9 +28,18 @@ _ACTIVATIONS = frozenset(("Sigmoid", "Tanh", "Relu", "Softplus", "Softsign", *_P
 
 
 def constant_weights(program: Program, node: Node) -> str | None:
-    """Weights, recurrent weights and biases are constant."""
+    """Weights [D, gates H, I], recurrent weights [D, gates H, H] and biases [D, 2 gates H] are constant."""
     bad = [v for v in node.inputs[1:4] if v and v not in program.constants]
-    return f"{bad[0]} is computed at run time" if bad else None
+    if bad:
+        return f"{bad[0]} is computed at run time"
+    directions = 2 if node.attributes.get("direction") == "bidirectional" else 1
+    hidden = program.constants[node.inputs[2]].shape[-1:]
+    rows = _GATES[node.op] * (hidden[0] if hidden else 0)
+    wanted = ((directions, rows, program.shapes[node.inputs[0]][-1]), (directions, rows, *hidden))
+    for value, shape in zip(node.inputs[1:4], (*wanted, (directions, 2 * rows)), strict=False):
+        if value and program.constants[value].shape != shape:
+            return f"{value} has shape {list(program.constants[value].shape)} instead of {list(shape)}"
+    return None
 
 
 def whole_sequences(program: Program, node: Node) -> str | None:

@@ -150,7 +150,7 @@ def _obstacle_in_pitches(setting: LoopSetting) -> str:
         pitches += [("weight", r, s, d.R if d.S > 1 else 1), ("weight", s if d.S > 1 else r, c, d.R * d.S)]
         widest.append(c)
     for operand, outer, inner, count in pitches:
-        if count > 1 and outer % inner:
+        if count > 1 and (not inner or outer % inner):
             return f"its {operand} does not lie in memory in equal steps"
         widest.append(outer // inner if count > 1 else 1)
     if max(*widest, *layer.input_size) > _MOST:

@@ -21,6 +21,7 @@ from costmodel.target.target import FusionPath, Target
 Positive = Annotated[int, Field(ge=1)]
 Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Padding = Annotated[int, Field(ge=0, lt=2**20)]
+Cycles = Annotated[float, Field(ge=0)]
 """Pixels; more are no image any more."""
 Extents = dict[Dim, Positive]
 """Dimensions that are left out are 1."""
@@ -126,7 +127,7 @@ class CostRecord(_Record):
     """Cost of one layer."""
 
     energy_pj: float
-    latency_cycles: float
+    latency_cycles: Cycles
     clock_cycles: float | None = Field(
         None,
         description="of the emitted program as it is issued, by the model fitted to RTL; profile hw only",
@@ -160,8 +161,8 @@ class LayerRecord(_Record):
     activation: Literal["none", "relu"] = "none"
     scale: Scale = Field(1.0, description="requantisation: output integer = round(accumulator * scale)")
     operands: OperandsRecord | None = None
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    inputs: tuple[str, ...] = Field(min_length=1)
+    outputs: tuple[str, ...] = Field(min_length=1)
     attributes: dict[str, Attribute | tuple[Attribute, ...]] = {}
     mapping: MappingRecord | None = None
     issue: AdditionIssue | None = Field(
@@ -283,7 +284,7 @@ class TotalsRecord(_Record):
     """Cost of the network: energies and latencies of the layers summed, then multiplied."""
 
     energy_pj: float
-    latency_cycles: float
+    latency_cycles: Cycles
     clock_cycles: float | None = Field(None, description="of the emitted program, by the model fitted to RTL")
     clock_error: str = Field("", description="how far that model was from RTL cycles")
     edp_uj_cycles: float
@@ -306,7 +307,7 @@ class ReadingRecord(_Record):
         "weights loaded under compute, whatever part of them fits; the busiest resource alone (a bound)"
     )
     energy_pj: float
-    latency_cycles: float
+    latency_cycles: Cycles
     edp_uj_cycles: float
     latency_error: str = Field(description="how far the latency model was from RTL cycles")
 

@@ -23,7 +23,7 @@ def test_hostile_files_end_in_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     kinds = all_kinds(tmp_path)
     faults, codes = [], Counter[int]()
-    for kind, seed, _, run in islice(attack(kinds, 1, tmp_path), ROUNDS * len(kinds)):
+    for kind, seed, _, run in islice(attack(kinds, list(kinds), 1, tmp_path), ROUNDS * len(kinds)):
         codes[run.code] += 1
         if run.fault:
             faults.append((kind, seed, run))

@@ -218,3 +218,14 @@ def test_shortened_sequences_are_refused(tmp_path: Path) -> None:
     onnx.save(model, path)
     with pytest.raises(UnsupportedError, match="sequence_lens shorten sequences"):
         convert(path)
+
+
+def test_recurrent_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
+    """Changed by hand: ONNX's shape inference looks at none of them but the last size."""
+    model = _recurrent("GRU")
+    (recurrent,) = (tensor for tensor in model.graph.initializer if tensor.name == "R")
+    recurrent.dims[:] = [3 * H, H]
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    with pytest.raises(UnsupportedError, match=r"R has shape \[24, 8\] instead of \[1, 24, 8\]"):
+        convert(path)

@@ -139,6 +139,15 @@ def test_gemmini_h_loads_two_tiles_once() -> None:
         called(8, P=2, C=4)
 
 
+def test_weights_that_do_not_move_on_are_no_call() -> None:
+    """As no converter writes them: found in a schedule.json that was changed by hand."""
+    schedule = called(8, P=3)
+    layer = schedule.graph.tensor_core_layers[0]
+    stuck = replace(layer, weight=replace(layer.weight, strides=(0, 0, 0, 0, 1)))
+    with pytest.raises(ScheduleError, match="its weight does not lie in memory in equal steps"):
+        replace(schedule, graph=replace(schedule.graph, layers=(stuck,)))
+
+
 def test_finished_schedules_choose_loops_for_convolutions() -> None:
     """Dense with stride, depthwise and first-layer convolutions, mapped again to what suits the unit."""
     graph, target = chain((1, 9, 9, 2), (8, 3, 1, 1), (8, 3, 1, 8), (5, 3, 1, 1), stride=2), TARGETS[1]
