@@ -161,7 +161,7 @@ class LayerRecord(_Record):
     activation: Literal["none", "relu"] = "none"
     scale: Scale = Field(1.0, description="requantisation: output integer = round(accumulator * scale)")
     operands: OperandsRecord | None = None
-    inputs: tuple[str, ...] = Field(min_length=1)
+    inputs: tuple[str, ...]
     outputs: tuple[str, ...] = Field(min_length=1)
     attributes: dict[str, Attribute | tuple[Attribute, ...]] = {}
     mapping: MappingRecord | None = None

@@ -193,7 +193,7 @@ def test_a_layer_that_ends_behind_its_tensors(document, tmp_path, operand):
         (lambda c: first_core(c).update(pads=[-1, 0, 0, 0]), "pads.0"),
         (lambda c: first_core(c).update(pads=[0, 0, 2**40, 0]), "pads.2"),
         (lambda c: first_core(c)["cost"].update(latency_cycles=-1.0), "cost.latency_cycles"),
-        (lambda c: first_core(c).update(inputs=[]), "inputs"),
+        (lambda c: first_core(c).update(outputs=[]), "outputs"),
     ],
 )
 def test_numbers_that_nothing_can_be(document, tmp_path, edit, says):
