@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from converter.printable import printable
 from costmodel.target.text_file import FormatError, load_json
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from costmodel.schedule.document import ScheduleDocument
     from costmodel.schedule.measurement import Measurement
     from emitters.memory_map import MemoryMap
     from emulator.report import VerifyReport
 
 SCHEDULE = "schedule.json"
+Model = TypeVar("Model", bound="BaseModel")
 
 
 @dataclass(frozen=True)
@@ -84,27 +87,15 @@ class OutputFolder:
 
     def measured(self) -> Measurement | None:
         """The last measurement, None where there is none; InputError where the file is none of ours."""
-        from pydantic import ValidationError
-
         from costmodel.schedule.measurement import Measurement
 
-        content = _json(self.measurement)
-        try:
-            return None if content is None else Measurement.model_validate(content)
-        except ValidationError as error:
-            raise InputError(f"{self.measurement}: no measurement: run fadiff measure again") from error
+        return _record(self.measurement, Measurement, "measurement", "measure")
 
     def verified(self) -> VerifyReport | None:
         """The last verification, None where there is none; InputError where the file is none of ours."""
-        from pydantic import ValidationError
-
         from emulator.report import VerifyReport
 
-        content = _json(self.verification)
-        try:
-            return None if content is None else VerifyReport.model_validate(content)
-        except ValidationError as error:
-            raise InputError(f"{self.verification}: no verification: run fadiff verify again") from error
+        return _record(self.verification, VerifyReport, "verification", "verify")
 
     def memory_map(self) -> MemoryMap | None:
         """What the firmware keeps where, None where there is none; InputError where the file is damaged."""
@@ -154,6 +145,17 @@ def obstacle_to_deleting(path: Path) -> str:
     )
     other = sorted(entry.name for entry in path.iterdir() if entry not in known)
     return f"{printable(other[0])} is none of its files" if other else ""
+
+
+def _record(path: Path, kind: type[Model], what: str, command: str) -> Model | None:
+    """What `fadiff COMMAND` left in a file, None where there is none."""
+    from pydantic import ValidationError
+
+    content = _json(path)
+    try:
+        return None if content is None else kind.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path}: no {what}: run fadiff {command} again") from error
 
 
 def _json(path: Path) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-_LEAST = 3
+LEAST_STEPS = 3
 """Fewer steps are not worth a loop."""
 
 
@@ -60,7 +60,7 @@ def find_repeats(operations: Sequence[Operation]) -> tuple[Repeat, ...]:
     kinds = np.array([numbers.setdefault(operation.kind, len(numbers)) for operation in operations], np.int64)
     writers = _writers(operations)
     found: list[Repeat] = []
-    for period in range(1, len(kinds) // _LEAST + 1):
+    for period in range(1, len(kinds) // LEAST_STEPS + 1):
         for first, last in _alike(kinds, period):
             if not any(repeat.explains(period, first, last) for repeat in found):
                 found += _linked(operations, writers, period, first, last)
@@ -111,7 +111,7 @@ def _alike(kinds: NDArray[np.int64], period: int) -> list[tuple[int, int]]:
     return [
         (int(first), int(last))
         for first, last in edges.reshape(-1, 2)
-        if last - first >= period * (_LEAST - 1)
+        if last - first >= period * (LEAST_STEPS - 1)
     ]
 
 
@@ -144,4 +144,4 @@ def _linked(
             strides.clear()
     ends.append(last)
     counts = [(end + 1, (stop - end - 1) // period + 1) for end, stop in pairwise(ends)]
-    return [Repeat(start, period, count) for start, count in counts if count >= _LEAST]
+    return [Repeat(start, period, count) for start, count in counts if count >= LEAST_STEPS]

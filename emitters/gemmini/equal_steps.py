@@ -13,13 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.ir.repeats import Operation, Repeat, find_repeats
+from converter.ir.repeats import LEAST_STEPS, Operation, Repeat, find_repeats
 from emitters.gemmini.expression import bare
 from emitters.gemmini.printer import CPrinter
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-_LEAST = 3
-"""Fewer steps are no shorter as a loop."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +103,9 @@ def _even(statements: Sequence[Statements], repeat: Repeat) -> Iterator[Repeat]:
     ).reshape(repeat.count, -1)
     strides: NDArray[np.int64] = np.diff(steps, axis=0)
     start = 0
-    while start + _LEAST <= repeat.count:
+    while start + LEAST_STEPS <= repeat.count:
         same = (strides[start:] == strides[start]).all(axis=1)
         count = 1 + (len(same) if same.all() else int(np.argmin(same)))
-        if count >= _LEAST:
+        if count >= LEAST_STEPS:
             yield Repeat(repeat.first + start * repeat.period, repeat.period, count)
-        start += max(count - 1, 1) if count < _LEAST else count
+        start += max(count - 1, 1) if count < LEAST_STEPS else count
