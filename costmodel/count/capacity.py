@@ -12,7 +12,7 @@ from costmodel.mapping.counting import COUNTING, Profile
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.numbers import Number
 from costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
-from costmodel.mapping.tiling import spanned_rows
+from costmodel.mapping.tiling import box_rows, spanned_rows
 from costmodel.target.target import Target
 
 
@@ -52,16 +52,18 @@ def occupancy(
             outputs,
             e * dims[G] * dims[K] * dims[C] * dims[R] * dims[S],
         )
+    box = box_rows(shape.height, l2[P], l2[R]) * box_rows(shape.width, l2[Q], l2[S])
+    transposed = shape.has_transposed_weights
     bounds = bounds_of(shape, whole(shape.dims) if region is None else region)
     kernel = _several(l2, bounds, (G, C, R, S))
     weights_twice = kernel | _several(l2, bounds, (K,))
     inputs_twice = kernel | _several(l2, bounds, (N, P, Q))
     outputs_twice = _several(l1, bounds, (G, N, K, P, Q))
     return Occupancy(
-        (1 + weights_twice) * weight_rows(shape, l2, m.rows, m.cols),
-        (1 + inputs_twice) * input_rows(shape, l2, m.rows, m.cols),
+        (1 + weights_twice) * weight_rows(l2, m.rows, m.cols, transposed=transposed),
+        (1 + inputs_twice) * input_rows(l2, m.rows, m.cols, box),
         (1 + outputs_twice) * outputs,
-        weight_rows(shape, dims, m.rows, m.cols),
+        weight_rows(dims, m.rows, m.cols, transposed=transposed),
         inputs_twice,
         weights_twice,
         outputs_twice,

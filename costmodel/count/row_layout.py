@@ -2,39 +2,43 @@
 
 Legality and search ask these functions, so that what is legal here, is searched there and is emitted is
 one set (docs/execution-contract.md section 2).  Extents of tiles and spatial
-factors of the array's rows and columns are sequences in the order of converter.ir.dims.DIMS.
+factors of the array's rows and columns are sequences in the order of converter.ir.dims.DIMS.  `blocks`
+divides and rounds up; the relaxed model's has a gradient.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from converter.ir.dims import C, Dim, G, K, N, P, Q, R, S
 from costmodel.mapping.columns import Extents
 from costmodel.mapping.mapping import ceil_div
 from costmodel.mapping.numbers import Number
 from costmodel.mapping.shape import LayerShape
-from costmodel.mapping.tiling import box_rows
+
+Divide = Callable[[Number, Number], Number]
 
 
-def weight_rows(shape: LayerShape, tile: Extents, rows: Extents, cols: Extents) -> Number:
-    """Scratchpad rows of one W tile: a row holds a block of K (stored along C: of C)."""
-    if shape.has_transposed_weights:
-        return tile[G] * tile[R] * tile[S] * tile[K] * ceil_div(tile[C], rows[C])
-    return tile[G] * tile[R] * tile[S] * tile[C] * ceil_div(tile[K], cols[K])
+def weight_rows(
+    tile: Extents, rows: Extents, cols: Extents, *, transposed: bool, blocks: Divide = ceil_div
+) -> Number:
+    """Scratchpad rows of one W tile: a row holds a block of K (`transposed`, stored along C: of C)."""
+    inside, across = (K, blocks(tile[C], rows[C])) if transposed else (C, blocks(tile[K], cols[K]))
+    return tile[G] * tile[R] * tile[S] * tile[inside] * across
 
 
-def input_rows(shape: LayerShape, tile: Extents, rows: Extents, cols: Extents) -> Number:
-    """Scratchpad rows of one I tile: a row holds a block of C (depthwise: of G) of one pixel of the box."""
-    box = box_rows(shape.height, tile[P], tile[R]) * box_rows(shape.width, tile[Q], tile[S])
-    return tile[N] * box * ceil_div(tile[G], cols[G]) * ceil_div(tile[C], rows[C])
+def input_rows(tile: Extents, rows: Extents, cols: Extents, box: Number, blocks: Divide = ceil_div) -> Number:
+    """Scratchpad rows of one I tile: a row holds a block of C (depthwise: of G) of one pixel of the `box`."""
+    return tile[N] * box * blocks(tile[G], cols[G]) * blocks(tile[C], rows[C])
 
 
-def output_rows(tile: Extents, cols: Extents) -> Number:
+def output_rows(tile: Extents, cols: Extents, blocks: Divide = ceil_div) -> Number:
     """Accumulator rows of one O tile: a row holds a block of K (depthwise: of G) of one pixel.
 
     The first column has a word in every row, so it is also what Timeloop must find in one accumulator
     slice (profile dosa), however few columns the last block fills.
     """
-    return tile[N] * tile[P] * tile[Q] * ceil_div(tile[G], cols[G]) * ceil_div(tile[K], cols[K])
+    return tile[N] * tile[P] * tile[Q] * blocks(tile[G], cols[G]) * blocks(tile[K], cols[K])
 
 
 def splits_block(inner: Number, outer: Number, block: Number) -> Number:

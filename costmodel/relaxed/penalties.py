@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from converter.ir.dims import C, G, K, N, P, Q, R, S
+from costmodel.count.row_layout import input_rows, output_rows, weight_rows
 from costmodel.relaxed.straight_through import ceil, exact
 from costmodel.relaxed.terms import Terms
 
@@ -101,7 +101,7 @@ class Occupied(NamedTuple):
 def occupancy(terms: Terms) -> Occupied:
     """Scratchpad space of the W and I tile, accumulator space of the O tile; twice if double-buffered.
 
-    As costmodel.group.legality counts it, rows by costmodel.count.row_layout.
+    The formulas of costmodel.count.row_layout, rounding up with a gradient.
     """
     m, e = terms.model, terms.model.target.element_bytes
     l2, l1, cols, rows = terms.l2, terms.l1, terms.cols, terms.rows
@@ -111,17 +111,15 @@ def occupancy(terms: Terms) -> Occupied:
         ratio = extent / width
         return exact(ceil(ratio), ratio)
 
-    def groups(tile: Sequence[Tensor]) -> Tensor:
-        return blocks(tile[G], cols[G]) if m.any_depthwise else tile[G]
-
-    outputs = groups(l1) * l1[N] * l1[P] * l1[Q] * blocks(l1[K], cols[K])
+    outputs = output_rows(l1, cols, blocks)
     taps = l2[G] * l2[R] * l2[S]
     if not m.counting.in_rows:
         return Occupied(taps * l2[K] * l2[C] * e, l2[G] * l2[N] * l2[C] * h * w * e, outputs)
-    weights = taps * l2[C] * blocks(l2[K], cols[K])
+    weights = weight_rows(l2, rows, cols, transposed=False, blocks=blocks)
     if m.any_transposed:
-        weights = weights + m.transposed * (taps * l2[K] * blocks(l2[C], rows[C]) - weights)
-    inputs = groups(l2) * l2[N] * h * w * blocks(l2[C], rows[C])
+        along = weight_rows(l2, rows, cols, transposed=True, blocks=blocks)
+        weights = weights + m.transposed * (along - weights)
+    inputs = input_rows(l2, rows, cols, h * w, blocks)
     once, within = terms.once3, (1 - terms.gate2).unbind(-1)
     kernel = once[G] * once[C] * once[R] * once[S]
     image = once[N] * once[P] * once[Q]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from converter.ir.dims import Dims
 from emitters.gemmini.form import Form
-from emitters.gemmini.local_memory import weight_rows
+from emitters.gemmini.local_memory import weight_tile_rows
 from emitters.gemmini.memory import Memory
 from emitters.gemmini.operands import print_weights
 from emitters.gemmini.plan import EarlyLoads
@@ -65,6 +65,6 @@ def _boxes(form: Form, tile: Dims) -> tuple[int, int, int, int, int, int, int]:
         block = min(form.columns, tile.G)
         pitch = form.dims.R * form.dims.S * form.columns
         return -(-tile.G // block), block * pitch, block * tile.R * tile.S, tile.R, tile.S, block, block
-    rows = weight_rows(form, tile.replace({"G": 1}))
+    rows = weight_tile_rows(form, tile.replace({"G": 1}))
     lines, columns = (tile.K, tile.C) if form.transposed else (tile.C, tile.K)
     return tile.G, form.weight_strides[0], rows, tile.R, tile.S, lines, columns

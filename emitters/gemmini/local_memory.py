@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from converter.ir.dims import Dims
-from costmodel.mapping.mapping import ceil_div
+from costmodel.count.row_layout import input_rows, output_rows, weight_rows
 from costmodel.target.target import Target
 from emitters.gemmini.form import Form
 from emitters.gemmini.nest import Nest
@@ -69,12 +69,13 @@ class Neighbours:
     pools: bool = False
 
 
-def weight_rows(form: Form, tile: Dims) -> int:
+def weight_tile_rows(form: Form, tile: Dims) -> int:
     """Scratchpad rows of a weight tile."""
-    if form.transposed:
-        return tile.G * tile.R * tile.S * tile.K * ceil_div(tile.C, form.depth)
-    blocks = 1 if form.depthwise else ceil_div(tile.K, form.columns)
-    return tile.G * tile.R * tile.S * tile.C * blocks
+    return int(
+        weight_rows(
+            tuple(tile), tuple(form.mapping.rows), tuple(form.mapping.cols), transposed=form.transposed
+        )
+    )
 
 
 def plan_local_memory(form: Form, nest: Nest, target: Target, beside: Neighbours) -> LocalMemory:
@@ -83,12 +84,16 @@ def plan_local_memory(form: Form, nest: Nest, target: Target, beside: Neighbours
     l2, l1 = form.mapping.tile_l2, form.mapping.tile_l1
     h = (l2.P - 1) * form.y.stride + (l2.R - 1) * form.y.dilation + 1
     w = (l2.Q - 1) * form.x.stride + (l2.S - 1) * form.x.dilation + 1
-    channels = ceil_div(l2[form.input_channel], form.depth)
-    inputs = [] if held_input else [l2.N * h * w * channels] * (2 if nest.fetch_position("I", "L2") else 1)
+    rows, cols = tuple(form.mapping.rows), tuple(form.mapping.cols)
+    inputs = (
+        []
+        if held_input
+        else [int(input_rows(tuple(l2), rows, cols, h * w))] * (2 if nest.fetch_position("I", "L2") else 1)
+    )
     weights: list[int] = []
     if resident is None:
-        weights = [weight_rows(form, l2)] * (2 if nest.fetch_position("W", "L2") else 1)
-    output = l1.N * l1.P * l1.Q * ceil_div(l1[form.output_channel], form.columns)
+        weights = [weight_tile_rows(form, l2)] * (2 if nest.fetch_position("W", "L2") else 1)
+    output = int(output_rows(tuple(l1), cols))
     if held_output is not None and held_output.in_accumulator:
         outputs: tuple[int, ...] = (held_output.row,)
         assert not nest.fetch_position("O", "L1"), f"{form.layer.name}: held output"

@@ -28,7 +28,7 @@ from emitters.gemmini.local_memory import (
     LocalMemory,
     Neighbours,
     plan_local_memory,
-    weight_rows,
+    weight_tile_rows,
 )
 from emitters.gemmini.memory import Memory, plan_memory
 from emitters.gemmini.names import Names, model_identifier
@@ -262,6 +262,6 @@ def _place_residents(group: FusionGroup, shaped: MappingABC[str, _Shaped], top: 
         d = "C" if form.transposed else form.output_channel
         block = form.depth if form.transposed else form.columns
         assert not splits_block(form.mapping.tile_l2[d], form.dims[d], block), f"{name}: resident {d}"
-        top -= weight_rows(form, form.dims)
+        top -= weight_tile_rows(form, form.dims)
         places[name] = top
     return places

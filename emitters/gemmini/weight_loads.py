@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from converter.ir.dims import DIMS, RELEVANT, Dim
 from emitters.gemmini.expression import Expr, add, bare, div, minimum, mul, sub
 from emitters.gemmini.form import Form
-from emitters.gemmini.local_memory import weight_rows
+from emitters.gemmini.local_memory import weight_tile_rows
 from emitters.gemmini.nest import Loop, Nest
 from emitters.gemmini.next_tile import NextTile, next_tile_of, products_of
 from emitters.gemmini.positions import Positions
@@ -211,4 +211,4 @@ def _tile(at: Positions) -> tuple[dict[Dim, Expr], dict[Dim, Expr]]:
 
 def rows_per_group(form: Form) -> int:
     """Scratchpad rows of one group's resident weights."""
-    return weight_rows(form, form.dims.replace({"G": 1}))
+    return weight_tile_rows(form, form.dims.replace({"G": 1}))

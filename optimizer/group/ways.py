@@ -317,7 +317,7 @@ class GroupSolver:
             return self.rules.target.element_bytes * d.G * d.K * d.C * d.R * d.S
         space = LayerSpace.alone(shape_of(layer), self.rules)
         blocks = tuple(space.block(extent) for extent in d)
-        return int(weight_rows(space.shape, tuple(d), blocks, blocks))
+        return int(weight_rows(tuple(d), blocks, blocks, transposed=space.shape.has_transposed_weights))
 
     def _buffered_bytes(self, run: FusionGroup, plan: dict[str, Member]) -> int:
         """Tile-buffer bytes of a group's own fused tensors."""
