@@ -38,6 +38,8 @@ class HostOperator:
     """Any of them."""
 
     op: ClassVar[str]
+    least_inputs: ClassVar[int] = 1
+    """Inputs that it cannot do without; more are tables, masks and states."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,9 @@ class StridedOperator(HostOperator):
 
     walked: ClassVar[int] = 1
     loops: Loops
+
+    def __init_subclass__(cls) -> None:
+        cls.least_inputs = max(cls.least_inputs, cls.walked)
 
     def __post_init__(self) -> None:
         if len(self.loops.inputs) != self.walked:
@@ -68,6 +73,7 @@ class Lookup(StridedOperator):
     """A table of what every int8 becomes."""
 
     op = "lookup"
+    least_inputs = 2
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,7 @@ class Add(HostOperator):
     """The residual addition that Gemmini does: operands of one shape, dense."""
 
     op = "add"
+    least_inputs = 2
     a_scale: float = 1.0
     b_scale: float = 1.0
     scale: float = 1.0
@@ -179,6 +186,7 @@ class Fill(HostOperator):
     """Every element the same."""
 
     op = "fill"
+    least_inputs = 0
     value: float
 
 
@@ -221,6 +229,7 @@ class ResizeLinear(HostOperator):
     """Linear interpolation between rows and columns."""
 
     op = "resize_linear"
+    least_inputs = 5
     scale: float
 
 
@@ -254,6 +263,7 @@ class LayerNorm(RowOperator):
     """Layer norm (`center`) or RMS norm; gamma and beta along `length`, or `per_inner`."""
 
     op = "layer_norm"
+    least_inputs = 3
     center: bool
     per_inner: bool
     epsilon: float
@@ -284,6 +294,7 @@ class Gather(RowOperator):
     """Elements picked along `length`."""
 
     op = "gather"
+    least_inputs = 2
 
 
 @dataclass(frozen=True)
@@ -307,6 +318,7 @@ class FloatProduct(HostOperator):
     """A convolution or matrix product in float32: `dims` are G N K C P Q R S."""
 
     op = "float_product"
+    least_inputs = 2
     dims: tuple[int, int, int, int, int, int, int, int]
     input_size: tuple[int, int]
     stride: tuple[int, int]

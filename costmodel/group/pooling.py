@@ -70,10 +70,10 @@ class Pool:
 
 def pool_of(graph: Graph, layer: HostLayer) -> Pool | None:
     """The window of a max pool; None if it is not square, dilated, or not over one image N H W C."""
-    if len(layer.inputs) != 1:
+    if not isinstance(layer.operator, MaxPool):
         return None
     shape, source = graph.tensors[layer.outputs[0]].shape, graph.tensors[layer.inputs[0]].shape
-    if not isinstance(layer.operator, MaxPool) or len(shape) != 4 or len(source) != 4:
+    if len(shape) != 4 or len(source) != 4:
         return None
     window = layer.operator.window
     if len(set(window.kernel)) != 1 or len(set(window.stride)) != 1 or set(window.dilation) != {1}:

@@ -292,6 +292,9 @@ def _layer(record: LayerRecord) -> Layer:
             operator = operator_of(record.op, record.attributes)
         except ValueError as error:
             raise ValueError(f"layer {record.name}: {error}") from error
+        least, found = operator.least_inputs, len(record.inputs)
+        if found < least:
+            raise ValueError(f"layer {record.name}: {record.op} reads {least} or more tensors, not {found}")
         return HostLayer(record.name, operator, record.inputs, record.outputs, record.onnx_nodes)
     operands = record.operands
     return TensorCoreLayer(

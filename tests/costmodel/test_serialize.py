@@ -205,3 +205,13 @@ def test_an_input_that_is_no_tensor(document, tmp_path):
     path = broken(document, tmp_path, lambda c: c["tensors"].pop(0))
     with pytest.raises(ScheduleFileError, match="is no tensor"):
         schedule_from_document(read_document(path))
+
+
+def test_a_host_layer_without_what_it_reads(document, tmp_path):
+    path = broken(
+        document,
+        tmp_path,
+        lambda c: next(layer for layer in c["layers"] if not layer["mapping"]).update(inputs=[]),
+    )
+    with pytest.raises(ScheduleFileError, match="reads 1 or more tensors, not 0"):
+        schedule_from_document(read_document(path))
