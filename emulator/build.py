@@ -14,7 +14,7 @@ from pathlib import Path
 
 from converter.cache_folder import cache_folder
 from costmodel.target.target import Target
-from emulator.errors import BuildError
+from emulator.errors import BuildError, NoCompilerError
 from emulator.params import params_header
 
 HERE = Path(__file__).parent
@@ -31,13 +31,14 @@ def compiler() -> str:
     """The host C compiler: $CC, else cc, gcc or clang.
 
     Raises:
-        BuildError: none is installed.
+        NoCompilerError: none is installed.
     """
     chosen = os.environ.get("CC")
     for name in [chosen] if chosen else ["cc", "gcc", "clang"]:
         if path := shutil.which(shlex.split(name)[0]):
             return shlex.join([path, *shlex.split(name)[1:]])
-    raise BuildError(f"no C compiler ({chosen or 'cc, gcc or clang'}) on the path: install one, or set CC")
+    message = f"no C compiler ({chosen or 'cc, gcc or clang'}) on the path: install one, or set CC"
+    raise NoCompilerError(message)
 
 
 def compile_c(arguments: Sequence[str | Path], output: Path, folder: Path | None = None) -> None:
@@ -65,7 +66,7 @@ def library() -> Path:
     """The functional model as a shared library, compiled once per version of its sources.
 
     Raises:
-        BuildError: no compiler.
+        NoCompilerError: none is installed.
     """
     sources = sorted(SOURCES.glob("*.[ch]"))
     content = hashlib.sha256(" ".join((compiler(), *_LIBRARY_FLAGS)).encode())

@@ -7,8 +7,12 @@ class EmulatorError(Exception):
     """Something that the caller can act on, in one line."""
 
 
+class NoCompilerError(EmulatorError):
+    """No C compiler on this machine."""
+
+
 class BuildError(EmulatorError):
-    """No compiler, or C that does not compile; the message carries the compiler's first error."""
+    """C that does not compile; the message carries the compiler's first error."""
 
 
 class FirmwareError(EmulatorError):

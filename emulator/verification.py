@@ -48,7 +48,8 @@ def verify(
 
     Raises:
         FirmwareError: a file is missing or unusable.
-        BuildError: no compiler, or the C does not compile without warnings.
+        NoCompilerError: none is installed.
+        BuildError: the C does not compile without warnings.
     """
     say = progress or (lambda _: None)
     document = read_document(folder / "schedule.json")

@@ -145,7 +145,7 @@ def compile(
         folder = OutputFolder(work)
         write_folder(folder, conversion, decision, document, vectors, console, timeloop or TimeloopOptions())
         folder.refresh_report()
-        report = verify_folder(folder, console) if verify else None
+        report = _verify_new(folder, console) if verify else None
     return CompileResult(out, document, report)
 
 
@@ -351,6 +351,16 @@ def write_folder(
             later_steps=later,
             generator=document.generator,
         )
+
+
+def _verify_new(folder: OutputFolder, console: Console) -> VerifyReport:
+    """The same for C that nobody can have edited yet: if it does not compile, that is a bug of ours."""
+    from emulator import BuildError
+
+    try:
+        return verify_folder(folder, console)
+    except BuildError as error:
+        raise RuntimeError(f"the C just written does not compile: {error}") from error
 
 
 def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -116,9 +117,36 @@ def test_verifying_a_folder_that_cannot_be_written(fadiff, compiled, monkeypatch
     assert "not kept in the folder" in ended.err and "Permission denied" in ended.err
 
 
-def test_a_wrong_weight_is_caught_and_named(fadiff, compiled, tmp_path):
-    import shutil
+def test_c_that_does_not_compile_is_a_bug_of_ours_only_where_we_just_wrote_it(
+    fadiff, model, compiled, tmp_path, monkeypatch
+):
+    """A machine without a compiler, or an edited folder, is for the user to mend."""
+    from emulator import build
 
+    def firmware_of_somebody(folder: Path) -> None:
+        for source in (folder / "firmware").glob("*.c"):
+            source.write_text(source.read_text() + "static int never_used(void) { return 1; }\n")
+
+    edited = tmp_path / "edited"
+    shutil.copytree(compiled, edited)
+    firmware_of_somebody(edited)
+    assert fadiff("verify", edited).code == 2
+
+    wrong = ("-Dvoid=nothing", *build._FIRMWARE_FLAGS)
+    monkeypatch.setattr(build, "_FIRMWARE_FLAGS", wrong)
+    words = ("compile", model, "--target", TARGET, *FAST, "--verify")
+    ended = fadiff(*words, "--out", tmp_path / "ours")
+    assert ended.code == 3 and "the C just written does not compile" in ended.err
+
+    monkeypatch.setenv("CC", "no-such-compiler")
+    build.compiler.cache_clear()
+    ended = fadiff(*words, "--out", tmp_path / "theirs")
+    monkeypatch.undo()
+    build.compiler.cache_clear()
+    assert ended.code == 2 and "no C compiler (no-such-compiler)" in ended.err
+
+
+def test_a_wrong_weight_is_caught_and_named(fadiff, compiled, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(compiled, broken)
     weights = broken / "firmware" / "small_weights.bin"
@@ -132,8 +160,6 @@ def test_a_wrong_weight_is_caught_and_named(fadiff, compiled, tmp_path):
 
 
 def test_a_wrong_prediction_is_caught(fadiff, compiled, tmp_path):
-    import shutil
-
     broken = tmp_path / "broken"
     shutil.copytree(compiled, broken)
     content = document(broken)
