@@ -19,6 +19,7 @@ from converter.read.control_flow import flatten_control_flow
 from converter.read.inputs import Samples, Spans
 from converter.read.normalise import normalise
 from converter.read.precision import to_float32
+from converter.read.reserved import free_reserved_names
 
 SamplesOf = Callable[[Program, onnx.ModelProto, StoredWeights], Samples]
 """Calibration inputs for a normalised model."""
@@ -51,6 +52,7 @@ def simplify(file: str, model: onnx.ModelProto, weights: StoredWeights, samples_
     contrib = expand_contrib(model)
     if contrib.done:
         notes.append(f"operators of ONNX Runtime written as standard ones: {', '.join(contrib.done)}")
+    free_reserved_names(file, model)
     imported = strip_quantisation(file, model)
     notes.extend(imported.notes)
     model, expanded = expand_functions(model)

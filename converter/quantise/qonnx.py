@@ -84,13 +84,13 @@ class _Expansion:
             self.added[f"{name}.scale"] = step
             self._add("DequantizeLinear", [name, f"{name}.scale"], node.output[0])
             return True
-        self.added[f"{node.output[0]}.zero"] = np.asarray(0, np.float32)
+        self.added[f"{node.output[0]}.origin"] = np.asarray(0, np.float32)
         self.added[f"{node.output[0]}.twice"] = 2 * step
-        self.added[f"{node.output[0]}.scale"] = step
-        self._add("Less", [node.input[0], f"{node.output[0]}.zero"], f"{node.output[0]}.below")
+        self.added[f"{node.output[0]}.step"] = step
+        self._add("Less", [node.input[0], f"{node.output[0]}.origin"], f"{node.output[0]}.below")
         self._add("Cast", [f"{node.output[0]}.below"], f"{node.output[0]}.one", to=onnx.TensorProto.FLOAT)
         self._add("Mul", [f"{node.output[0]}.one", f"{node.output[0]}.twice"], f"{node.output[0]}.fall")
-        self._add("Sub", [f"{node.output[0]}.scale", f"{node.output[0]}.fall"], node.output[0])
+        self._add("Sub", [f"{node.output[0]}.step", f"{node.output[0]}.fall"], node.output[0])
         return True
 
     def _constant(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
+from converter import ModelError, convert
+from converter.read.reserved import SUFFIXES
 from tests.converter.oracle import check, model_of, weights
 
 
@@ -43,3 +47,42 @@ def test_every_node_is_found_whatever_it_is_called(names: tuple[str, str, str], 
     layers = [layer.name for layer in checked.conversion.graph.layers]
     assert len(set(layers)) == len(layers) == 7
     assert checked.lsb_to_quantized <= 1 and checked.sqnr_db > 25
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("what", ["constant", "float constant", "value", "input", "output"])
+def test_values_called_as_the_quantised_model_calls_its_own(what: str, suffix: str, tmp_path: Path) -> None:
+    """`a.scale` beside `a` is no scale of `a`."""
+    other = f"a.{suffix}"
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
+        helper.make_node("Mul", ["a", other], ["m"], name="together"),
+        helper.make_node("Tanh", ["m"], ["y"], name="last"),
+    ]
+    inputs, constants = {"x": (3, 4)}, {"w": weights(1, 4, 4)}
+    outputs: dict[str, tuple[int, ...] | None] = {"y": None}
+    if what == "constant":
+        constants[other] = weights(2, 4)
+    elif what == "float constant":
+        constants |= {other: np.array(0.7, np.float32), "zero": np.float32(0)}
+        nodes[1:2] = [
+            helper.make_node("Less", ["a", "zero"], ["less"]),
+            helper.make_node("Cast", ["less"], ["one"], to=1),
+            helper.make_node("Sub", [other, "one"], ["m"]),
+        ]
+    elif what == "input":
+        inputs[other] = (3, 4)
+    else:
+        nodes[1:1] = [helper.make_node("MatMul", ["x", "v"], [other], name="second")]
+        constants["v"] = weights(3, 4, 4)
+    if what == "output":
+        outputs[other] = None
+    checked = check(model_of(nodes, inputs, outputs, constants), tmp_path)
+    assert checked.lsb_to_quantized <= 1 and checked.sqnr_db > 20
+
+
+def test_inputs_called_as_the_quantised_model_calls_its_own_are_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Add", ["x", "x.q"], ["y"])]
+    onnx.save(model_of(nodes, {"x": (3, 4), "x.q": (3, 4)}, {"y": None}, {}), tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match=r"inputs or outputs x and x\.q: .* the q of the first; rename it"):
+        convert(tmp_path / "m.onnx", calibrate=False)
