@@ -24,12 +24,14 @@ import os
 import re
 import resource
 import shlex
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 from typing import Literal
 
@@ -43,6 +45,8 @@ _MOST_BYTES = 200 * 2**20
 _REMEDIES = re.compile(r"--(dim) (\S+?)=1\b|--(outputs|inputs) ('[^']+'|[^\s;|']+)")
 _BATCH = re.compile(r"batch|^n$|\.0$", re.IGNORECASE)
 _TRIES = 4
+_WAITING = 12
+"""Seconds on the clock for every second of processors, at most."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ class Judge:
                 words += ["--time-budget", str(self.time_budget), *(["--verify"] if self.verify else [])]
             code, output = run(words, Path(folder), self.timeout)
             if code is None:
-                return "too long", None, f"over {self.timeout:.0f} s"
+                return "too long", None, f"over {self.timeout:.0f} s of processors"
             said = " ".join(output.split()).replace(f"{path}: ", "")
             if code == BAD_INPUT:
                 return "refused", None, said.rpartition("error: ")[2]
@@ -130,20 +134,24 @@ def _processor_seconds() -> float:
 def run(words: list[str], folder: Path, timeout: float) -> tuple[int | None, str]:
     """Exit code of `fadiff WORDS` (None: it took longer) and what it wrote to stderr, in its own process.
 
-    The process is a fork: to import everything again would take longer than most files.
+    The process is a fork: to import everything again would take longer than most files.  Its time is that of
+    processors, so that a busy machine makes no hang; what waits for something that never comes ends, too.
     """
     errors = folder / "stderr"
-    child = multiprocessing.get_context("fork").Process(target=_fadiff, args=(words, errors))
+    child = multiprocessing.get_context("fork").Process(target=_fadiff, args=(words, errors, timeout))
     child.start()
-    child.join(timeout)
+    child.join(_WAITING * timeout)
     if child.is_alive():
         child.kill()
         child.join()
         return None, ""
+    if child.exitcode == -signal.SIGXCPU:
+        return None, ""
     return child.exitcode, errors.read_text(encoding="utf-8", errors="replace")
 
 
-def _fadiff(words: list[str], errors: Path) -> None:
+def _fadiff(words: list[str], errors: Path, timeout: float) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (ceil(timeout), resource.RLIM_INFINITY))
     with errors.open("w", encoding="utf-8") as stderr:
         os.dup2(stderr.fileno(), sys.stderr.fileno())
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -172,7 +180,7 @@ def main(arguments: list[str]) -> int:
         "--size", type=int, default=64, help="of symbolic dimensions but the batch (default: 64)"
     )
     parser.add_argument("--time-budget", type=float, default=10, help="seconds of search (default: 10)")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for one file (default: 300)")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds of processors (default: 300)")
     parser.add_argument("--verify", action="store_true", help="run the emitted C, too")
     parser.add_argument("--inspect", action="store_true", help="only read the files: no search, no C")
     parser.add_argument("--rows", type=Path, help="keep rows here, and leave out files that have one")
