@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -102,13 +104,118 @@ def decoder(path: Path) -> Path:
     return path
 
 
-NETS = {"gru": gru, "cached_convolution": cached_convolution, "decoder": decoder}
+TOKENS, HEADS, SIZE = 10, 2, 8
+
+
+def _written(spelling: str, past: str, new: str, present: str) -> list[onnx.NodeProto]:
+    """present = past with the new row at `position`, as exporters write it."""
+    match spelling:
+        case "scatter_nd":  # torch.onnx.export(dynamo=True) of index_copy and of cache[:, :, position] = new
+            return [
+                helper.make_node("Transpose", [past], [f"{past}_t"], f"{past}_turn", perm=[2, 0, 1, 3]),
+                helper.make_node("Transpose", [new], [f"{new}_t"], f"{new}_turn", perm=[2, 0, 1, 3]),
+                helper.make_node("Unsqueeze", ["position", "last"], [f"{past}_at"], f"{past}_places"),
+                helper.make_node(
+                    "ScatterND", [f"{past}_t", f"{past}_at", f"{new}_t"], [f"{past}_put"], f"{past}_put"
+                ),
+                helper.make_node(
+                    "Transpose", [f"{past}_put"], [present], f"{present}_turn", perm=[1, 2, 0, 3]
+                ),
+            ]
+        case "scatter_elements":  # of cache.scatter(2, position.view(1, 1, 1, 1).expand_as(new), new)
+            return [
+                helper.make_node("Reshape", ["position", "ones"], [f"{past}_one"], f"{past}_shape"),
+                helper.make_node("Expand", [f"{past}_one", "row"], [f"{past}_at"], f"{past}_places"),
+                helper.make_node(
+                    "ScatterElements", [past, f"{past}_at", new], [present], f"{past}_put", axis=2
+                ),
+            ]
+    mode = spelling.removeprefix("tensor_scatter_")
+    return [helper.make_node("TensorScatter", [past, new, "position"], [present], f"{past}_put", mode=mode)]
+
+
+def static_cache(path: Path, spelling: str) -> Path:
+    """One token a step; keys and values of the last ten, written at the input `position`, which goes round.
+
+    The input `newest` is the highest position that was written yet.
+    """
+    heads, cache = [HEADS, 1, SIZE], (1, HEADS, TOKENS, SIZE)
+    nodes = []
+    for name in ("query", "key", "value"):
+        nodes += [
+            helper.make_node("MatMul", ["x", f"w_{name}"], [f"{name}_rows"], f"project_{name}"),
+            helper.make_node("Reshape", [f"{name}_rows", "split"], [f"{name}_parts"], f"split_{name}"),
+            helper.make_node("Transpose", [f"{name}_parts"], [name], f"heads_{name}", perm=[0, 2, 1, 3]),
+        ]
+    for name in ("key", "value"):
+        nodes += _written(spelling, f"past_{name}", name, f"present_{name}")
+    nodes += [
+        helper.make_node("Transpose", ["present_key"], ["turned"], "turn", perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["query", "turned"], ["scores"], "compare"),
+        helper.make_node("LessOrEqual", ["numbers", "newest"], ["seen"], "until_now"),
+        helper.make_node("Where", ["seen", "scores", "lowest"], ["masked"], "mask"),
+        helper.make_node("Softmax", ["masked"], ["p"], "softmax"),
+        helper.make_node("MatMul", ["p", "present_value"], ["mixed"], "mix"),
+        helper.make_node("Transpose", ["mixed"], ["together"], "join", perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["together", "joined"], ["a"], "rows"),
+        helper.make_node("Add", ["a", "x"], ["y"], "skip"),
+    ]
+    width = HEADS * SIZE
+    constants = {
+        **{f"w_{name}": _weights(i, width, width, sums=width) for i, name in enumerate(("query", "key"))},
+        "w_value": _weights(2, width, width, sums=width),
+        "split": np.array([1, 1, HEADS, SIZE], np.int64),
+        "joined": np.array([1, 1, width], np.int64),
+        "ones": np.ones(4, np.int64),
+        "row": np.array([1, *heads], np.int64),
+        "last": np.array([1], np.int64),
+        "numbers": np.arange(TOKENS),
+        "lowest": np.float32(-1e9),
+    }
+    inputs = {"x": (1, 1, width), "past_key": cache, "past_value": cache}
+    model = model_of(nodes, inputs, {"y": None, "present_key": cache, "present_value": cache}, constants)
+    for name in ("position", "newest"):
+        model.graph.input.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1]))
+    if spelling.startswith("tensor_scatter"):
+        model.opset_import[0].version = 24
+        model.ir_version = max(model.ir_version, 11)
+    used = {value for node in nodes for value in node.input}
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    onnx.save(model, path)
+    return path
+
+
+STATIC_CACHES = ("scatter_nd", "scatter_elements", "tensor_scatter_linear", "tensor_scatter_circular")
+"""How a cache of fixed size is written at a position."""
+NETS: dict[str, Callable[[Path], Path]] = {
+    "gru": gru,
+    "cached_convolution": cached_convolution,
+    "decoder": decoder,
+    **{f"cache_{spelling}": partial(static_cache, spelling=spelling) for spelling in STATIC_CACHES},
+}
+
+
+def steps_of(path: Path, seed: int, steps: int = STEPS) -> list[dict[str, np.ndarray]]:
+    """All inputs but states: those of `sequence`, and positions that go round where the model has them."""
+    found = [{"x": x} for x in sequence(path, seed, steps)]
+    if any(node.name == "position" for node in session_of(path).get_inputs()):
+        for step, inputs in enumerate(found):
+            inputs |= {"position": np.array([step % TOKENS]), "newest": np.array([min(step, TOKENS - 1)])}
+    return found
+
+
+def session_of(path: Path) -> onnxruntime.InferenceSession:
+    """The float model."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # (TensorScatter tells of every step that it copied the cache)
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def sequence(path: Path, seed: int, steps: int = STEPS) -> np.ndarray:
     """Inputs x of consecutive steps that belong together: slow waves and some noise."""
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    shape = next(tuple(node.shape) for node in session.get_inputs() if node.name == "x")
+    shape = next(tuple(node.shape) for node in session_of(path).get_inputs() if node.name == "x")
     rng = np.random.default_rng(seed)
     phase, speed = rng.uniform(0, 6, shape), rng.uniform(0.1, 0.6, shape)
     waves = np.sin(phase + speed * np.arange(steps).reshape(-1, *[1] * len(shape)))

@@ -20,6 +20,11 @@ def constant_indices(program: Program, node: Node) -> str | None:
     return None if node.input(1) in program.constants else f"indices {node.input(1)} are computed at run time"
 
 
+def at_constant_places(program: Program, node: Node) -> bool:
+    """With constant indices."""
+    return node.input(1) in program.constants
+
+
 def no_reduction(program: Program, node: Node) -> str | None:
     """reduction is none."""
     reduction = node.attributes.get("reduction", "none")
@@ -103,6 +108,30 @@ def _overwritten(nodes: Nodes, node: Node, numbers: np.ndarray) -> None:
     both = nodes.op("Concat", data, updates, axis=0)
     picked = nodes.op("Gather", both, nodes.constant(index, "indices"), axis=0)
     nodes.give(nodes.reshape(picked, numbers.shape), node.outputs[0])
+
+
+def one_sequence(program: Program, node: Node) -> str | None:
+    """One sequence, or write_indices that are left out."""
+    sequences = program.shapes[node.inputs[0]][0]
+    return (
+        None if sequences == 1 or not node.input(2) else f"{sequences} sequences have positions of their own"
+    )
+
+
+def tensor_scatter(nodes: Nodes, program: Program, node: Node) -> None:
+    """TensorScatter: ScatterND along the axis of positions, brought to the front."""
+    shape, count = (program.shapes[name] for name in node.inputs[:2])
+    rank = len(shape)
+    axis = int(node.attributes.get("axis", -2)) % rank
+    positions = nodes.constant(np.arange(count[axis], dtype=np.int64))
+    if node.input(2):
+        positions = nodes.op("Add", node.inputs[2], positions)
+    if node.attributes.get("mode", "linear") == "circular":
+        positions = nodes.op("Mod", positions, nodes.constant(np.array([shape[axis]], np.int64)))
+    order = [axis, *(i for i in range(rank) if i != axis)]
+    data, updates = (nodes.op("Transpose", value, perm=order) for value in node.inputs[:2])
+    written = nodes.op("ScatterND", data, nodes.reshape(positions, (-1, 1)), updates)
+    nodes.give(nodes.op("Transpose", written, perm=np.argsort(order).tolist()), node.outputs[0])
 
 
 def compress(nodes: Nodes, program: Program, node: Node) -> None:

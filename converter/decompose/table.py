@@ -90,12 +90,13 @@ DECOMPOSITIONS: tuple[Decomposition, ...] = (
     ),
     Decomposition("ReverseSequence", picking.reverse_sequence, (picking.constant_indices,)),
     Decomposition("Scatter", picking.scatter_elements, _SCATTER),
-    Decomposition("ScatterElements", picking.scatter_elements, _SCATTER),
-    Decomposition("ScatterND", picking.scatter_nd, _SCATTER),
+    Decomposition("ScatterElements", picking.scatter_elements, _SCATTER, applies=picking.at_constant_places),
+    Decomposition("ScatterND", picking.scatter_nd, _SCATTER, applies=picking.at_constant_places),
     Decomposition("Shape", shapes.shape_of),
     Decomposition("Size", shapes.shape_of),
     Decomposition("Sub", softmax.log_softmax, applies=softmax.less_their_logarithm),
     Decomposition("Sum", norms.total, applies=norms.more_than_two_inputs),
+    Decomposition("TensorScatter", picking.tensor_scatter, (picking.one_sequence,)),
     Decomposition("Trilu", picking.triangle, (picking.constant_diagonal,)),
 )
 _BY_OP = {entry.op: entry for entry in DECOMPOSITIONS}

@@ -298,6 +298,14 @@ class Gather(RowOperator):
 
 
 @dataclass(frozen=True)
+class Scatter(RowOperator):
+    """The first input with other elements at positions along `length`."""
+
+    op = "scatter"
+    least_inputs = 3
+
+
+@dataclass(frozen=True)
 class ToFloat(HostOperator):
     """int8 to float32."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -112,6 +113,8 @@ KEEPS_SCALE = frozenset(
     ]
 )
 """Operators that only pick or move elements: the output has the input's scale."""
+SCATTERS = frozenset(("ScatterElements", "ScatterND"))
+"""Operators that put other elements into a value, at indices."""
 _MAXIMA = frozenset(("ArgMax", "GlobalMaxPool", "MaxPool", "ReduceMax", "Softmax", "LogSoftmax"))
 _MINIMA = frozenset(("ArgMin", "ReduceMin"))
 _LINEAR = frozenset(("Mul", "Div", "Identity", "Dropout", "Cast"))
@@ -129,6 +132,26 @@ def reduction_axes(program: Program, node: Node) -> tuple[int, ...] | None:
     if not axes:
         return () if node.attributes.get("noop_with_empty_axes", 0) else tuple(range(rank))
     return tuple(sorted(a % rank for a in axes))
+
+
+def written_positions(program: Program, node: Node) -> tuple[str, int] | None:
+    """The value with the positions at which a Scatter writes whole slices, and the axis they count along.
+
+    None where it writes anything else than data[..., positions, ...] = updates.
+    """
+    data, indices, updates = (program.shapes[name] for name in node.inputs[:3])
+    if node.op == "ScatterND":
+        whole = indices[-1:] == (1,) and updates == (*indices[:-1], *data[1:])
+        return (node.inputs[1], 0) if whole else None
+    axis = int(node.attributes.get("axis", 0)) % len(data)
+    if not indices == updates == (*data[:axis], indices[axis], *data[axis + 1 :]):
+        return None
+    positions = node.inputs[1]
+    while (before := program.producer.get(positions)) is not None and before.op in ("Expand", "Identity"):
+        positions = before.inputs[0]
+    shape = program.shapes[positions]
+    along = shape[axis - len(data)] if len(data) - axis <= len(shape) else 1
+    return (positions, axis) if along == math.prod(shape) == indices[axis] else None
 
 
 def padding(program: Program, node: Node) -> tuple[list[int], list[int], float] | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from converter.ir.operators import reduction_axes
+from converter.ir.operators import reduction_axes, written_positions
 from converter.ir.program import NARROW_INTEGERS, Node, Program
 from converter.ir.window import window_of
 
@@ -265,3 +265,19 @@ def int32_indices(program: Program, node: Node) -> str | None:
         return None
     kind = program.types.get(name)
     return None if kind in (onnx.TensorProto.INT32, onnx.TensorProto.INT64) else f"{name} is no integer"
+
+
+def slices_along_one_axis(program: Program, node: Node) -> str | None:
+    """Computed indices are positions along one axis, where whole slices are written (new rows of a cache)."""
+    if node.attributes.get("reduction", "none") != "none":
+        return f"reduction {node.attributes['reduction']}"
+    data, indices, updates = node.inputs[:3]
+    for alike in (program.is_float, program.is_integer, lambda value: _is_bool(program, value)):
+        if alike(data) != alike(updates):
+            return f"{data} and {updates} are not of one kind"
+    if written_positions(program, node) is None:
+        return (
+            f"indices {indices} are computed at run time and no positions along one axis; write a cache with "
+            "index_copy or scatter and export it with torch.onnx.export(..., dynamo=True)"
+        )
+    return None

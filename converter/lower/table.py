@@ -54,6 +54,7 @@ from converter.lower.rows import (
     lower_reduce,
     lower_softmax,
 )
+from converter.lower.scatter import lower_scatter
 from converter.lower.transposed import lower_conv_transpose
 from converter.plan.plan import Step
 
@@ -164,6 +165,10 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("SpaceToDepth", "gone", lower_depth_to_space),
     Operator("Split", "gone", lower_split, (limits.parts_of_all,)),
     Operator("Squeeze", "gone", lower_reshape, (limits.same_elements,)),
+    *(
+        Operator(op, "core", lower_scatter, (limits.slices_along_one_axis,))
+        for op in ("ScatterElements", "ScatterND")
+    ),
     _binary("Sub", limits.numbers),
     _binary("Sum", limits.numbers),
     Operator("Tile", "gone", lower_tile, (limits.constant_inputs,)),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from converter.ir.operators import keeps_scale, linear_factor
+from converter.ir.operators import SCATTERS, keeps_scale, linear_factor
 from converter.ir.program import Node, Program
 from converter.plan.floats import only_in_float, outputs_of
 from converter.plan.plan import Step, clip_bounds
@@ -105,9 +105,10 @@ def assign_scales(
     well, perhaps another slice of it, keeps its own scale if sharing would make it more than 2
     times coarser.
     Operands of a concatenation share its scale under the same condition, so that they can be
-    written in place.  Values that are the same in the steps of a recurrence (`Program.roles`) share
-    a scale, so that the steps are equal.  The two ends of a state share a scale where nothing
-    prescribes it; else a table changes it, and the input is wide enough for what the output holds.
+    written in place; so do new rows of a cache, while the cache before and after has one scale.
+    Values that are the same in the steps of a recurrence (`Program.roles`) share a scale, so that the
+    steps are equal.  The two ends of a state share a scale where nothing prescribes it; else a table
+    changes it, and the input is wide enough for what the output holds.
     Scales that an imported model prescribes (`known`) never change; rows of a constant table and
     multiples of a value have scales that follow from others, and share none.
     """
@@ -138,7 +139,10 @@ def assign_scales(
                 cheap = ratio <= _TOLERATED_RATIO
                 if cheap or _reads_alone(program, step.head, groups.members(fine)):
                     groups.join(a, b)
-        if step.kind == "node" and step.head.op == "Concat" and step.output not in fixed:
+        if step.kind == "node" and step.head.op in SCATTERS and {step.source, step.output} <= scales.keys():
+            groups.join(step.output, step.source)
+        together = step.head.op == "Concat" or step.head.op in SCATTERS
+        if step.kind == "node" and together and step.output not in fixed:
             for value in operands:
                 if value not in scales or value in fixed:
                     continue

@@ -16,7 +16,7 @@ import numpy as np
 
 from converter.errors import ModelError
 from converter.ir.graph import ElementType
-from converter.ir.operators import BINARY, WEIGHTED
+from converter.ir.operators import BINARY, SCATTERS, WEIGHTED
 from converter.ir.program import Node, Program
 from converter.ir.spool import release, spooled
 from converter.plan.plan import Step
@@ -231,7 +231,7 @@ def _quantised_constants(program: Program, step: Step) -> tuple[str, ...]:
     node = step.head
     if node.op in WEIGHTED:
         names: tuple[str, ...] = node.inputs[:2]
-    elif node.op in BINARY or node.op in ("Concat", "Gather"):
+    elif node.op in BINARY or node.op in ("Concat", "Gather") or node.op in SCATTERS:
         names = node.inputs
     else:
         names = ()

@@ -18,9 +18,11 @@ from converter.ir.host import (
     Integer,
     MaxPool,
     Reduce,
+    Scatter,
     StridedOperator,
 )
 from converter.ir.loops import Loops
+from converter.ir.states import State
 from costmodel.group.fusion import Member
 from costmodel.mapping.shape import extents
 
@@ -69,6 +71,10 @@ def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
             return name, elements / written
         case Gather(rows=rows) if rows.inner > 1:
             return "copy_runs", 1 + RUN_ELEMENTS / rows.inner
+        case Scatter(rows=rows):
+            runs = rows.outer * graph.tensors[layer.inputs[1]].size
+            kept = State(layer.outputs[0], layer.inputs[0]) in graph.states  # the rest is there already
+            return "copy_runs", (0 if kept else 1) + runs * (rows.inner + RUN_ELEMENTS) / written
         case StridedOperator(loops=loops) as operator:  # it may write a part
             return ("division" if _divides(operator) else layer.op), math.prod(loops.shape) / written
     return layer.op, 1

@@ -37,6 +37,7 @@ from converter.ir.host import (
     RowOperator,
     Rows,
     ScaleShift,
+    Scatter,
     Select,
     Softmax,
     StridedOperator,
@@ -241,6 +242,10 @@ def _row(a: _Arguments, operator: RowOperator) -> HostCall:
         case Gather():
             count = math.prod(a.graph.tensors[a.layer.inputs[1]].shape)
             return HostCall("gather", (rows, a.input(0), a.input(1), count, a.output, a.element_bytes))
+        case Scatter():
+            count = a.graph.tensors[a.layer.inputs[1]].size
+            places = (a.input(1), count)
+            return HostCall("scatter", (rows, a.input(0), *places, a.input(2), a.output, a.element_bytes))
     raise _unknown(a.layer)
 
 

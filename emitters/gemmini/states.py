@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from converter.ir.graph import Graph, HostLayer, Layer
-from converter.ir.host import Copy, StridedOperator
+from converter.ir.host import Copy, Scatter, StridedOperator
 from converter.ir.loops import Access, Loops
 from converter.ir.states import State
 from costmodel.group.allocation import align
@@ -33,7 +33,8 @@ def place_states(graph: Graph, groups: Sequence[FusionGroup]) -> tuple[dict[str,
 def is_updated_in_place(graph: Graph, groups: Sequence[FusionGroup], state: State) -> bool:
     """Whether nothing reads the input any more when the output is written over it.
 
-    The last to read may be the first to write: element by element, or a window that slides towards its start.
+    The last to read may be the first to write: element by element, at positions, or a window that slides
+    towards its start.
     """
     step_of = {name: step for step, group in enumerate(groups) for name in group.layers}
     readers, writers = graph.consumers(state.input), graph.producers(state.output)
@@ -45,7 +46,9 @@ def is_updated_in_place(graph: Graph, groups: Sequence[FusionGroup], state: Stat
 
 
 def _reads_ahead(layer: Layer, state: State) -> bool:
-    """Whether a layer has read every element of the input when it writes there."""
+    """Whether a layer has read every element of the input when it writes there, or need not read it."""
+    if isinstance(layer, HostLayer) and isinstance(layer.operator, Scatter):
+        return layer.inputs[0] == state.input and state.input not in layer.inputs[1:]
     if not isinstance(layer, HostLayer) or not isinstance(layer.operator, StridedOperator):
         return False
     loops = layer.operator.loops

@@ -99,3 +99,34 @@ def test_a_resize_that_keeps_the_aspect_ratio(tmp_path: Path) -> None:
     onnx.save(model_of([resize], {"x": (1, 2, 5, 6)}, {"y": None}, {"s": ints(1, 2, 8, 11)}, 18), path)
     with pytest.raises(UnsupportedError, match="keep_aspect_ratio_policy not_larger"):
         convert(path)
+
+
+@pytest.mark.parametrize(
+    ("op", "indices", "updates", "attributes", "why"),
+    [
+        ("ScatterND", (2, 2), (2, 5), {}, "no positions along one axis; write a cache with index_copy"),
+        ("ScatterElements", (3, 2, 5), (3, 2, 5), {"axis": 1}, "no positions along one axis"),
+        ("ScatterND", (2, 1), (2, 4, 5), {"reduction": "add"}, "reduction add"),
+        ("GatherND", (2, 1), None, {}, "indices i are computed at run time"),
+    ],
+)
+def test_computed_indices_that_are_no_positions(
+    op: str,
+    indices: tuple[int, ...],
+    updates: tuple[int, ...] | None,
+    attributes: dict[str, object],
+    why: str,
+    tmp_path: Path,
+) -> None:
+    names = ["x", "i"] if updates is None else ["x", "i", "u"]
+    model = model_of(
+        [helper.make_node(op, names, ["y"], name="it", **attributes)],
+        {"x": (3, 4, 5), **({} if updates is None else {"u": updates})},
+        {"y": None},
+        {},
+        18,
+    )
+    model.graph.input.append(helper.make_tensor_value_info("i", onnx.TensorProto.INT64, indices))
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match=why):
+        convert(tmp_path / "m.onnx", calibrate=False)

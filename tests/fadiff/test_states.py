@@ -17,7 +17,15 @@ import fadiff
 from emulator.build import build_firmware
 from emulator.run import Firmware
 from fadiff.folder import OutputFolder
-from tests.stateful import cached_convolution, decoder, sequence
+from tests.stateful import (
+    STATIC_CACHES,
+    STEPS,
+    cached_convolution,
+    decoder,
+    sequence,
+    static_cache,
+    steps_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +136,25 @@ def test_the_command_line_names_states(fadiff: Callable[..., object], tmp_path: 
     guessed = fadiff("inspect", model, "--explain").out
     assert "cache_out -> cache" in guessed
     assert "guessed" not in fadiff("inspect", model, "--explain", "--no-state").out
+
+
+@pytest.mark.parametrize("spelling", STATIC_CACHES)
+def test_a_cache_is_written_at_a_position_in_its_own_place(spelling: str, tmp_path: Path) -> None:
+    """Fifty steps around a ring of ten tokens; one row of each cache is written, and no other moved."""
+    model = static_cache(tmp_path / "cache.onnx", spelling)
+    for name, seed, count in (("calibration", 1, 30), ("inputs", 2, STEPS)):
+        steps = steps_of(model, seed, count)
+        np.savez(tmp_path / f"cache.{name}.npz", **{key: [step[key] for step in steps] for key in steps[0]})
+    result = fadiff.compile(model, tmp_path / "out", target="gemmini-small", method="layerwise", verify=True)
+    assert result.verification is not None
+    assert result.verification.passed and result.verification.vectors == STEPS
+    assert result.verification.sqnr_db is not None and result.verification.sqnr_db > 30
+    memory_map = json.loads((tmp_path / "out" / "firmware" / "memory_map.json").read_text())
+    places = memory_map["tensors"]
+    for state in memory_map["states"]:
+        assert places[state["output"]]["offset"] == places[state["input"]]["offset"]
+    place = r"(\w+\(int8_t, \d+\))"
+    code = (tmp_path / "out" / "firmware" / "cache.c").read_text()
+    calls = re.findall(rf"scatter\(\s*&\w+, {place}, [^;]+, 1, {place}, {place}, 1\);", code)
+    assert len(calls) == 2
+    assert all(read == written != update for read, update, written in calls)

@@ -14,6 +14,7 @@ from converter.ir.host import (
     Reduce,
     ResizeLinear,
     RowOperator,
+    Scatter,
     Softmax,
 )
 
@@ -127,6 +128,18 @@ def gather(emit: Emit, layer: HostLayer, operator: Gather) -> None:
     emit.write_dense(layer.outputs[0], emit.op("Gather", value, emit.flat(layer.inputs[1]), axis=1))
 
 
+def scatter(emit: Emit, layer: HostLayer, operator: Scatter) -> None:
+    """out[o, index[j], i] = updates[o, j, i]; the rest is x."""
+    value, rows = _rows(emit, layer, operator), operator.rows
+    _, indices, updates = layer.inputs
+    count = emit.tensors[indices].size
+    shape = (rows.outer, count, rows.inner)
+    places = emit.cast(emit.reshape(emit.flat(indices), (1, count, 1)), "int64")
+    places = emit.op("Expand", places, emit.ints(shape))
+    written = emit.op("ScatterElements", value, places, emit.reshape(emit.flat(updates), shape), axis=1)
+    emit.write_dense(layer.outputs[0], written)
+
+
 def resize_linear(emit: Emit, layer: HostLayer, operator: ResizeLinear) -> None:
     """Two taps per axis: columns first, then rows, every step in float32."""
     value = emit.cast(emit.dense(layer.inputs[0]), "float32")
@@ -168,6 +181,8 @@ def row_layer(emit: Emit, layer: HostLayer) -> None:
             reduce(emit, layer, operator)
         case ResizeLinear() as operator:
             resize_linear(emit, layer, operator)
+        case Scatter() as operator:
+            scatter(emit, layer, operator)
         case Softmax() as operator:
             softmax(emit, layer, operator)
         case _:

@@ -258,4 +258,28 @@ static inline void gather(
     }
 }
 
+/* out = x but for out[o, indices[j], i] = updates[o, j, i], elements of `size` bytes; places outside of a row
+ * are left out.  Where output is x, only the updates are written. */
+static inline void scatter(const rows_t *rows, const void *input, const int32_t *indices, int32_t count,
+    const void *updates, void *output, size_t size)
+{
+    const size_t run = (size_t)rows->inner * size;
+    const size_t row = (size_t)rows->length * run;
+    const int8_t *from = (const int8_t *)updates;
+    int8_t *to = (int8_t *)output;
+    if (output != input) {
+        memcpy(output, input, (size_t)rows->outer * row);
+    }
+    for (int32_t o = 0; o < rows->outer; o++) {
+        for (int32_t j = 0; j < count; j++) {
+            const ptrdiff_t place = place_of(indices[j], rows->length);
+            if (place >= 0 && place < rows->length) {
+                memcpy(to + (size_t)place * run, from + (size_t)j * run, run);
+            }
+        }
+        from += (size_t)count * run;
+        to += row;
+    }
+}
+
 #endif

@@ -160,6 +160,9 @@ def rows() -> Graph:
                 net.layer("arg_max", (net.x,), out, "int32", function=function, select_last=last, **view)
     indices = net.constant(np.array([3, 0, 4, 4], np.int32))
     net.layer("gather", (net.x, indices), (N, 4, W, C), **COLUMN)
+    places = net.constant(np.array([2, -1], np.int32))
+    updates = net.constant(net.numbers.integers(-128, 128, (N, 2, W, C)).astype(np.int8))
+    net.layer("scatter", (net.x, places, updates), (N, H, W, C), **COLUMN)
     return net.build()
 
 

@@ -41,6 +41,8 @@ UNIT(reduce_sum, rows_t r, bytes_t x, int8_t *y) { reduce_sum(&r, x, y, 0.3f); }
 UNIT(reduce_max, rows_t r, bytes_t x, int8_t *y) { reduce_max(&r, x, y, 0.3f); }
 UNIT(reduce_min, rows_t r, bytes_t x, int8_t *y) { reduce_min(&r, x, y, 0.3f); }
 UNIT(gather, rows_t r, bytes_t x, words_t at, int32_t n, int8_t *y) { gather(&r, x, at, n, y, 1); }
+UNIT(scatter, rows_t r, bytes_t x, words_t at, int32_t n, bytes_t u, int8_t *y)
+{ scatter(&r, x, at, n, u, y, 1); }
 UNIT(max_pool, window_t w, bytes_t x, int8_t *y) { max_pool(&w, x, y); }
 UNIT(average_pool, window_t w, bytes_t x, int8_t *y, bool pad) { average_pool(&w, x, y, pad, 1.3f); }
 UNIT(copy_bytes, nest_t l, bytes_t x, int8_t *y) { copy_bytes(l, x, y); }
@@ -179,6 +181,27 @@ def test_gather(library: ctypes.CDLL, view: tuple[_Rows, np.ndarray], count: int
     y = np.empty((rows.outer, count, rows.inner), np.int8)
     library.unit_gather(rows, _at(x), _at(indices), count, _at(y))
     np.testing.assert_array_equal(y, x[:, indices])
+
+
+@settings(max_examples=20, deadline=None)
+@given(view=_views(), count=st.integers(1, 9), in_place=st.booleans())
+def test_scatter(library: ctypes.CDLL, view: tuple[_Rows, np.ndarray], count: int, in_place: bool) -> None:
+    """Negative positions count from the end; those outside of a row are left out."""
+    rows, x = view
+    generator = np.random.default_rng(count)
+    positions = generator.integers(-2 * rows.length, 2 * rows.length, count).astype(np.int32)
+    updates = generator.integers(-128, 128, (rows.outer, count, rows.inner)).astype(np.int8)
+    expected = x.copy()
+    for j, position in enumerate(positions):
+        if -rows.length <= position < rows.length:
+            expected[:, position] = updates[:, j]
+    around = np.full((rows.outer * rows.length * rows.inner + 2), 77, np.int8)
+    y = around[1:-1]
+    if in_place:
+        y[:] = x.reshape(-1)
+    library.unit_scatter(rows, _at(y if in_place else x), _at(positions), count, _at(updates), _at(y))
+    np.testing.assert_array_equal(y.reshape(x.shape), expected)
+    assert around[0] == around[-1] == 77
 
 
 @st.composite
