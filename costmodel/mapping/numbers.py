@@ -29,8 +29,8 @@ def smallest(a: Number, b: Number) -> Number:
 
 
 def occurs(value: Number) -> bool:
-    """Whether a number, or any of a column, is not zero."""
-    return bool(value.any()) if isinstance(value, np.ndarray) else bool(value)
+    """Whether a number, or any of a column or tensor, is not zero."""
+    return bool(value) if isinstance(value, int | float) else bool(value.any())
 
 
 def remembered(function: Function) -> Function:

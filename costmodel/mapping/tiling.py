@@ -7,7 +7,9 @@ traffic is a product of the per-dimension numbers computed (and cached) here.
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
+from operator import floordiv
 from typing import NamedTuple
 
 from costmodel.mapping.mapping import ceil_div
@@ -26,25 +28,41 @@ def outline(intervals: tuple[Interval, ...]) -> Outline:
     return tuple(sorted(Counter(stop - start for start, stop in intervals).items()))
 
 
-@remembered
-def cut_into(extents: Outline, size: Number) -> Outline:
+class Division(NamedTuple):
+    """Quotients rounded down and up."""
+
+    down: Callable[[Number, Number], Number]
+    up: Callable[[Number, Number], Number]
+
+
+EXACT = Division(floordiv, ceil_div)
+"""Of integers and columns of them."""
+
+
+def cut_by(division: Division, extents: Outline, size: Number) -> Outline:
     """The tiles of `size` of all extents, and the ragged last ones."""
-    whole = sum(times * (extent // size) for extent, times in extents)
-    pieces = ((size, whole), *((extent % size, times) for extent, times in extents))
+    counts = [(extent, division.down(extent, size), times) for extent, times in extents]
+    whole = sum(times * count for _, count, times in counts)
+    pieces = ((size, whole), *((extent - count * size, times) for extent, count, times in counts))
     return tuple((extent, times) for extent, times in pieces if occurs(extent * times))
 
 
-def tile_extents(extents: Outline, *sizes: Number) -> Outline:
+cut_into = remembered(partial(cut_by, EXACT))
+"""`cut_by` of integers and columns."""
+
+
+def tile_extents(extents: Outline, *sizes: Number, division: Division = EXACT) -> Outline:
     """The innermost tiles when all extents are cut by sizes[0], each piece by sizes[1], ..."""
     for size in sizes:
-        extents = cut_into(extents, size)
+        extents = cut_into(extents, size) if division is EXACT else cut_by(division, extents, size)
     return extents
 
 
-def tile_count(extents: Outline, *sizes: Number) -> Number:
+def tile_count(extents: Outline, *sizes: Number, division: Division = EXACT) -> Number:
     """How many `tile_extents` there are."""
     *outer, size = sizes
-    return sum(times * ceil_div(extent, size) for extent, times in tile_extents(extents, *outer))
+    pieces = tile_extents(extents, *outer, division=division)
+    return sum(times * division.up(extent, size) for extent, times in pieces)
 
 
 class DimCounts(NamedTuple):

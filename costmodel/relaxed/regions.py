@@ -18,9 +18,9 @@ import networkx as nx
 import torch
 from torch import Tensor
 
-from costmodel.mapping.tiling import Window
+from costmodel.mapping.tiling import Window, tile_count, tile_extents
 from costmodel.relaxed.groups import REACH
-from costmodel.relaxed.straight_through import ceil, floor
+from costmodel.relaxed.straight_through import DIVISION, ceil, floor
 from costmodel.schedule.schedule import Halo
 
 
@@ -253,33 +253,22 @@ def _without_empty(ends: Tensor) -> Tensor:
 
 def cut_regions(regions: Regions, l2: Tensor, l1: Tensor, l0: Tensor) -> TileCounts:
     """Tiles of the regions under tile extents [2, B, L]."""
-    l2, l1, l0 = (tile.unsqueeze(-1) for tile in (l2, l1, l0))
-
-    def blocks(extent: Tensor) -> Tensor:
-        whole = floor(extent / l1)
-        return whole * ceil(l1 / l0) + ceil((extent - whole * l1) / l0)
-
-    extent, times = regions.extent, regions.times
-    whole = floor(extent / l2)
-    rest = extent - whole * l2
-    counts = (
-        ceil(extent / l2),
-        whole * ceil(l2 / l1) + ceil(rest / l1),
-        whole * blocks(l2) + blocks(rest),
-    )
-    return TileCounts(*((count * times).sum(dim=-1) for count in counts))
+    sizes = [tile.unsqueeze(-1) for tile in (l2, l1, l0)]
+    outline = ((regions.extent, regions.times),)
+    counts = (tile_count(outline, *sizes[:levels], division=DIVISION) for levels in (1, 2, 3))
+    return TileCounts(*(count.sum(dim=-1) for count in counts))
 
 
 def pieces_of(extent: Tensor, times: Tensor, l2: Tensor, l1: Tensor) -> tuple[Tensor, Tensor]:
     """Extents of the accumulator tiles of regions [2, B, L, T] and how often each occurs, [.., T + 2]."""
-    l2, l1 = l2.unsqueeze(-1), l1.unsqueeze(-1)
-    whole = floor(extent / l2)
-    rest = extent - whole * l2
-    in_rest, in_whole = floor(rest / l1), floor(l2 / l1)
-    full = ((whole * in_whole + in_rest) * times).sum(dim=-1, keepdim=True)
-    last = (whole * times).sum(dim=-1, keepdim=True)
-    extents = torch.cat([l1, l2 - in_whole * l1, rest - in_rest * l1], dim=-1)
-    return extents, torch.cat([full, last, times], dim=-1)
+    sizes = (l2.unsqueeze(-1), l1.unsqueeze(-1))
+    extents, counts = zip(*tile_extents(((extent, times),), *sizes, division=DIVISION), strict=True)
+    # Whole tiles are the same in all regions.
+    alike = (
+        count if piece.shape[-1] > 1 else count.sum(dim=-1, keepdim=True)
+        for piece, count in zip(extents, counts, strict=True)
+    )
+    return torch.cat(extents, dim=-1), torch.cat(tuple(alike), dim=-1)
 
 
 def _clipped_tiles(

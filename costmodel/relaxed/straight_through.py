@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from costmodel.mapping.tiling import Division
+
 ROUNDING = 1e-4
 """By how much a ratio that should be an integer may miss it."""
 
@@ -22,3 +24,7 @@ def ceil(ratio: Tensor) -> Tensor:
 def floor(ratio: Tensor) -> Tensor:
     """Floor that forgives rounding errors of integral ratios; no gradient."""
     return torch.floor(ratio + ROUNDING)
+
+
+DIVISION = Division(lambda a, b: floor(a / b), lambda a, b: ceil(a / b))
+"""Of tensors; no gradient."""

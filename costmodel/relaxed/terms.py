@@ -14,10 +14,11 @@ from torch import Tensor
 
 from converter.ir.dims import C, G, K, N, P, Q, R, S
 from costmodel.count.traffic import Fetches, Quantities, quantities_of
+from costmodel.mapping.tiling import tile_count, tile_extents
 from costmodel.relaxed.fetch_gradient import fetches
 from costmodel.relaxed.network import NetworkConstants
 from costmodel.relaxed.regions import cut_regions, pieces_of
-from costmodel.relaxed.straight_through import ROUNDING, ceil, exact, floor
+from costmodel.relaxed.straight_through import DIVISION, ROUNDING, ceil, exact, floor
 
 
 @dataclass
@@ -58,12 +59,9 @@ class Terms:
         smooth = [bound / p.l2, p.l2 / p.l1, p.l1 / p.l0]
         with torch.no_grad():
             full = [ceil(ratio) for ratio in smooth]
-            n3, f2, f1 = full
-            last2 = bound - (n3 - 1) * p.l2
-            m = ceil(last2 / p.l1)
-            n2 = (n3 - 1) * f2 + m
-            blocks = (f2 - 1) * f1 + ceil((p.l2 - (f2 - 1) * p.l1) / p.l0)
-            n1 = (n3 - 1) * blocks + (m - 1) * f1 + ceil((last2 - (m - 1) * p.l1) / p.l0)
+            outline = ((bound, torch.ones_like(bound)),)
+            sizes = (p.l2, p.l1, p.l0)
+            n2, n1 = (tile_count(outline, *sizes[:levels], division=DIVISION) for levels in (2, 3))
         self.full = [exact(f, s) for f, s in zip(full, smooth, strict=True)]
         self.n3 = self.full[0]
         self.n2 = exact(n2, bound / p.l1)
@@ -253,12 +251,11 @@ class Terms:
         if d in (P, Q) and self.fused and not self.model.paper:
             extents, times = self.image_pieces
             return extents[(P, Q).index(d)], times[(P, Q).index(d)]
-        l2, l1, n3 = self.l2[d].detach(), self.l1[d].detach(), self.own3[d].detach()
-        last = self.model.columns[d] - (n3 - 1) * l2
-        in_whole, in_last = ceil(l2 / l1), ceil(last / l1)
-        one = torch.ones_like(n3)
-        extents = torch.stack([l1, l2 - (in_whole - 1) * l1, last - (in_last - 1) * l1], dim=-1)
-        return extents, torch.stack([(n3 - 1) * (in_whole - 1) + in_last - 1, n3 - 1, one], dim=-1)
+        sizes = (self.l2[d].detach(), self.l1[d].detach())
+        bound = self.model.columns[d].expand_as(sizes[0])
+        pieces = tile_extents(((bound, torch.ones_like(bound)),), *sizes, division=DIVISION)
+        extents, times = (torch.stack(column, dim=-1) for column in zip(*pieces, strict=True))
+        return extents, times
 
     @cached_property
     def image_pieces(self) -> tuple[Tensor, Tensor]:
@@ -291,8 +288,10 @@ class Terms:
 
     def _images(self) -> tuple[Tensor, Tensor]:
         """`pieces` of N, which is mostly one."""
-        extents, times = self.pieces(N)
-        return (extents, times) if self.model.any_batch else (extents[..., -1:], times[..., -1:])
+        if self.model.any_batch:
+            return self.pieces(N)
+        one = torch.ones_like(self.own3[N]).unsqueeze(-1)
+        return one, one
 
     def _diagonal(self) -> Tensor:
         """Weights of a depthwise layer's block-diagonal tiles, zeros included."""
