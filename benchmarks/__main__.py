@@ -12,8 +12,6 @@ BENCHMARKS = {
     "timeloop": "access counts, cycles and energy against Timeloop",
     "dosa": "energy and cycles against the Timeloop points published with DOSA",
     "defines": "trends of fused chains over tile sizes against DeFiNES (the paper's Figure 3)",
-    "firesim": "the rtl latency model against RTL cycles measured on FireSim",
-    "fit_rtl": "fit the rtl latency model and write its coefficients",
     "fit_clock": "fit the clock model to programs timed on RTL and write its coefficients",
     "costmodel": "speed and memory of the exact and the relaxed cost model",
     "gemmini_auto": "emitted schedules against gemmini.h's automatic tiling, run on the functional model",

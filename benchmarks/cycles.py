@@ -1,4 +1,4 @@
-"""The rtl latency model against the functional model: cycles predicted over cycles of the emitted program.
+"""The clock against the functional model: cycles predicted over cycles of the emitted program.
 
 Every layer on the array of every MODEL (an ONNX file or the name of a sample network) on every target, of
 the schedule that `fadiff compile` would find.  Neither is hardware: where they disagree, one of them knows
@@ -32,10 +32,10 @@ MODELS = ("resnet18", "mobilenetv1", "vgg16", "unet", "squeezenet", "vit-block")
 def layer_cycles(
     conversion: Conversion, inputs: Arrays, target: Target, search: SearchOptions
 ) -> dict[str, tuple[float, float]]:
-    """(rtl model, functional model) of every layer on the array; `inputs` are the model's."""
+    """(clock, functional model) of every layer on the array; `inputs` are the model's."""
     _, found = decide(conversion, target, search, "gemmini-auto", Console(verbosity=-1))
     schedule = found.schedule
-    predicted = evaluate(schedule, "rtl").by_name
+    predicted = evaluate(schedule, "clock").by_name
     ran = {
         layer.name: layer.cycles for layer in executed(schedule, one_vector(schedule.graph, inputs)).layers
     }
@@ -75,8 +75,8 @@ def main(arguments: list[str]) -> int:
             for target in targets:
                 cycles = layer_cycles(conversion, inputs, target, search)
                 if options.layers:
-                    for name, (rtl, ran) in cycles.items():
-                        print(f"  {rtl:12.0f} / {ran:12.0f} = {rtl / ran:.3f}  {name}")
+                    for name, (clock, ran) in cycles.items():
+                        print(f"  {clock:12.0f} / {ran:12.0f} = {clock / ran:.3f}  {name}")
                 print(f"{path.stem:<18} {target.name:<15} {summary(list(cycles.values()))}", flush=True)
                 everything.extend(cycles.values())
     print(summary(everything))

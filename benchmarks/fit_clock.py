@@ -29,7 +29,6 @@ from benchmarks.rtl import MEASURED, converted, read_rows
 from benchmarks.rtl_schedules import SCHEDULES, read_decisions, recalled
 from costmodel.group.fusion import ScheduleError
 from costmodel.latency.clock import COEFFICIENTS, ClockCoefficients, LayerCounts, clock
-from costmodel.mapping.decision import LatencyModel
 from costmodel.schedule.clock import ProgramCounts, network_cycles, program_counts
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.serialize import ScheduleFileError
@@ -58,7 +57,6 @@ SCALE = 0.1
 PULL = 0.03
 """Residual of a coefficient that is e times where it starts: one that no program shows stays there."""
 FOLDS = 5
-OTHERS: tuple[LatencyModel, ...] = ("roofline", "rtl")
 
 Floats = NDArray[np.float64]
 
@@ -71,8 +69,8 @@ class Sample:
     counts: ProgramCounts
     core: Core
     cycles: float
-    others: dict[LatencyModel, float]
-    """What the other latency models say of it."""
+    roofline: float
+    """What the roofline says of it."""
 
     @property
     def on_array(self) -> bool:
@@ -95,12 +93,8 @@ def samples(measured: Path, target: str) -> list[Sample]:
             except (ScheduleError, ScheduleFileError) as error:
                 print(f"left out: {row.program}: {error}", file=sys.stderr)
             else:
-                others = {name: float(evaluate(schedule, name).latency_cycles) for name in OTHERS}
-                found.append(
-                    Sample(
-                        row.program, program_counts(schedule), schedule.target.core, float(row.warm), others
-                    )
-                )
+                counts, roofline = program_counts(schedule), float(evaluate(schedule).latency_cycles)
+                found.append(Sample(row.program, counts, schedule.target.core, float(row.warm), roofline))
     return found
 
 
@@ -167,8 +161,8 @@ def main(arguments: list[str]) -> int:
     data = samples(options.measured, options.target)
     measured = np.array([sample.cycles for sample in data])
     left_out = cross_validate(data)
-    by_model = {"clock": scores(left_out, measured)}
-    by_model |= {name: scores(np.array([s.others[name] for s in data]), measured) for name in OTHERS}
+    roofline = np.array([sample.roofline for sample in data])
+    by_model = {"clock": scores(left_out, measured), "roofline": scores(roofline, measured)}
     validation = {"programs": len(data), "by_model": by_model}
     fitted = clock()[0] if options.keep else fit(data)
     coefficients = {name: float(f"{value:.6g}") for name, value in asdict(fitted).items()}

@@ -11,7 +11,6 @@ from fadiff.console import Console, duration
 from fadiff.errors import InputError
 from optimizer import SearchResult, Settings, optimize
 from optimizer.finish.issue import with_issues
-from optimizer.finish.rtl_choice import fastest_of_equals
 from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
 from optimizer.finish.weight_prefetch import with_prefetches
 from optimizer.search import PROVING
@@ -29,8 +28,6 @@ DramLimit = int | Literal["gemmini-auto"] | None
 class SearchOptions(Settings):
     """What to search for and how, and what to settle afterwards; names and defaults of the command line."""
 
-    rtl_choice: bool = True
-    """Whether `rtl` latency chooses among schedules that roofline latency finds nearly equal."""
     prefetch: bool = False
     """Whether the first weights of a group may load while the group before computes."""
 
@@ -67,6 +64,8 @@ def limit_traffic(found: SearchResult, limit: int, console: Console) -> tuple[Se
         return found, ""
     with console.stage("limiting DRAM bytes"):
         limited = within(found, limit)
+        if found.settings.latency == "clock":
+            limited = _issued(limited, limit)
     note = (
         f"DRAM bytes limited to {limit:,}: {dram_bytes(found.cost):,} became {dram_bytes(limited.cost):,}, "
         f"{found.settings.objective} {limited.value / found.value - 1:+.2%} (--max-dram-bytes none: no limit)"
@@ -74,21 +73,11 @@ def limit_traffic(found: SearchResult, limit: int, console: Console) -> tuple[Se
     return limited, note
 
 
-def choose_by_rtl(found: SearchResult, limit: int | None, console: Console) -> tuple[SearchResult, str]:
-    """The schedule that `rtl` latency prefers among nearly equal ones, and a note of what that changes."""
-    with console.stage("choosing among equals"):
-        chosen = fastest_of_equals(found, limit)
-    old, new = found.schedule.mappings, chosen.schedule.mappings
-    changed = [name for name in old if old[name] != new[name]]
-    if not changed:
-        return chosen, ""
-    before, after = (evaluate(result.schedule, "rtl").latency_cycles for result in (found, chosen))
-    more = "" if len(changed) <= 4 else f" and {len(changed) - 4} more"
-    return chosen, (
-        f"rtl latency chose among mappings nearly equal under roofline latency: {after / before - 1:+.2%} "
-        f"cycles there, {found.settings.objective} {chosen.value / found.value - 1:+.3%}; "
-        f"changed {', '.join(changed[:4])}{more} (--no-rtl-choice: not done)"
-    )
+def _issued(found: SearchResult, limit: int | None) -> SearchResult:
+    """The schedule with its layers issued as the clock finds best, within `limit` DRAM bytes."""
+    settings = found.settings
+    issued = with_issues(found.schedule, limit, settings.objective, residency=settings.residency)
+    return replace(found, schedule=issued, cost=evaluate(issued, settings.latency))
 
 
 def load_early(found: SearchResult, limit: int | None, console: Console) -> tuple[SearchResult, str]:
@@ -127,16 +116,12 @@ def decide(
     if limit is not None:
         found, note = limit_traffic(found, limit, console)
         notes.append(note)
-    if search.rtl_choice and search.profile == "hw" and search.latency == "roofline":
-        found, note = choose_by_rtl(found, limit, console)
-        notes.append(note)
     if search.prefetch:
         found, note = load_early(found, limit, console)
         notes.append(note)
     if search.profile == "hw":
         with console.stage("choosing hardware loops"):
-            issued = with_issues(found.schedule, limit, search.objective, residency=search.residency)
-        found = replace(found, schedule=issued, cost=evaluate(issued, found.settings.latency))
+            found = _issued(found, limit)
     notes = [text for text in notes if text]
     for text in notes:
         console.note(text)

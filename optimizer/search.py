@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from converter.ir.graph import Graph
+from costmodel.group.fusion import ScheduleError
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import Target
 from optimizer.auto import auto
+from optimizer.baselines.gemmini_auto import automatic_schedule
 from optimizer.cut.exact import Certified, exact, layerwise, relaxed_bound
 from optimizer.cut.partition import Partition
-from optimizer.cut.problem import Problem, Progress
+from optimizer.cut.problem import Problem, Progress, value
 from optimizer.cut.result import BoundKind, SearchResult
 from optimizer.cut.settings import MethodName, Settings
+from optimizer.finish.issue import with_issues
 from optimizer.finish.traffic_limit import dram_bytes
 from optimizer.layer.solved import SolvedLayers
 
@@ -59,6 +63,8 @@ def optimize(
         floor = _floor(problem, settings.method)
         problem = problem.rest()
     schedule, bound, kind = _search(problem, settings.method)
+    if settings.latency == "clock":
+        schedule = _quickest(schedule, problem, settings)
     if floor is not None:
         bound, kind = floor, "relaxed"
     return SearchResult(
@@ -73,6 +79,28 @@ def optimize(
         settled=problem.settled,
         unfused_bytes=_unfused_bytes(problem),
     )
+
+
+def _quickest(schedule: Schedule, problem: Problem, settings: Settings) -> Schedule:
+    """What the clock finds best once it is decided who issues the layers: of `schedule`, of what the same
+    search finds under roofline latency (whose prices are exact while nobody has decided that), and of
+    gemmini.h's automatic tiles.  Schedules of other methods stay what they are but for the issues."""
+    found = [schedule]
+    if settings.method in PROVING:
+        rules = replace(problem.rules, latency="roofline", network_weights=0)
+        found.append(_search(replace(problem.rest(), rules=rules, open=None), settings.method)[0])
+    if settings.method != "gemmini-auto":
+        residency = settings.residency and settings.fusion
+        found = [with_issues(one, None, settings.objective, residency=residency) for one in found]
+    if settings.method in PROVING:
+        with suppress(ScheduleError):  # memories too small for gemmini.h's tiles
+            found.append(automatic_schedule(problem.graph, problem.rules.target, settings.row_packing))
+
+    def worth(one: Schedule) -> float:
+        cost = problem.cost(one)
+        return value(settings.objective, cost.energy_pj, cost.latency_cycles)
+
+    return min(found, key=worth)
 
 
 def _unfused_bytes(problem: Problem) -> int | None:
@@ -100,8 +128,6 @@ def _search(problem: Problem, method: MethodName) -> tuple[Schedule, float, Boun
         found = _certified(problem, method)
         return problem.schedule(found.partition), found.lower_bound, proven if found.complete else "relaxed"
     if method == "gemmini-auto":
-        from optimizer.baselines.gemmini_auto import automatic_schedule
-
         rules = problem.rules
         automatic = automatic_schedule(
             problem.graph, rules.target, rules.row_packing, rules.profile, problem.fusion_model

@@ -37,7 +37,7 @@ WORSE = 1.05
 
 def schedules(rng: Rng) -> Attempt:
     """One walk, in either profile and under either latency model."""
-    latency: LatencyModel = "roofline" if rng.random() < 0.7 else "rtl"
+    latency: LatencyModel = "roofline" if rng.random() < 0.7 else "clock"
     profile = profile_of(rng)
     graph = network(rng, int(rng.integers(2, 6)))
     target = small_target(rng, int(rng.choice([2, 4, 8])))

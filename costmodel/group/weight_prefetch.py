@@ -12,21 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from converter.ir.dims import DIMS, Dims
+from converter.ir.dims import Dims
 from converter.ir.graph import TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.placement import placement_of
 from costmodel.group.scratchpad import member_spaces
-from costmodel.latency.rtl import calibration, part_of_load
-from costmodel.latency.rtl_work import layer_work, request_bytes, segments
-from costmodel.mapping.decision import Decision, FusionGroup, LatencyModel
-from costmodel.mapping.mapping import ceil_div
+from costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, first_weights, nest_counts
+from costmodel.mapping.decision import Decision, FusionGroup
 from costmodel.mapping.shape import shape_of
 from costmodel.mapping.tiling import tile_extents
-from costmodel.target.target import Target
 
 SomeDecision = TypeVar("SomeDecision", bound=Decision)
 
@@ -148,46 +145,25 @@ def first_weight_elements(layer: TensorCoreLayer, first: Dims, schedule: Decisio
     return first.G * first.K * first.C * first.R * first.S
 
 
-class EarlyLoads(NamedTuple):
-    """Weights loaded while a layer runs for a layer after it, less those that a layer before loads for it.
-
-    They count in the time of the layer while which they are loaded; the bytes stay those of the layer that
-    uses them.
-    """
-
-    nbytes: int = 0
-    rtl_cycles: float = 0.0
-    """Of the load engine (latency model rtl)."""
-
-    def plus(self, other: EarlyLoads, sign: int = 1) -> EarlyLoads:
-        """Both together; with `sign` -1 without the other."""
-        return EarlyLoads(self.nbytes + sign * other.nbytes, self.rtl_cycles + sign * other.rtl_cycles)
-
-
-NONE_EARLY = EarlyLoads()
-
-
-def early_loads(schedule: Decision, latency: LatencyModel) -> dict[str, EarlyLoads]:
+def early_loads(schedule: Decision) -> dict[str, EarlyLoads]:
     """What prefetching moves from one layer's time to another's, by layer."""
     found: dict[str, EarlyLoads] = {}
     for prefetch in planned_prefetches(schedule).values():
-        loads = first_loads(schedule, prefetch.layer, latency)
+        loads = first_loads(schedule, prefetch.layer)
         for name, sign in ((prefetch.during, 1), (prefetch.layer, -1)):
             found[name] = found.get(name, NONE_EARLY).plus(loads, sign)
     return found
 
 
-def first_loads(schedule: Decision, name: str, latency: LatencyModel) -> EarlyLoads:
+def first_loads(schedule: Decision, name: str) -> EarlyLoads:
     """The first weights of layer `name`: its scratchpad tile or, if they are resident, all of them."""
     layer, group = schedule.graph.by_name[name], schedule.group_of[name]
     assert isinstance(layer, TensorCoreLayer)
     tile = first_tile(schedule, layer)
     nbytes = first_weight_elements(layer, tile, schedule) * schedule.target.element_bytes
-    if latency == "roofline":
-        return EarlyLoads(nbytes)
     region = plan_group(schedule.graph, group)[name].computed
     nest = LoopNest(shape_of(layer), schedule.mappings[name], region)
-    return EarlyLoads(nbytes, _load_cycles(nest, tile, nbytes, schedule.target))
+    return first_weights(nest, tile, nbytes, schedule.target, schedule.graph.weight_bytes)
 
 
 def load_requests(schedule: Decision, name: str) -> float:
@@ -197,25 +173,10 @@ def load_requests(schedule: Decision, name: str) -> float:
     plan = plan_group(schedule.graph, group)
     nest = LoopNest(shape_of(layer), schedule.mappings[name], plan[name].computed)
     placement = placement_of(schedule.graph, group, plan, layer)
-    return float(layer_work(nest, schedule.target, schedule.profile, placement).requests)
+    return float(nest_counts(nest, schedule.target, placement, schedule.graph.weight_bytes).requests)
 
 
 def first_tile(schedule: Decision, layer: TensorCoreLayer) -> Dims:
     """Extents of the weights that a layer needs first."""
     resident = layer.name in schedule.group_of[layer.name].resident_weights
     return layer.dims if resident else schedule.mappings[layer.name].tile_l2
-
-
-def _load_cycles(nest: LoopNest, tile: Dims, nbytes: int, target: Target) -> float:
-    """Cycles that the load engine is busy with the first `tile` of a layer's weights, `nbytes` long."""
-    along, *_ = segments(nest.shape)
-    elements = nbytes // target.element_bytes
-    if along < 0:
-        requests = elements / nest.l0[DIMS.index("G")]
-    else:
-        extent = tile[DIMS[along]]
-        requests = elements / extent * ceil_div(extent, request_bytes(target) // target.element_bytes)
-    d = nest.shape.dims
-    share = (tile.G * tile.K * tile.C * tile.R * tile.S) / (d.G * d.K * d.C * d.R * d.S)
-    coefficients, _ = calibration()
-    return part_of_load(layer_work(nest, target), requests, nbytes, share, coefficients)

@@ -1,6 +1,5 @@
-"""How long what was counted takes: the roofline, and two models fitted to measured cycles.
+"""How long what was counted takes: the roofline, and the clock, which is fitted to cycles on RTL.
 
-`roofline.py` is the slowest of array and memories; `rtl.py` prices the work that `rtl_work.py` counts,
-with the coefficients of rtl_coefficients.json; `clock.py` prices emitted programs as they are issued.
-Needs `count`.
+`roofline.py` is the slowest of array and memories; `clock.py` prices what the emitted program makes core and
+Gemmini do, as `clock_work.py` counts it with the cache lines of `cache.py`.  Needs `count`.
 """

@@ -12,9 +12,10 @@
     loops   tiles that a hardware loop runs: a handful of commands each
     visits  of the layer, one per group tile: fences
 
-Host operators take the cycles per element of the target's core.  Unlike `rtl`, which the search may minimise,
-this model sees how a layer is issued, and it is fitted to programs that this tool emitted: the figures are in
-clock_coefficients.json, by `python -m benchmarks fit_clock` from the runs of `python -m benchmarks rtl`.
+Host operators take the cycles per element of the target's core.  The figures are fitted to programs that this
+tool emitted: clock_coefficients.json, by `python -m benchmarks fit_clock` from runs of `python -m benchmarks
+rtl`.  One formula serves Python numbers, numpy columns of mappings and torch tensors; who counts is
+`clock_work.py` (exact) and costmodel.relaxed.clock (torch).
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from costmodel.mapping.decision import LatencyModel
+from costmodel.mapping.mapping import Issue
 from costmodel.mapping.numbers import Number, largest
 from costmodel.target.engines import Engines
 from costmodel.target.target import Target
@@ -64,13 +66,13 @@ class ClockCoefficients:
 class LayerCounts(NamedTuple):
     """What one layer makes core and Gemmini do over all its visits, under one mapping or columns of them."""
 
-    visits: int
+    visits: Number
     commands: Number
     """RoCC commands issued one by one."""
     loops: Number
     """Tiles that a hardware loop runs."""
     tiles: Number
-    """Of the scratchpad, however they are run."""
+    """Of the scratchpad, however they are run; no fewer than `visits`."""
     full_rows: Number
     """Rows of full strips, which take a cycle each."""
     short_strips: tuple[tuple[Number, Number], ...]
@@ -80,6 +82,10 @@ class LayerCounts(NamedTuple):
     loaded_bytes: Number
     missed_lines: Number
     stored_rows: Number
+
+    def issued_as(self, issue: Issue) -> LayerCounts:
+        """The same, counted as issued by the core, on a loop unit if one runs every tile."""
+        return self if issue == "instructions" else self._replace(commands=0.0, loops=self.tiles)
 
 
 class EngineCycles(NamedTuple):
@@ -91,13 +97,17 @@ class EngineCycles(NamedTuple):
     store: Number
 
 
+BOUND_NAME = {"core": "issue", "array": "compute", "load": "L3", "store": "L3"}
+"""What an engine is called where reports say what binds."""
+
+
 def engine_cycles(counts: LayerCounts, c: ClockCoefficients) -> EngineCycles:
     """What `layer_cycles` overlaps."""
     array = counts.full_rows + sum(
         largest(rows, c.short_strip) * times for rows, times in counts.short_strips
     )
     load = counts.requests * c.request + counts.copies * c.pixel_copy
-    load += counts.loaded_bytes * c.byte + counts.missed_lines * c.miss
+    load = load + counts.loaded_bytes * c.byte + counts.missed_lines * c.miss
     store = counts.stored_rows * c.store_row
     return EngineCycles(counts.commands * c.command, array, load, store)
 
@@ -106,17 +116,8 @@ def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> Number:
     """Cycles of one layer on the array."""
     engines = engine_cycles(counts, c)
     together = sum((engine * 1e-3) ** c.overlap for engine in engines) ** (1 / c.overlap) * 1e3
-    alone = (engines.load + engines.store) / largest(counts.tiles, counts.visits) + c.visit
+    alone = (engines.load + engines.store) / counts.tiles + c.visit
     return together + counts.visits * alone + counts.loops * c.loop
-
-
-HALF_LOST = 1.4
-"""Bytes touched between two uses of a line at which half of the lines are lost, over those of the cache.
-
-It replaces at random: of r times its size, in a round, h = exp(-(1 - h) r) are left.
-"""
-SHARPNESS = 5.0
-"""How sudden lines start to miss around that: within 0.1 of the same h from r = 0.9 on, 0.16 at r = 1."""
 
 
 @lru_cache(maxsize=1)
@@ -144,7 +145,7 @@ def clock_of(target: Target) -> ClockCoefficients:
     return replace(clock()[0], **{name: cycles for name, cycles in given.items() if cycles is not None})
 
 
-def error_against_rtl(model: LatencyModel | Literal["clock"], engines: Engines | None = None) -> str:
+def error_against_rtl(model: LatencyModel, engines: Engines | None = None) -> str:
     """How far a latency model was from RTL cycles on programs of this tool, to stand beside every latency.
 
     Of the clock with `engines` that were calibrated: how far it was from their hardware.

@@ -1,51 +1,249 @@
-"""What the clock counts of a layer's loads: DMA requests by alignment, and copies of pixels."""
+"""What the clock counts of a layer on the array: commands, rows, DMA requests, cache lines of a nest."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from converter.ir.dims import DIMS, G, S
+from converter.ir.dims import DIMS, REDUCTION, RELEVANT, C, Dims, G, K, N, P, Q, R, S
 from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Placement
-from costmodel.latency.rtl_work import request_bytes, segments
+from costmodel.latency.cache import (
+    LINE_BYTES,
+    NOTHING,
+    OPERANDS,
+    CacheUse,
+    Loop,
+    Reuse,
+    Stream,
+    Walk,
+    cache_use,
+    misses,
+    pitch_lines,
+)
+from costmodel.latency.clock import LayerCounts
 from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.numbers import Number
+from costmodel.mapping.numbers import Number, largest, occurs, smallest, tabulate
+from costmodel.mapping.shape import LayerShape
+from costmodel.mapping.tiling import tile_count, tile_extents
 from costmodel.target.target import Target
+
+
+class EarlyLoads(NamedTuple):
+    """Weights loaded while a layer runs for a layer after it, less those that a layer before loads for it.
+
+    They count in the time of the layer while which they are loaded; the bytes stay those of the layer that
+    uses them.
+    """
+
+    nbytes: int = 0
+    requests: float = 0.0
+    missed_lines: float = 0.0
+
+    def plus(self, other: EarlyLoads, sign: int = 1) -> EarlyLoads:
+        """Both together; with `sign` -1 without the other."""
+        nbytes = self.nbytes + sign * other.nbytes
+        requests = self.requests + sign * other.requests
+        return EarlyLoads(nbytes, requests, self.missed_lines + sign * other.missed_lines)
+
+
+NONE_EARLY = EarlyLoads()
+
+
+def request_bytes(target: Target) -> int:
+    """Most bytes of one row that one DMA request loads."""
+    return max(target.max_bytes, target.side * target.element_bytes)
+
+
+def segments(shape: LayerShape) -> tuple[int, int, int]:
+    """The dimension along which W, I and O are contiguous in DRAM; -1: one array block (depthwise W)."""
+    if shape.is_depthwise:
+        return -1, G, G
+    return C if shape.has_transposed_weights else K, C, K
+
+
+def walks(d: int, contiguous: tuple[int, int, int]) -> tuple[Walk, Walk, Walk]:
+    """How a DRAM loop over `d` moves W, I and O (kernel taps mostly meet the same input pixels)."""
+
+    def walk(operand: str, segment: int) -> Walk:
+        if d == segment:
+            return "segment"
+        if DIMS[d] not in RELEVANT[operand] or (operand == "I" and d in (R, S)):
+            return "stay"
+        return "rows"
+
+    w, i, o = (walk(operand, segment) for operand, segment in zip(OPERANDS, contiguous, strict=True))
+    return w, i, o
+
+
+def nest_counts(
+    nest: LoopNest,
+    target: Target,
+    placement: Placement,
+    network_weights: int,
+    early: EarlyLoads = NONE_EARLY,
+) -> LayerCounts:
+    """What a layer makes core and Gemmini do, under one mapping or columns of them, issued by the core.
+
+    All mappings of `nest` have the same loop orders; `network_weights` are bytes.
+    """
+    element, longest = target.element_bytes, request_bytes(target)
+    along, in_channel, out_channel = segments(nest.shape)
+    total = [count.total for count in nest.counts]
+    q = nest.quantities(target, "hw", resident=placement.weights_are_resident)
+    spilled = q.spills * target.accumulator_bytes_per_word
+    leaving = q.outputs if placement.pooled is None else placement.pooled.outputs * placement.pooled.taps
+    stored = leaving / total[out_channel] * tile_count(nest.pieces(out_channel), target.side)
+    stored = stored + spilled / longest
+
+    # Moves are of rows of tiles, at most so long; requests of these rows are aligned.
+    def pieces(d: int) -> Number:
+        return tile_count(nest.pieces(d, 1), longest // element)
+
+    inputs = q.input_fills / total[in_channel]
+    weights = q.weight_fills / (nest.l0[G] if along < 0 else total[along])
+    weight_requests = weights if along < 0 else weights * _requests(nest, along, target)
+    input_requests = inputs * _requests(nest, in_channel, target)
+    moved = weights * (1 if along < 0 else pieces(along)) + inputs * pieces(in_channel) + spilled / longest
+    found = list(strips(nest, target.side))
+    pairs = sum(times for _, times in found)
+    mean_rows = sum(rows * times for rows, times in found) / largest(pairs, 1)
+    moves = (moved + stored) / largest(mean_rows, 1) + q.bias_words / target.side
+    visits = math.prod(len(axis) for axis in nest.region)
+    tiles = math.prod(count.l3 for count in nest.counts)
+    lines = sum(
+        misses(reuse, target.last_level_cache_bytes)
+        for reuse in loaded_lines(nest, placement, element, network_weights)
+    )
+    return LayerCounts(
+        visits=visits,
+        commands=2 * pairs + moves,
+        loops=0,
+        tiles=largest(tiles, visits),
+        full_rows=sum(rows * times * (rows == target.side) for rows, times in found),
+        short_strips=tuple(
+            (rows, times * short) for rows, times in found if occurs(short := rows < target.side)
+        ),
+        requests=_with(weight_requests + input_requests + spilled / longest, early.requests),
+        copies=0.0 if nest.shape.is_depthwise else input_requests * (nest.l0[S] - 1),
+        loaded_bytes=_with((q.weight_fills + q.input_fills) * element + spilled, early.nbytes),
+        missed_lines=_with(lines, early.missed_lines),
+        stored_rows=stored,
+    )
+
+
+def _with(loads: Number, early: float) -> Number:
+    """Loads with those for another layer; negative: without those that another one does."""
+    return largest(loads + early, 0) if early else loads
+
+
+def first_weights(
+    nest: LoopNest, tile: Dims, nbytes: int, target: Target, network_weights: int
+) -> EarlyLoads:
+    """The first `tile` of a layer's weights, `nbytes` long."""
+    along, *_ = segments(nest.shape)
+    elements = nbytes // target.element_bytes
+    if along < 0:
+        requests = elements / nest.l0[G]
+    else:
+        pitch = nest.shape.dims[DIMS[along]] * target.element_bytes
+        requests = elements / tile[DIMS[along]] * segment_requests(tile[DIMS[along]], pitch, target)
+    d = nest.shape.dims
+    share = (tile.G * tile.K * tile.C * tile.R * tile.S) / (d.G * d.K * d.C * d.R * d.S)
+    use = _cache_use(nest, target.element_bytes).weights
+    first = Reuse(use.lines * share, (), (), largest(use.footprint, network_weights))
+    return EarlyLoads(nbytes, float(requests), float(misses(first, target.last_level_cache_bytes)))
 
 
 def aligned_requests(nbytes: Number, pitch: int, longest: int) -> Number:
     """Requests for one row segment, on average over rows that lie `pitch` bytes apart.
 
     The DMA requests at most `longest` bytes, aligned to their size, so a segment that starts elsewhere
-    takes one more.
+    takes one more: over all multiples of `step` that is the sum of ceil((offset + nbytes) / longest).
     """
     step = math.gcd(pitch, longest)
-    offsets = range(0, longest, step)
-    return sum(ceil_div(offset + nbytes, longest) for offset in offsets) / len(offsets)
+    return (ceil_div(nbytes, step) + longest // step - 1) * step / longest
 
 
-def load_work(nest: LoopNest, target: Target, placement: Placement) -> tuple[Number, Number]:
-    """Requests of all loads, and further copies of pixels that are written more than once.
-
-    Where kernel columns are packed into rows of the array, every pixel is written once per column.
-    """
-    shape, element = nest.shape, target.element_bytes
+def segment_requests(extent: Number, pitch: int, target: Target) -> Number:
+    """`aligned_requests` of all moves that load one row of a tile, `extent` elements long."""
     longest = request_bytes(target)
-    along, in_channel, _ = segments(shape)
-    total = [count.total for count in nest.counts]
-    q = nest.quantities(target, "hw", resident=placement.weights_are_resident)
+    full, rest = divmod(extent * target.element_bytes, longest)
+    whole = full * aligned_requests(longest, pitch, longest)
+    return whole + aligned_requests(rest, pitch, longest) * (rest > 0)
 
-    def requests(d: int) -> Number:
-        """Of one pass along a contiguous dimension."""
-        pitch = shape.dims[DIMS[d]] * element
-        found: Number = 0.0
-        for extent, times in nest.pieces(d, 1):
-            full, rest = divmod(extent * element, longest)
-            found = found + times * full * aligned_requests(longest, pitch, longest)
-            found = found + times * aligned_requests(rest, pitch, longest) * (rest > 0)
-        return found
 
-    weights = q.weight_fills / (nest.l0[G] if along < 0 else total[along] / requests(along))
-    inputs = q.input_fills / total[in_channel] * requests(in_channel)
-    spilled = q.spills * target.accumulator_bytes_per_word / longest
-    return weights + inputs + spilled, 0.0 if shape.is_depthwise else inputs * (nest.l0[S] - 1)
+def _requests(nest: LoopNest, d: int, target: Target) -> Number:
+    """Of one pass along a contiguous dimension."""
+    pitch = nest.shape.dims[DIMS[d]] * target.element_bytes
+    return sum(times * segment_requests(extent, pitch, target) for extent, times in nest.pieces(d, 1))
+
+
+def streams_height(shape: LayerShape) -> bool:
+    """Whether pixels below each other stream together: a one-column image, else those of one row do."""
+    return shape.dims.Q == shape.dims.S == 1
+
+
+def strips(nest: LoopNest, side: int) -> Iterator[tuple[Number, Number]]:
+    """(rows, how many) of the strips of at most `side` pixels that stream through blocks of weights.
+
+    A strip has pixels of one row of an accumulator tile; every array block sees all of them.
+    """
+    streamed, other = (P, Q) if streams_height(nest.shape) else (Q, P)
+    repeats = math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)])
+    repeats *= nest.counts[other].total * nest.counts[N].total
+    for rows, times in tile_extents(nest.pieces(streamed), side):
+        yield rows, times * repeats * (rows > 0)
+
+
+def loaded_lines(
+    nest: LoopNest, placement: Placement, element: int, network_weights: int
+) -> tuple[Reuse, Reuse]:
+    """How cache lines of weights and inputs come and go.
+
+    Between two runs of a layer, all weights of the network pass through the cache.
+    """
+    use = _cache_use(nest, element)
+    weights = use.weights._replace(footprint=largest(use.weights.footprint, network_weights))
+    if placement.weights_are_resident:
+        weights = weights._replace(again=(), touched=())
+    return (
+        NOTHING if placement.weights_on_chip else weights,
+        NOTHING if placement.input_is_fused else use.inputs,
+    )
+
+
+def _cache_use(nest: LoopNest, element: int) -> CacheUse:
+    counts, bounds = nest.counts, list(nest.shape.dims)
+    tile = list(map(smallest, nest.l2, nest.bounds))
+    boxes = math.prod([counts[d].l3 for d in (N, P, Q, R, S)])
+
+    def stream(rows: Number, segment: Number, whole: Number) -> Stream:
+        width = whole * element
+        pitch = tabulate(pitch_lines, width)
+        return Stream(rows, segment * element, width, smallest(LINE_BYTES, width), pitch)
+
+    contiguous = along, in_channel, out_channel = segments(nest.shape)
+    # Of one pass over all input tiles and groups.
+    channels = counts[G].total * counts[N].total * counts[C].total / counts[in_channel].total
+    pixels = channels * nest.input_positions("hw")
+    weights = tile[G] * tile[K] * tile[C] * tile[R] * tile[S]
+    positions, images = pixels / boxes, tile[N] * tile[P] * tile[Q]
+    if along < 0:
+        held = stream(weights, nest.l0[G], nest.l0[G])
+    else:
+        held = stream(weights / tile[along], tile[along], bounds[along])
+        positions, images = positions * tile[G] / counts[G].total, images * tile[G]
+    streams = (
+        held,
+        stream(positions, tile[in_channel], bounds[in_channel]),
+        stream(images, tile[out_channel], bounds[out_channel]),
+    )
+    # The regions of a group are the outermost loops.
+    trips = [(d, counts[d].l3 / counts[d].regions) for d in nest.orders[0][0]]
+    trips += [(d, counts[d].regions) for d in (Q, P, N)]
+    loops = [
+        Loop(times, walks(d, contiguous), DIMS[d] in REDUCTION) for d, times in trips if occurs(times - 1)
+    ]
+    return cache_use(streams, loops, largest)

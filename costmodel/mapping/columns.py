@@ -98,7 +98,8 @@ class MappingColumns:
             Dims(*map(at, tile)) for tile in (self.l2, self.l1, self.l0, self.rows, self.cols)
         )
         order_l3, order_l2, order_l1 = self.orders[at(self.order)]
-        return Mapping(l2, l1, l0, rows, cols, order_l3, order_l2, order_l1, STREAM_ORDER)
+        orders = (order_l3, order_l2, order_l1, STREAM_ORDER)
+        return Mapping(l2, l1, l0, rows, cols, *orders, self.issue)
 
 
 def _folded(column: Ints) -> Number:

@@ -26,7 +26,7 @@ from costmodel.target.target import FusionPath, Target
 
 FusionModel = Literal["sound", "paper"]
 Halo = Literal["recompute", "retain"]
-LatencyModel = Literal["roofline", "rtl"]
+LatencyModel = Literal["roofline", "clock"]
 GroupLatency = Literal["executed", "sum", "prefetch", "overlap"]
 """How groups share time: with the prefetches of the schedule, one after the other, every group's first
 weights prefetched as far as they fit, or the busiest resource alone.  Programs do the first two."""

@@ -16,7 +16,8 @@ smaller, and is counted and executed at its true size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping as MappingABC
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -135,3 +136,13 @@ class Mapping:
             and self.tile_l1[d] % self.tile_l0[d] == 0
             for d in DIMS
         )
+
+
+def as_single_instructions(mappings: MappingABC[str, Mapping]) -> dict[str, Mapping]:
+    """The same mappings of layers in single instructions, which can do them all."""
+    return {name: replace(mapping, issue="instructions") for name, mapping in mappings.items()}
+
+
+def as_if_on_loops(mappings: MappingABC[str, Mapping]) -> dict[str, Mapping]:
+    """The same mappings as if a loop unit could run them all: while nobody has decided who issues a layer."""
+    return {name: replace(mapping, issue="loop_ws") for name, mapping in mappings.items()}

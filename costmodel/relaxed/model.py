@@ -47,10 +47,11 @@ from torch import Tensor
 from costmodel.count.energy import picojoules_per_byte
 from costmodel.count.traffic import Fusion, Memory, Quantities, count_moves
 from costmodel.group.host import add_moves
+from costmodel.latency.clock import clock_of
 from costmodel.latency.roofline import bandwidths
+from costmodel.relaxed.clock import clock_cycles, visits
 from costmodel.relaxed.network import IS, ORDERS, OS, WS, NestOrder, NetworkConstants
 from costmodel.relaxed.penalties import penalties
-from costmodel.relaxed.rtl import rtl_cycles
 from costmodel.relaxed.terms import RelaxedPoint, Terms
 
 __all__ = [
@@ -98,9 +99,12 @@ class RelaxedModel(NetworkConstants):
         for name, moved in memory.items():
             energy = energy + moved * price[name]
         latency = _greatest(self._busy(point, q.compute_cycles, memory), softness)
-        if self.latency == "rtl":
-            predicted = rtl_cycles(terms, q, fusion)
-            latency = torch.where(self.adds > 0, latency, predicted) if self.any_add else predicted
+        if self.latency == "clock":
+            latency = clock_cycles(terms, q, fusion)
+            if self.any_add:  # without the waits between operands that come from elsewhere
+                c = clock_of(self.target)
+                added = (memory["dram"] + memory.get("tile-buffer", 0)) * c.added_byte
+                latency = torch.where(self.adds > 0, added + visits(terms) * c.visit, latency)
         total = (latency * self.repeat).sum(dim=-1)
         return RelaxedCost(
             energy, latency, (energy * self.repeat).sum(dim=-1), total, penalties(terms), memory

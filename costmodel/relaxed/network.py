@@ -5,6 +5,7 @@ L nodes, E fusion edges, O loop orders; see costmodel/relaxed/model.py for the m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,8 +14,8 @@ from torch import Tensor
 
 from converter.ir.dims import DIMS, RELEVANT, Dim, P, Q, R, S
 from costmodel.group.nodes import Edge, Node
-from costmodel.latency.rtl import pitch_lines
-from costmodel.latency.rtl_work import is_matmul, segments, streams_height
+from costmodel.latency.cache import pitch_lines
+from costmodel.latency.clock_work import request_bytes, segments, streams_height
 from costmodel.mapping.counting import COUNTING, Counting
 from costmodel.mapping.mapping import (
     INPUT_STATIONARY,
@@ -65,6 +66,7 @@ class NetworkConstants:
         fusion_model: FusionModel = "sound",
         halo: Halo = "recompute",
         latency: LatencyModel = "roofline",
+        network_weights: int = 0,
         sliding_window: bool = False,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -105,7 +107,8 @@ class NetworkConstants:
             )
         self._set_orders(orders)
         self.latency = latency
-        self.rtl = RtlConstants(shapes, self.loops[:, 16:24] % 8, target.element_bytes, dtype)
+        self.network_weights = network_weights
+        self.clock = ClockConstants(shapes, self.loops[:, 16:24] % 8, target, dtype)
 
     def _set_edges(self, edges: Sequence[Edge], nodes: Sequence[Node]) -> None:
         count = len(edges)
@@ -227,19 +230,20 @@ class _Axis:
             return self.table[index] - rows
 
 
-class RtlConstants:
+class ClockConstants:
     """What the latency needs of the layers and the DRAM loop orders, once per network.
 
     `l3_loops` [O, 8] are the dimensions of every order, innermost first.
     """
 
     def __init__(
-        self, shapes: Sequence[LayerShape], l3_loops: Tensor, element: int, dtype: torch.dtype
+        self, shapes: Sequence[LayerShape], l3_loops: Tensor, target: Target, dtype: torch.dtype
     ) -> None:
+        element, longest = target.element_bytes, request_bytes(target)
+
         def column(values: Sequence[float]) -> Tensor:
             return torch.tensor(list(values), dtype=dtype)
 
-        self.is_matmul = column([is_matmul(shape) for shape in shapes])
         self.streams_height = torch.tensor([streams_height(shape) for shape in shapes])
         # Loops that some layer has, per order.
         present = {d for d in range(8) if any(list(shape.dims)[d] > 1 for shape in shapes)}
@@ -262,3 +266,8 @@ class RtlConstants:
         # [operand][L]: bytes of all channels of a row, and its pitch in lines.
         self.whole = [column([width * element for width in row]) for row in widths]
         self.pitch = [column([pitch_lines(width * element) for width in row]) for row in widths]
+        # [dimension][L]: what starts of rows that are contiguous along it are multiples of, in bytes.
+        self.alignment = [
+            column([math.gcd(extent * element, longest) for extent in extents])
+            for extents in zip(*(shape.dims for shape in shapes), strict=True)
+        ]

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 from costmodel.count.energy import picojoules_per_byte
 from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import ALONE, Memory, Placement, Quantities, count_moves, fusion_of
-from costmodel.latency import rtl
 from costmodel.latency.clock import clock_of, layer_cycles
+from costmodel.latency.clock_work import nest_counts
 from costmodel.latency.roofline import bandwidths
-from costmodel.latency.rtl_work import layer_work
 from costmodel.mapping.columns import MappingColumns
+from costmodel.mapping.mapping import Issue
 from costmodel.mapping.numbers import Ints, Number
 from costmodel.mapping.shape import LayerShape, Region, whole
-from costmodel.schedule.clock import nest_counts
 from costmodel.schedule.schedule import LatencyModel, Profile
 from costmodel.target.target import Target
 
@@ -48,17 +47,18 @@ def evaluate_columns(
     region: Region | None = None,
     placement: Placement = ALONE,
     early: Number = 0,
+    network_weights: int = 0,
 ) -> ColumnCosts:
     """Cost of every mapping of one layer, in the shape of the columns; none is checked.
 
-    `early` bytes of weights take no DRAM time.
+    `early` bytes of weights take no DRAM time (roofline); `network_weights` are the bytes of all weights.
     """
     nest = LoopNest(shape, columns, whole(shape.dims) if region is None else region)
     q = nest.quantities(target, profile, resident=placement.weights_are_resident)
     in_use = np.prod(np.broadcast_arrays(*columns.cols), axis=0)
     energy, cycles = cost_columns(q, in_use, target, profile, placement, early)
-    if latency == "rtl":
-        cycles = rtl_columns(nest, target, profile, placement)
+    if latency == "clock":
+        cycles = _by_clock(nest, columns.issue, target, placement, network_weights)
     every = columns.shape
     return ColumnCosts(*(np.broadcast_to(column, every) for column in (energy, cycles, q.spills > 0)))
 
@@ -94,14 +94,15 @@ def _energy(q: Quantities, memory: dict[Memory, Floats], target: Target) -> Floa
     return energy
 
 
-def rtl_columns(nest: LoopNest, target: Target, profile: Profile, placement: Placement) -> Floats:
-    """Cycles of latency model rtl, rounded up."""
-    coefficients, _ = rtl.calibration()
-    latency: Floats = np.zeros(1)
+def _by_clock(
+    nest: LoopNest, issue: Issue, target: Target, placement: Placement, network_weights: int
+) -> Floats:
+    """Cycles of every mapping as it is issued."""
+    cycles: Floats = np.zeros(1)
     for index, alike in nest.by_order():
-        cycles = np.ceil(rtl.cycles(layer_work(alike, target, profile, placement), coefficients))
-        latency = np.where(nest.order == index, cycles, latency)
-    return latency
+        counts = nest_counts(alike, target, placement, network_weights).issued_as(issue)
+        cycles = np.where(nest.order == index, layer_cycles(counts, clock_of(target)), cycles)
+    return cycles
 
 
 def clock_columns(
@@ -126,9 +127,6 @@ def clock_columns(
     nest = LoopNest(shape, columns, region)
     q = nest.quantities(target, "hw", resident=placement.weights_are_resident)
     memory = _moved(q, target, "hw", placement)
-    cycles: Floats = np.zeros(1)
-    for index, alike in nest.by_order():
-        counts = nest_counts(alike, target, placement, columns.issue, network_weights)
-        cycles = np.where(nest.order == index, layer_cycles(counts, clock_of(target)), cycles)
+    cycles = _by_clock(nest, columns.issue, target, placement, network_weights)
     every = np.broadcast_arrays(_energy(q, memory, target), cycles, memory["dram"], np.zeros(columns.shape))
     return np.stack([np.atleast_1d(column) for column in every[:3]], axis=-1)

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping as MappingABC
+from types import MappingProxyType
 from typing import NamedTuple
 
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.nest import LoopNest
-from costmodel.count.traffic import Placement
 from costmodel.group.additions import obstacle_to_resadd, waits
 from costmodel.group.fusion import Member, plan_group
 from costmodel.group.host import host_moves
 from costmodel.group.host_work import host_work
 from costmodel.group.placement import placement_of
-from costmodel.latency import rtl
-from costmodel.latency.clock import (
-    HALF_LOST,
-    SHARPNESS,
-    ClockCoefficients,
-    LayerCounts,
-    clock_of,
-    layer_cycles,
-)
-from costmodel.latency.clock_work import load_work
-from costmodel.latency.rtl_work import layer_work, strips
-from costmodel.mapping.mapping import AdditionIssue, Issue, Mapping
-from costmodel.mapping.numbers import largest, occurs
+from costmodel.group.weight_prefetch import early_loads
+from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock_of, layer_cycles
+from costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, nest_counts
+from costmodel.mapping.mapping import AdditionIssue, Mapping
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.schedule import FusionGroup, Schedule
 from costmodel.target.core import Core
@@ -58,8 +49,11 @@ ProgramCounts = dict[str, LayerCounts | HostCounts]
 def program_counts(schedule: Schedule) -> ProgramCounts:
     """Counts of every layer of a schedule of profile hw."""
     found: ProgramCounts = {}
+    early = early_loads(schedule)
     for group in schedule.groups:
-        found |= group_counts(schedule.graph, group, schedule.mappings, schedule.target, schedule.additions)
+        found |= group_counts(
+            schedule.graph, group, schedule.mappings, schedule.target, schedule.additions, early
+        )
     return found
 
 
@@ -69,14 +63,20 @@ def group_counts(
     mappings: MappingABC[str, Mapping],
     target: Target,
     additions: MappingABC[str, AdditionIssue] | None = None,
+    early: MappingABC[str, EarlyLoads] = MappingProxyType({}),
 ) -> ProgramCounts:
-    """Counts of every layer of a group; additions that nobody has decided on go as is quickest."""
+    """Counts of every layer of a group; additions that nobody has decided on go as is quickest.
+
+    `early` says by layer what is loaded while it runs for later groups, less what earlier ones load for it.
+    """
     plan = plan_group(graph, group)
     found: ProgramCounts = {}
     for name in group.layers:
         layer = graph.by_name[name]
         if isinstance(layer, TensorCoreLayer):
-            found[name] = layer_counts(graph, group, plan, layer, mappings[name], target)
+            found[name] = layer_counts(
+                graph, group, plan, layer, mappings[name], target, early.get(name, NONE_EARLY)
+            )
         else:
             issue = None if additions is None else additions.get(name, "instructions")
             found[name] = host_counts(graph, group, plan, layer, target, issue)
@@ -104,48 +104,12 @@ def layer_counts(
     layer: TensorCoreLayer,
     mapping: Mapping,
     target: Target,
+    early: EarlyLoads = NONE_EARLY,
 ) -> LayerCounts:
-    """What one layer of a group makes core and Gemmini do."""
+    """What one layer of a group makes core and Gemmini do, as it is issued."""
     nest = LoopNest(shape_of(layer), mapping, plan[layer.name].computed)
     placement = placement_of(graph, group, plan, layer)
-    return nest_counts(nest, target, placement, mapping.issue, graph.weight_bytes)
-
-
-def nest_counts(
-    nest: LoopNest, target: Target, placement: Placement, issue: Issue, network_weights: int
-) -> LayerCounts:
-    """What a layer makes core and Gemmini do, under one mapping or columns of them, all issued alike.
-
-    All mappings of `nest` have the same loop orders; `network_weights` are bytes.
-    """
-    work = layer_work(nest, target, "hw", placement)
-    found = list(strips(nest, target.side))
-    pairs = sum(times for _, times in found)
-    mean_rows = sum(rows * times for rows, times in found) / pairs
-    q = nest.quantities(target, "hw", resident=placement.weights_are_resident)
-    moves = (work.requests + work.stored_rows) / mean_rows + q.bias_words / target.side
-    looped = issue != "instructions"
-    tiles = math.prod(count.l3 for count in nest.counts)
-    requests, copies = load_work(nest, target, placement)
-    # Between two runs of a layer, all weights of the network pass through the cache.
-    between = largest(work.weights.footprint, network_weights)
-    weights = work.weights._replace(footprint=between)
-    half_lost = HALF_LOST * target.last_level_cache_bytes
-    return LayerCounts(
-        visits=math.prod(len(axis) for axis in nest.region),
-        commands=0.0 if looped else 2 * pairs + moves,
-        loops=tiles if looped else 0,
-        tiles=tiles,
-        full_rows=sum(rows * times * (rows == target.side) for rows, times in found),
-        short_strips=tuple(
-            (rows, times * short) for rows, times in found if occurs(short := rows < target.side)
-        ),
-        requests=requests,
-        copies=copies,
-        loaded_bytes=work.loaded_bytes,
-        missed_lines=sum(rtl.misses(use, half_lost, SHARPNESS) for use in (weights, work.inputs)),
-        stored_rows=work.stored_rows,
-    )
+    return nest_counts(nest, target, placement, graph.weight_bytes, early).issued_as(mapping.issue)
 
 
 def host_counts(

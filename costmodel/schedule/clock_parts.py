@@ -57,7 +57,7 @@ def layer_parts(counts: LayerCounts, c: ClockCoefficients) -> LayerClock:
     """
     engines = engine_cycles(counts, c)
     share = _shares(engines, c.overlap)
-    exposed = counts.visits * (engines.load + engines.store) / max(counts.tiles, counts.visits)
+    exposed = counts.visits * (engines.load + engines.store) / counts.tiles
     loops, fences = counts.loops * c.loop, counts.visits * c.visit
     parts = Parts(share.array, share.load + share.store + exposed, share.core + loops, 0.0, fences)
     busy = Parts(engines.array, engines.load + engines.store, engines.core + loops, 0.0, fences)

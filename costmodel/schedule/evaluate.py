@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping as MappingABC
-from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,20 +17,22 @@ from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.energy import energy_breakdown
 from costmodel.count.nest import LoopNest, layer_traffic
 from costmodel.count.traffic import ALONE, Move, Placement
-from costmodel.group.fusion import Member, paper_plan, plan_group, stored_as
+from costmodel.group.fusion import Member, ScheduleError, paper_plan, plan_group, stored_as
 from costmodel.group.host import host_moves
 from costmodel.group.placement import placement_of
-from costmodel.group.weight_prefetch import NONE_EARLY, EarlyLoads, early_loads
-from costmodel.latency import rtl
+from costmodel.group.weight_prefetch import early_loads
+from costmodel.latency.clock import BOUND_NAME, clock_of, engine_cycles, layer_cycles
+from costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, nest_counts
 from costmodel.latency.roofline import roofline
-from costmodel.latency.rtl_work import layer_work
 from costmodel.mapping.counting import COUNTING
-from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.mapping import AdditionIssue, Mapping
 from costmodel.mapping.shape import LayerShape, Region, shape_of, whole
+from costmodel.schedule.clock import host_counts
 from costmodel.schedule.schedule import FusionGroup, FusionModel, LatencyModel, Profile, Schedule
 from costmodel.target.target import Target
 
 CACHE_LIMIT = 1 << 16
+CLOCK_NEEDS_A_PROGRAM = "latency clock counts cycles of programs: profile hw, fusion model sound"
 
 
 @dataclass(frozen=True)
@@ -140,12 +141,15 @@ def evaluate(
     `fusion_model` counts by another model than the schedule's, whether or not it is legal there.
 
     Raises:
-        ScheduleError: `fusion_model` is sound, and a group has no executable plan.
+        ScheduleError: `fusion_model` is sound, and a group has no executable plan; or latency `clock`, and
+            nothing is executed.
     """
     layers: dict[str, LayerCost] = {}
     groups = []
     paper = (fusion_model or schedule.fusion_model) == "paper"
-    early = {} if paper else early_loads(schedule, latency)
+    if latency == "clock" and (paper or not schedule.is_executable):
+        raise ScheduleError(CLOCK_NEEDS_A_PROGRAM)
+    early = {} if paper else early_loads(schedule)
     for group in schedule.groups:
         costs = group_cost(
             schedule.graph,
@@ -157,6 +161,7 @@ def evaluate(
             paper=paper,
             sliding_window=sliding_window,
             early=early,
+            additions=schedule.additions,
         )
         energy = math.fsum(cost.energy_pj for cost in costs)
         groups.append(GroupCost(group.layers, energy, sum(cost.latency_cycles for cost in costs)))
@@ -180,21 +185,24 @@ def group_cost(
     paper: bool = False,
     sliding_window: bool = False,
     early: MappingABC[str, EarlyLoads] = MappingProxyType({}),
+    additions: MappingABC[str, AdditionIssue] | None = None,
 ) -> tuple[LayerCost, ...]:
     """Cost of the members of one group, in graph order; legality of mappings is not checked.
 
-    `early` says by layer what is loaded while it runs for later groups, less what earlier ones load for it.
+    `early` says by layer what is loaded while it runs for later groups, less what earlier ones load for it;
+    `additions` how residual additions are issued (None: as is quickest).
 
     Raises:
         ScheduleError: the group has no executable plan (see costmodel.group.fusion.plan_group).
     """
-    resident = frozenset[str]() if paper else group.resident_tensors
+    placed = replace(group, resident_tensors=frozenset()) if paper else group
     plan = paper_plan(graph, group) if paper else plan_group(graph, group)
     costs = []
     for name in group.layers:
-        layer, member = graph.by_name[name], plan[name]
+        layer = graph.by_name[name]
         if isinstance(layer, HostLayer):
-            costs.append(host_cost(graph, layer, member, target, profile, resident))
+            issue = None if additions is None else additions.get(name, "instructions")
+            costs.append(host_cost(graph, placed, plan, layer, target, profile, latency, issue))
             continue
         output = graph.by_name[stored_as(plan, name).name].outputs[0]
         numbers = layer_cost(
@@ -203,10 +211,11 @@ def group_cost(
             target,
             profile,
             latency,
-            region=member.computed,
+            region=plan[name].computed,
             placement=placement_of(graph, group, plan, layer, paper=paper),
             sliding_window=sliding_window,
             early=early.get(name, NONE_EARLY),
+            network_weights=graph.weight_bytes,
         )
         costs.append(_named(layer, numbers, output))
     return tuple(costs)
@@ -242,10 +251,15 @@ def layer_cost(
     placement: Placement = ALONE,
     sliding_window: bool = False,
     early: EarlyLoads = NONE_EARLY,
+    network_weights: int = 0,
 ) -> LayerNumbers:
-    """Cost of one tensor-core layer (of a group: over all group tiles), remembered."""
+    """Cost of one tensor-core layer (of a group: over all group tiles), remembered.
+
+    `network_weights`: bytes of all weights of the network (latency clock).
+    """
     computed = whole(shape.dims) if region is None else region
-    key = (shape, mapping, target, profile, latency, computed, placement, sliding_window, early)
+    run = (latency, network_weights) if latency == "clock" else latency
+    key = (shape, mapping, target, profile, run, computed, placement, sliding_window, early)
     numbers = _cache.get(key)
     if numbers is None:
         if len(_cache) >= CACHE_LIMIT:
@@ -254,9 +268,12 @@ def layer_cost(
             shape, mapping, computed, target, profile, placement, sliding_window=sliding_window
         )
         breakdown = energy_breakdown(traffic.moves, traffic.macs, target)
-        if latency == "rtl":
-            work = layer_work(LoopNest(shape, mapping, computed), target, profile, placement)
-            cycles, bound = rtl.latency(work, early.rtl_cycles)
+        if latency == "clock":
+            nest = LoopNest(shape, mapping, computed)
+            counts = nest_counts(nest, target, placement, network_weights, early).issued_as(mapping.issue)
+            busy = engine_cycles(counts, clock_of(target))._asdict()
+            cycles = round(layer_cycles(counts, clock_of(target)))
+            bound = BOUND_NAME[max(busy, key=lambda engine: busy[engine])]
         else:
             moves = (*traffic.moves, Move("L3", "W", "read", early.nbytes, "dram"))
             cycles, bound = roofline(moves, traffic.compute_cycles, traffic.columns, target)
@@ -288,21 +305,27 @@ def _named(layer: TensorCoreLayer, numbers: LayerNumbers, out: str) -> LayerCost
 
 def host_cost(
     graph: Graph,
+    group: FusionGroup,
+    plan: dict[str, Member],
     layer: HostLayer,
-    member: Member,
     target: Target,
     profile: Profile,
-    resident: Set[str] = frozenset(),
+    latency: LatencyModel = "roofline",
+    issue: AdditionIssue | None = None,
 ) -> LayerCost:
     """Adds run through Gemmini's accumulator, other host operators through the core; free in `dosa`, and so
     are max pools that the stores of the convolution before do: their bytes are that layer's.
 
-    `resident` tensors are on chip as a whole while the layer runs.
+    `issue` is an addition's; None: the quickest.
     """
+    member = plan[layer.name]
     if not COUNTING[profile].charges_operators or (layer.op == "max_pool" and member.fused_inputs):
         return LayerCost(layer.name, 0.0, 0, "host", (), {})
-    named = host_moves(graph, layer, member, target, resident)
+    named = host_moves(graph, layer, member, target, group.resident_tensors)
     moves = tuple(move for _, move in named)
     breakdown = energy_breakdown(moves, 0, target)
     cycles, bound = roofline(moves, 0, target.side, target)
+    if latency == "clock":
+        counts = host_counts(graph, group, plan, layer, target, issue)
+        cycles = round(counts.cycles(clock_of(target), target.core))
     return LayerCost(layer.name, sum(breakdown.values()), cycles, bound, named, breakdown)

@@ -13,6 +13,7 @@ from costmodel.group.fusion import ScheduleError
 from costmodel.group.resident_tensors import with_resident_tensors
 from costmodel.group.weight_prefetch import without_prefetches
 from costmodel.latency.clock import error_against_rtl
+from costmodel.mapping.mapping import as_single_instructions
 from costmodel.schedule.evaluate import NetworkCost, evaluate
 from costmodel.schedule.schedule import FusionModel, GroupLatency, LatencyModel, Schedule
 from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
@@ -65,10 +66,7 @@ def readings(schedule: Schedule) -> Readings:
     except ScheduleError as error:
         obstacle = str(error)
         if other == "paper":
-            found += (
-                _reading(evaluate(schedule, fusion_model=other), other, "roofline"),
-                _reading(evaluate(schedule, "rtl", fusion_model=other), other, "rtl"),
-            )
+            found += (_reading(evaluate(schedule, fusion_model=other), other, "roofline"),)
     return Readings(found, obstacle)
 
 
@@ -92,8 +90,7 @@ def within_groups(schedule: Schedule) -> Schedule:
 
 def as_instructions(schedule: Schedule) -> Schedule:
     """The same schedule with every layer issued by the core: what is not executed says nothing of loops."""
-    mappings = {name: replace(mapping, issue="instructions") for name, mapping in schedule.mappings.items()}
-    return replace(schedule, mappings=mappings, additions={})
+    return replace(schedule, mappings=as_single_instructions(schedule.mappings), additions={})
 
 
 def _under(counted: Schedule) -> tuple[Reading, ...]:
@@ -101,19 +98,16 @@ def _under(counted: Schedule) -> tuple[Reading, ...]:
     model = counted.fusion_model
     plain = without_prefetches(counted)
     cost = evaluate(plain)
-    rows = (
+    rows = [
         _reading(cost, model, "roofline"),
         _reading(prefetch_weights(plain, cost), model, "roofline", "prefetch"),
         Reading(model, "roofline", "overlap", cost.energy_pj, resource_latency(plain, cost)),
-        _reading(evaluate(plain, "rtl"), model, "rtl"),
-    )
-    if plain is counted:
-        return rows
-    return (
-        _reading(evaluate(counted), model, "roofline", "executed"),
-        _reading(evaluate(counted, "rtl"), model, "rtl", "executed"),
-        *rows,
-    )
+    ]
+    executed = [_reading(evaluate(counted), model, "roofline", "executed")]
+    if counted.is_executable:
+        rows.append(_reading(evaluate(plain, "clock"), model, "clock"))
+        executed.append(_reading(evaluate(counted, "clock"), model, "clock", "executed"))
+    return tuple(rows if plain is counted else executed + rows)
 
 
 def _reading(

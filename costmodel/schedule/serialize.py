@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -84,12 +85,31 @@ def read_document(path: Path) -> ScheduleDocument:
         raise ScheduleFileError(
             f"{path}: version is {version!r}, this fadiff reads version 1: compile the model again"
         )
+    _without_rtl(path, content)
     try:
         return ScheduleDocument.model_validate(content)
     except ValidationError as error:
         place, what = next(problems(error, ScheduleDocument))
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise ScheduleFileError(f"{path}: {_location(place, content)}: {what}{more}") from error
+
+
+def _without_rtl(path: Path, content: dict[str, Any]) -> None:
+    """Leave out what the latency model `rtl`, which the clock replaced, said of an older schedule.
+
+    Raises:
+        ScheduleFileError: its own latency is by that model.
+    """
+    if content.get("latency_model") == "rtl":
+        raise ScheduleFileError(
+            f"{path}: latency_model is 'rtl', a model that is gone: compile again with --latency clock"
+        )
+    readings = content.get("readings")
+    rows = readings.get("rows") if isinstance(readings, dict) else None
+    if isinstance(readings, dict) and isinstance(rows, list):
+        readings["rows"] = [
+            row for row in rows if not (isinstance(row, dict) and row.get("latency_model") == "rtl")
+        ]
 
 
 def _location(loc: tuple[int | str, ...], content: object) -> str:

@@ -10,7 +10,6 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from costmodel.latency.rtl import validation_error
 from costmodel.schedule.clock_parts import program_parts
 from costmodel.schedule.document import ScheduleDocument
 from costmodel.schedule.measurement import Measurement
@@ -81,7 +80,6 @@ def render(
         residents=view.resident_rows(document),
         early_weights=view.early_weights(document),
         readings=view.reading_rows(document),
-        latency_validation=validation_error() if document.latency_model == "rtl" else document.latency_error,
     )
 
 

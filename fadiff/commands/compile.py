@@ -100,14 +100,6 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     show_default=True,
     help="Load the first weights of a group while the group before computes, where that pays.",
 )
-@click.option(
-    "--no-rtl-choice",
-    "rtl_choice",
-    flag_value=False,
-    default=True,
-    help="Keep exactly what the search found. Otherwise the rtl model chooses among mappings that are nearly "
-    "equal under roofline latency (0.1 % of the objective in all).",
-)
 @dim_option
 @cut_options
 @state_options

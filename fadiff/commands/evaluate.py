@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from fadiff.commands.options import console_options, target_option
+from fadiff.commands.options import LATENCY, console_options, target_option
 from fadiff.console import Console
 from fadiff.errors import naming
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--latency",
-    type=click.Choice(["roofline", "rtl"]),
+    type=LATENCY,
     help="Count cycles by the other model.  [default: the schedule's own]",
 )
 @click.option(
@@ -117,8 +117,10 @@ def evaluate(
         sliding_window = timeloop_mapping is not None and decision.profile == "dosa"
     if fusion_model is not None:
         decision = under_fusion_model(decision, cast("FusionModel", fusion_model))
-    if group_latency in ("prefetch", "overlap") and model == "rtl":
-        raise click.UsageError("--group-latency needs --latency roofline: rtl has no resources to overlap")
+    if group_latency in ("prefetch", "overlap") and model == "clock":
+        raise click.UsageError(
+            "--group-latency needs --latency roofline: the clock has no resources to overlap"
+        )
     counted = decision if group_latency == "executed" else without_prefetches(decision)
     cost = exact_cost(counted, latency=model, sliding_window=sliding_window)
     cycles = _network_cycles(counted, cost, cast("GroupLatency", group_latency))

@@ -35,6 +35,19 @@ METHODS: tuple[MethodName, ...] = (
 DEFAULT_TARGET = "gemmini-default"
 
 
+class _LatencyModels(click.Choice[str]):
+    """Names of latency models."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """One of them; says what took the place of one that was."""
+        if value == "rtl":
+            self.fail("the model rtl is gone: use clock, fitted on RTL to programs of this tool", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+LATENCY = _LatencyModels(["roofline", "clock"])
+
+
 def file_option(text: str, *, required: bool) -> Callable[[Command], Command]:
     """Add -o, the one file that a command writes (where it need not be given: else stdout), and --force."""
 
@@ -189,10 +202,10 @@ SEARCH_OPTIONS = (
     ),
     click.option(
         "--latency",
-        type=click.Choice(["roofline", "rtl"]),
+        type=LATENCY,
         default="roofline",
         show_default=True,
-        help="What latency to search for. rtl: calibrated on Gemmini's RTL; bounds are looser.",
+        help="What latency to search for. clock: cycles of the program, fitted to RTL; looser bounds.",
     ),
     click.option(
         "--fusion-model",

@@ -11,6 +11,7 @@ log L, plus lambda times the penalties of the relaxed model and how far the area
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 import torch
@@ -71,9 +72,8 @@ class Codesign:
             self.networks.append(_Network(problem, first, len(nodes), _rest(problem)))
         self.at = targets[0]
         self.model = RelaxedModel(nodes, edges, self.at, settings.profile)
-        spaces = [
-            [LayerSpace.alone(node.shape, settings.rules(target)) for node in nodes] for target in targets
-        ]
+        rules = [replace(self.networks[0].problem.rules, target=target) for target in targets]
+        spaces = [[LayerSpace.alone(node.shape, each) for node in nodes] for each in rules]
         pairs = [(edge.producer, edge.consumer) for edge in edges]
         self.relaxation = Relaxation(nodes, spaces[0], pairs, settings.relaxation, others=spaces[1:])
         self.sizes = Choices(list(space.values.values()))

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from converter.ir.graph import Graph, TensorCoreLayer
+from costmodel.mapping.mapping import as_single_instructions
 from costmodel.schedule.evaluate import NetworkCost, evaluate
 from costmodel.schedule.schedule import FusionGroup, FusionModel, GroupTile, Schedule
 from costmodel.target.target import Target
@@ -90,7 +91,7 @@ class Problem:
         """A search of `graph` on `target`; its clock starts now."""
         return cls(
             graph,
-            settings.rules(target),
+            settings.rules(graph, target),
             settings.objective,
             settings.fusion,
             settings.fusion_model,
@@ -259,9 +260,11 @@ class Problem:
         return tuple(replace(way, group=group) for way, group in zip(partition, groups, strict=True))
 
     def schedule(self, partition: Partition) -> Schedule:
-        """The legal schedule that a partition describes."""
+        """The legal schedule that a partition describes, in single instructions."""
         partition = self.placed(partition)
-        mappings = {name: m for way in partition for name, m in way.mappings().items()}
+        mappings = as_single_instructions(
+            {name: m for way in partition for name, m in way.mappings().items()}
+        )
         groups = tuple(way.group for way in partition)
         return Schedule(
             self.graph, self.rules.target, mappings, groups, self.rules.profile, self.fusion_model

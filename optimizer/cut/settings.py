@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from converter.ir.graph import Graph
+from costmodel.schedule.evaluate import CLOCK_NEEDS_A_PROGRAM
 from costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
 from costmodel.target.target import Target
 from optimizer.cut.partition import Objective
@@ -39,7 +40,7 @@ class Settings:
     """Whether tensors may stay on chip from one group to later ones (methods auto, exact and gradient, with
     sound fusion)."""
     latency: LatencyModel = "roofline"
-    """Latency model to search and score with.  Under `rtl` nothing is proven: the bound is that of floors."""
+    """Latency model to search and score with.  Under `clock` nothing is proven: bounds are floors."""
     tiling: Tiling = "ragged"
     """`divisor` restricts tiles to divisors."""
     row_packing: bool = True
@@ -62,11 +63,20 @@ class Settings:
 
     @property
     def obstacle(self) -> str:
-        """Why the method cannot search this fusion model; empty if it can."""
+        """Why the method cannot search this fusion model, or by this latency; empty if it can."""
+        if self.latency == "clock" and (self.profile != "hw" or self.fusion_model != "sound"):
+            return f"{CLOCK_NEEDS_A_PROGRAM}; use latency roofline"
         if self.method in ("genetic", "bayesian", "random") and self.fusion and self.fusion_model == "paper":
             return f"method {self.method} searches executable fusion only: use fusion model sound"
         return ""
 
-    def rules(self, target: Target) -> Rules:
-        """What holds for every layer on `target`."""
-        return Rules(target, self.profile, self.tiling, self.row_packing, latency=self.latency)
+    def rules(self, graph: Graph, target: Target) -> Rules:
+        """What holds for every layer of `graph` on `target`."""
+        return Rules(
+            target,
+            self.profile,
+            self.tiling,
+            self.row_packing,
+            latency=self.latency,
+            network_weights=graph.weight_bytes if self.latency == "clock" else 0,
+        )

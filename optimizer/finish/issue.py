@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from costmodel.group.fusion import ScheduleError
 from costmodel.group.issue import prefetching_layers
-from costmodel.schedule.clock import program_cycles
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, Schedule
 from optimizer.baselines.gemmini_auto import automatic_schedule
@@ -81,7 +80,7 @@ def _no_slower_than_gemmini_h(
         automatic = automatic_schedule(schedule.graph, schedule.target, row_packing=True)
     except ScheduleError:  # memories too small for gemmini.h's tiles
         return chosen
-    limit = sum(program_cycles(automatic).values())
+    limit = evaluate(automatic, "clock").latency_cycles
     if sum(way.clock for way in chosen) <= limit:
         return chosen
     units, early = [], prefetching_layers(schedule)

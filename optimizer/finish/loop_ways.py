@@ -22,14 +22,13 @@ from costmodel.group.issue import loop_settings, prefetching_layers
 from costmodel.group.loop_setting import PLACES, LoopSetting, PinnedWeights
 from costmodel.group.placement import placement_of
 from costmodel.group.tile_buffer import box_bytes
-from costmodel.latency.clock import clock_of
 from costmodel.mapping.columns import MappingColumns
 from costmodel.mapping.decision import Decision
 from costmodel.mapping.mapping import LOOPS, Issue, ceil_div
 from costmodel.mapping.mapping import Mapping as LayerMapping
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.batch import clock_columns
-from costmodel.schedule.clock import host_counts, quickest_additions
+from costmodel.schedule.clock import quickest_additions
 from costmodel.schedule.evaluate import host_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from optimizer.finish.convolution_tiles import convolution_mappings
@@ -174,9 +173,8 @@ class LoopWays:
         for name in group.layers:
             layer = graph.by_name[name]
             if isinstance(layer, HostLayer):
-                cost = host_cost(graph, layer, plan[name], target, "hw", group.resident_tensors)
-                cycles = host_counts(graph, group, plan, layer, target).cycles(clock_of(target), target.core)
-                total += (cost.energy_pj, cycles, layer_bytes(cost))
+                cost = host_cost(graph, group, plan, layer, target, "hw", "clock")
+                total += (cost.energy_pj, cost.latency_cycles, layer_bytes(cost))
         return total
 
     def _options_of(

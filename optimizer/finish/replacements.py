@@ -10,23 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
-from costmodel.latency.clock import clock_of
 from costmodel.mapping.mapping import Mapping as LayerMapping
-from costmodel.schedule.clock import group_counts, network_cycles
 from costmodel.schedule.evaluate import LayerCost, group_cost
-from costmodel.schedule.schedule import FusionGroup, LatencyModel, Schedule
+from costmodel.schedule.schedule import FusionGroup, Schedule
 from optimizer.group.residency import with_places
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """Another way to run the layers of a group: energy in pJ, cycles of all latency models, DRAM bytes."""
+    """Another way to run the layers of a group: energy in pJ, cycles by the clock, DRAM bytes."""
 
     groups: tuple[FusionGroup, ...]
     mappings: Mapping[str, LayerMapping]
     energy: float
-    roofline: float
-    rtl: float
     clock: float
     """Of the program as it is issued."""
     bytes: int
@@ -36,24 +32,16 @@ class Replacement:
         cls, schedule: Schedule, groups: Sequence[FusionGroup], mappings: Mapping[str, LayerMapping]
     ) -> Replacement:
         """Priced in place of the group of `schedule` that has these layers."""
-
-        def costs(latency: LatencyModel) -> list[LayerCost]:
-            run = (mappings, schedule.target, schedule.profile, latency)
-            return [cost for group in groups for cost in group_cost(schedule.graph, group, *run)]
-
-        roofline = costs("roofline")
+        run = (mappings, schedule.target, schedule.profile)
+        costs = [
+            cost for group in groups for cost in group_cost(schedule.graph, group, *run, latency="clock")
+        ]
         return cls(
             tuple(groups),
             mappings,
-            sum(cost.energy_pj for cost in roofline),
-            sum(cost.latency_cycles for cost in roofline),
-            sum(cost.latency_cycles for cost in costs("rtl")),
-            sum(
-                sum(network_cycles(counts, clock_of(schedule.target), schedule.target.core).values())
-                for group in groups
-                if (counts := group_counts(schedule.graph, group, mappings, schedule.target))
-            ),
-            sum(map(layer_bytes, roofline)),
+            sum(cost.energy_pj for cost in costs),
+            sum(cost.latency_cycles for cost in costs),
+            sum(map(layer_bytes, costs)),
         )
 
     @classmethod
@@ -67,8 +55,6 @@ class Costs(NamedTuple):
     """What a network costs, or (arrays) would cost after each of several changes; as in `Replacement`."""
 
     energy: Any
-    roofline: Any
-    rtl: Any
     clock: Any
     bytes: Any
 
@@ -84,7 +70,7 @@ def choose(
             is made (the first of equals), one that scores inf never; it ends when all do.
     """
     replacements = [replacement for unit in units for replacement in unit]
-    costs = np.array([(way.energy, way.roofline, way.rtl, way.clock, way.bytes) for way in replacements])
+    costs = np.array([(way.energy, way.clock, way.bytes) for way in replacements])
     sizes = [len(unit) for unit in units]
     unit_of = np.repeat(np.arange(len(units)), sizes)
     chosen = np.cumsum([0, *sizes[:-1]])

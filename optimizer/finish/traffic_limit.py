@@ -8,7 +8,7 @@ objective lost per byte saved; what that saves too much goes back where it costs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from converter.ir.graph import TensorCoreLayer
 from costmodel.group.fusion import ScheduleError
+from costmodel.mapping.mapping import Mapping as LayerMapping
+from costmodel.mapping.mapping import as_if_on_loops, as_single_instructions
 from costmodel.schedule.evaluate import NetworkCost, evaluate
 from costmodel.schedule.schedule import FusionGroup, Schedule
 from optimizer.baselines.gemmini_auto import automatic_mapping, automatic_schedule
@@ -56,7 +58,9 @@ def within(result: SearchResult, limit: int) -> SearchResult:
     units = [list(_replacements(group, schedule, frugal)) for group in schedule.groups]
     aim = limit
     while True:
-        changed = with_replacements(schedule, _choose(units, aim, settings.objective))
+        chosen = _choose(units, aim, settings.objective)
+        by_core = [replace(way, mappings=as_single_instructions(way.mappings)) for way in chosen]
+        changed = with_replacements(replace(schedule, additions={}), by_core)
         limited = replace(result, schedule=changed, cost=evaluate(changed, settings.latency))
         # Where places in the tile buffer fragment, `with_replacements` takes tensors off the chip.
         excess = dram_bytes(limited.cost) - limit
@@ -75,17 +79,21 @@ def _frugal(schedule: Schedule, settings: Settings, price: float) -> Problem:
 
 
 def _replacements(group: FusionGroup, schedule: Schedule, frugal: Sequence[Problem]) -> Iterator[Replacement]:
-    """The group as it is, then what may move fewer bytes."""
-    yield Replacement.as_is(schedule, group)
+    """The group as it is, then what may move fewer bytes; by whom layers are issued is decided later."""
+
+    def priced(groups: Sequence[FusionGroup], mappings: Mapping[str, LayerMapping]) -> Replacement:
+        return Replacement.of(schedule, groups, as_if_on_loops(mappings))
+
+    yield priced(
+        [group], {name: schedule.mappings[name] for name in group.layers if name in schedule.mappings}
+    )
     split = [FusionGroup((name,), resident_tensors=group.resident_tensors) for name in group.layers]
     for problem in frugal:
         for way in problem.same_group(group).ways:
-            yield Replacement.of(schedule, [way.group], way.mappings())
+            yield priced([way.group], way.mappings())
         hulls = [problem.same_group(alone) for alone in split]
         fewest = [hull.ways[int(np.argmin(hull.energy))].mappings() for hull in hulls]
-        yield Replacement.of(
-            schedule, split, {name: mapping for part in fewest for name, mapping in part.items()}
-        )
+        yield priced(split, {name: mapping for part in fewest for name, mapping in part.items()})
     layers = [schedule.graph.by_name[name] for name in group.layers]
     row_packing = frugal[0].rules.row_packing
     automatic = {
@@ -93,13 +101,13 @@ def _replacements(group: FusionGroup, schedule: Schedule, frugal: Sequence[Probl
         for layer in layers
         if isinstance(layer, TensorCoreLayer)
     }
-    yield Replacement.of(schedule, split, automatic)
+    yield priced(split, automatic)
 
 
 def _choose(units: Sequence[Sequence[Replacement]], limit: int, objective: Objective) -> list[Replacement]:
     """One way per group; greedy, by the objective lost per byte saved, until the limit holds.
 
-    Weighed by `rtl` latency: what moves fewest bytes leaves most of the array idle, and roofline latency
+    Weighed by the clock: what moves fewest bytes leaves most of the array idle, and roofline latency
     does not see how long that array takes to load.
 
     Raises:
@@ -107,7 +115,7 @@ def _choose(units: Sequence[Sequence[Replacement]], limit: int, objective: Objec
     """
 
     def score(now: Costs, then: Costs) -> NDArray[np.float64]:
-        before, after = (value(objective, costs.energy, costs.rtl) for costs in (now, then))
+        before, after = (value(objective, costs.energy, costs.clock) for costs in (now, then))
         left, saved = now.bytes - limit, now.bytes - then.bytes
         if left > 0:  # bytes beyond the limit are worth nothing
             return np.where(saved > 0, (after - before) / np.clip(saved, 1, left), np.inf)

@@ -19,7 +19,8 @@ import numpy as np
 from converter.ir.graph import TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.scratchpad import MemberSpace, member_spaces
-from costmodel.group.weight_prefetch import NONE_EARLY, NoRoomError, early_loads, first_loads, load_requests
+from costmodel.group.weight_prefetch import NoRoomError, early_loads, first_loads, load_requests
+from costmodel.latency.clock_work import NONE_EARLY
 from costmodel.latency.roofline import bandwidths
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.evaluate import group_cost
@@ -128,14 +129,14 @@ class _Search:
     def _saves(self, group: FusionGroup, first: TensorCoreLayer) -> bool:
         """Whether the group would take less time if its first weights were there."""
         schedule, latency = self.schedule, self.problem.rules.latency
-        early = early_loads(schedule, latency)
+        early = early_loads(schedule)
         late = early.get(first.name, NONE_EARLY)
         run = (schedule.mappings, schedule.target, schedule.profile, latency)
         now, then = (
             sum(
                 cost.latency_cycles for cost in group_cost(self.graph, group, *run, early={first.name: loads})
             )
-            for loads in (late, late.plus(first_loads(schedule, first.name, latency), -1))
+            for loads in (late, late.plus(first_loads(schedule, first.name), -1))
         )
         return then < now
 
@@ -171,7 +172,7 @@ class _Search:
         assert wanted.prefetch_during is not None
         late = self._changed(replace(wanted, prefetch_during=None), mappings)
         during = self.problem.cost(late).by_name[wanted.prefetch_during]
-        early = early_loads(late, "roofline").get(during.name, NONE_EARLY).nbytes
+        early = early_loads(late).get(during.name, NONE_EARLY).nbytes
         rates = bandwidths(late.target, 1)
         moving = early / rates["dram"] + sum(
             move.bytes / rates[move.memory]
@@ -179,7 +180,7 @@ class _Search:
             if move.memory in ("dram", "tile-buffer")
         )
         busy = max(moving, load_requests(late, during.name) * REQUEST_CYCLES)
-        needed = first_loads(late, wanted.layers[0], "roofline").nbytes / rates["dram"]
+        needed = first_loads(late, wanted.layers[0]).nbytes / rates["dram"]
         return bool(during.latency_cycles - busy >= HIDDEN * needed)
 
     def _with_room(self, wanted: FusionGroup, before: FusionGroup) -> Iterator[dict[str, Mapping]]:

@@ -110,6 +110,7 @@ class Loss:
             rules.profile,
             fusion_model=problem.fusion_model,
             latency=rules.latency,
+            network_weights=rules.network_weights,
         )
         self.relaxation = Relaxation(nodes, spaces, edges, problem.relaxation, one_grid=sound)
         self.rules = PENALTIES + (("final",) if sound and not rules.counting.has_tile_buffer else ())

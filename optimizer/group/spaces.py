@@ -81,17 +81,11 @@ class GroupSpaces:
     def host_cost(self, group: FusionGroup, plan: dict[str, Member]) -> tuple[float, float]:
         """Energy and latency of the members that the array does not run."""
         energy = latency = 0.0
+        rules = self.rules
         for name in group.layers:
             layer = self.graph.by_name[name]
             if not isinstance(layer, TensorCoreLayer):
-                cost = host_cost(
-                    self.graph,
-                    layer,
-                    plan[name],
-                    self.rules.target,
-                    self.rules.profile,
-                    group.resident_tensors,
-                )
+                cost = host_cost(self.graph, group, plan, layer, rules.target, rules.profile, rules.latency)
                 energy += cost.energy_pj
                 latency += cost.latency_cycles
         return energy, latency

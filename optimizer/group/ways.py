@@ -112,7 +112,9 @@ class GroupSolver:
         layer = self.graph.by_name[name]
         group = FusionGroup((name,), resident_tensors=surroundings.tensors)
         if not isinstance(layer, TensorCoreLayer):
-            cost = group_cost(self.graph, group, {}, self.rules.target, self.rules.profile)[0]
+            cost = group_cost(
+                self.graph, group, {}, self.rules.target, self.rules.profile, self.rules.latency
+            )[0]
             way = Way(group, (), ())
             return GroupHull(np.array([cost.energy_pj]), np.array([float(cost.latency_cycles)]), (way,))
         space = self.spaces.space(layer, plan_group(self.graph, group), group, False)

@@ -74,7 +74,8 @@ def canonical_columns(
     orders = tuple((order_l3, L2_ORDER, L1_ORDER) for order_l3 in l3_orders)
     shape = common_shape(*tile.values(), order)
     order = np.broadcast_to(order, shape) if shape else order
-    return MappingColumns(tuple(outer.values()), tuple(inner.values()), l0, row, col, orders, order)
+    tiles = tuple(outer.values()), tuple(inner.values()), l0, row, col
+    return MappingColumns(*tiles, orders, order, space.rules.issue)
 
 
 def canonical_mapping(space: LayerSpace, tile: MappingABC[str, int], order_l3: Order) -> Mapping:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -10,10 +11,11 @@ import numpy as np
 from costmodel.count.energy import energy_breakdown
 from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Move, Quantities, count_moves, fusion_of
-from costmodel.latency import rtl
+from costmodel.latency.clock import clock_of, layer_cycles
+from costmodel.latency.clock_work import nest_counts, request_bytes
 from costmodel.latency.roofline import roofline
-from costmodel.latency.rtl_work import layer_work, request_bytes
 from costmodel.mapping.mapping import Mapping, ceil_div
+from costmodel.mapping.numbers import Number, largest
 from costmodel.schedule.batch import Floats, cost_columns
 from optimizer.layer.canonical import L3_ORDERS, STATIONARY, canonical_mapping
 from optimizer.layer.enumerate import best_inner
@@ -31,7 +33,8 @@ def ideal_cost(space: LayerSpace) -> tuple[float, float]:
     if loads < work.weight_loads:
         spills = work.updates - work.outputs
         ways.append(_cost(space, mapping, work._replace(weight_loads=loads, spills=spills)))
-    latency = _rtl_floor(space, nest) if space.rules.latency == "rtl" else min(way[1] for way in ways)
+    by_clock = space.rules.latency == "clock"
+    latency = _clock_floor(space, nest) if by_clock else min(way[1] for way in ways)
     return min(way[0] for way in ways), latency
 
 
@@ -59,8 +62,9 @@ def ideal_costs(space: LayerSpace, pixels: Ints, runs: Ints) -> tuple[Floats, Fl
     run = mapping.cols.product, space.rules.target, space.rules.profile, space.placement
     costs = [cost_columns(way, *run, early) for way in ways]
     energy, latency = (np.minimum(*both) for both in zip(*costs, strict=True))
-    if space.rules.latency == "rtl":
-        latency = np.full_like(energy, _rtl_floor(space, nest))
+    if space.rules.latency == "clock":
+        # (As many more products, and visits of a layer, each with its fences.)
+        latency = _clock_floor(space, nest, pixels / least, runs)
     return energy, latency
 
 
@@ -108,34 +112,32 @@ def _early(space: LayerSpace, mapping: Mapping) -> int:
     return int(first_weight_bytes(space, mapping.tile_l2)) if space.prefetched else 0
 
 
-def _rtl_floor(space: LayerSpace, ideal: LoopNest) -> float:
+def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visits: Number = 0) -> Number:
     """Cycles that no mapping of `space` goes below, from a nest that fetches everything once (an infinite
-    scratchpad).
+    scratchpad); of `growth` times its pixels in `visits` runs, if these are more.
 
-    The formula grows with every field of Work, and this one has the least of each: operands loaded once in
-    the longest requests, full strips, and each cache line missed only when it is first used.
+    The formula grows with every field of the counts but `tiles`, and these have the least of each: no command
+    is issued by the core, operands are loaded once in the longest requests, strips are full, each cache line
+    is missed only when it is first used, and the first loads of a visit take no time.
     """
     target = space.rules.target
-    q = ideal.quantities(target, space.rules.profile, resident=True)
-    work = layer_work(ideal, target, space.rules.profile, space.placement)
-    inputs = min(q.input_fills, space.touched_inputs)
-    weights = q.weight_fills
+    q = ideal.quantities(target, "hw", resident=True)
+    plain = nest_counts(ideal, target, space.placement, space.rules.network_weights)
+    inputs, weights = min(q.input_fills, space.touched_inputs), q.weight_fills
     if space.prefetched:  # as many as the scratchpad holds
         weights -= min(weights, target.scratchpad_bytes // target.element_bytes)
     pooled = space.placement.pooled
     loaded = (weights + inputs) * target.element_bytes
-
-    def once(reuse: rtl.Reuse) -> rtl.Reuse:
-        return reuse._replace(again=(), touched=())
-
-    least = work._replace(
-        tiles=1,
-        array_cycles=q.compute_cycles,
+    least = plain._replace(
+        visits=largest(space.runs(), visits),
+        commands=0.0,
+        tiles=math.inf,
+        full_rows=q.compute_cycles * growth,
+        short_strips=(),
         requests=loaded / request_bytes(target),
+        copies=0.0,
         loaded_bytes=loaded,
-        stored_rows=(pooled.outputs * pooled.taps if pooled else q.outputs) / target.side,
-        weights=once(work.weights)._replace(lines=work.weights.lines * weights / q.weight_fills),
-        inputs=once(work.inputs)._replace(lines=work.inputs.lines * inputs / max(1, q.input_fills)),
-        outputs=once(work.outputs),
+        missed_lines=0.0,
+        stored_rows=(pooled.outputs * pooled.taps if pooled else q.outputs * growth) / target.side,
     )
-    return float(rtl.cycles(least, rtl.calibration()[0]))
+    return layer_cycles(least, clock_of(target))

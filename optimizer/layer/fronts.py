@@ -104,7 +104,7 @@ def _hull(points: Points, costs: ColumnCosts) -> Front:
 
 
 def _worth_keeping(points: Points, costs: ColumnCosts) -> Points:
-    """Whatever the prices, under roofline latency; those of `rtl` say more than bytes."""
+    """Whatever the prices, under roofline latency; those of `clock` say more than bytes."""
     if points.space.rules.latency == "roofline":
         return best_at_some_prices(points)
     return points.select(np.sort(lower_hull(costs.energy, costs.latency)))

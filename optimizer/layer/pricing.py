@@ -27,6 +27,7 @@ def price(points: Points) -> ColumnCosts:
         region=space.region,
         placement=space.placement,
         early=first_weight_bytes(space, points.tile) if space.prefetched else 0,
+        network_weights=rules.network_weights,
     )
     return ColumnCosts(costs.energy.ravel(), costs.latency.ravel(), costs.spills.ravel())
 

@@ -19,6 +19,7 @@ from costmodel.count.row_layout import resident_dim, splits_block
 from costmodel.count.traffic import ALONE, Placement
 from costmodel.group.pooling import MOST_PIXELS, most_columns
 from costmodel.mapping.counting import COUNTING, Counting
+from costmodel.mapping.mapping import Issue
 from costmodel.mapping.numbers import Number
 from costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
 from costmodel.mapping.tiling import Interval, Outline, Window, box_rows, outline, spanned_rows
@@ -44,6 +45,8 @@ class Rules:
     keep_weights: bool = True
     """Whether a group may keep weights in the scratchpad over all its tiles."""
     latency: LatencyModel = "roofline"
+    network_weights: int = 0
+    """Bytes of all weights of the network, which pass through the cache between two runs (latency clock)."""
     prefetch: bool = False
     """Whether the first weights of every group come at no time, as a bound for schedules that prefetch."""
     all_lanes: bool = False
@@ -53,6 +56,14 @@ class Rules:
     def counting(self) -> Counting:
         """The rules of the profile."""
         return COUNTING[self.profile]
+
+    @property
+    def issue(self) -> Issue:
+        """As which mappings are priced: under the clock as if a loop unit could run them all.
+
+        Which it does, or what it does instead, is decided for whole schedules (optimizer.finish.issue).
+        """
+        return "loop_ws" if self.latency == "clock" else "instructions"
 
 
 @dataclass(frozen=True)

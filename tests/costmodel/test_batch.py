@@ -11,10 +11,10 @@ from costmodel.count.traffic import ALONE
 from costmodel.group.fusion import ScheduleError
 from costmodel.group.legality import check_mapping, legal
 from costmodel.latency.clock import clock_of, layer_cycles
+from costmodel.latency.clock_work import nest_counts
 from costmodel.mapping.columns import MappingColumns
 from costmodel.mapping.shape import whole
 from costmodel.schedule.batch import clock_columns, evaluate_columns
-from costmodel.schedule.clock import nest_counts
 from costmodel.schedule.evaluate import layer_cost
 from costmodel.target.target import load_target
 from tests.costmodel.networks import layer_of
@@ -57,7 +57,7 @@ def test_the_clock_of_columns_is_that_of_each(data):
     for cost, mapping in zip(costs, several, strict=True):
         mapping = replace(mapping, issue=issue)
         exact = layer_cost(shape, mapping, SMALL, placement=placement)
-        counts = nest_counts(LoopNest(shape, mapping, region), SMALL, placement, issue, 10_000)
+        counts = nest_counts(LoopNest(shape, mapping, region), SMALL, placement, 10_000).issued_as(issue)
         moved = sum(move.bytes for move in exact.moves if move.memory == "dram")
         assert tuple(cost) == pytest.approx(
             (exact.energy_pj, layer_cycles(counts, clock_of(SMALL)), moved), rel=1e-9

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from costmodel.latency.cache import Reuse, misses
 from costmodel.latency.clock import (
-    HALF_LOST,
-    SHARPNESS,
     ClockCoefficients,
     LayerCounts,
     clock,
@@ -17,7 +16,6 @@ from costmodel.latency.clock import (
     layer_cycles,
 )
 from costmodel.latency.clock_work import aligned_requests
-from costmodel.latency.rtl import Reuse, misses
 from costmodel.schedule.clock import network_cycles, program_counts, program_cycles
 from costmodel.schedule.clock_parts import layer_parts, program_parts
 from costmodel.target.core import Core
@@ -90,7 +88,7 @@ def test_lines_are_lost_as_by_random_replacement(rounds):
     kept = 0.0
     for _ in range(1000):  # a line is left if none of the misses of a round took its place
         kept = math.exp(-(1 - kept) * rounds)
-    lost = misses(Reuse(1, (), (), rounds * 512 * 1024), HALF_LOST * 512 * 1024, SHARPNESS)
+    lost = misses(Reuse(1, (), (), rounds * 512 * 1024), 512 * 1024)
     assert lost == pytest.approx(1 - kept, abs=0.1)
 
 
@@ -127,7 +125,7 @@ def test_other_coefficients_other_cycles():
 def test_the_committed_fit_says_how_far_it_is_off():
     coefficients, validation = clock()
     assert validation["programs"] >= 15
-    assert set(validation["by_model"]) == {"clock", "roofline", "rtl"}
+    assert set(validation["by_model"]) == {"clock", "roofline"}
     assert all(value > 0 for value in vars(coefficients).values())
     assert "% against RTL" in error_against_rtl("clock")
 

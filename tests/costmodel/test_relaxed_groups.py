@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from converter.ir.dims import Dims
 from costmodel.group.fusion import ScheduleError
 from costmodel.group.nodes import Node
-from costmodel.mapping.mapping import Mapping
+from costmodel.mapping.mapping import Mapping, as_if_on_loops
 from costmodel.mapping.shape import shape_of
 from costmodel.relaxed.model import ORDERS
 from costmodel.schedule.evaluate import group_cost
@@ -42,12 +42,16 @@ def assert_equal(case, profile, *, paper=False, halo="recompute", target=TARGET)
         assert cost.energy_pj[0, index].item() == pytest.approx(one.energy_pj, rel=1e-9), layer.name
         cycles = cost.latency_cycles[0, index].item()
         assert cycles == pytest.approx(one.latency_cycles, rel=1e-9, abs=1), layer.name
-    if not paper:
-        measured = case.relaxed(target, profile, latency="rtl", **options).latency_cycles[0]
+    if not paper and profile == "hw":
+        measured = case.relaxed(target, profile, latency="clock", **options).latency_cycles[0]
+        mappings = as_if_on_loops(case.mappings)
         for group in case.groups:
-            for one in group_cost(case.network, group, case.mappings, target, profile, "rtl"):
+            for one in group_cost(case.network, group, mappings, target, profile, "clock"):
                 cycles = measured[case.index_of(one.name)].item()
-                assert cycles == pytest.approx(one.latency_cycles, rel=1e-9, abs=1), one.name
+                if case.network.by_name[one.name].op == "add":  # without waits between its operands
+                    assert 0 < cycles <= one.latency_cycles + 1, one.name
+                else:
+                    assert cycles == pytest.approx(one.latency_cycles, rel=1e-9, abs=1), one.name
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])

@@ -37,10 +37,10 @@ def test_a_layer_bound_by_dram_takes_as_long_as_all_it_loads():
     assert after.latency_cycles == before.latency_cycles
 
 
-def test_rtl_latency_moves_load_time_too():
+def test_the_clock_moves_load_time_too():
     early = prefetching("hw")
     late = replace(early, groups=singleton_groups(early.graph))
-    (a, b), (a_late, b_late) = evaluate(early, "rtl").layers, evaluate(late, "rtl").layers
+    (a, b), (a_late, b_late) = evaluate(early, "clock").layers, evaluate(late, "clock").layers
     assert a.latency_cycles >= a_late.latency_cycles
     assert b.latency_cycles < b_late.latency_cycles
 

@@ -37,7 +37,7 @@ def networks(draw: st.DrawFn) -> Graph:
     return stem(P, Q, kernel, stride, (pad,) * 4, K=draw(st.integers(1, 12)))
 
 
-@pytest.mark.parametrize("latency", ["roofline", "rtl"])
+@pytest.mark.parametrize("latency", ["roofline", "clock"])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_prices_equal_the_exact_evaluator(latency, data):
@@ -59,7 +59,7 @@ def test_prices_equal_the_exact_evaluator(latency, data):
             space.shape, mapping, SMALL, "hw", latency, region=space.region, placement=space.placement
         )
         assert costs.energy[i] == pytest.approx(exact.energy_pj, rel=1e-12)
-        assert abs(costs.latency[i] - exact.latency_cycles) <= (latency == "rtl")
+        assert abs(costs.latency[i] - exact.latency_cycles) <= (latency == "clock")
         if not costs.spills[i]:
             assert not obstacle_in_tiles(space.shape, mapping, space.region, done, SMALL)
     whole = FusionGroup(GROUP, GroupTile(*last_size(network)))

@@ -300,10 +300,10 @@ def test_baselines_keep_nothing_on_chip(method):
     assert not resident_tensors(found.schedule.groups)
 
 
-def test_rtl_searches_keep_tensors_too(monkeypatch):
+def test_searches_by_the_clock_keep_tensors_too(monkeypatch):
     monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(8, 30))
     graph = residual(size=16, channels=16)
-    found = optimize(graph, load_target("gemmini-large"), latency="rtl")
+    found = optimize(graph, load_target("gemmini-large"), latency="clock")
     assert resident_tensors(found.schedule.groups)
     assert found.lower_bound <= found.value
 

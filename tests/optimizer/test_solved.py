@@ -114,8 +114,9 @@ def test_whatever_changes_the_front_is_told_apart(tmp_path, kept, changes):
             assert same(FrontCache(solved).front(space), FrontCache().front(space))
 
 
-def test_under_rtl_latency_prices_tell_layers_apart(tmp_path):
-    first, other = (next(spaces(target(**c), "rtl")) for c in ({}, {"bandwidth": Bandwidth(dram_bytes=2.0)}))
+def test_under_the_clock_prices_tell_layers_apart(tmp_path):
+    changes = {}, {"bandwidth": Bandwidth(dram_bytes=2.0)}
+    first, other = (next(spaces(target(**change), "clock")) for change in changes)
     with SolvedLayers(tmp_path / "layers") as solved:
         for space in (first, other, first):
             assert same(FrontCache(solved).front(space), FrontCache().front(space))
@@ -150,7 +151,7 @@ def test_regions_room_and_rules_tell_layers_apart():
         replace(first, region=first.region._replace(P=((0, 4), (3, 9)))),
         replace(first, rules=replace(first.rules, tiling="divisor")),
         replace(first, rules=replace(first.rules, row_packing=False)),
-        replace(first, rules=replace(first.rules, latency="rtl")),
+        replace(first, rules=replace(first.rules, latency="clock")),
     ]
     assert len({key_of(space) for space in (first, *others)}) == 9
 

@@ -32,7 +32,7 @@ def test_weights_stay_from_the_first_tile_that_computes(axis, resident):
     check(Case(Schedule(graph, target, mappings, (group,))))
 
 
-@pytest.mark.parametrize(("latency", "padding"), [("roofline", 1), ("rtl", 1), ("roofline", 2)])
+@pytest.mark.parametrize(("latency", "padding"), [("roofline", 1), ("clock", 1), ("roofline", 2)])
 def test_a_layer_that_sees_padding_only(latency: LatencyModel, padding: int):
     """Nothing of l0 is needed, so l1 cannot be fused with it."""
     net = Net(random.Random(1))

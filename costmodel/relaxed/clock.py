@@ -1,4 +1,4 @@
-"""Latency model `rtl` of a relaxed mapping: costmodel.latency.rtl_work with tensors [B, L], differentiable.
+"""Latency model `clock` of a relaxed mapping: costmodel.latency.clock_work in tensors [B, L], differentiable.
 
 Counts of pieces are exact in the forward pass and have the gradient of the plain ratio.  Cache
 behaviour is [B, L, O] (O loop orders) and mixed by order weight.
@@ -13,67 +13,77 @@ from torch import Tensor
 
 from converter.ir.dims import DIMS, REDUCTION, C, G, K, N, P, Q, R, S
 from costmodel.count.traffic import Fusion, Quantities
-from costmodel.latency.rtl import (
-    LINE_BYTES,
-    CacheUse,
-    Loop,
-    Number,
-    Reuse,
-    Stream,
-    Work,
-    cache_use,
-    calibration,
-    cycles,
-)
-from costmodel.latency.rtl_work import request_bytes, short_strip, walks
+from costmodel.latency.cache import LINE_BYTES, CacheUse, Loop, Reuse, Stream, cache_use, misses
+from costmodel.latency.clock import LayerCounts, clock_of, layer_cycles
+from costmodel.latency.clock_work import request_bytes, walks
+from costmodel.mapping.numbers import Number
 from costmodel.relaxed.straight_through import ceil, exact, floor
 from costmodel.relaxed.terms import Terms
 
 
-def rtl_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
-    """Predicted RTL cycles [B, L]."""
+def clock_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
+    """Cycles by the clock [B, L], as if a loop unit ran every tile."""
     m, p = terms.model, terms.point
-    constants = m.rtl
-    e, side, longest = m.target.element_bytes, m.target.side, request_bytes(m.target)
-    dw = m.depthwise
-    along_k, along_c = (_tile_pieces(terms, d, longest // e) / m.bounds[:, d] for d in (K, C))
-    per_weight = dw / p.l0[..., G] + (1 - dw) * ((1 - m.transposed) * along_k + m.transposed * along_c)
-    in_channels, in_pieces = _by_channel(terms, C, lambda d: _tile_pieces(terms, d, longest // e))
-    out_channels, out_pieces = _by_channel(terms, K, lambda d: _row_pieces(terms, d, side))
-    requests = q.weight_fills * per_weight + q.input_fills / in_channels * in_pieces
+    c, side, longest, dw = clock_of(m.target), m.target.side, request_bytes(m.target), m.depthwise
     spilled = q.spills * m.target.accumulator_bytes_per_word
-    stored = q.outputs / out_channels * out_pieces + spilled / longest
-    pixels = q.input_fills / terms.fetch_i / in_channels
-    use = _cache_use(terms, pixels)
-    into, written = (torch.as_tensor(x, dtype=m.dtype)[..., None] for x in (fusion.into, fusion.written))
-    repeats = terms.n2
-    work = Work(
-        is_matmul=constants.is_matmul[:, None],
-        side=side,
-        tiles=repeats.prod(dim=-1)[..., None],
-        array_cycles=_array_cycles(terms, q, side)[..., None],
-        requests=(requests + spilled / longest)[..., None],
-        loaded_bytes=((q.weight_fills + q.input_fills) * e + spilled)[..., None],
-        stored_rows=stored[..., None],
-        weights=use.weights,
-        inputs=use.inputs._replace(lines=use.inputs.lines * (1 - into)),
-        outputs=use.outputs._replace(lines=use.outputs.lines * written),
+    along_k, along_c = (_requests(terms, d) / m.bounds[:, d] for d in (K, C))
+    per_weight = dw / p.l0[..., G] + (1 - dw) * ((1 - m.transposed) * along_k + m.transposed * along_c)
+    in_channels, in_requests = _by_channel(terms, C, lambda d: _requests(terms, d))
+    out_channels, out_pieces = _by_channel(terms, K, lambda d: _row_pieces(terms, d, side))
+    inputs, runs = q.input_fills / in_channels * in_requests, visits(terms)
+    tiles = torch.maximum(terms.n3.prod(dim=-1), runs)
+    counts = LayerCounts(
+        visits=runs[..., None],
+        commands=0.0,
+        loops=tiles[..., None],
+        tiles=tiles[..., None],
+        full_rows=_array_cycles(terms, q, side, c.short_strip)[..., None],
+        short_strips=(),
+        requests=(q.weight_fills * per_weight + inputs + spilled / longest)[..., None],
+        copies=(inputs * (p.l0[..., S] - 1) * (1 - dw))[..., None],
+        loaded_bytes=((q.weight_fills + q.input_fills) * m.target.element_bytes + spilled)[..., None],
+        missed_lines=_missed_lines(terms, q.input_fills / terms.fetch_i / in_channels, fusion),
+        stored_rows=(q.outputs / out_channels * out_pieces + spilled / longest)[..., None],
     )
-    predicted: Tensor = cycles(work, calibration()[0])
-    return (predicted * p.order).sum(dim=-1)
+    cycles: Tensor = (layer_cycles(counts, c) * p.order).sum(dim=-1)
+    return cycles
+
+
+def visits(terms: Terms) -> Tensor:
+    """Runs of every layer's nest, one per group tile [B, L]."""
+    return torch.ones_like(terms.fetch_w) if terms.runs is None else torch.stack(terms.runs).prod(dim=0)
+
+
+def _missed_lines(terms: Terms, pixels: Tensor, fusion: Fusion) -> Tensor:
+    """Cache lines that the last-level cache lacks, [B, L, O]; `pixels` are those of one pass."""
+    m, use = terms.model, _cache_use(terms, pixels)
+    between = use.weights.footprint.clamp(min=m.network_weights)
+    into = torch.as_tensor(fusion.into, dtype=m.dtype)[..., None]
+    loaded = use.weights._replace(footprint=between), use.inputs._replace(lines=use.inputs.lines * (1 - into))
+    return torch.stack([misses(reuse, m.target.last_level_cache_bytes) for reuse in loaded]).sum(dim=0)
 
 
 def _largest(a: Number, b: Number) -> Tensor:
     return torch.maximum(torch.as_tensor(a), torch.as_tensor(b))
 
 
-def _tile_pieces(terms: Terms, d: int, size: int) -> Tensor:
-    """Pieces of at most `size` indices of the scratchpad tiles along d."""
-    bound, tile = terms.model.bounds[:, d], terms.point.l2[..., d]
+def _requests(terms: Terms, d: int) -> Tensor:
+    """Aligned DMA requests of one pass along a contiguous dimension."""
+    m, e, longest = terms.model, terms.model.target.element_bytes, request_bytes(terms.model.target)
+    bound, tile = m.bounds[:, d], terms.point.l2[..., d]
+    step = m.clock.alignment[d]
+    whole = (2 * longest - step) / longest
+
+    def of(extent: Tensor) -> Tensor:
+        full = floor(extent * e / longest)
+        rest = extent * e - full * longest
+        aligned = (ceil(rest / step) * step + longest - step) / longest
+        return full * whole + torch.where(rest > 1e-3, aligned, torch.zeros_like(aligned))
+
     with torch.no_grad():
         tiles = terms.n3[..., d]
-        pieces = (tiles - 1) * ceil(tile / size) + ceil((bound - (tiles - 1) * tile) / size)
-    return exact(pieces, torch.maximum(bound / tile, bound / size))
+        found = (tiles - 1) * of(tile) + of(bound - (tiles - 1) * tile)
+    return exact(found, torch.maximum(bound / tile, bound * e / longest))
 
 
 def _row_pieces(terms: Terms, d: int, size: int) -> Tensor:
@@ -92,17 +102,16 @@ def _by_channel(terms: Terms, d: int, pieces: Callable[[int], Tensor]) -> tuple[
     return channels, m.depthwise * pieces(G) + (1 - m.depthwise) * pieces(d)
 
 
-def _array_cycles(terms: Terms, q: Quantities, side: int) -> Tensor:
+def _array_cycles(terms: Terms, q: Quantities, side: int, short: float) -> Tensor:
     """Temporal steps, longer by how much its short strips are longer than their pixels."""
-    m = terms.model
-    height, width = _stretch(terms, P, side), _stretch(terms, Q, side)
+    height, width = (_stretch(terms, d, side, short) for d in (P, Q))
     steps: Tensor = q.compute_cycles
-    return steps * torch.where(m.rtl.streams_height, height, width)
+    return steps * torch.where(terms.model.clock.streams_height, height, width)
 
 
-def _stretch(terms: Terms, d: int, side: int) -> Tensor:
-    """Cycles per pixel along the streamed axis."""
-    tile, short = terms.point.l1[..., d], short_strip(side)
+def _stretch(terms: Terms, d: int, side: int, short: float) -> Tensor:
+    """Cycles per pixel along the streamed axis, where strips shorter than `short` take as long."""
+    tile = terms.point.l1[..., d]
     with torch.no_grad():
         pixels, times = terms.pieces(d)
         rest = pixels - floor(pixels / side) * side
@@ -133,16 +142,16 @@ def _cache_use(terms: Terms, pixels: Tensor) -> CacheUse:
         dw * l2[..., G] + (1 - dw) * l2[..., C],
         dw * l2[..., G] + (1 - dw) * l2[..., K],
     )
-    wholes = (block * e + (1 - dw) * m.rtl.whole[0], m.rtl.whole[1], m.rtl.whole[2])
+    wholes = (block * e + (1 - dw) * m.clock.whole[0], m.clock.whole[1], m.clock.whole[2])
     parts = []
-    for kind, layers in m.rtl.layers.items():
+    for kind, layers in m.clock.layers.items():
         streams = [
             Stream(
                 rows[at][:, layers],
                 spans[at][:, layers] * e,
                 wholes[at][..., layers],
                 wholes[at][..., layers].clamp(max=LINE_BYTES),
-                m.rtl.pitch[at][layers],
+                m.clock.pitch[at][layers],
             )
             for at in range(3)
         ]
@@ -155,10 +164,10 @@ def _cache_use(terms: Terms, pixels: Tensor) -> CacheUse:
                 ],
                 _largest,
             )
-            for order in m.rtl.loops
+            for order in m.clock.loops
         ]
         parts.append(_join(uses, lambda tensors: torch.stack(tensors, dim=-1)))
-    return _join(parts, lambda tensors: torch.cat(tensors, dim=1)[:, m.rtl.place])
+    return _join(parts, lambda tensors: torch.cat(tensors, dim=1)[:, m.clock.place])
 
 
 def _join(parts: list[CacheUse], join: Callable[[list[Tensor]], Tensor]) -> CacheUse:

@@ -1,0 +1,108 @@
+"""What the clock counts, by hand; and its differentiable twin, held equal to it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from converter.ir.dims import Dims
+from costmodel.count.nest import LoopNest
+from costmodel.count.traffic import ALONE
+from costmodel.group.nodes import Edge, Node
+from costmodel.latency.clock_work import nest_counts
+from costmodel.mapping.mapping import STREAM_ORDER, Mapping
+from costmodel.mapping.shape import LayerShape, whole
+from costmodel.mapping.tiling import Window
+from costmodel.relaxed.model import ORDERS, RelaxedModel
+from costmodel.schedule.evaluate import layer_cost
+from costmodel.target.target import load_target
+from tests.costmodel.relaxed_cases import point_of
+from tests.costmodel.strategies import layer_shapes, mappings
+
+SMALL = load_target("gemmini-small")
+DEFAULT = load_target("gemmini-default")
+
+
+def conv(K=32, C=32, P=8, Q=8, R=3):
+    window = Window(R, 1, 1, 0, P + R - 1)
+    return LayerShape(Dims(K=K, C=C, P=P, Q=Q, R=R, S=R), window, window, False, False)
+
+
+def counts(shape, mapping):
+    return nest_counts(LoopNest(shape, mapping, whole(shape.dims)), DEFAULT, ALONE, 0)
+
+
+def test_counts_of_a_hand_counted_convolution():
+    """16 x 16 array, all in one scratchpad tile but K in two halves; the input is loaded once."""
+    shape = conv()
+    tile = shape.dims.replace({"K": 16})
+    block = Dims(K=16, C=16)
+    found = counts(shape, Mapping(tile, tile, block, Dims(C=16), Dims(K=16), STREAM_ORDER))
+    assert found.tiles == 2
+    assert sum(rows * times for rows, times in found.short_strips) == 2 * 2 * 9 * 8 * 8  # K, C, taps, pixels
+    # Weight rows of 16 bytes, aligned to them, and input pixels of 32 bytes: one request each.
+    assert found.requests == 2 * 9 * 32 + 10 * 10
+    assert found.loaded_bytes == 9 * 32 * 32 + 10 * 10 * 32
+    assert found.stored_rows == 2 * 64
+    assert found.issued_as("loop_ws").commands == 0 and found.issued_as("loop_ws").loops == 2
+
+
+def test_rows_of_a_matrix_product_stream_together():
+    """64 x 32 by 32 x 32: four strips of 16 rows for each of four weight blocks."""
+    axis = Window(1, 1, 1, 0, 64)
+    shape = LayerShape(Dims(K=32, C=32, P=64), axis, axis._replace(size=1), False, False)
+    assert counts(shape, _untiled(shape)).full_rows == 4 * 4 * 16
+
+
+def _untiled(shape):
+    return Mapping(shape.dims, shape.dims, Dims(K=16, C=16), Dims(C=16), Dims(K=16))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_relaxed_twin_equals_exact(data):
+    shape = data.draw(layer_shapes())
+    mapping, weights = data.draw(mappings(shape, orders=ORDERS)), data.draw(st.integers(0, 1 << 24))
+    looped = replace(mapping, issue="loop_ws")
+    exact = layer_cost(shape, looped, SMALL, latency="clock", network_weights=weights)
+    options = {"latency": "clock", "network_weights": weights, "dtype": torch.float64}
+    relaxed = RelaxedModel([Node(shape)], [], SMALL, "hw", **options)(point_of([mapping]))
+    assert relaxed.latency_cycles.item() == pytest.approx(exact.latency_cycles, abs=0.5 + 1e-6)
+
+
+def test_relaxed_gradients_are_finite_and_reach_every_tile():
+    shape = conv(K=64, C=64)
+    tile = Dims(K=16, C=32, P=4, Q=8, R=3, S=3)
+    point = point_of([Mapping(tile, tile, Dims(K=16, C=16), Dims(C=16), Dims(K=16), *(ORDERS[0][:3]))])
+    point.l2.requires_grad_()
+    model = RelaxedModel([Node(shape)], [], DEFAULT, latency="clock", dtype=torch.float64)
+    model(point).total_latency_cycles.sum().backward()
+    gradient = point.l2.grad[0, 0]
+    assert torch.isfinite(gradient).all()
+    assert all(gradient[i] != 0 for i in (2, 3, 4))
+
+
+def test_relaxed_fusion_stays_finite():
+    """Between not fused and fused, latency and its gradient are finite, and the ends differ."""
+    nodes = [Node(conv(K=64, C=64, P=34)), Node(conv(K=64, C=64, P=32))]
+    tile = Dims(K=16, C=64, P=8, Q=8, R=3, S=3)
+    mapping = Mapping(tile, tile, Dims(K=16, C=16), Dims(C=16), Dims(K=16), *ORDERS[0])
+    model = RelaxedModel(nodes, [Edge(0, 1)], DEFAULT, latency="clock", dtype=torch.float64)
+    latency = {}
+    for strength in (0.0, 0.5, 1.0):
+        sigma = torch.tensor([[strength]], dtype=torch.float64, requires_grad=True)
+        total = model(point_of([mapping, mapping], sigma=sigma)).total_latency_cycles.sum()
+        total.backward()
+        assert torch.isfinite(total)
+        assert torch.isfinite(sigma.grad).all()
+        latency[strength] = total.item()
+    assert latency[1.0] != latency[0.0]
+
+
+def test_the_clock_names_what_binds():
+    cost = layer_cost(conv(), _untiled(conv()), DEFAULT, latency="clock")
+    assert cost.bound == "issue"  # every command by the core
+    looped = layer_cost(conv(), replace(_untiled(conv()), issue="loop_conv_ws"), DEFAULT, latency="clock")
+    assert looped.bound in ("compute", "L3") and looped.latency_cycles < cost.latency_cycles
