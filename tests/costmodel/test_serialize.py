@@ -123,6 +123,18 @@ def test_a_wrong_field_is_named_in_one_line(document, tmp_path, edit, says):
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_what_an_older_file_says_by_a_model_that_is_gone(document, tmp_path):
+    """A row of its other readings is left out; its own latency is refused, with what to do."""
+    content = json.loads(document.model_dump_json())
+    path, rows = tmp_path / "schedule.json", content["readings"]["rows"]
+    rows.append({**rows[0], "latency_model": "rtl"})
+    path.write_text(json.dumps(content))
+    assert read_document(path).readings == document.readings
+    path.write_text(json.dumps({**content, "latency_model": "rtl"}))
+    with pytest.raises(ScheduleFileError, match="--latency clock"):
+        read_document(path)
+
+
 def test_layers_that_are_no_graph(document, tmp_path):
     path = broken(document, tmp_path, lambda c: first_core(c).update(name=c["layers"][-1]["name"]))
     with pytest.raises(ScheduleFileError, match="two layers are called"):

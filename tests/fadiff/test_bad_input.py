@@ -50,6 +50,16 @@ def test_a_truncated_file(refused, tmp_path):
     assert "net.onnx" in message and "truncated" in message and "again" in message
 
 
+def test_the_clock_of_what_is_not_executed(refused, tmp_path):
+    rules = ("--latency", "clock", "--profile", "dosa")
+    assert "latency roofline" in refused(small_network(tmp_path / "net.onnx"), *rules)
+
+
+def test_the_latency_model_that_is_gone(fadiff, tmp_path):
+    ended = fadiff("compile", tmp_path / "net.onnx", "--out", tmp_path / "out", "--latency", "rtl")
+    assert ended.code == 2 and "use clock" in ended.err and "Traceback" not in ended.err
+
+
 @pytest.mark.parametrize("content", [b"", b"GIF89a, not a network", b"\x00" * 64, b"{}"])
 def test_not_an_onnx_file(refused, tmp_path, content):
     path = tmp_path / "net.onnx"

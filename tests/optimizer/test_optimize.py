@@ -8,12 +8,15 @@ import pytest
 from converter.ir.dims import Dims
 from costmodel.group.fusion import ScheduleError
 from costmodel.mapping.mapping import INPUT_STATIONARY, OUTPUT_STATIONARY, STREAM_ORDER, Mapping
+from costmodel.schedule.clock import program_cycles
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.target.target import Target, load_target
 from optimizer import Settings, optimize
+from optimizer.baselines.gemmini_auto import automatic_schedule
 from optimizer.cut.exact import exact, relaxed_bound
 from optimizer.cut.problem import Problem
+from optimizer.finish.issue import with_issues
 from optimizer.gradient.descent import Effort
 from optimizer.layer.space import Rules
 from tests.costmodel.networks import conv
@@ -301,6 +304,18 @@ def test_the_clock_is_what_is_searched(method, monkeypatch):
     assert searched.cost == evaluate(searched.schedule, "clock")
     assert searched.bound == "relaxed" and 0 < searched.lower_bound <= searched.value
     assert searched.value < 0.9 * evaluate(other.schedule, "clock").edp_uj_cycles
+
+
+@pytest.mark.parametrize("objective", ["edp", "latency"])
+def test_no_other_schedule_is_better_by_the_clock(objective):
+    """Neither the one searched for roofline latency, with its layers issued, nor gemmini.h's tiles."""
+    graph = residual(size=16, channels=24)
+    found = optimize(graph, SMALL, objective=objective, latency="clock")
+    by_roofline = with_issues(optimize(graph, SMALL, objective=objective).schedule, objective=objective)
+    for other in (by_roofline, automatic_schedule(graph, SMALL, row_packing=True)):
+        cost = evaluate(other, "clock")
+        assert found.value <= {"edp": cost.edp_uj_cycles, "latency": cost.latency_cycles}[objective]
+    assert found.cost.latency_cycles == pytest.approx(sum(program_cycles(found.schedule).values()), abs=8)
 
 
 def test_identical_groups_keep_their_own_tensors_in_the_scratchpad():
