@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -62,9 +63,13 @@ def optimize(
         # First, so that the search has what is left of the time budget; it sees nothing of this.
         floor = _floor(problem, settings.method)
         problem = problem.rest()
+    others = []
+    if settings.latency == "clock" and settings.method in PROVING:
+        others = list(_others(problem, settings))
+        problem = problem.rest()
     schedule, bound, kind = _search(problem, settings.method)
     if settings.latency == "clock":
-        schedule = _quickest(schedule, problem, settings)
+        schedule = _quickest(schedule, others, problem, settings)
     if floor is not None:
         bound, kind = floor, "relaxed"
     return SearchResult(
@@ -81,26 +86,31 @@ def optimize(
     )
 
 
-def _quickest(schedule: Schedule, problem: Problem, settings: Settings) -> Schedule:
-    """What the clock finds best once it is decided who issues the layers: of `schedule`, of what the same
-    search finds under roofline latency (whose prices are exact while nobody has decided that), and of
-    gemmini.h's automatic tiles.  Schedules of other methods stay what they are but for the issues."""
-    found = [schedule]
-    if settings.method in PROVING:
-        rules = replace(problem.rules, latency="roofline", network_weights=0)
-        found.append(_search(replace(problem.rest(), rules=rules, open=None), settings.method)[0])
-    if settings.method != "gemmini-auto":
-        residency = settings.residency and settings.fusion
-        found = [with_issues(one, None, settings.objective, residency=residency) for one in found]
-    if settings.method in PROVING:
-        with suppress(ScheduleError):  # memories too small for gemmini.h's tiles
-            found.append(automatic_schedule(problem.graph, problem.rules.target, settings.row_packing))
+def _others(problem: Problem, settings: Settings) -> Iterator[Schedule]:
+    """Schedules that a search by the clock may not be worse than: what the same search finds under roofline
+    latency, in half of a time budget, with its layers issued, and gemmini.h's automatic tiles."""
+    rules = replace(problem.rules, latency="roofline", network_weights=0)
+    half = None if problem.time_budget is None else problem.time_budget / 2
+    by_roofline, _, _ = _search(replace(problem.rest(), rules=rules, time_budget=half), settings.method)
+    yield _issued(by_roofline, settings)
+    with suppress(ScheduleError):  # memories too small for gemmini.h's tiles
+        yield automatic_schedule(problem.graph, problem.rules.target, settings.row_packing)
+
+
+def _quickest(schedule: Schedule, others: list[Schedule], problem: Problem, settings: Settings) -> Schedule:
+    """What the clock finds best of them once it is decided who issues the layers; gemmini.h's calls are."""
+    own = schedule if settings.method == "gemmini-auto" else _issued(schedule, settings)
 
     def worth(one: Schedule) -> float:
         cost = problem.cost(one)
         return value(settings.objective, cost.energy_pj, cost.latency_cycles)
 
-    return min(found, key=worth)
+    return min([own, *others], key=worth)
+
+
+def _issued(schedule: Schedule, settings: Settings) -> Schedule:
+    residency = settings.residency and settings.fusion
+    return with_issues(schedule, None, settings.objective, residency=residency)
 
 
 def _unfused_bytes(problem: Problem) -> int | None:

@@ -58,7 +58,7 @@ def totals_record(
     return TotalsRecord(
         energy_pj=cost.energy_pj,
         latency_cycles=cost.latency_cycles,
-        clock_cycles=round(sum(clock.values())) if clock else None,
+        clock_cycles=sum(map(round, clock.values())) if clock else None,
         clock_error=error_against_rtl("clock", schedule.target.engines) if clock else "",
         edp_uj_cycles=cost.edp_uj_cycles,
         dram_bytes=dram,
