@@ -1,4 +1,4 @@
-"""The greedy choice that the DRAM limit and the choice by rtl share."""
+"""The greedy choice that the DRAM limit and the choice of issues share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optimizer.finish.replacements import Costs, Replacement, choose
 
 
 def replacement(energy: float, nbytes: int) -> Replacement:
-    return Replacement((), {}, energy, roofline=1.0, rtl=1.0, clock=1.0, bytes=nbytes)
+    return Replacement((), {}, energy, clock=1.0, bytes=nbytes)
 
 
 UNITS = [
