@@ -7,6 +7,7 @@ import fcntl
 import io
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -38,13 +39,16 @@ class SweepTable:
         if path is None:
             return
         self._file = path.open("r+b" if path.exists() else "w+b")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError(f"{path}: another sweep is writing it: choose another name") from error
-        if force:
-            self._file.truncate(0)
-        self._read(path)
+        with ExitStack() as refused:
+            refused.callback(self._file.close)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise InputError(f"{path}: another sweep is writing it: choose another name") from error
+            if force:
+                self._file.truncate(0)
+            self._read(path)
+            refused.pop_all()
 
     def __enter__(self) -> SweepTable:
         return self

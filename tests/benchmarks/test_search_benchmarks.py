@@ -28,7 +28,7 @@ def test_table1(tmp_path, capsys):
     assert table1.main([*arguments, "--methods", "exact,layerwise,gemmini-auto"]) == 0
     last = figures(capsys.readouterr().out.strip().splitlines()[-1])
     assert last["model"] == "resnet18" and last["target"] == "gemmini-large"
-    (row,) = csv.DictReader((tmp_path / "table1.csv").open())
+    (row,) = csv.DictReader((tmp_path / "table1.csv").read_text().splitlines())
     assert float(row["exact"]) <= float(row["layerwise"]) <= float(row["gemmini-auto"])
 
 
@@ -75,7 +75,7 @@ def test_figure4(tmp_path, capsys):
     last = figures(capsys.readouterr().out.strip().splitlines()[-1])
     assert float(last["layerwise"]) == 1 < float(last["gemmini-auto"])
     assert (tmp_path / "figure4.png").stat().st_size > 1000
-    assert {row["method"] for row in csv.DictReader((tmp_path / "figure4.csv").open())} == {
+    assert {row["method"] for row in csv.DictReader((tmp_path / "figure4.csv").read_text().splitlines())} == {
         "layerwise",
         "gemmini-auto",
     }
