@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MOST_SAMPLES = 32
 _MACS = 2e10
 """Fewer samples of large networks: about this many multiply-accumulates, but two samples."""
+_BLOCK = 1 << 20
+"""Elements that are compared at a time in double precision."""
 _SENTINEL = 1e8
 """Numbers of this size in an output (masked scores) stand for "not here" and are no signal."""
 
@@ -95,8 +97,11 @@ def _record(graph: Graph, name: str, expected: np.ndarray, found: np.ndarray) ->
 
 def sqnr_db(expected: np.ndarray, found: np.ndarray) -> float | None:
     """Signal to noise in decibels over elements that are numbers; None without noise or signal."""
-    wanted = expected.astype(np.float64)
-    seen = np.abs(wanted) < _SENTINEL  # (false for NaN)
-    noise = float(np.sum((wanted[seen] - found[seen]) ** 2))
-    signal = float(np.sum(wanted[seen] ** 2))
+    wanted, got = expected.reshape(-1), found.reshape(-1)
+    noise = signal = 0.0
+    for start in range(0, wanted.size, _BLOCK):
+        block = wanted[start : start + _BLOCK].astype(np.float64)
+        seen = np.abs(block) < _SENTINEL  # (false for NaN)
+        noise += float(np.sum((block[seen] - got[start : start + _BLOCK][seen]) ** 2))
+        signal += float(np.sum(block[seen] ** 2))
     return 10 * float(np.log10(signal / noise)) if noise and signal else None

@@ -1,0 +1,36 @@
+"""Signal to noise over any number of elements, against NumPy's sums in one go."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from fadiff import output_accuracy
+from fadiff.output_accuracy import sqnr_db
+
+
+@pytest.mark.parametrize("block", [1, 7, 60, 1 << 20])
+def test_blocks_make_no_difference(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_accuracy, "_BLOCK", block)
+    generator = np.random.default_rng(0)
+    expected = generator.standard_normal((4, 5, 3)).astype(np.float32)
+    found = expected + 0.1 * generator.standard_normal(expected.shape).astype(np.float32)
+    expected[0, 0] = -np.inf  # a masked score, and what is no number, are no signal
+    expected[3, 4, 2] = np.nan
+    seen = np.isfinite(expected)
+    wanted = expected[seen].astype(np.float64)
+    ratio = np.linalg.norm(wanted) / np.linalg.norm(wanted - found[seen])
+    assert sqnr_db(expected, found) == pytest.approx(20 * np.log10(ratio))
+    assert sqnr_db(expected, expected) is None
+
+
+def test_large_outputs_take_little_more_memory() -> None:
+    expected = np.ones((8, 1 << 20), np.float32)
+    found = np.full_like(expected, 0.9)
+    tracemalloc.start()
+    assert sqnr_db(expected, found) == pytest.approx(20)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * expected.nbytes  # (in double precision they are that large themselves)
