@@ -2,6 +2,7 @@
 
     python -m benchmarks fit_clock
     python -m benchmarks fit_clock --keep    # its error on programs that were measured since
+    python -m benchmarks fit_clock --target gemmini-large    # how coefficients grow with the array's side
 
 Robust least squares on the logarithm of predicted over measured cycles, warm runs, of programs without
 operators of the core, whose prices the target has.  The validation figures are of all programs, in five
@@ -18,6 +19,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +30,14 @@ from benchmarks.command import command
 from benchmarks.rtl import MEASURED, converted, read_rows
 from benchmarks.rtl_schedules import SCHEDULES, read_decisions, recalled
 from costmodel.group.fusion import ScheduleError
-from costmodel.latency.clock import COEFFICIENTS, ClockCoefficients, LayerCounts, clock
+from costmodel.latency.clock import (
+    COEFFICIENTS,
+    FITTED_SIDE,
+    ClockCoefficients,
+    LayerCounts,
+    at_side,
+    clock,
+)
 from costmodel.schedule.clock import ProgramCounts, network_cycles, program_counts
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.serialize import ScheduleFileError
@@ -57,6 +66,10 @@ SCALE = 0.1
 PULL = 0.03
 """Residual of a coefficient that is e times where it starts: one that no program shows stays there."""
 FOLDS = 5
+WITH_SIDE = ("request", "short_strip", "visit", "byte", "store_row")
+"""Coefficients that a wider array changes."""
+FACTOR_PULL = 0.1
+"""Residual of a factor of e."""
 
 Floats = NDArray[np.float64]
 
@@ -112,6 +125,34 @@ def fit(data: Sequence[Sample]) -> ClockCoefficients:
     return _coefficients(least_squares(residual, start, bounds=bounds, loss="soft_l1", f_scale=SCALE).x)
 
 
+def fit_factors(data: Sequence[Sample], side: int) -> dict[str, float]:
+    """By how much the coefficients of WITH_SIDE grow for every doubling of the array's side."""
+    data = [sample for sample in data if sample.on_array]
+    measured, base = np.array([sample.cycles for sample in data]), clock()[0]
+
+    def residual(logarithms: Floats) -> Floats:
+        wider = at_side(base, _factors(logarithms), side)
+        return np.concatenate([np.log(predict(data, wider) / measured), FACTOR_PULL * logarithms])
+
+    start = np.zeros(len(WITH_SIDE))
+    return _factors(least_squares(residual, start, loss="soft_l1", f_scale=SCALE).x)
+
+
+def _factors(logarithms: Floats) -> dict[str, float]:
+    return {name: float(np.exp(value)) for name, value in zip(WITH_SIDE, logarithms, strict=True)}
+
+
+def by_halves(data: Sequence[Sample], side: int) -> Floats:
+    """Predictions of one half of the programs, split by shape, by factors fitted to the other."""
+    predicted = np.zeros(len(data))
+    halves = [zlib.crc32(_shapes(sample.program).encode()) % 2 for sample in data]
+    for half in range(2):
+        factors = fit_factors([sample for sample, at in zip(data, halves, strict=True) if at != half], side)
+        tested = [place for place, at in enumerate(halves) if at == half]
+        predicted[tested] = predict([data[place] for place in tested], at_side(clock()[0], factors, side))
+    return predicted
+
+
 def predict(data: Sequence[Sample], coefficients: ClockCoefficients) -> Floats:
     """Cycles of every program."""
     return np.array(
@@ -160,23 +201,40 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     data = samples(options.measured, options.target)
     measured = np.array([sample.cycles for sample in data])
+    content = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
+    side = load_target(options.target).side
+    if side != FITTED_SIDE:
+        factors, tested = fit_factors(data, side), by_halves(data, side)
+        fitted = at_side(clock()[0], factors, side)
+        content["per_doubling"] = {
+            "factors": {name: float(f"{factor:.4g}") for name, factor in factors.items()},
+            "validation": {"side": side, "programs": len(data), "clock": scores(tested, measured)},
+        }
+        _finish(options.output, content, data, fitted, tested)
+        return 0
     left_out = cross_validate(data)
     roofline = np.array([sample.roofline for sample in data])
     by_model = {"clock": scores(left_out, measured), "roofline": scores(roofline, measured)}
     validation = {"programs": len(data), "by_model": by_model}
     fitted = clock()[0] if options.keep else fit(data)
     coefficients = {name: float(f"{value:.6g}") for name, value in asdict(fitted).items()}
-    content = {
-        "fitted_by": "python -m benchmarks fit_clock",
-        "coefficients": coefficients,
-        "validation": validation,
-    }
-    options.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    content["coefficients"], content["validation"] = coefficients, validation
+    _finish(options.output, content, data, fitted, left_out)
+    return 0
+
+
+def _finish(
+    output: Path,
+    content: dict[str, Any],
+    data: Sequence[Sample],
+    fitted: ClockCoefficients,
+    left_out: Floats,
+) -> None:
+    """Write the JSON, print every program and both scores."""
+    output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    measured = np.array([sample.cycles for sample in data])
     for sample, one in sorted(zip(data, left_out, strict=True), key=lambda pair: pair[1] / pair[0].cycles):
         print(f"{sample.program:<42} {sample.cycles:>9,.0f} {one / sample.cycles:6.2f}")
-    for name, found in (
-        ("written", scores(predict(data, fitted), measured)),
-        ("left_out", by_model["clock"]),
-    ):
+    for name, predicted in (("written", predict(data, fitted)), ("left_out", left_out)):
+        found = scores(predicted, measured)
         print(f"{name}: programs={len(data)} " + " ".join(f"{key}={value}" for key, value in found.items()))
-    return 0

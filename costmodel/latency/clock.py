@@ -21,6 +21,7 @@ rtl`.  One formula serves Python numbers, numpy columns of mappings and torch te
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -34,6 +35,8 @@ from costmodel.target.engines import Engines
 from costmodel.target.target import Target
 
 COEFFICIENTS = Path(__file__).parent / "clock_coefficients.json"
+FITTED_SIDE = 16
+"""Of the array whose programs the coefficients were fitted to."""
 
 
 @dataclass(frozen=True)
@@ -135,14 +138,34 @@ CORE_COEFFICIENTS = ("command", "loop", "visit")
 """Those that a target gives in its `core`; the others in its `engines`."""
 
 
+def at_side(c: ClockCoefficients, factors: Mapping[str, float], side: int) -> ClockCoefficients:
+    """Coefficients of a 16 x 16 array on a wider one: each times its factor for every doubling of the side.
+
+    New weights take `side` rows to preload, a row of output more beats to store.  Narrower arrays, of which
+    none was timed, take those of 16.
+    """
+    doublings = max(0.0, math.log2(side / FITTED_SIDE))
+    return replace(c, **{name: getattr(c, name) * factor**doublings for name, factor in factors.items()})
+
+
+@lru_cache(maxsize=1)
+def side_factors() -> Mapping[str, float]:
+    """The committed `factors` of `at_side`."""
+    found: Mapping[str, float] = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))["per_doubling"][
+        "factors"
+    ]
+    return found
+
+
 @lru_cache(maxsize=8)
 def clock_of(target: Target) -> ClockCoefficients:
-    """The committed coefficients, with those that a target gives in their place."""
+    """The committed coefficients at the target's side, with those that it gives in their place."""
     given = {
         field.name: getattr(target.core if field.name in CORE_COEFFICIENTS else target.engines, field.name)
         for field in fields(ClockCoefficients)
     }
-    return replace(clock()[0], **{name: cycles for name, cycles in given.items() if cycles is not None})
+    own = at_side(clock()[0], side_factors(), target.side)
+    return replace(own, **{name: cycles for name, cycles in given.items() if cycles is not None})
 
 
 def error_against_rtl(model: LatencyModel, engines: Engines | None = None) -> str:

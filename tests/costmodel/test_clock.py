@@ -11,6 +11,7 @@ from costmodel.latency.cache import Reuse, misses
 from costmodel.latency.clock import (
     ClockCoefficients,
     LayerCounts,
+    at_side,
     clock,
     error_against_rtl,
     layer_cycles,
@@ -106,6 +107,13 @@ def test_single_instructions_cost_the_core_more_than_a_loop():
     looped = NOTHING._replace(loops=4, full_rows=4000)
     single = NOTHING._replace(commands=600, full_rows=4000)
     assert layer_cycles(single, C) > layer_cycles(looped, C)
+
+
+@pytest.mark.parametrize(("side", "strip"), [(4, 8), (16, 8), (32, 20), (64, 50)])
+def test_coefficients_grow_with_every_doubling_of_a_side_beyond_16(side, strip):
+    wide = at_side(C, {"short_strip": 2.5}, side)
+    assert wide.short_strip == pytest.approx(strip)
+    assert replace(wide, short_strip=C.short_strip) == C
 
 
 def test_every_layer_of_a_group_has_its_cycles():
