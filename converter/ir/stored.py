@@ -7,11 +7,12 @@ and a memory-mapped constant of the Program.  Every look-up maps the file anew: 
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -57,6 +58,16 @@ class Steps:
         return float(self.scale.reshape(-1)[0]) if plain else None
 
 
+class _Descriptor:
+    """An open file without a name; closed with the last weight in it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
 @dataclass(frozen=True)
 class StoredWeight:
     """Where a constant is."""
@@ -67,7 +78,7 @@ class StoredWeight:
     dtype: np.dtype[Any]
     steps: Steps | None = None
     """Of integers."""
-    owner: IO[bytes] | None = None
+    owner: _Descriptor | None = None
     """Keeps a temporary file open that has no name: it goes with the process, however that ends."""
 
     def read(self) -> np.ndarray:
@@ -221,8 +232,9 @@ def _place(path: Path, tensor: onnx.TensorProto) -> StoredWeight:
     if uses_external_data(tensor):
         info = ExternalDataInfo(tensor)
         return StoredWeight(path.parent / info.location, int(info.offset or 0), tuple(tensor.dims), dtype)
-    file = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the weight is known)
-    file.write(tensor.raw_data)
-    file.flush()
+    with tempfile.TemporaryFile() as file:
+        file.write(tensor.raw_data)
+        file.flush()
+        kept = _Descriptor(os.dup(file.fileno()))
     tensor.ClearField("raw_data")
-    return StoredWeight(Path(f"/dev/fd/{file.fileno()}"), 0, tuple(tensor.dims), dtype, owner=file)
+    return StoredWeight(Path(f"/dev/fd/{kept.number}"), 0, tuple(tensor.dims), dtype, owner=kept)

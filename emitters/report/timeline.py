@@ -55,7 +55,7 @@ class Latency:
 
 def latency(clocks: Mapping[str, LayerClock], measured: Measurement | None) -> Latency | None:
     """The one latency of the network, decomposed; None where nothing is emitted."""
-    total = sum(clock.cycles for clock in clocks.values())
+    total = sum(round(clock.cycles) for clock in clocks.values())  # as schedule.json adds them
     if not total:
         return None
     warm = measured.warm if measured is not None and measured.unit == "cycles" else 0
@@ -79,7 +79,7 @@ def latency(clocks: Mapping[str, LayerClock], measured: Measurement | None) -> L
 
 def timeline(document: ScheduleDocument, clocks: Mapping[str, LayerClock]) -> Markup | None:
     """Groups and layers one after the other; below, how busy each engine is meanwhile."""
-    total = sum(clock.cycles for clock in clocks.values())
+    total = sum(round(clock.cycles) for clock in clocks.values())  # as schedule.json adds them
     if not total:
         return None
     kinds = [kind for kind in KINDS[:4] if any(getattr(c.busy, kind[0]) for c in clocks.values())]
