@@ -37,13 +37,14 @@ INSTRUCTIONS: Mapping[str, tuple[int, ...]] = {
 _QUEUES = {"load_queue": 8, "execute_queue": 16, "store_queue": 4}
 """Reservation station entries of Gemmini's default configuration."""
 _ESTIMATE = {
-    "request_cycles": 3.0,
-    "store_request_cycles": 3.0,
+    "request_cycles": 0.1,
+    "store_row_cycles": 1.7,
     "load_latency": 20.0,
-    "store_latency": 45.0,
+    "store_latency": 40.0,
+    "fence_cycles": 60.0,
 }
-"""Constants of the cycle estimate (csrc/timing.c): cycles per DMA request, chosen on one half of the programs
-timed on RTL (by shape) and tried on the other; latencies as single moves have."""
+"""Constants of the cycle estimate (csrc/timing.c), of moves and loops timed alone on RTL of side 16 and 32;
+that of a fence, two in a layer, is what the 16 x 16 programs of `python -m benchmarks rtl` lacked."""
 _COMMAND_CYCLES = 12.0
 """From one command to the next where the core issues each: 10 in a convolution timed on RTL, 20 in a product.
 The clock's own coefficient is fitted to programs of hardware loops, which say nothing about it."""
@@ -82,10 +83,11 @@ _RATES = [
     "dram_bytes_per_cycle",
     "tile_buffer_bytes_per_cycle",
     "request_cycles",
-    "store_request_cycles",
+    "store_row_cycles",
     "load_latency",
     "store_latency",
     "array_latency",
+    "fence_cycles",
     "issue_cycles",
     "loop_issue_cycles",
 ]
@@ -227,7 +229,7 @@ class Machine:
             tile_buffer_bytes_per_cycle=target.bandwidth.tile_buffer_bytes,
             issue_cycles=target.core.command or _COMMAND_CYCLES,
             loop_issue_cycles=core.loop / _LOOP_COMMANDS,
-            array_latency=target.side,
+            array_latency=2 * target.side,
             cache_bytes=target.last_level_cache_bytes,
             **_ESTIMATE,
         )

@@ -41,11 +41,12 @@ typedef struct {
   double cache_bytes;                 /* of that cache; 0: everything comes from DRAM */
   double dram_bytes_per_cycle;        /* of what it lacks */
   double tile_buffer_bytes_per_cycle; /* of the bus to the SoC's cache, which holds the tile buffer */
-  double request_cycles;              /* cycles one DMA request (<= 64 bytes of a row) occupies the DMA as it loads, */
-  double store_request_cycles;        /* and as it stores */
+  double request_cycles;              /* of a load between one DMA request (<= 64 bytes of a row) and the next */
+  double store_row_cycles;            /* of a store to read a row of local memory */
   double load_latency;                /* from the last request to the data in local memory */
   double store_latency;               /* from the last request to the store being over */
   double array_latency;               /* from the last row into the array to its result in local memory */
+  double fence_cycles;                /* core cycles around a fence: calls, addresses, configurations */
   double issue_cycles;                /* core cycles per RoCC instruction, */
   double loop_issue_cycles;           /* and per one that sets up or starts a hardware loop */
 } fadiff_config;

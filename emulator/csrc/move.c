@@ -3,6 +3,7 @@
 
 #include <float.h>
 
+#include "cache.h"
 #include "dram.h"
 #include "fail.h"
 #include "local.h"
@@ -123,7 +124,8 @@ void move_in(uint64_t address, uint64_t rs2, int state_id) {
 
   const double start = timing_start(LOAD_QUEUE, available);
   double end = timing_dma(LOAD_QUEUE, start, &transfer);
-  const double rows = (double)to.rows * blocks * state->pixels; /* written one a cycle, each copy of a pixel, too */
+  /* Written one a cycle: each copy of a pixel, and each part of a row that a request brings. */
+  const double rows = (double)to.rows * blocks * state->pixels * ceil_div(minimum(dim, to.cols) * item, LINE);
   if (end < start + rows) end = start + rows;
   const double ready = end + (address ? machine.config.load_latency : 0);
   const uint32_t repeated = minimum(state->pixels - 1, to.row);
@@ -184,8 +186,9 @@ static void store_block(const Operand *from, uint32_t row, uint32_t cols, void *
 
 static void finish_store(const Span *spans, uint32_t count, double operands, const Transfer *transfer, uint32_t rows) {
   const double start = timing_start(STORE_QUEUE, operands);
+  const double read = start + rows * machine.config.store_row_cycles;
   double end = timing_dma(STORE_QUEUE, start, transfer);
-  if (end < start + rows) end = start + rows;
+  if (end < read) end = read;
   for (uint32_t i = 0; i < count; i++) span_free(&spans[i], end);
   timing_finish(STORE_QUEUE, start, end, end + machine.config.store_latency);
 }

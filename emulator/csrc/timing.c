@@ -11,15 +11,18 @@
  * The three queues run side by side:
  * - an instruction starts in order within its queue, when it has an entry and its local-memory rows are
  *   ready (read after write) and free (write after read);
- * - a DMA transfer takes request_cycles per request (a power of two from 16 to 64 bytes, aligned, of one row),
- *   what the requests carry over the bus, what the cache lacks over the DRAM bandwidth, or a cycle for every
- *   scratchpad row and copy of a packed pixel, whichever is longest; loaded rows are ready load_latency later,
- *   a store is over store_latency later;
+ * - a DMA transfer takes what its requests (a power of two from 16 to 64 bytes, aligned, of one row) carry over
+ *   the bus, request_cycles more for each that loads, or what the cache lacks over the DRAM bandwidth;
+ * - a load takes no less than a cycle for every 64 bytes of a local row and copy of a packed pixel; its rows are ready
+ *   load_latency later, and the next but ROWS_IN_FLIGHT / dim waits for that;
+ * - a store takes no less than store_row_cycles for every row it reads, and is over store_latency later;
  * - a preload+compute pair takes max(rows, 4) cycles, max(rows, dim) when it brings new weights, and one more for
  *   every row that loads write meanwhile into the bank that it reads (one port, writes first); its result can be
  *   stored array_latency later;
- * - between two fences no less time passes than what the cache lacks takes from DRAM.
- * TLB misses, conflicts in the accumulator and lines that stores fetch are not modelled.
+ * - between two fences no less time passes than what the cache lacks takes from DRAM; a fence takes the core
+ *   fence_cycles more.
+ * TLB misses, conflicts in the accumulator (a store waits while the array accumulates in its bank) and lines that
+ * stores fetch are not modelled.
  */
 #include "timing.h"
 
@@ -33,6 +36,10 @@
 
 /* Calls of a hardware loop that may be under way: concurrent_loops of LoopConv.scala and LoopMatmul.scala. */
 #define CONCURRENT_LOOPS 2
+
+/* max_in_flight_mem_reqs of Gemmini's default configuration: LoadController.scala lets this over dim, and one more
+ * load, be under way. */
+#define ROWS_IN_FLIGHT 16
 
 /* Loads that the array may meet in a bank of the scratchpad. */
 #define WRITES 4096
@@ -58,6 +65,8 @@ static struct {
     double start;
     double sent[CONCURRENT_LOOPS]; /* ring: when each call had sent everything */
   } loop;
+  double landed[ROWS_IN_FLIGHT + 1]; /* ring: when the rows of each load were there */
+  uint32_t loads;
   Write writes[WRITES]; /* ring, in order of time */
   uint32_t first_write, last_write;
   double last_retired;
@@ -131,9 +140,15 @@ static void give_back(int queue, double cycle) {
     if (timing.taken[queue][i] == INFINITY) timing.taken[queue][i] = cycle;
 }
 
+/* Of the load that has to be over before the next one starts. */
+static double *landed(void) {
+  return &timing.landed[timing.loads % (ROWS_IN_FLIGHT / machine.config.dim + 1)];
+}
+
 double timing_start(int queue, double operands) {
   timing.ready[queue] = latest(timing.ready[queue], latest(enter(queue), operands));
-  return latest(timing.ready[queue], timing.free[queue]);
+  const double start = latest(timing.ready[queue], timing.free[queue]);
+  return queue == LOAD_QUEUE ? latest(start, *landed()) : start;
 }
 
 void timing_configure(int queue) {
@@ -144,40 +159,44 @@ void timing_configure(int queue) {
 double timing_dma(int queue, double start, const Transfer *transfer) {
   const fadiff_config *config = &machine.config;
   timing.dram += transfer->dram_bytes;
-  const double each = queue == LOAD_QUEUE ? config->request_cycles : config->store_request_cycles;
-  const double requests = (double)transfer->requests * each;
+  const double between = queue == LOAD_QUEUE ? (double)transfer->requests * config->request_cycles : 0;
   const double bus = (double)transfer->bus_bytes / config->tile_buffer_bytes_per_cycle;
-  return start + latest(requests, latest(bus, transfer->dram_bytes / config->dram_bytes_per_cycle));
+  return start + latest(bus + between, transfer->dram_bytes / config->dram_bytes_per_cycle);
 }
 
 void timing_write(uint32_t bank, double start, double end, double rows) {
+  Write *last = &timing.writes[(timing.last_write - 1) % WRITES];
+  if (timing.last_write != timing.first_write && last->bank == bank && last->start == start) { /* another block of that load */
+    last->rows += rows;
+    return;
+  }
   timing.writes[timing.last_write++ % WRITES] = (Write){bank, start, end, rows};
   if (timing.last_write - timing.first_write > WRITES) timing.first_write++;
-}
-
-/* Rows that loads write into a bank in between: all at the pace at which they come. */
-static double written(uint32_t bank, double start, double end) {
-  double rows = 0;
-  for (uint32_t i = timing.first_write; i != timing.last_write; i++) {
-    const Write *write = &timing.writes[i % WRITES];
-    if (write->start >= end) break; /* loads are in order */
-    const double overlap = (end < write->end ? end : write->end) - latest(start, write->start);
-    if (write->bank == bank && overlap > 0) rows += write->rows * overlap / (write->end - write->start);
-  }
-  return rows;
 }
 
 double timing_read(uint32_t bank, double start, double rows) {
   while (timing.first_write != timing.last_write && timing.writes[timing.first_write % WRITES].end <= start)
     timing.first_write++;
   double end = start + rows;
-  for (int i = 0; i < 4; i++) end = start + rows + written(bank, start, end);
+  for (uint32_t i = timing.first_write; i != timing.last_write; i++) {
+    const Write *write = &timing.writes[i % WRITES];
+    if (write->start >= end) break; /* loads are in order */
+    const double from = latest(start, write->start);
+    if (write->bank != bank || write->end <= from) continue;
+    const double during = write->end - from, left = end - from; /* cycles, and rows not read yet */
+    const double idle = 1 - write->rows / (write->end - write->start); /* share of the cycles without a write */
+    end = left < during * idle ? from + left / idle : end + during * (1 - idle);
+  }
   return end;
 }
 
 void timing_finish(int queue, double start, double end, double retired) {
   timing.free[queue] = end;
   timing.busy[queue] += end - start;
+  if (queue == LOAD_QUEUE) {
+    *landed() = retired;
+    timing.loads++;
+  }
   give_back(queue, retired);
   timing.last_retired = latest(timing.last_retired, retired);
 }
@@ -188,7 +207,8 @@ double timing_now(void) {
 }
 
 void timing_fence(void) {
-  timing.core = timing.fence = timing_now();
+  timing.fence = timing_now();
+  timing.core = timing.fence + machine.config.fence_cycles;
   timing.dram = 0;
 }
 

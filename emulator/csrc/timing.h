@@ -28,7 +28,7 @@ double timing_read(uint32_t bank, double start, double rows);
 void timing_configure(int queue);
 /* End of the DMA transfer of a load or store that starts at `start`. */
 double timing_dma(int queue, double start, const Transfer *transfer);
-/* The queue is busy from start to end; the entries taken are given back at `retired`. */
+/* The queue is busy from start to end; the entries taken are given back at `retired` (a load: its rows are there). */
 void timing_finish(int queue, double start, double end, double retired);
 /* Everything must be over before the core goes on. */
 void timing_fence(void);
