@@ -60,8 +60,6 @@ class Counts:
     by_level: Mapping[str, Mapping[str, Count]]
     compute_cycles: int
     macs: int
-    elements: int
-    """Processing elements in use."""
 
 
 class Loop(NamedTuple):
@@ -123,7 +121,6 @@ def count(workload: Workload, levels: Sequence[LevelLoops], *, forgets_direction
         },
         nest.compute_cycles,
         math.prod(workload.bounds.values()),
-        nest.instances(-1),
     )
 
 

@@ -30,6 +30,7 @@ def test_double_buffering_counts_refetched_tiles_twice():
     assert used.weights == 9 * 16
     assert used.inputs == 2 * (4 * 6)
     assert used.outputs == 2 * 8
+    assert (used.inputs_twice, used.weights_twice, used.outputs_twice) == (True, False, True)
     once = occupancy(shape_of(layer), whole_tile(layer.dims), SMALL, "hw")
     assert (once.inputs, once.outputs) == (100, 64)
 

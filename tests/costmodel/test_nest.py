@@ -15,6 +15,8 @@ from tests.costmodel.loop_nest import walk
 from tests.costmodel.strategies import layer_shapes, mappings
 
 SMALL = load_target("gemmini-small")
+PATHS = ("tile-buffer", "spad", "acc")
+LEVELS = {"register": "L0", "accumulator": "L1", "scratchpad": "L2", "tile-buffer": "L3", "dram": "L3"}
 
 
 def moved(traffic, level, role, direction, memory=None):
@@ -53,9 +55,44 @@ def test_hw_traffic_is_what_the_nest_does(data):
     assert moved(traffic, "L3", "psum", "write") == 4 * counts["O spill"]
     assert moved(traffic, "L3", "psum", "read") == 4 * counts["O refill"]
     assert moved(traffic, "L1", "psum", "write") == 4 * (counts["updates"] + counts["O spill"])
+    # Every result is added to what a load put into the accumulator; DRAM and the copy drain it.
+    assert moved(traffic, "L1", "psum", "read") == 4 * (counts["updates"] + counts["O refill"])
+    assert moved(traffic, "L1", "bias", "write") == 4 * counts["O final"]
+    assert moved(traffic, "L1", "O", "read") == 4 * counts["O final"] * (1 + fused)
     assert traffic.compute_cycles == seen.cycles
     outputs = moved(traffic, "L3", "O", "write", "tile-buffer" if fused else "dram")
     assert outputs == counts["O final"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), arrives=st.sampled_from(PATHS), leaves=st.sampled_from(PATHS))
+def test_fused_operands_take_their_path(data, arrives, leaves):
+    shape = data.draw(layer_shapes(groups=False, channels=7, pixels=5, taps=3))
+    mapping = data.draw(mappings(shape))
+    fused = Placement(
+        input_is_fused=True,
+        output_is_fused=True,
+        output_to_dram=False,
+        input_path=arrives,
+        output_path=leaves,
+    )
+    traffic = layer_traffic(shape, mapping, whole(shape.dims), SMALL, "hw", fused)
+    counts = walk(shape, mapping, whole(shape.dims), SMALL.side).counts
+    filled, read, outputs = counts["I dram"], counts["I array"], counts["O final"]
+    inputs = {
+        "tile-buffer": {"tile-buffer read": filled, "scratchpad write": filled, "scratchpad read": read},
+        "spad": {"scratchpad read": read},
+        "acc": {"accumulator read": 4 * read},
+    }
+    drained = {
+        "tile-buffer": {"accumulator read": 4 * outputs, "tile-buffer write": outputs},
+        "spad": {"accumulator read": 4 * outputs, "scratchpad write": outputs},
+        "acc": {},
+    }
+    for role, expected in (("I", inputs[arrives]), ("O", drained[leaves])):
+        found = {f"{m.memory} {m.direction}": m.bytes for m in traffic.moves if m.role == role and m.bytes}
+        assert found == expected
+    assert all(m.level == LEVELS[m.memory] for m in traffic.moves)
 
 
 def test_hand_computed_layer():

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from converter.ir.dims import DIMS, Dims
 from costmodel.count.nest import LoopNest, layer_traffic
 from costmodel.count.sliding_window import sliding_input_words
-from costmodel.count.timeloop_counts import Count, LevelLoops, Loop, Workload, count, words_entering
+from costmodel.count.timeloop_counts import (
+    Count,
+    LevelLoops,
+    Loop,
+    Workload,
+    count,
+    cycles_at,
+    words_entering,
+)
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import LayerShape, whole
 from costmodel.mapping.tiling import Window
@@ -42,6 +50,13 @@ def test_known_answer():
     assert counts.by_level["L3"]["W"] == Count(1, 1024, 0, 0)
     assert counts.by_level["L3"]["I"] == Count(1, 512, 0, 0)
     assert counts.by_level["L3"]["O"] == Count(1, 256, 0, 512)
+
+
+@pytest.mark.parametrize("bandwidth, cycles", [(2, 250), (3, 167), (5, 100), (8, 100)])
+def test_a_level_that_is_too_slow_takes_its_words_over_its_bandwidth(bandwidth, cycles):
+    """500 words in 100 cycles of compute: 250, 166.7 and 100 cycles of transfers."""
+    counts = [Count(1, 200, 100, 0), Count(1, 100, 0, 100)]
+    assert cycles_at(counts, 100, bandwidth) == cycles
 
 
 def test_factors_must_multiply_to_the_bounds():
