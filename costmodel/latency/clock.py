@@ -183,5 +183,6 @@ def error_against_rtl(model: LatencyModel, engines: Engines | None = None) -> st
     found = validation["by_model"][model]
     return (
         f"median error {100 * found['median_error']:.0f} %, nine in ten below "
-        f"{100 * found['p90_error']:.0f} % against RTL, {validation['programs']} small programs"
+        f"{100 * found['p90_error']:.0f} % against RTL, {validation['programs']} small programs "
+        f"on {FITTED_SIDE} x {FITTED_SIDE}"
     )
