@@ -70,6 +70,13 @@ def test_one_sliding_loop_fetches_the_union(tile, step, trips):
     assert words_entering((tile,), [Loop(trips, (step,))]) == len(touched)
 
 
+@pytest.mark.parametrize("loops", [[Loop(2, (0,)), Loop(4, (1,))], [Loop(2, (1,)), Loop(3, (1,))]])
+def test_releases_before_2025_forget_the_overlap(loops):
+    """Three words in a row: four tiles that each keep two of the last, and a tile that stays."""
+    assert words_entering((3,), loops) == 6
+    assert words_entering((3,), loops, forgets_direction=True) == 12
+
+
 def timeloop_of(shape, mapping):
     """The same nest in the general counter: G is a dimension like any other."""
     h, w = shape.height, shape.width
