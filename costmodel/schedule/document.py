@@ -19,16 +19,16 @@ from costmodel.schedule.schedule import FusionModel, GroupLatency, Halo, Latency
 from costmodel.target.target import FusionPath, Target
 
 Positive = Annotated[int, Field(ge=1)]
-Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Scale = Annotated[float, Field(gt=0)]
 Padding = Annotated[int, Field(ge=0, lt=2**20)]
-Cycles = Annotated[float, Field(ge=0)]
 """Pixels; more are no image any more."""
+Cycles = Annotated[float, Field(ge=0)]
 Extents = dict[Dim, Positive]
 """Dimensions that are left out are 1."""
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TensorRecord(_Record):

@@ -205,6 +205,9 @@ def test_a_layer_that_ends_behind_its_tensors(document, tmp_path, operand):
         (lambda c: first_core(c).update(pads=[-1, 0, 0, 0]), "pads.0"),
         (lambda c: first_core(c).update(pads=[0, 0, 2**40, 0]), "pads.2"),
         (lambda c: first_core(c)["cost"].update(latency_cycles=-1.0), "cost.latency_cycles"),
+        (lambda c: first_core(c)["cost"].update(energy_pj=float("nan")), "cost.energy_pj"),
+        (lambda c: first_core(c)["cost"]["energy_breakdown"].update(mac=float("inf")), "energy_breakdown"),
+        (lambda c: c["totals"].update(edp_uj_cycles=float("-inf")), "totals.edp_uj_cycles"),
         (lambda c: first_core(c).update(outputs=[]), "outputs"),
     ],
 )
