@@ -206,20 +206,15 @@ def main(arguments: list[str]) -> int:
     if side != FITTED_SIDE:
         factors, tested = fit_factors(data, side), by_halves(data, side)
         fitted = at_side(clock()[0], factors, side)
-        content["per_doubling"] = {
-            "factors": {name: float(f"{factor:.4g}") for name, factor in factors.items()},
-            "validation": {"side": side, "programs": len(data), "clock": scores(tested, measured)},
-        }
-        _finish(options.output, content, data, fitted, tested)
-        return 0
-    left_out = cross_validate(data)
+        content["per_doubling"] = {name: float(f"{factor:.4g}") for name, factor in factors.items()}
+    else:
+        tested = cross_validate(data)
+        fitted = clock()[0] if options.keep else fit(data)
+        content["coefficients"] = {name: float(f"{value:.6g}") for name, value in asdict(fitted).items()}
     roofline = np.array([sample.roofline for sample in data])
-    by_model = {"clock": scores(left_out, measured), "roofline": scores(roofline, measured)}
-    validation = {"programs": len(data), "by_model": by_model}
-    fitted = clock()[0] if options.keep else fit(data)
-    coefficients = {name: float(f"{value:.6g}") for name, value in asdict(fitted).items()}
-    content["coefficients"], content["validation"] = coefficients, validation
-    _finish(options.output, content, data, fitted, left_out)
+    by_model = {"clock": scores(tested, measured), "roofline": scores(roofline, measured)}
+    content["validation"][str(side)] = {"programs": len(data), "by_model": by_model}
+    _finish(options.output, content, data, fitted, tested)
     return 0
 
 

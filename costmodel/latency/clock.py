@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 from costmodel.mapping.decision import LatencyModel
 from costmodel.mapping.mapping import Issue
 from costmodel.mapping.numbers import Number, largest
-from costmodel.target.engines import Engines
 from costmodel.target.target import Target
 
 COEFFICIENTS = Path(__file__).parent / "clock_coefficients.json"
@@ -123,15 +122,20 @@ def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> Number:
     return together + counts.visits * alone + counts.loops * c.loop
 
 
+Validation = Mapping[int, Mapping[str, Any]]
+"""By side of the arrays that programs were timed on: {programs, by_model: {model: {median_error, p90_error,
+spearman}}}."""
+
+
 @lru_cache(maxsize=1)
-def clock() -> tuple[ClockCoefficients, Mapping[str, Any]]:
+def clock() -> tuple[ClockCoefficients, Validation]:
     """The committed coefficients, and how far each latency model was from RTL.
 
-    The latter is {programs, by_model: {model: {median_error, p90_error, spearman}}}; the clock's figures are
-    those of programs left out of its fit.
+    The clock's figures are those of programs left out of its fit.
     """
     content = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
-    return ClockCoefficients(**content["coefficients"]), content["validation"]
+    validation = {int(side): found for side, found in content["validation"].items()}
+    return ClockCoefficients(**content["coefficients"]), validation
 
 
 CORE_COEFFICIENTS = ("command", "loop", "visit")
@@ -151,9 +155,7 @@ def at_side(c: ClockCoefficients, factors: Mapping[str, float], side: int) -> Cl
 @lru_cache(maxsize=1)
 def side_factors() -> Mapping[str, float]:
     """The committed `factors` of `at_side`."""
-    found: Mapping[str, float] = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))["per_doubling"][
-        "factors"
-    ]
+    found: Mapping[str, float] = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))["per_doubling"]
     return found
 
 
@@ -168,21 +170,23 @@ def clock_of(target: Target) -> ClockCoefficients:
     return replace(own, **{name: cycles for name, cycles in given.items() if cycles is not None})
 
 
-def error_against_rtl(model: LatencyModel, engines: Engines | None = None) -> str:
+def error_against_rtl(model: LatencyModel, target: Target) -> str:
     """How far a latency model was from RTL cycles on programs of this tool, to stand beside every latency.
 
-    Of the clock with `engines` that were calibrated: how far it was from their hardware.
+    The array that was timed is named: the widest that is no wider than the target's.  Of the clock on a
+    target whose `engines` were calibrated: how far it was from that hardware.
     """
-    if model == "clock" and engines is not None and engines.calibration is not None:
-        own = engines.calibration
+    own = target.engines.calibration
+    if model == "clock" and own is not None:
         return (
             f"median error {100 * own.median_error:.0f} %, nine in ten below {100 * own.p90_error:.0f} % "
             f"on this hardware, {own.layers} layers"
         )
     _, validation = clock()
-    found = validation["by_model"][model]
+    side = max((timed for timed in validation if timed <= target.side), default=min(validation))
+    found = validation[side]["by_model"][model]
     return (
         f"median error {100 * found['median_error']:.0f} %, nine in ten below "
-        f"{100 * found['p90_error']:.0f} % against RTL, {validation['programs']} small programs "
-        f"on {FITTED_SIDE} x {FITTED_SIDE}"
+        f"{100 * found['p90_error']:.0f} % against RTL, {validation[side]['programs']} small programs "
+        f"on {side} x {side}"
     )

@@ -17,6 +17,7 @@ from costmodel.mapping.mapping import as_single_instructions
 from costmodel.schedule.evaluate import NetworkCost, evaluate
 from costmodel.schedule.schedule import FusionModel, GroupLatency, LatencyModel, Schedule
 from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
+from costmodel.target.target import Target
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,13 @@ class Reading:
     group_latency: GroupLatency
     energy_pj: float
     latency_cycles: int
+    latency_error: str
+    """How far this latency model was from RTL cycles."""
 
     @property
     def edp_uj_cycles(self) -> float:
         """Energy-delay product of the network."""
         return self.energy_pj * self.latency_cycles * 1e-6
-
-    @property
-    def latency_error(self) -> str:
-        """How far this latency model was from RTL cycles."""
-        return error_against_rtl(self.latency_model)
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def readings(schedule: Schedule) -> Readings:
     except ScheduleError as error:
         obstacle = str(error)
         if other == "paper":
-            found += (_reading(evaluate(schedule, fusion_model=other), other, "roofline"),)
+            found += (_reading(evaluate(schedule, fusion_model=other), schedule.target, other, "roofline"),)
     return Readings(found, obstacle)
 
 
@@ -95,22 +93,30 @@ def as_instructions(schedule: Schedule) -> Schedule:
 
 def _under(counted: Schedule) -> tuple[Reading, ...]:
     """Readings of a legal schedule under its own fusion model; first as it is executed, if it prefetches."""
-    model = counted.fusion_model
+    model, target = counted.fusion_model, counted.target
     plain = without_prefetches(counted)
     cost = evaluate(plain)
     rows = [
-        _reading(cost, model, "roofline"),
-        _reading(prefetch_weights(plain, cost), model, "roofline", "prefetch"),
-        Reading(model, "roofline", "overlap", cost.energy_pj, resource_latency(plain, cost)),
+        _reading(cost, target, model, "roofline"),
+        _reading(prefetch_weights(plain, cost), target, model, "roofline", "prefetch"),
+        replace(
+            _reading(cost, target, model, "roofline", "overlap"),
+            latency_cycles=resource_latency(plain, cost),
+        ),
     ]
-    executed = [_reading(evaluate(counted), model, "roofline", "executed")]
+    executed = [_reading(evaluate(counted), target, model, "roofline", "executed")]
     if counted.is_executable:
-        rows.append(_reading(evaluate(plain, "clock"), model, "clock"))
-        executed.append(_reading(evaluate(counted, "clock"), model, "clock", "executed"))
+        rows.append(_reading(evaluate(plain, "clock"), target, model, "clock"))
+        executed.append(_reading(evaluate(counted, "clock"), target, model, "clock", "executed"))
     return tuple(rows if plain is counted else executed + rows)
 
 
 def _reading(
-    cost: NetworkCost, model: FusionModel, latency: LatencyModel, groups: GroupLatency = "sum"
+    cost: NetworkCost,
+    target: Target,
+    model: FusionModel,
+    latency: LatencyModel,
+    groups: GroupLatency = "sum",
 ) -> Reading:
-    return Reading(model, latency, groups, cost.energy_pj, cost.latency_cycles)
+    error = error_against_rtl(latency, target)
+    return Reading(model, latency, groups, cost.energy_pj, cost.latency_cycles, error)

@@ -59,7 +59,7 @@ def totals_record(
         energy_pj=cost.energy_pj,
         latency_cycles=cost.latency_cycles,
         clock_cycles=sum(map(round, clock.values())) if clock else None,
-        clock_error=error_against_rtl("clock", schedule.target.engines) if clock else "",
+        clock_error=error_against_rtl("clock", schedule.target) if clock else "",
         edp_uj_cycles=cost.edp_uj_cycles,
         dram_bytes=dram,
         macs=sum(layer.macs for layer in schedule.graph.tensor_core_layers),
@@ -242,9 +242,6 @@ def readings_record(schedule: Schedule) -> ReadingsRecord:
     """The schedule's cost under other assumptions."""
     found = readings(schedule)
     return ReadingsRecord(
-        rows=tuple(
-            ReadingRecord(**asdict(row), edp_uj_cycles=row.edp_uj_cycles, latency_error=row.latency_error)
-            for row in found.readings
-        ),
+        rows=tuple(ReadingRecord(**asdict(row), edp_uj_cycles=row.edp_uj_cycles) for row in found.readings),
         obstacle=found.obstacle,
     )

@@ -163,7 +163,7 @@ def to_document(
         profile=schedule.profile,
         fusion_model=schedule.fusion_model,
         latency_model=latency_model,
-        latency_error=error_against_rtl(latency_model),
+        latency_error=error_against_rtl(latency_model, schedule.target),
         totals=totals_record(schedule, cost, bound, clock),
         tensors=tuple(tensor_record(tensor) for tensor in graph.tensors.values()),
         layers=tuple(

@@ -119,7 +119,7 @@ def _rows(found: dict[str, SearchResult], latency: LatencyModel) -> list[dict[st
             "ratio_to_best": result.cost.edp_uj_cycles / best if best else 1.0,  # dosa: the core is free
             "energy_uj": result.cost.energy_pj * 1e-6,
             "latency_cycles": result.cost.latency_cycles,
-            "latency_error": error_against_rtl(latency),
+            "latency_error": error_against_rtl(latency, result.schedule.target),
             "fused_groups": sum(len(group.layers) > 1 for group in result.schedule.groups),
             "seconds": result.seconds,
         }

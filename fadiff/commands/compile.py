@@ -214,7 +214,7 @@ def _print(console: Console, result: CompileResult, accuracy: Verdict | None) ->
             f"the schedule is {above:.2f} % above it ({BOUND[totals.bound_kind]})"
         )
     console.result(f"  energy      {totals.energy_pj * 1e-6:,.1f} uJ (modelled)")
-    error = error_against_rtl(document.latency_model)
+    error = error_against_rtl(document.latency_model, document.target)
     if totals.clock_cycles is not None:
         console.result(
             f"  cycles      {totals.clock_cycles:,.0f} as emitted (modelled: {totals.clock_error})"

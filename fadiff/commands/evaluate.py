@@ -211,7 +211,7 @@ def _all_dram_bytes(cost: NetworkCost) -> int:
 def _reading(row: Reading) -> dict[str, object]:
     from dataclasses import asdict
 
-    return {**asdict(row), "edp_uj_cycles": row.edp_uj_cycles, "latency_error": row.latency_error}
+    return {**asdict(row), "edp_uj_cycles": row.edp_uj_cycles}
 
 
 def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> dict[str, object]:
@@ -224,7 +224,7 @@ def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyM
         "fusion_model": schedule.fusion_model,
         "energy_pj": cost.energy_pj,
         "latency_model": model,
-        "latency_error": error_against_rtl(model),
+        "latency_error": error_against_rtl(model, schedule.target),
         "latency_cycles": cycles,
         "edp_uj_cycles": cost.energy_pj * cycles * 1e-6,
         "dram_bytes": _all_dram_bytes(cost),
@@ -264,7 +264,7 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int,
         f"{schedule.fusion_model} fusion: {cost.energy_pj * 1e-6:,.1f} uJ x {cycles:,} cycles "
         f"= {cost.energy_pj * cycles * 1e-6:.4e} uJ x cycles, {_all_dram_bytes(cost):,} DRAM bytes "
         "(all modelled)\n"
-        f"latency by the {model} model: {error_against_rtl(model)}"
+        f"latency by the {model} model: {error_against_rtl(model, schedule.target)}"
     )
 
 

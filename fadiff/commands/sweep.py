@@ -115,7 +115,8 @@ def sweep(
         console.result(json.dumps(rows, indent=2))
     else:
         _print(console, rows)
-        console.result(f"latency by the {search.latency} model: {rows[0]['latency_error']}")
+        for error in dict.fromkeys(row["latency_error"] for row in rows if row["latency_error"]):
+            console.result(f"latency by the {search.latency} model: {error}")
 
 
 def _element(design: Design) -> ElementType:
@@ -131,7 +132,7 @@ def _row(model: str, design: Design, result: Result, latency: LatencyModel) -> d
         "edp_uj_cycles": result.edp_uj_cycles,
         "energy_uj": result.energy_uj,
         "latency_cycles": result.latency_cycles,
-        "latency_error": error_against_rtl(latency),
+        "latency_error": error_against_rtl(latency, design.target) if design.target else "",
         "problem": result.problem,
     }
 
