@@ -43,7 +43,7 @@ Outcome = Literal["converted", "refused", "not equal", "internal error", "too lo
 _OURS: tuple[Outcome, ...] = ("not equal", "internal error", "too long")
 _MOST_BYTES = 200 * 2**20
 _REMEDIES = re.compile(r"--(dim) (\S+?)=1\b|--(outputs|inputs) ('[^']+'|[^\s;|']+)")
-_BATCH = re.compile(r"batch|^n$|\.0$", re.IGNORECASE)
+_BATCH = re.compile(r"batch|^n$|^unk__|\.0$", re.IGNORECASE)  # tf2onnx calls what it does not know unk__7
 _TRIES = 4
 _WAITING = 12
 """Seconds on the clock for every second of processors, at most."""

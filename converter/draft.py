@@ -79,7 +79,8 @@ class Drafter:
         if SPLIT_CHANNELS in self.without or not judged:
             return best
         progress("trying to split channels")
-        finer = self._draft(best.least, split_channels=True)
+        whole = [n for step in plain.calibration.steps if step.is_float for n in step.onnx_nodes]
+        finer = self._draft(best.least, whole=whole)
         if finer.is_split and finer.beats(best, _SPLIT_WORTH_DB):
             return replace(finer, notes=(*best.notes, finer.notes[-1]))
         return best
@@ -98,7 +99,8 @@ class Drafter:
                 best = draft
         return best
 
-    def _draft(self, least: float | None = None, *, split_channels: bool = False) -> Draft:
+    def _draft(self, least: float | None = None, *, whole: Collection[str] | None = None) -> Draft:
+        """A draft whose channels are equalised from `least` bits on and, but for `whole` nodes, split."""
         model = onnx.ModelProto()
         model.CopyFrom(self.simplified.model)
         program, equalised, parted, notes = self.simplified.program, Equalised(), "", []
@@ -107,8 +109,8 @@ class Drafter:
             equalised = equalise(self.file, model, program, seen, self.scales, least)
             notes.append(equalised.note)
             program = self._read(model)
-        if split_channels:
-            parted = split(model, program, self.keep_float)
+        if whole is not None:
+            parted = split(model, program, whole)
             notes.append(parted)
             program = self._read(model)
         steps = self._plan(program, caps=equalised.caps)

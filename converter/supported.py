@@ -102,7 +102,7 @@ def supported_ops_markdown() -> str:
         "## Layers in float32",
         "",
         f"`--keep-float` may name {', '.join(sorted(PRODUCTS | ARITHMETIC))}, and chains of one value of",
-        ", ".join(sorted(EXACT_FUNCTIONS)) + ".",
+        ", ".join(sorted(EXACT_FUNCTIONS)) + ", and Pow with the exponent 2.",
         "Between two such layers these operators join them, and so do",
         ", ".join(sorted(MOVES)) + " (of Resize: nearest). Others are refused by name.",
         "",

@@ -22,6 +22,11 @@ from converter.ir.graph import (
 from converter.ir.host import HostOperator
 
 
+def plain_name(wanted: str) -> str:
+    """A name with characters other than letters, digits, _ . / replaced: what files and reports call it."""
+    return re.sub(r"[^0-9A-Za-z_./]+", "_", wanted).strip("_/.") or "value"
+
+
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Element strides of a contiguous array: the last axis has stride 1."""
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
@@ -60,8 +65,8 @@ class GraphBuilder:
         self._constants: dict[tuple[object, ...], str] = {}
 
     def unique(self, wanted: str) -> str:
-        """`wanted` with characters other than letters, digits, _ . / replaced, made unique."""
-        base = re.sub(r"[^0-9A-Za-z_./]+", "_", wanted).strip("_/.") or "value"
+        """`plain_name`, made unique."""
+        base = plain_name(wanted)
         name, number = base, 1
         while name in self._names:
             number += 1

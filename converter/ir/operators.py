@@ -179,6 +179,12 @@ def keeps_scale(node: Node) -> bool:
     return node.op in KEEPS_SCALE
 
 
+def is_square(program: Program, node: Node) -> bool:
+    """Whether a node is Pow with the constant exponent 2."""
+    exponent = program.constant(node.inputs[1]) if node.op == "Pow" else None
+    return exponent is not None and bool(np.all(exponent == 2))
+
+
 def extremes_taken(program: Program, value: str) -> tuple[str, ...]:
     """The operators that read a value, moved or not, if all of them only see its maxima, or all its minima.
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from converter.ir import host
+from converter.ir.operators import is_square
 from converter.ir.program import FLOATS, Node, Program
 from converter.ir.strided import common_loops
 from converter.lower.context import Lowering
@@ -161,6 +162,11 @@ def _mish(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
     return w.op("mul", operands[0], w.op("tanh", w.softplus(operands[0])))
 
 
+def _pow(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
+    """A square is one product, which is rounded once."""
+    return w.op("mul", operands[0], operands[0]) if is_square(w.program, node) else w.op("pow", *operands)
+
+
 def _softsign(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
     return w.op("div", operands[0], w.op("add", 1.0, w.op("abs", operands[0])))
 
@@ -187,9 +193,7 @@ def _cast(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
 _VARIADIC = frozenset(("Sum", "Max", "Min"))
 
 _PRIMITIVES: Mapping[str, str] = {
-    **{
-        op: op.lower() for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Neg", "Abs", "Exp", "Log")
-    },
+    **{op: op.lower() for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Neg", "Abs", "Exp", "Log")},
     **{op: op.lower() for op in ("Sqrt", "Erf", "Tanh", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh")},
     **{
         op: op.lower()
@@ -218,6 +222,7 @@ _EXPANSIONS: Mapping[str, Callable[[_Writer, Node, list[Operand]], Operand]] = {
     "Mish": _mish,
     "Not": lambda w, node, operands: w.op("equal", operands[0], 0.0),
     "PRelu": _prelu,
+    "Pow": _pow,
     "QuickGelu": _swish,
     "Reciprocal": lambda w, node, operands: w.op("div", 1.0, operands[0]),
     "Relu": lambda w, node, operands: w.op("max", operands[0], 0.0),

@@ -10,7 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from converter.errors import ModelError
-from converter.ir.operators import keeps_scale
+from converter.ir.builder import plain_name
+from converter.ir.operators import is_square, keeps_scale
 from converter.ir.program import Node, Program
 from converter.plan.plan import Step
 
@@ -36,11 +37,12 @@ EXACT_FUNCTIONS = frozenset(
         "Reciprocal",
         "Relu",
         "Softsign",
+        "Sqrt",
         "Sub",
         "ThresholdedRelu",
     ]
 )
-"""Element-wise nodes whose every step one float32 operation rounds."""
+"""Element-wise nodes whose every step one float32 operation rounds; so does a square (`is_square`)."""
 ARITHMETIC = frozenset(("Add", "BatchNormalization", "Sub", "Mul", "Div", "Max", "Min"))
 MOVES = frozenset(
     [
@@ -73,7 +75,7 @@ def keep_float(
     """
     chosen = set()
     for name in dict.fromkeys(names):
-        found = next((step for step in steps if name == step.name or name in step.onnx_nodes), None)
+        found = next((s for s in steps if name in (s.name, plain_name(s.name), *s.onnx_nodes)), None)
         if found is None:
             raise ModelError(f"{file}: --keep-float {name}: no such layer; `fadiff inspect` lists them")
         if not can_be_float(program, found):
@@ -91,7 +93,7 @@ def can_be_float(program: Program, step: Step) -> bool:
     if not _holds_floats(program, step) or step.mask:
         return False
     if step.kind == "lookup":
-        return all(node.op in EXACT_FUNCTIONS for node in step.nodes)
+        return all(node.op in EXACT_FUNCTIONS or is_square(program, node) for node in step.nodes)
     return step.kind == "node" and step.head.op in PRODUCTS | ARITHMETIC
 
 

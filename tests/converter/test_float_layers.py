@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from converter import convert
 from converter.check.reference import run_reference
+from converter.errors import ModelError
 from converter.ir.graph import Graph, HostLayer
 from tests.converter.oracle import session
 
@@ -29,17 +30,19 @@ def one_layer(node: onnx.NodeProto, shape: tuple[int, ...], **constants: np.ndar
     return onnx.shape_inference.infer_shapes(model)
 
 
-def run_in_float(model: onnx.ModelProto, folder: Path, x: np.ndarray) -> tuple[Graph, dict[str, np.ndarray]]:
+def run_in_float(
+    model: onnx.ModelProto, folder: Path, x: np.ndarray, name: str = "one"
+) -> tuple[Graph, dict[str, np.ndarray]]:
     """The layer's tensors, and its graph, calibrated on `x`."""
     path = folder / "one.onnx"
     onnx.save(model, path)
-    graph = convert(path, keep_float=["one"], calibration=[{"x": x}]).graph
-    (name,) = graph.inputs
-    tensor = graph.tensors[name]
+    graph = convert(path, keep_float=[name], calibration=[{"x": x}]).graph
+    (source,) = graph.inputs
+    tensor = graph.tensors[source]
     stored = np.rint(x / np.float32(tensor.scale)).clip(-128, 127)
     axes = tensor.onnx_axes or range(x.ndim)
     integers = stored.transpose(axes).astype(np.int8)
-    return graph, {name: integers, **run_reference(graph, {name: integers})}
+    return graph, {source: integers, **run_reference(graph, {source: integers})}
 
 
 def product_of(graph: Graph) -> HostLayer:
@@ -111,3 +114,22 @@ def test_an_upper_bound_is_kept(tmp_path, bound):
     computed = found[product_of(graph).outputs[0]]
     assert computed.min() == 0.0
     assert (computed.max() == bound) if bound is not None else computed.max() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("op", "constants", "exact"),
+    [("Sqrt", {}, np.sqrt), ("Pow", {"w": np.array([2.0])}, lambda x: x * x)],
+)
+def test_roots_and_squares_are_rounded_once(tmp_path, op, constants, exact):
+    """A printed name is a name, too: characters that files may not hold are replaced in it."""
+    model = one_layer(helper.make_node(op, ["x", *constants], ["y"], "stage::one"), (1, 64), **constants)
+    x = np.random.default_rng(0).uniform(0.1, 5, (1, 64)).astype(np.float32)
+    graph, found = run_in_float(model, tmp_path, x, "stage_one")
+    (layer,) = (layer for layer in graph.layers if layer.op == "float_formula")
+    np.testing.assert_array_equal(found[layer.outputs[0]], exact(found[layer.inputs[0]]))
+
+
+def test_other_powers_have_no_float_form(tmp_path):
+    model = one_layer(helper.make_node("Pow", ["x", "w"], ["y"], "one"), (1, 8), w=np.array([3.0]))
+    with pytest.raises(ModelError, match="Pow has no float32 form beside int8"):
+        run_in_float(model, tmp_path, np.ones((1, 8), np.float32))
