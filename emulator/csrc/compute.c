@@ -244,7 +244,7 @@ void compute(uint64_t rs1, uint64_t rs2, bool flip) {
   }
   if (!a.garbage) machine.counts.macs += (uint64_t)a.rows * a.cols * (result.garbage ? bd.cols : result.cols);
 
-  const double start = timing_start(EXECUTE_QUEUE, operands);
+  const double start = timing_array(timing_start(EXECUTE_QUEUE, operands));
   const uint32_t streamed = a.garbage ? result.rows : a.rows;
   const uint32_t least = array->pending_new && !os ? machine.config.dim : 4;
   double end = start + (streamed > least ? streamed : least);
@@ -261,5 +261,6 @@ void compute(uint64_t rs1, uint64_t rs2, bool flip) {
     span_ready(&target, end);
     span_settled(&target, retired);
   }
+  timing_result(retired);
   timing_finish(EXECUTE_QUEUE, start, end, retired);
 }

@@ -18,7 +18,7 @@
  * - a store takes no less than store_row_cycles for every row it reads, and is over store_latency later;
  * - a preload+compute pair takes max(rows, 4) cycles, max(rows, dim) when it brings new weights, and one more for
  *   every row that loads write meanwhile into the bank that it reads (one port, writes first); its result can be
- *   stored array_latency later;
+ *   stored array_latency later, and the next but PAIRS_UNDER_WAY - 1 waits for that;
  * - between two fences no less time passes than what the cache lacks takes from DRAM; a fence takes the core
  *   fence_cycles more.
  * TLB misses, conflicts in the accumulator (a store waits while the array accumulates in its bank) and lines that
@@ -40,6 +40,9 @@
 /* max_in_flight_mem_reqs of Gemmini's default configuration: LoadController.scala lets this over dim, and one more
  * load, be under way. */
 #define ROWS_IN_FLIGHT 16
+
+/* Results that the mesh may still have in it: max_simultaneous_matmuls of MeshWithDelays.scala. */
+#define PAIRS_UNDER_WAY 5
 
 /* Loads that the array may meet in a bank of the scratchpad. */
 #define WRITES 4096
@@ -67,6 +70,8 @@ static struct {
   } loop;
   double landed[ROWS_IN_FLIGHT + 1]; /* ring: when the rows of each load were there */
   uint32_t loads;
+  double results[PAIRS_UNDER_WAY]; /* ring: when that of each pair could be stored */
+  uint32_t pairs;
   Write writes[WRITES]; /* ring, in order of time */
   uint32_t first_write, last_write;
   double last_retired;
@@ -150,6 +155,10 @@ double timing_start(int queue, double operands) {
   const double start = latest(timing.ready[queue], timing.free[queue]);
   return queue == LOAD_QUEUE ? latest(start, *landed()) : start;
 }
+
+double timing_array(double start) { return latest(start, timing.results[timing.pairs % PAIRS_UNDER_WAY]); }
+
+void timing_result(double cycle) { timing.results[timing.pairs++ % PAIRS_UNDER_WAY] = cycle; }
 
 void timing_configure(int queue) {
   const double start = timing_start(queue, 0);

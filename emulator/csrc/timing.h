@@ -22,6 +22,10 @@ void timing_loop_end(void);
 double timing_start(int queue, double operands);
 /* Rows of a load go into a scratchpad bank from one cycle to another. */
 void timing_write(uint32_t bank, double start, double end, double rows);
+/* When a pair of preload and compute that could start at `start` gets a place in the mesh; */
+double timing_array(double start);
+/* its result can be stored at `cycle`. */
+void timing_result(double cycle);
 /* When so many rows of a bank are read from `start` on; a bank has one port, and loads go first. */
 double timing_read(uint32_t bank, double start, double rows);
 /* CONFIG takes an entry and gives it back when those before it are out of its way. */

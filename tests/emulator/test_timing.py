@@ -296,6 +296,27 @@ def test_new_weights_take_as_long_as_the_array_is_high(device: Device) -> None:
         assert elapsed(device, since) == busy + ARRAY
 
 
+def test_five_results_are_under_way_in_the_mesh() -> None:
+    """Strips of 8 rows at side 32: each sixth waits for a result 8 + 2 x 32 cycles after the first started.
+
+    Until then the core's 8 cycles for a pair are as many as the rows.
+    """
+    device = Device(target(32, scratchpad_bytes=1024 * 32, core=CORE), check_regions=False)
+    device.config_ex()
+    device.config_ld(32)
+    tile, strip = (32, 32), (8, 32)
+    device.mvin(np.ones(tile, np.int8), 0, *tile)
+    device.mvin(np.ones(tile, np.int8), 512, *tile)
+    device.preload(512, ACC, tile, strip)
+    device.compute(0, GARBAGE, strip, tile, flip=True)
+    device.fence()
+    since = now(device)
+    for _ in range(25):
+        device.preload(GARBAGE, ACC, tile, strip)
+        device.compute(0, GARBAGE, strip, tile, flip=False)
+    assert elapsed(device, since) == 2 * ISSUE + 4 * 8 + 4 * (8 + 64) + 8 + 64
+
+
 def test_array_of_side_32_has_one_load_under_way() -> None:
     """16 / 32 + 1 = 1: the next waits for the end of each.
 
