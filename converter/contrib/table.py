@@ -200,7 +200,10 @@ _LAID_OUT = (
 )
 _TRAINING = ("is for training", "export the model for inference")
 _PROCESSING = ("reads or writes files, or works on text or sound", "do this step outside of the model")
-_GENERATES = ("generates a sequence by a search", "convert the decoder model in its attribute on its own")
+_GENERATES = (
+    "generates a sequence by a search",
+    "convert the decoder model in its attribute, with the weights that it reads from outside, on its own",
+)
 
 REFUSED: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("NhwcConv", "NhwcFusedConv", "NhwcMaxPool", "QLinearConv"), _LAID_OUT),

@@ -46,7 +46,10 @@ def image(program: Program, node: Node) -> str | None:
     """The input is N C W or N C H W (one or two spatial axes), and so is the output."""
     shape, result = (program.shapes[name] for name in (node.inputs[0], node.outputs[0]))
     if len(shape) not in (3, 4):
-        return f"input {node.inputs[0]} has shape {list(shape)}, neither N C W nor N C H W"
+        found = f"input {node.inputs[0]} has shape {list(shape)}, neither N C W nor N C H W"
+        return (
+            f"{found}; replace it by operators of one or two spatial axes (a Conv3d: sums of Conv2d by frame)"
+        )
     return None if len(result) == len(shape) else f"output {node.outputs[0]} has shape {list(result)}"
 
 
@@ -54,7 +57,7 @@ def float_values(program: Program, node: Node) -> str | None:
     """Inputs and output are floating point (they become int8)."""
     values = (*program.activations(node), *node.outputs)
     bad = next((v for v in values if v and v in program.types and not program.is_float(v)), None)
-    return None if bad is None else f"{bad} is not floating point"
+    return None if bad is None else f"{bad} is not floating point; cast it to float before"
 
 
 def one_output(program: Program, node: Node) -> str | None:
@@ -174,7 +177,7 @@ def known_resize(program: Program, node: Node) -> str | None:
 def inference_mode(program: Program, node: Node) -> str | None:
     """Inference mode (training_mode 0, one output)."""
     if node.attributes.get("training_mode", 0) or len([v for v in node.outputs if v]) > 1:
-        return "training mode"
+        return "training mode; export the model for inference (in PyTorch after .eval())"
     return None
 
 

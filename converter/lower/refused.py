@@ -17,9 +17,12 @@ _EXPORT = "export the model for inference"
 REFUSED: Mapping[str, tuple[str, str]] = {
     "If": (
         "its condition is computed at run time",
-        "give the integer input that decides it a value (--dim NAME=VALUE), or export one branch",
+        "give the input that decides it a value (--dim NAME=VALUE), or export one branch",
     ),
-    "Loop": ("is a loop whose trip count is not constant", "export the model with its loop unrolled"),
+    "Loop": (
+        "is a loop whose trip count is not constant",
+        "give the input that decides it a value (--dim NAME=VALUE), or export the model with it unrolled",
+    ),
     "Scan": ("is a loop", "export the model with its loop unrolled, or with LSTM or GRU nodes"),
     "SequenceMap": (_CONTAINER, _HOST),
     **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique"), (_UNSIZED, _CUT)),
@@ -70,6 +73,10 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     ),
     **dict.fromkeys(("DFT", "STFT", "MelWeightMatrix"), ("is a spectral transform", _HOST)),
     **dict.fromkeys(("ImageDecoder",), ("decodes image files", _HOST)),
+    **dict.fromkeys(
+        ("ConvInteger", "MatMulInteger"),
+        ("multiplies by integer weights that are no constants", "convert the float model"),
+    ),
     "BitCast": ("reads bits as another type", _HOST),
 }
 """By operator: the reason, and the remedy."""

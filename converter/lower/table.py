@@ -7,7 +7,7 @@ docstrings of the constraint functions that it lists.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -255,12 +255,19 @@ def problem(program: Program, step: Step, element: ElementType = "int8") -> Unsu
     entry = find(node)
     if entry is None:
         why = decompose.reason(program, node)
-        return Unsupported(node.name, node.op, node.domain, why) if why else _unknown(node)
+        return _broken(node, why) if why else _unknown(node)
     for constraint in (*FOR_ALL, *entry.constraints):
         broken = constraint(program, node)
         if broken is not None:
-            return Unsupported(node.name, node.op, node.domain, broken)
+            return _broken(node, broken)
     return None
+
+
+def _broken(node: Node, why: str) -> Unsupported:
+    """The refusal of a node by a constraint, which may name a remedy: "reason; remedy"."""
+    reason, _, remedy = why.partition("; ")
+    refusal = Unsupported(node.name, node.op, node.domain, reason)
+    return replace(refusal, remedy=remedy) if remedy else refusal
 
 
 def _remedy(node: Node) -> str:

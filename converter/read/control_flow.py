@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, NodeProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from converter.read.fold import constant_tensors, fold_constants
 from converter.read.opsets import opset_of
@@ -150,7 +150,7 @@ class _Inliner:
         go = self._value(node.input[1]) if len(node.input) > 1 and node.input[1] else np.asarray(True)
         if trips is None or go is None or not self._fits(body, int(trips.reshape(-1)[0])):
             return False
-        if not _goes_on(body):
+        if not _goes_on(body, self.constants):
             return False
         states, count = list(node.input[2:]), len(node.input) - 2
         collected: list[list[str]] = [[] for _ in body.output[1 + count :]]
@@ -232,15 +232,18 @@ def _name(node: NodeProto) -> str:
     return node.name or node.output[0]
 
 
-def _goes_on(body: GraphProto) -> bool:
-    """Whether a loop body never ends the loop: it returns true, or the condition it was given."""
+def _goes_on(body: GraphProto, outside: Mapping[str, TensorProto]) -> bool:
+    """Whether a loop body never ends the loop: it returns true, or the condition it was given.
+
+    `outside` are constants of the graph around it.
+    """
     value = body.output[0].name
     producers = {output: node for node in body.node for output in node.output}
     while value in producers and producers[value].op_type in ("Identity", "Cast"):
         value = producers[value].input[0]
     if value == body.input[1].name:
         return True
-    tensors = constant_tensors(body)
+    tensors = {**outside, **constant_tensors(body)}
     return value in tensors and bool(numpy_helper.to_array(tensors[value]).all())
 
 

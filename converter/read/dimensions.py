@@ -13,7 +13,7 @@ import onnx
 from converter.did_you_mean import did_you_mean
 from converter.errors import ModelError
 
-_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+_NUMBERS = (onnx.TensorProto.BOOL, onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 _NO_NAMES = ("", "?", "None", "unknown")
 """What exporters write for a dimension that has no name; equal ones need not be equal dimensions."""
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
@@ -68,7 +68,7 @@ def pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) 
 
 
 def _bind_inputs(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
-    """Integer inputs of one element that `dims` names become constants."""
+    """Integer and bool inputs of one element that `dims` names become constants."""
     for value in list(model.graph.input):
         if value.name in dims and _is_number(value):
             tensor_type = value.type.tensor_type
@@ -82,7 +82,7 @@ def _bind_inputs(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
 
 def _is_number(value: onnx.ValueInfoProto) -> bool:
     tensor_type = value.type.tensor_type
-    return tensor_type.elem_type in _INTEGERS and all(dim.dim_value == 1 for dim in tensor_type.shape.dim)
+    return tensor_type.elem_type in _NUMBERS and all(dim.dim_value == 1 for dim in tensor_type.shape.dim)
 
 
 def _check_tensor(path: Path, value: onnx.ValueInfoProto) -> None:
@@ -124,7 +124,7 @@ def check_names(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> 
 
 
 def dimension_names(model: onnx.ModelProto) -> set[str]:
-    """All that `--dim` may name: dimensions, their places, integer inputs of one element."""
+    """All that `--dim` may name: dimensions, their places, integer and bool inputs of one element."""
     values = _inputs(model)
     places = {f"{v.name}.{i}" for v in values for i in range(len(v.type.tensor_type.shape.dim))}
     return _named(model) | places | {value.name for value in values if _is_number(value)}

@@ -67,7 +67,10 @@ def _loop(go_on: str = "go") -> onnx.ModelProto:
     node = helper.make_node("Loop", ["trips", "", "start"], ["last", "all"], name="loop", body=body)
     outputs = [_value("last", FLOAT, (2, 3)), _value("all", FLOAT, (3, 2, 3))]
     return _model(
-        [node], [_value("x", FLOAT, (2, 3))], outputs, {"trips": np.int64(3), "start": weights(1, 2, 3)}
+        [node],
+        [_value("x", FLOAT, (2, 3))],
+        outputs,
+        {"trips": np.int64(3), "start": weights(1, 2, 3), "always": np.asarray(True)},
     )
 
 
@@ -95,7 +98,7 @@ def _scan() -> onnx.ModelProto:
     return _model([node], [_value("x", FLOAT, (2, 3))], outputs, {"start": weights(2, 2)})
 
 
-@pytest.mark.parametrize("model", [_loop(), _scan()], ids=["loop", "scan"])
+@pytest.mark.parametrize("model", [_loop(), _loop("always"), _scan()], ids=["loop", "true outside", "scan"])
 def test_unrolled(model: onnx.ModelProto) -> None:
     x = {"x": weights(3, 2, 3)}
     wanted = session(model).run(None, x)
@@ -112,6 +115,14 @@ def test_a_bound_input_decides_a_branch(rate: int, op: str, tmp_path: Path) -> N
     conversion = convert(path, dims={"rate": rate})
     assert [node.op_type for node in conversion.float_model.graph.node] == [op]
     assert [value.name for value in conversion.float_model.graph.input] == ["x"]
+
+
+@pytest.mark.parametrize(("bound", "op"), [(1, "Relu"), (0, "Neg")])
+def test_a_bound_bool_decides_a_branch(bound: int, op: str, tmp_path: Path) -> None:
+    inputs = [_value("x", FLOAT, (2, 3)), _value("fast", BOOL, ())]
+    onnx.save(_model([_if("fast")], inputs, [_value("y", FLOAT, (2, 3))], {}), tmp_path / "m.onnx")
+    conversion = convert(tmp_path / "m.onnx", dims={"fast": bound})
+    assert [node.op_type for node in conversion.float_model.graph.node] == [op]
 
 
 def test_an_open_branch_is_refused_with_what_to_do(tmp_path: Path) -> None:

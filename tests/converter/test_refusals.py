@@ -130,3 +130,24 @@ def test_computed_indices_that_are_no_positions(
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(UnsupportedError, match=why):
         convert(tmp_path / "m.onnx", calibrate=False)
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs", "remedy"),
+    [
+        (
+            helper.make_node("BatchNormalization", list("xsbmv"), list("yMV"), name="n", training_mode=1),
+            {"x": (2, 3, 4, 4), "s": (3,), "b": (3,), "m": (3,), "v": (3,)},
+            "export the model for inference",
+        ),
+        (
+            helper.make_node("Conv", ["x", "w"], ["y"], name="n"),
+            {"x": (1, 2, 4, 4, 4), "w": (2, 2, 3, 3, 3)},
+            "sums of Conv2d",
+        ),
+    ],
+    ids=["training mode", "Conv3d"],
+)
+def test_a_refusal_has_the_remedy_that_helps(node, inputs, remedy, tmp_path: Path) -> None:
+    (problem,) = _refusal([node], tmp_path, **inputs).problems
+    assert remedy in problem.remedy and ";" not in problem.reason
