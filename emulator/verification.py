@@ -138,6 +138,7 @@ def _report(
         quantized_top1_agreement=_top1(document, good, lambda name, result: result.quantized[name]),
         sqnr_db=_noise_ratio(document, good, lambda name, result: floats[name][result.vector]),
         runtime_sqnr_db=_runtime_sqnr(document, good),
+        runtime_steps=document.conversion.runtime_steps,
     )
 
 

@@ -247,6 +247,7 @@ def front_end_record(conversion: Conversion, vectors: TestVectors, console: Cons
         ),
         accuracy=found.accuracy,
         kept_float=_kept_float(conversion),
+        runtime_steps=found.runtime_steps,
     )
 
 

@@ -25,11 +25,13 @@ class Sensitivity:
 
     `sqnr_db` is the signal-to-quantisation-noise ratio of every int8 tensor that the float model also
     has; tensors without any noise or signal are left out.  `note` says how the integers differ from
-    ONNX Runtime's run of the quantised model, and is empty where they do not.
+    ONNX Runtime's run of the quantised model, and is empty where they do not; `runtime_steps` is the most
+    by which a single layer does (`Agreement.own_steps`).
     """
 
     sqnr_db: Mapping[str, float]
     note: str
+    runtime_steps: int | None
     accuracy: AccuracyRecord
     """The outputs, on test inputs where the user gave any, else on calibration inputs."""
 
@@ -56,7 +58,7 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
         integers = run_vectors(session, stored, states=graph.states if conversion.consecutive else ())
         accuracy = output_accuracy(conversion, vectors, session)
         del session  # (its weights are mapped)
-        note = agreement(conversion, nth(inputs, 0), nth(integers, 0), folder).note
+        compared = agreement(conversion, nth(inputs, 0), nth(integers, 0), folder)
     ratios = {}
     for name, found in integers.items():
         tensor = graph.tensors[name]
@@ -65,7 +67,7 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
             ratio = _sqnr(tensor, found, floats)
             if ratio is not None:
                 ratios[name] = ratio
-    return Sensitivity(ratios, note, accuracy)
+    return Sensitivity(ratios, compared.note, compared.own_steps, accuracy)
 
 
 def _inputs(conversion: Conversion, vectors: TestVectors, count: int) -> tuple[Arrays, Arrays]:

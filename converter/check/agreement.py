@@ -45,6 +45,11 @@ class Agreement:
     differences: tuple[Difference, ...]
 
     @property
+    def own_steps(self) -> int | None:
+        """The most by which a layer differs that read the same integers; None where nothing is compared."""
+        return max((d.own_steps for d in self.differences), default=None)
+
+    @property
     def note(self) -> str:
         """One sentence; empty where no integer differs."""
         worst = max(self.differences, key=lambda d: d.carried_steps, default=None)

@@ -99,7 +99,10 @@ def _shapes(model: onnx.ModelProto, calls: Iterable[NodeProto]) -> dict[str, tup
 
 
 def _shapes_of(model: onnx.ModelProto, wanted: Collection[str], level: str) -> dict[str, tuple[int, ...]]:
-    """Static shapes of some computed values in ONNX Runtime, at a level of its optimiser."""
+    """Static shapes of some computed values in ONNX Runtime, at a level of its optimiser.
+
+    It gives a scalar the shape [], and a value of which it knows no rank, too: neither is told here.
+    """
     asked = onnx.ModelProto()
     asked.CopyFrom(model)
     given = {value.name for value in asked.graph.output}
@@ -115,5 +118,5 @@ def _shapes_of(model: onnx.ModelProto, wanted: Collection[str], level: str) -> d
     return {
         value.name: tuple(value.shape)
         for value in session.get_outputs()
-        if value.name in wanted and all(isinstance(size, int) for size in value.shape)
+        if value.name in wanted and value.shape and all(isinstance(size, int) for size in value.shape)
     }

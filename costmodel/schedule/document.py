@@ -362,6 +362,11 @@ class ConversionRecord(_Record):
     quantization: tuple[QuantizationRecord, ...] = ()
     accuracy: AccuracyRecord | None = Field(None, description="null: float32 target")
     kept_float: FloatRecord | None = None
+    runtime_steps: int | None = Field(
+        None,
+        description="the most int8 steps by which a layer differs from ONNX Runtime's run of the quantised "
+        "model when both read the same integers (one sample)",
+    )
 
 
 class ScheduleDocument(_Record):

@@ -190,3 +190,24 @@ def test_shapes_below_one_ask_for_larger_sizes(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(UnsupportedError, match="give larger --dim sizes"):
         convert(tmp_path / "m.onnx", calibrate=False, dims={"N": 2})
+
+
+def test_a_rank_that_is_not_known_is_not_that_of_a_scalar(tmp_path: Path) -> None:
+    """ONNX Runtime tells [] before it folds; Shape of that became nothing (GPT-2 of its own tests)."""
+    model = _model(
+        """(float[2, 8] x) => (float[2, 8] y) {
+            s = Shape (x)
+            f = Cast <to = 1> (s)
+            places = NonZero (f)
+            flat = Squeeze (places)
+            same = Gather (s, flat)
+            r = Reshape (x, same)
+            g = com.microsoft.FastGelu (r)
+            t = Shape (r)
+            y = Reshape (g, t)
+        }"""
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    graph = convert(path).graph
+    assert graph.tensors[graph.outputs[0]].shape == (2, 8)
