@@ -15,7 +15,7 @@ from benchmarks.hostile.mutate import mutated_data, mutated_model
 from benchmarks.hostile.seeds import HEADER, models
 from benchmarks.hostile.watch import Watched
 
-ROUNDS = 12
+ROUNDS = 8
 
 
 def test_hostile_files_end_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

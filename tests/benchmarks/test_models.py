@@ -11,6 +11,8 @@ import pytest
 from benchmarks import __main__ as benchmarks
 from benchmarks import cycles, gemmini_auto, models
 from benchmarks.exports import exported, independent_macs, options_of
+from converter.rewrites import JUDGED
+from fadiff.pipeline import ModelOptions
 from samples.catalog import SAMPLES
 
 
@@ -21,6 +23,13 @@ def _figures(text: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("exports")
+
+
+@pytest.fixture(autouse=True)
+def plain_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes and cycles do not depend on them, and to judge others takes most of the time."""
+    for module in (models, gemmini_auto):
+        monkeypatch.setattr(module, "ModelOptions", lambda: ModelOptions(without=JUDGED))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from tests.converter.oracle import session, sqnr_db
 
 JUDGED_SAMPLES = [
     ("resnet18", {"image_size": 64}, "dynamo", 12),
-    ("resnet18", {"image_size": 64}, "torchscript", 12),
     ("gpt2-block", {"seq": 24}, "torchscript", 25),
     ("llama-block", {"seq": 24}, "torchscript", 25),
     ("shufflenet", {"image_size": 64}, "torchscript", 8),
@@ -37,9 +36,9 @@ JUDGED_SAMPLES = [
 PLAIN_SAMPLES = [
     ("resnet50", {"image_size": 64}, "torchscript", 8),
     ("mobilenetv1", {"image_size": 64}, "torchscript", 8),
-    ("mobilenetv2", {"image_size": 64}, "dynamo", 5),
+    ("mobilenetv2", {"image_size": 64}, "torchscript", 5),
     ("mobilenetv3", {"image_size": 96}, "torchscript", 5),
-    ("efficientnet-b0", {"image_size": 96}, "dynamo", 5),
+    ("efficientnet-b0", {"image_size": 96}, "torchscript", 5),
     ("squeezenet", {"image_size": 64}, "torchscript", 8),
     ("densenet121", {"image_size": 64}, "torchscript", 5),
     ("inception", {"image_size": 64}, "dynamo", 10),
@@ -81,7 +80,7 @@ def _check(
     assert not conversion.warnings
     macs = sum(layer.macs for layer in conversion.graph.tensor_core_layers)
     assert macs == pytest.approx(_macs(SAMPLES[name].build(options), name, options), rel=0)
-    inputs = np.load(files.inputs)["input"]
+    inputs = np.load(files.inputs)["input"][:8]
     ours, theirs, real = _outputs(conversion, inputs)
     if SAMPLES[name].classifier:
         assert list(ours.argmax(-1)) == list(theirs.argmax(-1))

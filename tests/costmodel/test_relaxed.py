@@ -26,7 +26,7 @@ LARGE = load_target("gemmini-large")
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_unfused_layer_equals_exact(profile, data):
     shape = data.draw(layer_shapes())
@@ -44,7 +44,7 @@ def test_unfused_layer_equals_exact(profile, data):
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_packed_rows_equal_exact(profile, data):
     """Kernel columns beside all channels on the array rows."""
@@ -67,7 +67,7 @@ def test_packed_rows_equal_exact(profile, data):
     assert math.ceil(cost.latency_cycles.item() - 1e-6) == exact.latency_cycles
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_sliding_window_equals_exact(data):
     """Kernel loops stay inside: with both P and R split Timeloop's correction applies."""
@@ -83,7 +83,7 @@ def test_sliding_window_equals_exact(data):
 
 
 @pytest.mark.parametrize("profile, tolerance", [("dosa", 1e-9), ("hw", 1e-9)])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     size=st.integers(8, 20),
     kernel=st.sampled_from([1, 3, 5]),
@@ -144,7 +144,7 @@ def test_gradients_are_finite_and_reach_every_variable():
 
 
 @pytest.mark.parametrize("profile", ["dosa", "hw"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_paper_fusion_equals_exact(profile, data):
     """Eq. 13-15 at sigma = 1: whole layers with any mappings, tile grids ignored."""
@@ -178,7 +178,7 @@ def test_sigma_scales_the_boundary():
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_memory_penalty_is_the_overflow(profile, data):
     shape = data.draw(layer_shapes())

@@ -23,13 +23,13 @@ GRAPHS = {"separable": separable(), "residual": residual()}
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("tiling", ["ragged", "divisor"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 10**6), fused=st.floats(0, 1))
 def test_every_point_decodes_to_a_legal_schedule(profile, name, tiling, seed, fused):
     decodes(Problem(GRAPHS[name], Rules(load_target("gemmini-small"), profile, tiling, True)), seed, fused)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graph=random_dags(), seed=st.integers(0, 10**6), fused=st.floats(0.3, 1))
 def test_every_point_of_a_random_dag_decodes_to_a_legal_schedule(graph, seed, fused):
     decodes(Problem(graph, Rules(load_target("gemmini-small"))), seed, fused)

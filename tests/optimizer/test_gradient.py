@@ -218,7 +218,7 @@ def test_what_is_left_of_a_budget_is_for_other_restarts(monkeypatch):
 
     monkeypatch.setattr("optimizer.gradient.joint.descend", other)
     monkeypatch.setattr("optimizer.gradient.joint.CERTIFIED_FRONTS", -1000)
-    gradient(Problem(residual(), Rules(LARGE), time_budget=6.0))
+    gradient(Problem(residual(), Rules(LARGE), time_budget=3.0))
     assert seen == list(range(len(seen))) and len(seen) > 1
 
 
