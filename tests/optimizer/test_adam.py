@@ -37,7 +37,8 @@ def test_a_search_does_not_load_torch_s_compiler() -> None:
     code = (
         "import sys, optimizer; from costmodel.target.target import load_target;"
         "from tests.optimizer.graphs import separable;"
-        "optimizer.optimize(separable(blocks=1), load_target('gemmini-small'), method='gradient', time_budget=0.5);"
+        "optimizer.optimize(separable(blocks=1), load_target('gemmini-small'),"
+        "method='gradient', time_budget=0.5);"
         "assert 'torch' in sys.modules and 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -19,7 +19,7 @@ SMALL = load_target("gemmini-small")
 def test_descent_works_on_what_enumeration_leaves_open(monkeypatch):
     monkeypatch.setattr("optimizer.auto.CERTIFIED_FRONTS", 10)
     monkeypatch.setattr("optimizer.gradient.joint.CERTIFIED_FRONTS", 20)
-    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(8, 30))
+    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 30))
     graph = separable(size=16, channels=16, blocks=4)
     found = optimize(graph, SMALL)
     best = optimize(graph, SMALL, method="exact")

@@ -27,22 +27,21 @@ SMALL, LARGE = load_target("gemmini-small"), load_target("gemmini-large")
 METHODS = ["auto", "gradient", "exact", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto"]
 
 
+class Results(dict):
+    """Of every (profile, method), once somebody asks: worker processes share the tests of a file."""
+
+    def __missing__(self, asked):
+        profile, method = asked
+        budget = 0.3 if method in ("genetic", "bayesian", "random", "dosa") else None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
+            found = optimize(separable(), LARGE, profile=profile, method=method, time_budget=budget)
+        return self.setdefault(asked, found)
+
+
 @pytest.fixture(scope="module")
 def results():
-    graph = separable()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(8, 60))
-        return {
-            (profile, method): optimize(
-                graph,
-                LARGE,
-                profile=profile,
-                method=method,
-                time_budget=0.3 if method in ("genetic", "bayesian", "random", "dosa") else None,
-            )
-            for profile in ("hw", "dosa")
-            for method in METHODS
-        }
+    return Results()
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
@@ -87,7 +86,7 @@ def test_adds_join_groups_in_profile_hw():
 
 @pytest.mark.parametrize("method", ["gradient", "genetic", "random", "dosa"])
 def test_equal_seeds_give_equal_schedules(method, monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(8, 60))
+    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
     monkeypatch.setattr("optimizer.baselines.genetic.GENERATIONS", 4)
     monkeypatch.setattr("optimizer.baselines.random_search.BATCHES", 2)
     monkeypatch.setattr("optimizer.gradient.dosa.STEPS", 60)
@@ -234,7 +233,7 @@ def test_the_bound_of_automatic_tiles_is_that_of_their_space(
 
 @pytest.mark.parametrize("method", ["exact", "gradient"])
 def test_fused_tensors_stay_in_the_scratchpad_where_that_is_better(method, monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(8, 60))
+    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
     target = load_target("gemmini-large").model_copy(update={"use_tl_ext_mem": True})
     held = target.model_copy(update={"fusion_path": "spad"})
     through_buffer, found = (optimize(separable(blocks=2), t, method=method) for t in (target, held))
@@ -357,7 +356,7 @@ def test_partial_sums_are_not_stored_by_a_target_that_cannot_read_the_accumulato
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_partial_sums_are_stored_where_the_accumulator_cannot_be_read_in_full_width(method, monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(8, 60))
+    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
     # What the baselines start from is legal, too.
     budget = 0.01 if method in ("dosa", "genetic", "bayesian", "random") else None
     found = optimize(residual(), NARROW, method=method, time_budget=budget).schedule
