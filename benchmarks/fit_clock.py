@@ -37,6 +37,7 @@ from costmodel.latency.clock import (
     LayerCounts,
     at_side,
     clock,
+    side_factors,
 )
 from costmodel.schedule.clock import ProgramCounts, network_cycles, program_counts
 from costmodel.schedule.evaluate import evaluate
@@ -48,7 +49,8 @@ START = ClockCoefficients(
     visit=200,
     command=20,
     loop=80,
-    short_strip=8,
+    short_strip=2 / 5 * FITTED_SIDE,
+    new_weights=FITTED_SIDE,
     request=1,
     pixel_copy=1,
     byte=1 / 16,
@@ -60,14 +62,19 @@ START = ClockCoefficients(
 """Where the search starts: cycles of single instructions and loops, timed on their own.
 
 `miss` stays: the programs hardly miss.  It is that of whole networks (docs/latency-model.md): 64 bytes over a
-port of 8 bytes a cycle take 8."""
+port of 8 bytes a cycle take 8.  So do cycles of the array: a result passes two sides of it, five at a time,
+new weights one."""
+KNOWN = ("miss", "short_strip", "new_weights")
+"""Coefficients that stay where they start."""
 SCALE = 0.1
 """Relative error at which the loss turns from quadratic to linear."""
 PULL = 0.03
 """Residual of a coefficient that is e times where it starts: one that no program shows stays there."""
 FOLDS = 5
-WITH_SIDE = ("request", "short_strip", "visit", "byte", "store_row")
-"""Coefficients that a wider array changes."""
+WITH_SIDE = ("request", "visit", "byte", "store_row")
+"""Coefficients that a wider array changes by factors to find,"""
+KNOWN_FACTORS = {"short_strip": 2.0, "new_weights": 2.0}
+"""and those that grow with its side."""
 FACTOR_PULL = 0.1
 """Residual of a factor of e."""
 
@@ -139,7 +146,8 @@ def fit_factors(data: Sequence[Sample], side: int) -> dict[str, float]:
 
 
 def _factors(logarithms: Floats) -> dict[str, float]:
-    return {name: float(np.exp(value)) for name, value in zip(WITH_SIDE, logarithms, strict=True)}
+    found = {name: float(np.exp(value)) for name, value in zip(WITH_SIDE, logarithms, strict=True)}
+    return found | KNOWN_FACTORS
 
 
 def by_halves(data: Sequence[Sample], side: int) -> Floats:
@@ -162,7 +170,7 @@ def predict(data: Sequence[Sample], coefficients: ClockCoefficients) -> Floats:
 
 def _coefficients(logarithms: Floats) -> ClockCoefficients:
     free = ClockCoefficients(*(float(value) for value in np.exp(logarithms)))
-    return replace(free, miss=START.miss)
+    return replace(free, **{name: getattr(START, name) for name in KNOWN})
 
 
 def _shapes(program: str) -> str:
@@ -204,7 +212,7 @@ def main(arguments: list[str]) -> int:
     content = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))
     side = load_target(options.target).side
     if side != FITTED_SIDE:
-        factors, tested = fit_factors(data, side), by_halves(data, side)
+        factors, tested = side_factors() if options.keep else fit_factors(data, side), by_halves(data, side)
         fitted = at_side(clock()[0], factors, side)
         content["per_doubling"] = {name: float(f"{factor:.4g}") for name, factor in factors.items()}
     else:

@@ -1,10 +1,12 @@
 """Clock: cycles of one layer of the emitted program on Gemmini behind a Rocket core, fitted to RTL.
 
-    cycles = (core^p + array^p + load^p + store^p)^(1/p) + (load + store) / tiles * visits
+    cycles = (core^p + array^p + (load - first)^p + (store - last)^p)^(1/p) + first + last
              + loop * loops + visit * visits
+    first, last = load / tiles * visits, store / tiles * visits
 
     core    RoCC commands that the core issues one by one, each with what the program computes around it
-    array   pairs of preload and compute: a strip of pixels takes its rows, a short one `short_strip`
+    array   pairs of preload and compute: a strip of pixels takes its rows, a short one waits until fewer than
+            five results are in the mesh, each in it for its rows and two sides; with new weights a side
     load    aligned DMA requests of at most 64 bytes of one row, their bytes, further copies of pixels that
             are packed into rows of the array, and cache lines that the last-level cache lacks
     store   rows that leave the accumulator
@@ -30,7 +32,7 @@ from typing import Any, NamedTuple
 
 from costmodel.mapping.decision import LatencyModel
 from costmodel.mapping.mapping import Issue
-from costmodel.mapping.numbers import Number, largest
+from costmodel.mapping.numbers import Number, positive
 from costmodel.target.target import Target
 
 COEFFICIENTS = Path(__file__).parent / "clock_coefficients.json"
@@ -49,7 +51,9 @@ class ClockCoefficients:
     loop: float
     """Per tile that a hardware loop runs."""
     short_strip: float
-    """Cycles of a preload and compute of fewer rows than this."""
+    """Of a preload and compute at least, and a fifth of its rows more."""
+    new_weights: float
+    """Cycles of a preload and compute that brings new weights."""
     request: float
     """Per aligned load of at most 64 bytes of one row."""
     pixel_copy: float
@@ -77,6 +81,8 @@ class LayerCounts(NamedTuple):
     """Of the scratchpad, however they are run; no fewer than `visits`."""
     full_rows: Number
     """Rows of full strips, which take a cycle each."""
+    blocks: Number
+    """Of weights that a strip brings into the array."""
     short_strips: tuple[tuple[Number, Number], ...]
     """(rows, how many) of strips of fewer rows than the array has."""
     requests: Number
@@ -103,23 +109,47 @@ BOUND_NAME = {"core": "issue", "array": "compute", "load": "L3", "store": "L3"}
 """What an engine is called where reports say what binds."""
 
 
+NO_STRIP = 1e-9
+"""So that the mean of no strips is a number."""
+RESULTS = 5
+"""That are in the mesh at a time (max_simultaneous_matmuls of MeshWithDelays.scala)."""
+
+
+def strip_cycles(rows: Number, c: ClockCoefficients) -> Number:
+    """Of a preload and compute with the weights of the one before."""
+    least = c.short_strip + rows / RESULTS
+    return least + positive(rows - least)
+
+
+def preload_cycles(strip: Number, c: ClockCoefficients) -> Number:
+    """How much longer it is with new weights, if it takes `strip` cycles without."""
+    return positive(c.new_weights - strip)
+
+
 def engine_cycles(counts: LayerCounts, c: ClockCoefficients) -> EngineCycles:
     """What `layer_cycles` overlaps."""
-    array = counts.full_rows + sum(
-        largest(rows, c.short_strip) * times for rows, times in counts.short_strips
-    )
+    times = counts.full_rows / c.new_weights + sum(times for _, times in counts.short_strips)
+    strips = sum(strip_cycles(rows, c) * times for rows, times in counts.short_strips)
+    array = counts.full_rows + strips
+    array = array + counts.blocks * preload_cycles(array / (times + NO_STRIP), c)
     load = counts.requests * c.request + counts.copies * c.pixel_copy
     load = load + counts.loaded_bytes * c.byte + counts.missed_lines * c.miss
     store = counts.stored_rows * c.store_row
     return EngineCycles(counts.commands * c.command, array, load, store)
 
 
+def first_and_last(counts: LayerCounts, engines: EngineCycles) -> tuple[EngineCycles, Number]:
+    """How long engines overlap, and first loads and last stores, which nothing overlaps."""
+    share = counts.visits / counts.tiles
+    overlapped = engines._replace(load=engines.load * (1 - share), store=engines.store * (1 - share))
+    return overlapped, (engines.load + engines.store) * share
+
+
 def layer_cycles(counts: LayerCounts, c: ClockCoefficients) -> Number:
     """Cycles of one layer on the array."""
-    engines = engine_cycles(counts, c)
-    together = sum((engine * 1e-3) ** c.overlap for engine in engines) ** (1 / c.overlap) * 1e3
-    alone = (engines.load + engines.store) / counts.tiles + c.visit
-    return together + counts.visits * alone + counts.loops * c.loop
+    overlapped, alone = first_and_last(counts, engine_cycles(counts, c))
+    together = sum((engine * 1e-3) ** c.overlap for engine in overlapped) ** (1 / c.overlap) * 1e3
+    return together + alone + counts.visits * c.visit + counts.loops * c.loop
 
 
 Validation = Mapping[int, Mapping[str, Any]]

@@ -122,6 +122,7 @@ def nest_counts(
         loops=0,
         tiles=largest(tiles, visits),
         full_rows=sum(rows * times * (rows == target.side) for rows, times in found),
+        blocks=math.prod([nest.counts[d].l0 for d in (G, K, C, R, S)]) * nest.fetch("W", 3)[0],
         short_strips=tuple(
             (rows, times * short) for rows, times in found if occurs(short := rows < target.side)
         ),

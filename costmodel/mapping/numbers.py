@@ -28,6 +28,11 @@ def smallest(a: Number, b: Number) -> Number:
     return np.minimum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else min(a, b)
 
 
+def positive(value: Number) -> Number:
+    """The value where it is positive, else 0; of tensors, too."""
+    return value * (value > 0)
+
+
 def occurs(value: Number) -> bool:
     """Whether a number, or any of a column or tensor, is not zero."""
     return bool(value) if isinstance(value, int | float) else bool(value.any())

@@ -14,7 +14,14 @@ from torch import Tensor
 from converter.ir.dims import DIMS, REDUCTION, C, G, K, N, P, Q, R, S
 from costmodel.count.traffic import Fusion, Quantities
 from costmodel.latency.cache import LINE_BYTES, CacheUse, Loop, Reuse, Stream, cache_use, misses
-from costmodel.latency.clock import LayerCounts, clock_of, layer_cycles
+from costmodel.latency.clock import (
+    ClockCoefficients,
+    LayerCounts,
+    clock_of,
+    layer_cycles,
+    preload_cycles,
+    strip_cycles,
+)
 from costmodel.latency.clock_work import request_bytes, walks
 from costmodel.mapping.numbers import Number
 from costmodel.relaxed.straight_through import ceil, exact, floor
@@ -37,7 +44,8 @@ def clock_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:
         commands=0.0,
         loops=tiles[..., None],
         tiles=tiles[..., None],
-        full_rows=_array_cycles(terms, q, side, c.short_strip)[..., None],
+        full_rows=_array_cycles(terms, q, c)[..., None],
+        blocks=0.0,
         short_strips=(),
         requests=(q.weight_fills * per_weight + inputs + spilled / longest)[..., None],
         copies=(inputs * (p.l0[..., S] - 1) * (1 - dw))[..., None],
@@ -102,22 +110,31 @@ def _by_channel(terms: Terms, d: int, pieces: Callable[[int], Tensor]) -> tuple[
     return channels, m.depthwise * pieces(G) + (1 - m.depthwise) * pieces(d)
 
 
-def _array_cycles(terms: Terms, q: Quantities, side: int, short: float) -> Tensor:
-    """Temporal steps, longer by how much its short strips are longer than their pixels."""
-    height, width = (_stretch(terms, d, side, short) for d in (P, Q))
-    steps: Tensor = q.compute_cycles
-    return steps * torch.where(terms.model.clock.streams_height, height, width)
+def _array_cycles(terms: Terms, q: Quantities, c: ClockCoefficients) -> Tensor:
+    """Temporal steps, longer by how much short strips are longer than their pixels, and new weights."""
+    m, count = terms.model, terms.count1
+    height, width = (_strips(terms, d, c) for d in (P, Q))
+    cycles = torch.where(m.clock.streams_height, height[0], width[0])
+    strips = torch.where(m.clock.streams_height, height[1], width[1])
+    blocks = count[G] * count[K] * count[C] * count[R] * count[S] * terms.fetch_w0
+    array: Tensor = q.compute_cycles * cycles + blocks * preload_cycles(cycles / strips, c)
+    return array
 
 
-def _stretch(terms: Terms, d: int, side: int, short: float) -> Tensor:
-    """Cycles per pixel along the streamed axis, where strips shorter than `short` take as long."""
-    tile = terms.point.l1[..., d]
+def _strips(terms: Terms, d: int, c: ClockCoefficients) -> tuple[Tensor, Tensor]:
+    """Cycles and strips per pixel along the streamed axis."""
+    side, tile = terms.model.target.side, terms.point.l1[..., d]
     with torch.no_grad():
         pixels, times = terms.pieces(d)
-        rest = pixels - floor(pixels / side) * side
-        missing = torch.where(rest > 1e-3, (short - rest).clamp(min=0), torch.zeros_like(rest))
-        cycles_per_pixel = 1 + (times * missing).sum(dim=-1) / (times * pixels).sum(dim=-1)
-    return exact(cycles_per_pixel, torch.clamp(short / tile, min=1))
+        full = floor(pixels / side)
+        rest = pixels - full * side
+        ragged = rest > 1e-3
+        missing = torch.where(ragged, strip_cycles(rest, c) - rest, torch.zeros_like(rest))
+        streamed = (times * pixels).sum(dim=-1)
+        cycles = 1 + (times * missing).sum(dim=-1) / streamed
+        strips = (times * (full + ragged)).sum(dim=-1) / streamed
+    strip = tile.clamp(max=side)
+    return exact(cycles, strip_cycles(strip, c) / strip), exact(strips, 1 / strip)
 
 
 def _cache_use(terms: Terms, pixels: Tensor) -> CacheUse:

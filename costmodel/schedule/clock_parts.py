@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from costmodel.latency.clock import ClockCoefficients, EngineCycles, LayerCounts, clock_of, engine_cycles
+from costmodel.latency.clock import (
+    ClockCoefficients,
+    EngineCycles,
+    LayerCounts,
+    clock_of,
+    engine_cycles,
+    first_and_last,
+)
 from costmodel.schedule.clock import HostCounts, program_counts
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.core import Core
@@ -56,10 +63,10 @@ def layer_parts(counts: LayerCounts, c: ClockCoefficients) -> LayerClock:
     it if it were faster.
     """
     engines = engine_cycles(counts, c)
-    share = _shares(engines, c.overlap)
-    exposed = counts.visits * (engines.load + engines.store) / counts.tiles
+    overlapped, alone = first_and_last(counts, engines)
+    share = _shares(overlapped, c.overlap)
     loops, fences = counts.loops * c.loop, counts.visits * c.visit
-    parts = Parts(share.array, share.load + share.store + exposed, share.core + loops, 0.0, fences)
+    parts = Parts(share.array, share.load + share.store + alone, share.core + loops, 0.0, fences)
     busy = Parts(engines.array, engines.load + engines.store, engines.core + loops, 0.0, fences)
     return LayerClock(parts, busy)
 

@@ -20,7 +20,12 @@ class CalibrationError(_Section):
 class Engines(_Section):
     """Cycles where a target gives its own (`fadiff targets calibrate`); else those fitted to RTL."""
 
-    short_strip: float | None = Field(None, description="least cycles of a preload and compute", gt=0)
+    short_strip: float | None = Field(
+        None, description="least cycles of a preload and compute, a fifth of its rows more", gt=0
+    )
+    new_weights: float | None = Field(
+        None, description="cycles of a preload and compute that brings new weights", gt=0
+    )
     request: float | None = Field(None, description="per load of at most 64 bytes of one row", gt=0)
     pixel_copy: float | None = Field(None, description="per further copy of a packed pixel", gt=0)
     byte: float | None = Field(None, description="per byte loaded", gt=0)

@@ -133,6 +133,7 @@ def _clock_floor(space: LayerSpace, ideal: LoopNest, growth: Number = 1.0, visit
         commands=0.0,
         tiles=math.inf,
         full_rows=q.compute_cycles * growth,
+        blocks=0.0,
         short_strips=(),
         requests=loaded / request_bytes(target),
         copies=0.0,

@@ -32,6 +32,7 @@ def layers(count: int, seed: int) -> list[LayerCounts]:
                 loops=tiles,
                 tiles=tiles,
                 full_rows=rows,
+                blocks=rows // 100,
                 short_strips=((int(random.integers(1, 8)), tiles),),
                 requests=nbytes / random.choice([3.0, 16.0, 64.0]),
                 copies=0.0,

@@ -29,6 +29,7 @@ C = ClockCoefficients(
     command=20,
     loop=170,
     short_strip=8,
+    new_weights=16,
     request=1,
     pixel_copy=1,
     byte=0.0625,
@@ -37,7 +38,7 @@ C = ClockCoefficients(
     added_byte=0.4,
     overlap=50,
 )
-NOTHING = LayerCounts(1, 0, 0, 10**9, 0, (), 0, 0, 0, 0, 0)
+NOTHING = LayerCounts(1, 0, 0, 10**9, 0, 0, (), 0, 0, 0, 0, 0)
 """So many tiles that filling and draining are nothing."""
 
 
@@ -46,7 +47,9 @@ NOTHING = LayerCounts(1, 0, 0, 10**9, 0, (), 0, 0, 0, 0, 0)
     [
         (NOTHING._replace(commands=50), 50 * 20),
         (NOTHING._replace(loops=3), 3 * 170),
-        (NOTHING._replace(full_rows=640, short_strips=((3, 10), (12, 5))), 640 + 10 * 8 + 5 * 12),
+        (NOTHING._replace(full_rows=640, short_strips=((3, 10), (12, 5))), 640 + 10 * (8 + 3 / 5) + 5 * 12),
+        (NOTHING._replace(full_rows=640, blocks=9), 640),
+        (NOTHING._replace(short_strips=((12, 20),), blocks=3), 17 * 12 + 3 * 16),
         (NOTHING._replace(requests=100, loaded_bytes=6400, missed_lines=10), 100 + 400 + 80),
         (NOTHING._replace(copies=90), 90),
         (NOTHING._replace(stored_rows=70), 70),
@@ -96,7 +99,7 @@ def test_lines_are_lost_as_by_random_replacement(rounds):
 
 
 def test_more_work_never_takes_less_time():
-    counts = LayerCounts(2, 40, 3, 3, 500, ((5, 20),), 90, 8, 4000, 12, 70)
+    counts = LayerCounts(2, 40, 3, 3, 500, 8, ((5, 20),), 90, 8, 4000, 12, 70)
     rounded = replace(C, overlap=3)
     before = layer_cycles(counts, rounded)
     for name, value in counts._asdict().items():
