@@ -27,7 +27,7 @@ def layers(count: int, seed: int) -> list[LayerCounts]:
         nbytes = float(rows) * random.choice([0.5, 4.0, 16.0])
         found.append(
             LayerCounts(
-                visits=int(random.integers(1, 9)),
+                visits=min(tiles, int(random.integers(1, 9))),
                 commands=0.0,
                 loops=tiles,
                 tiles=tiles,
