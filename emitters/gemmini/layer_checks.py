@@ -44,10 +44,12 @@ class LayerCheck:
 def layer_checks(memory: MemoryMap, values: Mapping[str, np.ndarray], *, exact: bool) -> list[LayerCheck]:
     """One or more checks for every layer whose output is in memory, in order of layers and visits.
 
-    `values` has tensors in storage order; layers whose output is not among them have no checks.  Not `exact`:
-    float tensors are compared by their sums.
+    `values` has tensors in storage order; layers whose output is not among them have no checks.  What several
+    layers write parts of (a concatenation, a border) is compared after the last of them.  Not `exact`: float
+    tensors are compared by their sums.
     """
     found = []
+    last = {name: index for index, layer in enumerate(memory.layers) for name in layer.outputs}
     for index, layer in enumerate(memory.layers):
         for name in layer.outputs:
             if name not in values or name not in memory.tensors:
@@ -56,7 +58,8 @@ def layer_checks(memory: MemoryMap, values: Mapping[str, np.ndarray], *, exact: 
             for tile in layer.tiles:
                 if tile.symbol == "tile_buffer":
                     found.append(_tile(index, name, layer, tile, array, exact))
-            found += _whole(index, name, memory.tensors[name], array, exact)
+            if last[name] == index:
+                found += _whole(index, name, memory.tensors[name], array, exact)
     return found
 
 

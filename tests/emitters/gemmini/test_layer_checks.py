@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from converter.check.reference import run_reference
 from costmodel.schedule.clock import program_cycles
 from costmodel.schedule.evaluate import evaluate
 from emitters.gemmini import emit
+from emitters.gemmini.layer_checks import layer_checks
+from emitters.memory_map import LayerPlace, MemoryMap, SymbolRecord, Symbols, TensorPlace
 from emulator.build import build_firmware, link_flags
 from tests.emitters.gemmini.compilers import WARNINGS, hardware_flags, need, run_compiler, small_schedule
 from tests.emitters.gemmini.executed import random_inputs
@@ -39,6 +42,19 @@ def _checked(firmware: Path) -> tuple[int, str]:
 
 def test_every_layer_agrees(firmware: Path) -> None:
     assert _checked(firmware) == (0, "small: 6 of 6 layers compared, all agree\nsmall: all outputs agree\n")
+
+
+def test_what_several_layers_write_is_compared_after_the_last() -> None:
+    place = TensorPlace(shape=(2, 2), dtype="int8", symbol="arena", bytes=4)
+    writers = [LayerPlace(name=name, kind="host", outputs=("both",), group=0, regions=()) for name in "ab"]
+    symbol = SymbolRecord(name="m", bytes=4)
+    symbols = Symbols(arena=symbol, weights=symbol, tile_buffer=symbol)
+    memory = MemoryMap(
+        version=1, model="m", symbols=symbols, inputs=(), outputs=(), tensors={"both": place}, layers=writers
+    )
+    values = {"both": np.array([[1, 2], [3, 4]], np.int8)}
+    (check,) = layer_checks(memory, values, exact=True)
+    assert (check.layer, check.nbytes, check.crc) == (1, 4, zlib.crc32(bytes([1, 2, 3, 4])))
 
 
 def _weight_of(layer: str) -> Callable[[Path], None]:
