@@ -54,26 +54,37 @@ static inline elem_t to_elem(float x)
 {
     return x;
 }
-
-static inline elem_t positive_elem(float x)
-{
-    return x;
-}
 #else
-/* or the nearest integer, ties to even, saturated to int8.  A float as large as `magic` has no fraction bits: the
- * addition rounds and leaves the integer in the lowest bits. */
-static inline elem_t positive_elem(float x)
+static inline float at_least_minus_128(float x)
 {
-    const float magic = 0x1.8p23f;
-    const float shifted = smaller(x, 127.0f) + magic;
-    int32_t bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    return (elem_t)bits;
+    return larger(x, -128.0f);
 }
 
+static inline float at_most_127(float x)
+{
+    return smaller(x, 127.0f);
+}
+
+/* The nearest integer to a number from -128 to 127, ties to even. */
+static inline int32_t nearest(float x)
+{
+    int32_t integer;
+#ifdef __riscv_flen
+    __asm__("fcvt.w.s %0, %1, rne" : "=r"(integer) : "f"(x));
+    return integer;
+#else
+    /* A float as large as `magic` has no fraction bits: the addition rounds, the integer is in the lowest bits. */
+    const float magic = 0x1.8p23f;
+    const float shifted = x + magic;
+    memcpy(&integer, &shifted, sizeof integer);
+    return (int8_t)integer;
+#endif
+}
+
+/* or the nearest integer, ties to even, saturated to int8. */
 static inline elem_t to_elem(float x)
 {
-    return positive_elem(larger(x, -128.0f));
+    return (elem_t)nearest(at_most_127(at_least_minus_128(x)));
 }
 #endif
 
@@ -123,6 +134,55 @@ static inline elem_t to_elem(float x)
             target = (value);                       \
         }                                           \
     } while (0)
+
+/* target = to_elem(value) for i = 0 to count - 1, as MAP, and each step of to_elem for four values before the next one:
+ * a result of Rocket's FPU is used four instructions later at the earliest. */
+#ifdef ELEM_T_IS_FLOAT
+#define MAP_ROUNDED(i, count, target, value) MAP(i, count, elem_t, target, value)
+#else
+#ifdef __riscv_flen
+#define TOGETHER(kind, of) __asm__("" : "+" kind(of[0]), "+" kind(of[1]), "+" kind(of[2]), "+" kind(of[3]))
+#else
+#define TOGETHER(kind, of) (void)of
+#endif
+#define STEP(kind, to, function, from) \
+    to[0] = function(from[0]);         \
+    to[1] = function(from[1]);         \
+    to[2] = function(from[2]);         \
+    to[3] = function(from[3]);         \
+    TOGETHER(kind, to)
+#define MAP_ROUNDED(i, count, target, value)               \
+    do {                                                   \
+        int32_t i = 0;                                     \
+        while (i < (count) - 3) {                          \
+            float four[4];                                 \
+            int32_t rounded[4];                            \
+            four[0] = (value);                             \
+            i++;                                           \
+            four[1] = (value);                             \
+            i++;                                           \
+            four[2] = (value);                             \
+            i++;                                           \
+            four[3] = (value);                             \
+            i -= 3;                                        \
+            TOGETHER("f", four);                           \
+            STEP("f", four, at_least_minus_128, four);     \
+            STEP("f", four, at_most_127, four);            \
+            STEP("r", rounded, nearest, four);             \
+            target = (elem_t)rounded[0];                   \
+            i++;                                           \
+            target = (elem_t)rounded[1];                   \
+            i++;                                           \
+            target = (elem_t)rounded[2];                   \
+            i++;                                           \
+            target = (elem_t)rounded[3];                   \
+            i++;                                           \
+        }                                                  \
+        for (; i < (count); i++) {                         \
+            target = to_elem(value);                       \
+        }                                                  \
+    } while (0)
+#endif
 
 /* Nested loops over up to 8 axes; strides are in elements, one list per operand. */
 typedef struct {
