@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import networkx as nx
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("benchmarks", "converter", "costmodel", "emitters", "emulator", "fadiff", "optimizer", "samples")
@@ -38,7 +39,9 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-IMPORTS = nx.DiGraph([(module, name) for module, path in FILES.items() for name in imported(path)])
+@pytest.fixture(scope="module")
+def imports() -> nx.DiGraph:
+    return nx.DiGraph([(module, name) for module, path in FILES.items() for name in imported(path)])
 
 
 def room(module: str) -> str:
@@ -51,36 +54,36 @@ def circles(graph: nx.DiGraph) -> list[list[str]]:
     return [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
 
 
-def test_no_module_imports_itself_in_a_circle():
-    assert IMPORTS.has_edge("costmodel.schedule.schedule", "costmodel.schedule.legality")
-    assert circles(IMPORTS.subgraph(FILES)) == []
+def test_no_module_imports_itself_in_a_circle(imports):
+    assert imports.has_edge("costmodel.schedule.schedule", "costmodel.schedule.legality")
+    assert circles(imports.subgraph(FILES)) == []
 
 
-def test_no_room_imports_itself_in_a_circle():
-    ours = IMPORTS.subgraph(FILES)
+def test_no_room_imports_itself_in_a_circle(imports):
+    ours = imports.subgraph(FILES)
     rooms = nx.DiGraph([(room(a), room(b)) for a, b in ours.edges if room(a) != room(b)])
     assert rooms.has_edge("optimizer.cut", "optimizer.group")
     assert circles(rooms) == []
 
 
-def test_packages_import_one_way():
+def test_packages_import_one_way(imports):
     order = {package: place for place, package in enumerate(FLOW)}
     back = [
         (a, b)
-        for a, b in IMPORTS.subgraph(FILES).edges
+        for a, b in imports.subgraph(FILES).edges
         if order.get(a.split(".")[0], len(FLOW)) < order.get(b.split(".")[0], -1)
     ]
     assert back == []
 
 
-def test_torch_is_imported_only_where_gradients_are():
-    users = {a for a, b in IMPORTS.edges if b.split(".")[0] == "torch"}
+def test_torch_is_imported_only_where_gradients_are(imports):
+    users = {a for a, b in imports.edges if b.split(".")[0] == "torch"}
     assert users
     assert [user for user in users if not user.startswith(TORCH)] == []
 
 
-def test_only_descent_knows_the_relaxed_model():
+def test_only_descent_knows_the_relaxed_model(imports):
     """So that methods without gradients do not load torch."""
-    users = {a for a, b in IMPORTS.edges if b.startswith("costmodel.relaxed")}
+    users = {a for a, b in imports.edges if b.startswith("costmodel.relaxed")}
     allowed = ("optimizer.gradient.", "optimizer.codesign.", "costmodel.relaxed", "benchmarks.")
     assert [user for user in users if not user.startswith(allowed)] == []

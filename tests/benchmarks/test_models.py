@@ -35,7 +35,7 @@ def plain_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "exporter", "target"),
     [
-        ("detector", "dynamo", "gemmini-default"),
+        ("detector", "torchscript", "gemmini-default"),
         ("swin-block", "torchscript", "gemmini-small"),
         ("gpt3-block", "torchscript", "gemmini-large"),
         ("unet", "torchscript", "gemmini-fp32"),

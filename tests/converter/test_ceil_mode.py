@@ -39,7 +39,7 @@ def _pools(draw: st.DrawFn) -> tuple[tuple[int, ...], onnx.NodeProto, int]:
     return (1, 2, *sizes), helper.make_node(op, ["x"], ["y"], "pool", **attributes), opset
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(_pools())
 def test_random_pools(pool: tuple[tuple[int, ...], onnx.NodeProto, int]) -> None:
     shape, node, opset = pool

@@ -24,7 +24,7 @@ SMALL = load_target("gemmini-small")
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_equals_exact(profile, data):
     shape = data.draw(layer_shapes())
@@ -45,7 +45,7 @@ def test_equals_exact(profile, data):
         assert fits[index] == accepted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_the_clock_of_columns_is_that_of_each(data):
     shape = data.draw(layer_shapes())

@@ -56,7 +56,7 @@ def assert_equal(case, profile, *, paper=False, halo="recompute", target=TARGET)
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
 @pytest.mark.parametrize("halo", ["recompute", "retain"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_chain_equals_exact(profile, halo, data):
     case, executable = data.draw(cases(data.draw(chains()), halo))
@@ -65,7 +65,7 @@ def test_chain_equals_exact(profile, halo, data):
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_branching_graph_equals_exact(profile, data):
     case, executable = data.draw(cases(data.draw(branching())))
@@ -74,7 +74,7 @@ def test_branching_graph_equals_exact(profile, data):
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_paper_model_equals_exact(profile, data):
     case, executable = data.draw(cases(data.draw(st.one_of(chains(), branching())), paper=True))
@@ -93,7 +93,7 @@ def test_chain_through_local_memory_equals_exact(path, kept, data):
     assert_equal(case, "hw", target=TARGET.model_copy(update={"fusion_path": path}))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_shape_penalty_is_zero_exactly_for_groups_that_run(data):
     case, executable = data.draw(cases(data.draw(st.one_of(chains(), branching()))))
@@ -121,7 +121,7 @@ RULES = ("mapping", "array", "memory", "buffer", "final", "shape")
 
 
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_penalties_are_zero_exactly_for_legal_schedules(profile, data):
     """Memories of random sizes: legality and penalties draw the same line, group by group."""

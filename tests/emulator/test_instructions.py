@@ -124,7 +124,7 @@ def execute(device: Device, model: Model, p: dict[str, object]) -> None:
     model.write(c, rows, cols, c_stride, result, relu)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), steps=st.lists(product(), min_size=1, max_size=12))
 def test_random_products(seed: int, steps: list[dict[str, object]]) -> None:
     rng = np.random.default_rng(seed)

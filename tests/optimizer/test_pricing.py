@@ -37,7 +37,7 @@ def regions(draw, shape):
 
 @pytest.mark.parametrize("tiling", ["ragged", "divisor"])
 @pytest.mark.parametrize(("profile", "latency"), [("hw", "roofline"), ("dosa", "roofline"), ("hw", "clock")])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_prices_equal_the_exact_evaluator(profile, tiling, latency, data):
     shape = data.draw(layer_shapes())
@@ -80,7 +80,7 @@ def test_prices_equal_the_exact_evaluator(profile, tiling, latency, data):
 
 
 @pytest.mark.parametrize(("profile", "latency"), [("hw", "roofline"), ("dosa", "roofline"), ("hw", "clock")])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_nothing_is_below_the_floor(profile, latency, data):
     shape = data.draw(layer_shapes())

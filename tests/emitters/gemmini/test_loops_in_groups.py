@@ -85,7 +85,7 @@ def _mapping(
     return loops(layer, target, tuple(rng.sample(DIMS, len(DIMS))), **tile)
 
 
-@settings(SETTINGS, max_examples=18)
+@settings(SETTINGS, max_examples=12)
 @given(SEEDS)
 def test_any_group(seed: int) -> None:
     rng = random.Random(seed)

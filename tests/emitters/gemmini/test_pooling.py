@@ -106,7 +106,7 @@ def _mapping(
     return replace(mapping, tile_l2=l2, tile_l1=l1)
 
 
-@settings(SETTINGS, max_examples=24)
+@settings(SETTINGS, max_examples=15)
 @given(SEEDS)
 def test_pools_in_random_groups(seed: int) -> None:
     case = pooled_case(random.Random(seed))

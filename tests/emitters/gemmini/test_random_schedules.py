@@ -23,7 +23,7 @@ from tests.emitters.gemmini.gemmini_cases import (
 from tests.emitters.gemmini.nets import Net
 
 
-@settings(SETTINGS, max_examples=24)
+@settings(SETTINGS, max_examples=16)
 @given(SEEDS)
 def test_single_layers(seed: int) -> None:
     case = layer_case(random.Random(seed))
@@ -32,7 +32,7 @@ def test_single_layers(seed: int) -> None:
     check(case)
 
 
-@settings(SETTINGS, max_examples=9)
+@settings(SETTINGS, max_examples=6)
 @given(SEEDS)
 def test_batched_products(seed: int) -> None:
     case = bmm_case(random.Random(seed))
@@ -41,7 +41,7 @@ def test_batched_products(seed: int) -> None:
     check(case)
 
 
-@settings(SETTINGS, max_examples=15)
+@settings(SETTINGS, max_examples=10)
 @given(SEEDS)
 def test_fused_groups(seed: int) -> None:
     case = group_case(random.Random(seed))
@@ -50,7 +50,7 @@ def test_fused_groups(seed: int) -> None:
     check(case)
 
 
-@settings(SETTINGS, max_examples=15)
+@settings(SETTINGS, max_examples=10)
 @given(SEEDS)
 def test_intermediates_in_local_memory(seed: int) -> None:
     case = held_case(random.Random(seed))
@@ -62,7 +62,7 @@ def test_intermediates_in_local_memory(seed: int) -> None:
     assert bool(copies) == bool(group.in_scratchpad)
 
 
-@settings(SETTINGS, max_examples=12)
+@settings(SETTINGS, max_examples=8)
 @given(SEEDS)
 def test_host_operators_between_fused_layers(seed: int) -> None:
     case = rows_case(random.Random(seed))

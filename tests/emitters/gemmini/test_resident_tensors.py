@@ -43,7 +43,7 @@ def test_stationary_operands_that_stay(seed: int) -> None:
     assert any(r.role == "W" and r.memory == "tile-buffer" for r in result.layers[2].traffic) == resident
 
 
-@settings(SETTINGS, max_examples=12)
+@settings(SETTINGS, max_examples=8)
 @given(SEEDS)
 def test_random_schedules_with_resident_tensors(seed: int) -> None:
     case = resident_case(random.Random(seed))

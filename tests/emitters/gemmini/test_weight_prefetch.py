@@ -101,7 +101,7 @@ def prefetching(rng: random.Random, schedule: Schedule) -> Schedule:
     return schedule
 
 
-@settings(SETTINGS, max_examples=24)
+@settings(SETTINGS, max_examples=15)
 @given(SEEDS)
 def test_random_schedules_that_prefetch(seed: int) -> None:
     case = prefetching_case(random.Random(seed))

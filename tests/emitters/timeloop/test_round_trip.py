@@ -21,7 +21,7 @@ from tests.emitters.timeloop.strategies import SMALL, schedules
 
 @pytest.mark.parametrize("ragged", [False, True])
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_is_written_is_read_back_identical(data: st.DataObject, ragged: bool) -> None:
     schedule = data.draw(schedules(ragged=ragged))
     layer = schedule.graph.tensor_core_layers[0]
@@ -64,7 +64,7 @@ def test_a_layer_without_a_timeloop_form_is_listed_with_the_reason(tmp_path: Pat
 
 
 @given(schedule=schedules(ragged=True))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_equal_blocks_cost_what_the_schedule_does(schedule: Schedule) -> None:
     (unit,) = units_of(schedule)
     assume(unit.nest is not None)
