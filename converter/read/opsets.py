@@ -23,13 +23,15 @@ def settle_opset(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     """The model under an opset between 10 and the newest that ONNX Runtime knows.
 
     Raises:
-        ModelError: an old opset that onnx cannot upgrade.
+        ModelError: an old opset that onnx cannot upgrade, or operators that came after the installed onnx.
     """
     entry = next((o for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
     if entry is None:
         return model
     if entry.version < _COUNTS_SPLITS:
         _drop_split_counts(model)
+    if entry.version > onnx.defs.onnx_opset_version():
+        _refuse_newer_operators(file, model, entry.version)
     if entry.version > _KNOWN_OPSETS[0]:
         version = entry.version
         fitting = (
@@ -47,6 +49,16 @@ def settle_opset(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
             f"{file}: opset {entry.version} is older than {_OLDEST_OPSET} and cannot be upgraded "
             f"({one_line(error)}); export it again with a newer opset"
         ) from error
+
+
+def _refuse_newer_operators(file: str, model: onnx.ModelProto, opset: int) -> None:
+    nodes = (node for node in model.graph.node if node.domain in ("", "ai.onnx"))
+    if newer := sorted({node.op_type for node in nodes if not onnx.defs.has(node.op_type)}):
+        known = onnx.defs.onnx_opset_version()
+        raise ModelError(
+            f"{file}: the installed onnx {onnx.__version__} knows opset {known}, not {', '.join(newer)} of "
+            f"opset {opset}; install a newer onnx and onnxruntime, or export with an older opset"
+        )
 
 
 def _means_the_same(model: onnx.ModelProto, declared: int, older: int) -> bool:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from converter import convert
+from converter import ModelError, convert
 from converter.read.opsets import settle_opset
 from tests.converter.oracle import check, model_of, weights
 
@@ -32,6 +32,14 @@ def test_a_new_attribute_keeps_the_opset() -> None:
     newest = onnx.defs.onnx_opset_version()
     assert newest < 28 or "mode" in onnx.defs.get_schema("SpaceToDepth", newest).attributes
     assert _declared(model, newest) == newest
+
+
+def test_operators_that_came_after_the_installed_onnx_are_named() -> None:
+    """Not handed to ONNX Runtime as something of an older opset."""
+    model = model_of([helper.make_node("Sparkle", ["x"], ["y"])], {"x": (2, 3)}, {"y": None})
+    version = onnx.defs.onnx_opset_version() + 1
+    with pytest.raises(ModelError, match=rf"not Sparkle of opset {version}; install a newer onnx"):
+        _declared(model, version)
 
 
 @pytest.mark.parametrize("version", [9, 10, 11, 13, 17, 21, 26])
