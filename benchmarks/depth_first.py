@@ -160,7 +160,7 @@ def plan_depth_first(
             from_accumulator += moved
         else:
             taken += size[i + 1]
-        region = Region(((0, shape.dims.N),), output.fresh_rows, output.fresh_columns)
+        region = Region(((0, shape.dims.G),), ((0, shape.dims.N),), output.fresh_rows, output.fresh_columns)
         placement = Placement(staged[i], on_chip, not on_chip, resident)
         stages.append(Stage(shape, region, placement, taken, on_chip or (last and held_whole)))
     return DepthFirstPlan(target, tuple(stages), from_dram, to_dram, from_accumulator, through)

@@ -86,6 +86,8 @@ class Tile(_Record):
     symbol: Literal["arena", "tile_buffer", "scratchpad", "accumulator"]
     offset: int
     strides: tuple[int, int, int, int]
+    groups: tuple[int, int] | None = None
+    """First group whose channels these are, and the one after the last; None: all."""
     scale: float = 1.0
     activation: Literal["none", "relu"] = "none"
 
@@ -113,6 +115,11 @@ class LayerPlace(_Record):
     image_strides: tuple[int, int, int, int, int] = (1, 1, 1, 1, 1)
     """How the whole output is stored: element strides of the axes of `image`."""
     tiles: tuple[Tile, ...] = ()
+
+    def part(self, tile: Tile) -> tuple[slice, slice, slice, slice]:
+        """Where the box of one of `tiles` is in the output seen as `image`."""
+        n, p, q = (slice(start, start + size) for start, size in zip(tile.origin, tile.shape, strict=False))
+        return n, p, q, slice(*(tile.groups or (0, self.image[3])))
 
 
 class MemoryMap(_Record):

@@ -276,10 +276,9 @@ class _Observer:
         place = self.firmware.memory_map.tensors[name]
         whole = self.tensors.setdefault(name, np.zeros(place.shape, place.dtype))
         box = self._local_box(tile) if tile.symbol in _LOCAL else self._box(tile, np.dtype(place.dtype))
-        (n, p, q), (dn, dp, dq, _) = tile.origin, tile.shape
-        at = (slice(n, n + dn), slice(p, p + dp), slice(q, q + dq))
+        at = layer.part(tile)
         absent = self.absent.setdefault(name, np.ones(place.shape, bool))
-        box = box.reshape(*tile.shape[:3], *layer.image[3:])
+        box = box.reshape(*tile.shape[:3], -1, layer.image[4])
         for array, values in ((whole, box), (absent, False)):
             strides = tuple(array.itemsize * stride for stride in layer.image_strides)
             np.lib.stride_tricks.as_strided(array, layer.image, strides)[at] = values

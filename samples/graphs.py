@@ -157,8 +157,8 @@ class _Network:
         return self._like(name, x, Copy(Loops((self.graph.tensors[x].size,), (dense,), dense)))
 
     def _rows(self, x: str) -> Rows:
-        *outer, length, inner = self.graph.tensors[x].shape
-        return Rows(math.prod(outer), length, inner)
+        *outer, length = self.graph.tensors[x].shape
+        return Rows(math.prod(outer), length, 1)
 
     def _like(self, name: str, x: str, operator: HostOperator) -> str:
         """A host layer whose output looks like its input."""

@@ -1,4 +1,4 @@
-"""Small graphs of convolutions, adds and tables of one element, drawn or in the manner of known networks."""
+"""Small graphs of convolutions, products, adds and tables, drawn or in the manner of known networks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from converter.ir.builder import GraphBuilder, image_view, weight_view
 from converter.ir.dims import Dims
-from converter.ir.graph import Graph
+from converter.ir.graph import Graph, View
 from converter.ir.host import Add, Lookup
 from converter.ir.loops import Access, Loops
 
@@ -112,6 +112,40 @@ def crossing(rng: np.random.Generator, layers: int) -> Graph:
         is_add = len(tensors) > 2 and a != b and rng.random() < 0.45
         tensors.append(net.add(f"add{i}", a, b) if is_add else net.conv(f"c{i}", a, 4))
     return net.build()
+
+
+def attention(heads: int, rows: int, keys: int, depth: int, *, table: bool = True) -> Graph:
+    """Scores of queries and keys, a table for softmax, sums of values: heads side by side in rows of each."""
+    builder, width = GraphBuilder("attention"), heads * depth
+    q, k, v = (
+        builder.input(name, (size, width), scale=0.5)
+        for name, size in (("q", rows), ("k", keys), ("v", keys))
+    )
+    scores = builder.tensor("scores.out", (heads, rows, keys), scale=0.5)
+    out = builder.tensor("context.out", (rows, width), scale=0.5)
+    across, square = (depth, 0, width, 0, 1), (rows * keys, 0, keys, 0, 1)
+    dims = Dims(G=heads, P=rows, C=depth, K=keys)
+    by_key = View(k, 0, (depth, 0, 0, 1, width))
+    builder.tensor_core("scores", "bmm", dims, View(q, 0, across), by_key, View(scores, 0, square), (rows, 1))
+    shares = scores
+    if table:
+        shares = builder.tensor("shares.out", (heads, rows, keys), scale=0.5)
+        values = builder.tensor("table", (256,), "int8", 1.0, np.zeros(256, dtype=np.int8))
+        dense = Access(0, (1,))
+        lookup = Lookup(Loops((heads * rows * keys,), (dense,), dense))
+        builder.host("shares", lookup, (scores, values), (shares,))
+    dims = Dims(G=heads, P=rows, C=keys, K=depth)
+    by_value = View(v, 0, (depth, 0, 0, width, 1))
+    builder.tensor_core(
+        "context", "bmm", dims, View(shares, 0, square), by_value, View(out, 0, across), (rows, 1)
+    )
+    return builder.build((out,))
+
+
+def some_heads(rng: np.random.Generator) -> Graph:
+    """Attention of a few heads, rows and keys."""
+    heads, rows, keys, depth = (int(rng.integers(low, 13)) for low in (2, 1, 2, 1))
+    return attention(1 + heads % 4, rows, keys, depth, table=bool(rng.random() < 0.6))
 
 
 def network(rng: np.random.Generator, layers: int) -> Graph:

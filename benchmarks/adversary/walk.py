@@ -7,15 +7,15 @@ where the next step starts, so that walks press against the bound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from benchmarks.adversary.attacks import Attempt, Rng, drawn_mapping, profile_of, small_target, with_group
-from benchmarks.adversary.graphs import network
+from benchmarks.adversary.graphs import network, some_heads
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.fusion import ScheduleError, plan_group, shared_groups
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, LatencyModel, Schedule
@@ -25,7 +25,7 @@ from optimizer.cut.settings import Settings
 from optimizer.group.candidates import candidate_groups
 from optimizer.group.hull import Way
 from optimizer.group.tiles import last_output
-from optimizer.layer.candidates import extents
+from optimizer.layer.candidates import divisors, extents
 from optimizer.search import optimize
 
 STEPS = 120
@@ -36,13 +36,23 @@ WORSE = 1.05
 
 
 def schedules(rng: Rng) -> Attempt:
+    """One walk over schedules of convolutions and adds."""
+    return _walk(rng, "schedules", lambda rng: network(rng, int(rng.integers(2, 6))))
+
+
+def heads(rng: Rng) -> Attempt:
+    """One walk over schedules of attention."""
+    return _walk(rng, "heads", some_heads)
+
+
+def _walk(rng: Rng, name: str, drawn: Callable[[Rng], Graph]) -> Attempt:
     """One walk, in either profile and under either latency model."""
     of_program, profile = rng.random() >= 0.7, profile_of(rng)
     latency: LatencyModel = "clock" if of_program and profile == "hw" else "roofline"
-    graph = network(rng, int(rng.integers(2, 6)))
+    graph = drawn(rng)
     target = small_target(rng, int(rng.choice([2, 4, 8])))
     settings = Settings(method="exact", profile=profile, latency=latency)
-    case = f"schedules: {[(x.name, *x.inputs) for x in graph.layers]} {target} {profile} {latency}"
+    case = f"{name}: {[(x.name, *x.inputs) for x in graph.layers]} {target} {profile} {latency}"
     if not graph.tensor_core_layers:
         return Attempt(0, np.inf, case)  # nothing has a mapping
     try:
@@ -155,7 +165,10 @@ def _drawn_group(
     )
     halo: Halo = "retain" if q == size[2] and rng.random() < 0.4 else "recompute"
     kept = frozenset(name for name in layers if name in core and rng.random() < 0.5)
-    return FusionGroup(layers, GroupTile(n, p, q), halo, kept)
+    groups, some = shared_groups(graph, layers), None
+    if groups > 1 and rng.random() < 0.7:
+        some = 1 if canonical else int(rng.choice(divisors(groups)))
+    return FusionGroup(layers, GroupTile(n, p, q, some), halo, kept)
 
 
 def _staying(schedule: Schedule, problem: Problem, rng: Rng) -> frozenset[str]:

@@ -19,8 +19,8 @@ from costmodel.target.target import Target
 class Occupancy(NamedTuple):
     """What one member holds on chip, in rows (profile dosa: bytes, and words of the fullest column).
 
-    Double-buffered tiles (`..._twice`) count twice.  `resident_weights` is the whole weight tensor; it
-    replaces `weights` when the group keeps it.
+    Double-buffered tiles (`..._twice`) count twice.  `resident_weights` is the whole weight tensor, of the
+    groups of a group tile; it replaces `weights` when the group keeps it.
     """
 
     weights: Number
@@ -41,7 +41,8 @@ def occupancy(
 ) -> Occupancy:
     """Scratchpad and accumulator space of one layer's tiles; `region` is what it computes, if not all."""
     m = MappingColumns.one(mapping) if isinstance(mapping, Mapping) else mapping
-    l2, l1, dims = m.l2, m.l1, tuple(shape.dims)
+    bounds = bounds_of(shape, whole(shape.dims) if region is None else region)
+    l2, l1 = m.l2, m.l1
     outputs = output_rows(l1, m.cols)
     if not COUNTING[profile].in_rows:
         e = target.element_bytes
@@ -50,11 +51,10 @@ def occupancy(
             e * l2[G] * l2[K] * l2[C] * l2[R] * l2[S],
             e * l2[G] * l2[N] * l2[C] * box,
             outputs,
-            e * dims[G] * dims[K] * dims[C] * dims[R] * dims[S],
+            e * bounds[G] * bounds[K] * bounds[C] * bounds[R] * bounds[S],
         )
     box = box_rows(shape.height, l2[P], l2[R]) * box_rows(shape.width, l2[Q], l2[S])
     transposed = shape.has_transposed_weights
-    bounds = bounds_of(shape, whole(shape.dims) if region is None else region)
     kernel = _several(l2, bounds, (G, C, R, S))
     weights_twice = kernel | _several(l2, bounds, (K,))
     inputs_twice = kernel | _several(l2, bounds, (N, P, Q))
@@ -63,7 +63,7 @@ def occupancy(
         (1 + weights_twice) * weight_rows(l2, m.rows, m.cols, transposed=transposed),
         (1 + inputs_twice) * input_rows(l2, m.rows, m.cols, box),
         (1 + outputs_twice) * outputs,
-        weight_rows(dims, m.rows, m.cols, transposed=transposed),
+        weight_rows(bounds, m.rows, m.cols, transposed=transposed),
         inputs_twice,
         weights_twice,
         outputs_twice,

@@ -41,7 +41,7 @@ def run_elements(graph: Graph, group: FusionGroup, plan: Mapping[str, Member], l
     member, output = plan[layer.name], graph.tensors[layer.outputs[0]]
     if len(group.layers) == 1:
         return output.size
-    lines, columns = (max(extents(axis)) for axis in member.computed[1:])
+    lines, columns = (max(extents(axis)) for axis in member.computed[2:])
     return lines * columns * (output.size // math.prod(member.size))
 
 
@@ -55,12 +55,12 @@ def obstacle_to_resadd(
             return "its lines wrap around in the tile buffer"
         if member.writes_inside and member.writes_outside:
             return "its sum is stored twice"
-        lines, columns = (set(extents(axis)) for axis in member.computed[1:])
+        lines, columns = (set(extents(axis)) for axis in member.computed[2:])
         inside = [plan[graph.producers(name)[0].name] for name in layer.inputs if name in member.fused_inputs]
         inside += [member] if member.writes_inside else []
         widths = {max(extents(other.needed.Q)) for other in inside}
         if len(inside) < len(layer.inputs) + 1:
-            widths.add(member.size[2])
+            widths.add(member.size[3])
         if len(lines) > 1 or columns != widths:
             return "its lines do not adjoin in every operand and group tile"
     size = run_elements(graph, group, plan, layer)
@@ -73,7 +73,7 @@ def waits(
     graph: Graph, group: FusionGroup, plan: Mapping[str, Member], layer: HostLayer, target: Target
 ) -> int:
     """How often an addition by single instructions waits between operands: once per half accumulator."""
-    images, lines, columns = (extents(axis) for axis in plan[layer.name].computed)
+    images, lines, columns = (extents(axis) for axis in plan[layer.name].computed[1:])
     size, runs = run_elements(graph, group, plan, layer), 1
     if len(group.layers) > 1:
         runs = sum(images) * len(lines) * len(columns)

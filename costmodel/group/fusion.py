@@ -1,6 +1,7 @@
 """Fusion groups: which region of each member one group tile needs, and where every tensor lives.
 
-A group walks the (N, P, Q) tiles of its last member's output.  Needs are traced back from there:
+A group walks the (N, P, Q) tiles of its last member's output, or (G, N, P, Q) tiles where all members have
+the same groups, as the two products of attention have heads.  Needs are traced back from there:
 a convolution needs its input box (halo included, clipped to the image), an `add` the same region, a
 max pool (which the stores of the convolution before it do, costmodel.group.pooling) its windows.
 With halo `recompute` every tile computes its whole need; with `retain` only the rows that no
@@ -18,11 +19,14 @@ from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.count.traffic import Pooled
 from costmodel.group.fused_layouts import obstacle_to_shared_layout
 from costmodel.group.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of
-from costmodel.group.row_operators import obstacle_to_rows, source, stores_channels_together
+from costmodel.group.row_operators import obstacle_to_rows, row_length, source, stores_channels_together
 from costmodel.mapping.decision import FusionGroup, GroupTile, Halo
 from costmodel.mapping.intervals import covers, cut, hull, input_box, uncovered
 from costmodel.mapping.shape import Region, extents, shape_of, whole
 from costmodel.mapping.tiling import Interval, Window
+
+_G, _, _P, _Q = range(4)
+"""Places of the axes in sizes and regions."""
 
 
 class ScheduleError(ValueError):
@@ -42,8 +46,8 @@ class Member:
     """
 
     name: str
-    size: tuple[int, int, int]
-    """N, P, Q of the whole output."""
+    size: tuple[int, int, int, int]
+    """G, N, P, Q of the whole output; a host layer has the groups that all members have alike, or one."""
     needed: Region
     computed: Region
     needed_grid: Region
@@ -98,7 +102,7 @@ class _Part(NamedTuple):
     """What no group tile changes about a member."""
 
     layer: Layer
-    size: tuple[int, int, int]
+    size: tuple[int, int, int, int]
     producers: tuple[str, ...]
     """Members that it reads."""
     axes: tuple[Window, Window] | None
@@ -127,6 +131,7 @@ class GroupPlanner:
             _check_host(graph, layer, self._inside)
             sizes[layer.name] = output_size(layer, graph, sizes)
         self.layers, self.last, self.size = tuple(names), names[-1], sizes[names[-1]]
+        self.groups = shared_groups(graph, names)
         read = {self.last}
         self._parts: list[_Part] = []
         for layer in reversed(layers):
@@ -135,7 +140,7 @@ class GroupPlanner:
             part = self._part(graph, layer, sizes)
             self._parts.append(part)
             read.update(part.producers)
-        self._along: dict[tuple[int, int, bool], dict[str, Along]] = {}
+        self._along: dict[tuple[int, int | None, bool], dict[str, Along]] = {}
 
     def _part(self, graph: Graph, layer: Layer, sizes: Mapping[str, tuple[int, int, int]]) -> _Part:
         inside, is_last = self._inside, layer.name == self.last
@@ -156,9 +161,10 @@ class GroupPlanner:
         if is_rows and outside:
             _check_last_rows(graph, layer, inside, is_last=is_last)
         pool = pool_after(graph, layer, inside)
+        groups = layer.dims.G if isinstance(layer, TensorCoreLayer) else self.groups
         return _Part(
             layer,
-            sizes[layer.name],
+            (groups, *sizes[layer.name]),
             tuple(producer.name for _, producer in fused),
             windows(graph, layer),
             frozenset(tensor for tensor, _ in fused if tensor not in self.resident_tensors),
@@ -169,23 +175,33 @@ class GroupPlanner:
         )
 
     def axes(self, tile: GroupTile, halo: Halo) -> list[dict[str, Along]]:
-        """Intervals of every member along N, P and Q.
+        """Intervals of every member along G, N, P and Q.
 
         Raises:
             ScheduleError: the tile does not suit the group: too large, retained rows of tiles that are not
                 full-width, an output that is read outside but not computed everywhere, or read nowhere.
         """
-        _check_tile(self.last, tile, halo, self.size)
+        _check_tile(self.last, tile, halo, (self.groups, *self.size))
         found = []
-        for axis, extent in enumerate((tile.N, tile.P, tile.Q)):
-            key = axis, extent, halo == "retain" and axis == 1
+        for axis, extent in enumerate((tile.G, tile.N, tile.P, tile.Q)):
+            retain = halo == "retain" and axis == _P
+            key = axis, extent, retain
             if key not in self._along:
-                self._along[key] = self._trace(*key)
+                along = self._all_groups() if extent is None else self._trace(axis, extent, retain)
+                self._along[key] = along
             found.append(self._along[key])
         return found
 
+    def _all_groups(self) -> dict[str, Along]:
+        """One interval of every member: all groups that it has."""
+        found = {}
+        for part in self._parts:
+            every = ((0, part.size[_G]),)
+            found[part.layer.name] = Along(every, every, every, every, every, part.size[_G])
+        return found
+
     def _trace(self, axis: int, extent: int, retain: bool) -> dict[str, Along]:
-        needed = {self.last: cut(extent, self.size[axis])}
+        needed = {self.last: cut(extent, (self.groups, *self.size)[axis])}
         found: dict[str, Along] = {}
         for part in self._parts:
             name, size = part.layer.name, part.size[axis]
@@ -199,8 +215,8 @@ class GroupPlanner:
             if not work:
                 raise ScheduleError(f"{name}: its fusion group reads nothing but padding of it")
             boxes = computed
-            if axis and part.axes is not None:
-                boxes = [input_box(part.axes[axis - 1], interval) for interval in computed]
+            if axis in (_P, _Q) and part.axes is not None:
+                boxes = [input_box(part.axes[axis - _P], interval) for interval in computed]
             for producer in part.producers:
                 # The hull of all readers' boxes, tile by tile.
                 old = needed.get(producer, boxes)
@@ -226,7 +242,7 @@ class GroupPlanner:
         for part in reversed(self._parts):
             name = part.layer.name
             held, needed_grid, computed_grid, needed, computed = (
-                Region(n, p, q) for n, p, q in zip(*(axis[name][:5] for axis in axes), strict=True)
+                Region(*along) for along in zip(*(axis[name][:5] for axis in axes), strict=True)
             )
             members[name] = Member(
                 name,
@@ -268,22 +284,53 @@ def _check_host(graph: Graph, layer: Layer, inside: Set[str]) -> None:
             raise ScheduleError(f"{layer.name}: {reason}")
 
 
-def _check_tile(last: str, tile: GroupTile, halo: Halo, size: tuple[int, int, int]) -> None:
-    """`size` is that of the output of the last member."""
-    for axis, extent, bound in zip("NPQ", (tile.N, tile.P, tile.Q), size, strict=True):
+def shared_groups(graph: Graph, names: Sequence[str]) -> int:
+    """Groups (attention: heads) that all members have alike and hand on one by one, so that a group tile may
+    have some of them; 1: there are none."""
+    layers = [graph.by_name[name] for name in names]
+    if not isinstance(layers[-1], TensorCoreLayer):  # whole pixels go to memory
+        return 1
+    counts = set()
+    for layer in layers:
+        first = source(graph, layer, set(names))
+        if first is None or first.op == "depthwise":
+            return 1
+        counts.add(first.dims.G)
+        if isinstance(layer, HostLayer):
+            if layer.op == "add" or row_length(layer) not in (1, first.dims.K):
+                return 1
+            continue
+        for producer in graph.producers(layer.input.tensor):
+            before = source(graph, producer, set(names)) if producer.name in names else None
+            if before and (before.dims.K, before.output.strides[0]) != (layer.dims.C, layer.input.strides[0]):
+                return 1
+    return counts.pop() if len(counts) == 1 else 1
+
+
+def _check_tile(last: str, tile: GroupTile, halo: Halo, size: tuple[int, int, int, int]) -> None:
+    """`size` is that of the output of the last member, with the groups that all members have alike."""
+    groups = size[_G] if tile.G is None else tile.G
+    if tile.G is not None and size[_G] == 1:
+        raise ScheduleError(
+            f"{last}: group tile G={tile.G}, but its fusion group hands on no groups one by one"
+        )
+    for axis, extent, bound in zip("GNPQ", (groups, tile.N, tile.P, tile.Q), size, strict=True):
         if not 1 <= extent <= bound:
             raise ScheduleError(f"{last}: group tile {axis}={extent} is outside 1..{bound}")
-    if halo == "retain" and size[2] != tile.Q:
-        raise ScheduleError(f"{last}: halo retain needs full-width group tiles, Q={tile.Q} of {size[2]}")
+    if size[_G] % groups:
+        raise ScheduleError(f"{last}: group tile G={groups} does not divide {size[_G]} groups")
+    if halo == "retain" and size[_Q] != tile.Q:
+        raise ScheduleError(f"{last}: halo retain needs full-width group tiles, Q={tile.Q} of {size[_Q]}")
 
 
 def _check_read_outside(layer: Layer, axis: int, intervals: Sequence[Interval], size: int) -> None:
     """What others read, too, is computed everywhere."""
     if not covers(intervals, size):
         raise ScheduleError(
-            f"{layer.name}: read outside its fusion group, which does not compute all of {'NPQ'[axis]}={size}"
+            f"{layer.name}: read outside its fusion group, "
+            f"which does not compute all of {'GNPQ'[axis]}={size}"
         )
-    if axis == 2 and isinstance(layer, HostLayer) and layer.op == "max_pool" and len(intervals) > 1:
+    if axis == _Q and isinstance(layer, HostLayer) and layer.op == "max_pool" and len(intervals) > 1:
         raise ScheduleError(
             f"{layer.name}: a max pool also read outside its fusion group needs full-width group tiles"
         )
@@ -299,6 +346,13 @@ def stored_as(members: Mapping[str, Member], name: str) -> Member:
     return members[members[name].pooled_by or name]
 
 
+def box_channels(graph: Graph, member: Member) -> int:
+    """Channels of a pixel in the box of a member's output: those of the groups of one group tile."""
+    groups, *pixels = member.size
+    channels = graph.tensors[graph.by_name[member.name].outputs[0]].size // math.prod(pixels)
+    return channels * max(extents(member.needed.G)) // groups
+
+
 def pooled(graph: Graph, members: Mapping[str, Member], name: str) -> Pooled | None:
     """What a max pool makes of the output of a member on its way out; None if there is none."""
     member = stored_as(members, name)
@@ -310,7 +364,7 @@ def pooled(graph: Graph, members: Mapping[str, Member], name: str) -> Pooled | N
     assert pool is not None
     size = graph.tensors[layer.outputs[0]].size
     pixels = math.prod(sum(extents(axis)) for axis in member.computed)
-    return Pooled(pixels * (size // math.prod(member.size)), size, pool.kernel**2, pool.steps)
+    return Pooled(pixels * size // math.prod(member.size), size, pool.kernel**2, pool.steps)
 
 
 def paper_plan(graph: Graph, group: FusionGroup) -> dict[str, Member]:
@@ -341,9 +395,9 @@ def paper_plan(graph: Graph, group: FusionGroup) -> dict[str, Member]:
 def _alone(layer: Layer) -> Member:
     if isinstance(layer, TensorCoreLayer):
         region = whole(layer.dims)
-        size = (layer.dims.N, layer.dims.P, layer.dims.Q)
+        size = (layer.dims.G, layer.dims.N, layer.dims.P, layer.dims.Q)
     else:
-        region, size = Region(((0, 1),), ((0, 1),), ((0, 1),)), (1, 1, 1)
+        region, size = Region(*[((0, 1),)] * 4), (1, 1, 1, 1)
     return Member(layer.name, size, region, region, region, region, frozenset(), False, True, region)
 
 

@@ -24,7 +24,7 @@ def host_moves(
     output = layer.outputs[0]
     size = graph.tensors[output].size
     computed = math.prod([sum(extents(axis)) for axis in member.computed])
-    elements = computed * (size // math.prod(member.size))
+    elements = computed * size // math.prod(member.size)
     if layer.op != "add":
 
         def moved(name: str) -> int:

@@ -91,9 +91,7 @@ def pinned_weights(settings: Sequence[LoopSetting]) -> PinnedWeights | None:
     if not residents or any(setting.mapping.issue not in LOOPS for setting in settings):
         return None
     tiles = {
-        setting.layer.name: math.prod(
-            setting.mapping.trips("L3", setting.layer.dims)[d] for d in RELEVANT["W"]
-        )
+        setting.layer.name: math.prod(setting.mapping.trips("L3", setting.bounds)[d] for d in RELEVANT["W"])
         for setting in residents
     }
     return PinnedWeights(tiles, max(_rows(setting) for setting in residents))

@@ -123,7 +123,7 @@ def pixel_pitch(tile: Sequence[int], region: Region, strides: Strides) -> int | 
     """
     pitch, whole, adjoins = strides[2], True, 0
     merged = False
-    for extent, axis, stride in zip(reversed(tile), reversed(region), reversed(strides), strict=True):
+    for extent, axis, stride in zip(reversed(tile), reversed(region[1:]), reversed(strides), strict=True):
         if extent == 1:
             continue
         if merged and not (whole and stride == adjoins):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from converter.ir.dims import Dims
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from costmodel.group.fusion import Member, stored_as
+from costmodel.group.fusion import Member, box_channels, stored_as
 from costmodel.group.local_tensors import input_path
 from costmodel.group.pooling import Pool, pool_of
 from costmodel.group.scratchpad import MemberSpace
 from costmodel.mapping.decision import FusionGroup
 from costmodel.mapping.mapping import Mapping as LayerMapping
-from costmodel.mapping.shape import Region, extents
+from costmodel.mapping.shape import Region, bounds_of, extents, shape_of
 from costmodel.target.target import Target
 
 Strides = tuple[int, int, int]
@@ -75,6 +75,11 @@ class LoopSetting:
     def region(self) -> Region:
         """What its nest computes."""
         return self.member.computed
+
+    @property
+    def bounds(self) -> Dims:
+        """Largest extents that one run of its nest sees."""
+        return Dims(*bounds_of(shape_of(self.layer), self.region))
 
     @property
     def obstacle(self) -> str:
@@ -140,7 +145,7 @@ class LoopSetting:
             return self._box_strides(self.stored.name)
         _, n, p, q, _ = self.layer.output.strides
         if self.pools:
-            _, rows, columns = self.stored.size
+            *_, rows, columns = self.stored.size
             return rows * columns * q, columns * q, q
         return n, p, q
 
@@ -167,6 +172,6 @@ class LoopSetting:
 
     def _box_strides(self, producer: str) -> Strides:
         member = self.members[producer]
-        channels = self.graph.tensors[self.graph.by_name[producer].outputs[0]].size // math.prod(member.size)
-        _, p, q = (max(extents(axis)) for axis in member.needed)
+        channels = box_channels(self.graph, member)
+        _, _, p, q = (max(extents(axis)) for axis in member.needed)
         return p * q * channels, q * channels, channels

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from converter.ir.graph import Graph
 from costmodel.group.allocation import Allocation, Block, allocate
-from costmodel.group.fusion import Member, ScheduleError
+from costmodel.group.fusion import Member, ScheduleError, box_channels
 from costmodel.group.resident_tensors import lifetimes, resident_tensors
 from costmodel.mapping.decision import FusionGroup
 from costmodel.mapping.shape import extents
@@ -83,9 +83,8 @@ def plan_tile_buffer(
 
 def box_bytes(graph: Graph, member: Member, target: Target) -> int:
     """Space for the largest region of a fused tensor that one group tile needs."""
-    box = math.prod([max(extents(axis)) for axis in member.needed])
-    tensor = graph.tensors[graph.by_name[member.name].outputs[0]]
-    return box * (tensor.size // math.prod(member.size)) * target.element_bytes
+    pixels = math.prod([max(extents(axis)) for axis in member.needed[1:]])
+    return pixels * box_channels(graph, member) * target.element_bytes
 
 
 def _plans(blocks: Sequence[Block], target: Target) -> Iterator[tuple[Sequence[Block], Allocation]]:

@@ -26,9 +26,10 @@ class Region(NamedTuple):
     """Output indices that a layer computes: one interval per run of its loop nest along each axis.
 
     A layer alone has one interval per axis, the whole; a member of a fusion group one per group
-    tile (overlapping where halo is computed again).
+    tile (overlapping where halo is computed again).  Runs walk the axes in this order, outermost first.
     """
 
+    G: tuple[Interval, ...]
     N: tuple[Interval, ...]
     P: tuple[Interval, ...]
     Q: tuple[Interval, ...]
@@ -41,15 +42,15 @@ def extents(intervals: tuple[Interval, ...]) -> tuple[int, ...]:
 
 def whole(dims: Dims) -> Region:
     """The region of a layer that runs alone."""
-    return Region(((0, dims.N),), ((0, dims.P),), ((0, dims.Q),))
+    return Region(((0, dims.G),), ((0, dims.N),), ((0, dims.P),), ((0, dims.Q),))
 
 
 @lru_cache(maxsize=1 << 14)
 def bounds_of(shape: LayerShape, region: Region) -> tuple[int, ...]:
     """Largest extent of every dimension that one run of the nest sees, in the order of DIMS."""
-    n, p, q = (max(extents(axis)) for axis in region)
+    g, n, p, q = (max(extents(axis)) for axis in region)
     d = shape.dims
-    return d.G, n, d.K, d.C, p, q, d.R, d.S
+    return g, n, d.K, d.C, p, q, d.R, d.S
 
 
 @lru_cache(maxsize=1 << 14)

@@ -224,6 +224,7 @@ class GroupTileRecord(_Record):
     N: int
     P: int
     Q: int
+    G: int | None = Field(None, description="of the groups (heads) that all members have alike; null: all")
 
 
 class ExecutionRecord(_Record):

@@ -212,7 +212,7 @@ def fusion_record(schedule: Schedule) -> FusionRecord:
             ExecutionRecord(
                 tile=None
                 if group.tile is None
-                else GroupTileRecord(N=group.tile.N, P=group.tile.P, Q=group.tile.Q),
+                else GroupTileRecord(N=group.tile.N, P=group.tile.P, Q=group.tile.Q, G=group.tile.G),
                 halo=group.halo,
                 resident_weights=tuple(sorted(group.resident_weights)),
                 in_scratchpad=tuple(sorted(group.in_scratchpad)),

@@ -195,7 +195,7 @@ def schedule_from_document(document: ScheduleDocument, graph: Graph | None = Non
     groups = tuple(
         FusionGroup(
             layers=names,
-            tile=None if run.tile is None else GroupTile(run.tile.N, run.tile.P, run.tile.Q),
+            tile=None if run.tile is None else GroupTile(run.tile.N, run.tile.P, run.tile.Q, run.tile.G),
             halo=run.halo,
             resident_weights=frozenset(run.resident_weights),
             in_scratchpad=frozenset(run.in_scratchpad),

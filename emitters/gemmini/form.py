@@ -16,6 +16,8 @@ from costmodel.mapping.mapping import Mapping, ceil_div
 from emitters.gemmini.errors import EmitError
 
 PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
+TILED: tuple[Dim, ...] = ("G", *PIXELS)
+"""Axes of group tiles, outermost first."""
 
 
 @dataclass(frozen=True)

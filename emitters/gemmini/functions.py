@@ -13,7 +13,6 @@ from costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
 from emitters.gemmini.constants import ACTIVATIONS
 from emitters.gemmini.early_loads import EarlyPrinter
-from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal, print_formulas
 from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.host import print_tables
@@ -117,10 +116,10 @@ class FunctionPrinter:
             parameters.append("elem_t *whole")
         if group.fused:
             parameters.append("const region_t *region")
-            region = Region({d: f"{d.lower()}_start" for d in PIXELS}, "region->first")
+            region = Region({d: f"{d.lower()}_start" for d in group.axes}, "region->first")
         with c.function(f"static void {function}({', '.join(parameters)})"):
             if group.fused:
-                self._region_constants(plan)
+                self._region_constants(plan, group)
             output_box = box_of(self.graph, group, stored.name) if destinations.boxed else None
             if issue == "instructions":
                 self._instructions(plan, region, input_box, output_box, destinations)
@@ -216,8 +215,8 @@ class FunctionPrinter:
         producer = self.graph.producers(layer.input.tensor)[0].name
         return box_of(self.graph, group, producer) if group.in_tile_buffer(producer) else None
 
-    def _region_constants(self, plan: LayerPlan) -> None:
-        for d in PIXELS:
+    def _region_constants(self, plan: LayerPlan, group: GroupPlan) -> None:
+        for d in group.axes:
             low = d.lower()
             self.c.constant(f"{low}_start", f"region->{low}.start")
             if plan.varies[d]:

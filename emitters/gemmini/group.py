@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from converter.ir.host import Add
 from costmodel.group.additions import run_elements
-from costmodel.group.fusion import Member, stored_as
+from costmodel.group.fusion import Member, box_channels, stored_as
+from costmodel.schedule.schedule import GroupTile
 from emitters.gemmini.expression import Expr, add, bare, mul, sub
-from emitters.gemmini.form import PIXELS
+from emitters.gemmini.form import PIXELS, TILED
 from emitters.gemmini.host import description
 from emitters.gemmini.library_calls import print_addition, sum_fields
 from emitters.gemmini.loop_tiles import plus
@@ -21,7 +21,9 @@ from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.row_members import RowPrinter
 from emitters.gemmini.tile_intervals import TileIntervals
 
-_COUNTERS = ("i", "j", "k")
+_COUNTERS = ("g", "i", "j", "k")
+_G, _N, _P, _Q = range(4)
+"""Places in TILED."""
 
 
 class GroupPrinter:
@@ -67,8 +69,7 @@ class GroupPrinter:
         assert group.tile is not None
         c.comment(
             f"Fused: {', '.join(group.layers)}.",
-            f"{' x '.join(str(t) for t in self.tiles)} group tiles of N{group.tile.N} P{group.tile.P} "
-            f"Q{group.tile.Q} of the last output; halo: {group.halo}.",
+            f"{self._described(group.tile)} of the last output; halo: {group.halo}.",
             "m0_p: rows of its output that the first of them computes in a tile; the others alike.",
         )
         with c.function(f"static void {self.name}({signature})"):
@@ -77,13 +78,21 @@ class GroupPrinter:
                 intervals.declare_table(c)
             self._loops(0, declared)
 
+    def _described(self, tile: GroupTile) -> str:
+        """How many group tiles of which extents."""
+        extents = [f"{d}{getattr(tile, d)}" for d in self.group.axes]
+        counts = self.tiles[-len(extents) :]
+        return f"{' x '.join(map(str, counts))} group tiles of {' '.join(extents)}"
+
     def _declared(self) -> Iterator[TileIntervals]:
         """All that the members use, in their order."""
         for i, name in enumerate(self.group.group.layers):
             member = self.group.members[name]
-            for axis in range(len(PIXELS)):
-                if axis == 0 and self.graph.by_name[name].op == "max_pool" and not member.writes_inside:
+            for axis in range(len(TILED)):
+                if axis == _N and self.graph.by_name[name].op == "max_pool" and not member.writes_inside:
                     continue  # its convolution has the same images
+                if axis == _G and isinstance(self.graph.by_name[name], HostLayer):
+                    continue  # it works on whole boxes
                 yield self._interval(i, axis)
                 if self._needs_more(name, axis) and member.writes_inside:
                     yield self._interval(i, axis, True)
@@ -105,7 +114,7 @@ class GroupPrinter:
 
     def _loops(self, axis: int, declared: list[TileIntervals]) -> None:
         """Over the tiles of every axis that has several."""
-        if axis == len(PIXELS):
+        if axis == len(TILED):
             for intervals in declared:
                 intervals.declare(self.c)
             for i, name in enumerate(self.group.group.layers):
@@ -120,7 +129,7 @@ class GroupPrinter:
     def _interval(self, member: int, axis: int, needed: bool = False) -> TileIntervals:
         """What a member computes in this tile; `needed`: what is there for its readers."""
         name = self.group.group.layers[member]
-        label = f"m{member}_{PIXELS[axis].lower()}"
+        label = f"m{member}_{TILED[axis].lower()}"
         if needed and self._needs_more(name, axis):
             return TileIntervals(f"{label}_needed", _COUNTERS[axis], self._there(name, axis))
         return TileIntervals(label, _COUNTERS[axis], self.group.members[name].computed_grid[axis])
@@ -128,7 +137,7 @@ class GroupPrinter:
     def _fresh_lines(self, member: int) -> TileIntervals:
         """What of the held lines no earlier tile has."""
         held = self.group.members[self.group.group.layers[member]].held_grid
-        return TileIntervals(f"m{member}_p_fresh", _COUNTERS[1], _fresh(held.P))
+        return TileIntervals(f"m{member}_p_fresh", _COUNTERS[_P], _fresh(held.P))
 
     def _member(self, i: int, name: str) -> None:
         c, member = self.c, self.group.members[name]
@@ -163,35 +172,36 @@ class GroupPrinter:
         """Zeroes what of a held box lies outside the image; rows that are retained are zero already."""
         c, member, held = self.c, self.group.members[name], self.group.held[name]
         self.headers.add("held_rows")
-        n, y, x = (self._interval(i, axis, True) for axis in range(3))
+        n, y, x = (self._interval(i, axis, True) for axis in (_N, _P, _Q))
         with c.scope():
             with c.initialiser("const held_t held"):
                 held_fields(c, held, (str(n.start), str(y.start), str(x.start)))
             lines = self._fresh_lines(i) if held.ring else y
-            c.call("clear_padding", "&held", n.value, lines.value, x.value, *member.size[1:])
+            c.call("clear_padding", "&held", n.value, lines.value, x.value, *member.size[2:])
 
     def _region(self, i: int, layer: TensorCoreLayer) -> None:
         """The region_t of this tile: what to compute, where the tile-buffer boxes start."""
         member = self.group.members[layer.name]
         fields: list[tuple[str, Expr]]
-        fields = [(d.lower(), self._interval(i, axis).initialiser) for axis, d in enumerate(PIXELS)]
+        axes = self.group.axes
+        fields = [(d.lower(), self._interval(i, TILED.index(d)).initialiser) for d in axes]
         fused = [t for t in layer.inputs if t in member.fused_inputs]
         if fused:
             producer = self._producer(fused[0])
-            for axis, d in enumerate(("n", "y", "x")):
+            for axis, d in enumerate(("n", "y", "x"), _N):
                 fields.append((f"in_{d}", self._interval(producer, axis, True).start))
         stored = stored_as(self.group.members, layer.name)
         at = self.group.group.layers.index(stored.name)
         if at != i:
             fields += [
-                (f"pool_{d}", self._interval(at, axis).initialiser) for axis, d in ((1, "p"), (2, "q"))
+                (f"pool_{d}", self._interval(at, axis).initialiser) for axis, d in ((_P, "p"), (_Q, "q"))
             ]
         if stored.writes_inside:
-            for axis, d in enumerate(PIXELS):
+            for axis, d in enumerate(PIXELS, _N):
                 fields.append((f"out_{d.lower()}", self._interval(at, axis, True).start))
         if stored.writes_inside and stored.writes_outside:
             fields += [
-                (f"fresh_{d}", self._interval(at, axis).previous_end) for axis, d in ((1, "p"), (2, "q"))
+                (f"fresh_{d}", self._interval(at, axis).previous_end) for axis, d in ((_P, "p"), (_Q, "q"))
             ]
         fields.append(("first", self._first(member)))
         self.c.fields(
@@ -199,11 +209,12 @@ class GroupPrinter:
         )
 
     def _first(self, member: Member) -> str:
-        """Condition of the first tile that the member computes something in."""
+        """Condition of the first tile that the member computes something in, of every tile of groups."""
         starts = (
-            next(at for at, (start, stop) in enumerate(axis) if stop > start) for axis in member.computed_grid
+            next(at for at, (start, stop) in enumerate(axis) if stop > start)
+            for axis in member.computed_grid[_N:]
         )
-        several = zip(_COUNTERS, self.tiles, starts, strict=True)
+        several = zip(_COUNTERS[_N:], self.tiles[_N:], starts, strict=True)
         return " && ".join(f"{counter} == {at}" for counter, tiles, at in several if tiles > 1) or "true"
 
     def _producer(self, tensor: str) -> int:
@@ -237,7 +248,7 @@ class GroupPrinter:
         """Per image: the lines of the box, operands in memory or in the tile buffer."""
         c, member = self.c, self.group.members[layer.name]
         tensor = self.graph.tensors[layer.outputs[0]]
-        n, p, q = member.size
+        _, n, p, q = member.size
         channels = tensor.size // (n * p * q)
         whole = Box((p * q * channels, q * channels, channels), 0)
         retained = self.group.group.halo == "retain"
@@ -246,7 +257,7 @@ class GroupPrinter:
             self._tiled_resadd(layer, whole)
             return
         own = self.group.group.layers.index(layer.name)
-        _, lines, columns = (self._interval(own, axis) for axis in range(3))
+        lines, columns = self._interval(own, _P), self._interval(own, _Q)
         with self._images(own) as image:
             if retained:  # lines of a ring of rows go one by one: every operand may wrap elsewhere
                 with c.block(f"for (int32_t p = {bare(lines.start)}; p < {bare(lines.end)}; p++)"):
@@ -268,7 +279,7 @@ class GroupPrinter:
     @contextmanager
     def _images(self, member: int) -> Iterator[Expr]:
         """The image that every line works on, in a loop where there are several."""
-        images = self._interval(member, 0)
+        images = self._interval(member, _N)
         if images.start == 0 and images.end == 1:
             yield 0
             return
@@ -284,7 +295,7 @@ class GroupPrinter:
         producers.append(own if member.writes_inside else None)
         with self._images(own) as image:
             assert isinstance(layer.operator, Add)
-            first = (image, self._interval(own, 1).start, self._interval(own, 2).start)
+            first = (image, self._interval(own, _P).start, self._interval(own, _Q).start)
             tensors = (*layer.inputs, layer.outputs[0])
             addresses = [
                 self._pixel(name, first, whole, producer)[0]
@@ -300,7 +311,7 @@ class GroupPrinter:
         assert isinstance(add, Add)
         self.headers.add("sums")
         own = self.group.group.layers.index(layer.name)
-        _, lines, columns = (self._interval(own, axis) for axis in range(3))
+        lines, columns = self._interval(own, _P), self._interval(own, _Q)
         inside = [self._producer(name) if name in member.fused_inputs else None for name in layer.inputs]
         places = [
             *zip(("a", "b"), layer.inputs, inside, strict=True),
@@ -320,14 +331,14 @@ class GroupPrinter:
     def _rows(self, layer: HostLayer) -> None:
         """A host operator on every line of its box."""
         c, member = self.c, self.group.members[layer.name]
-        channels = self.graph.tensors[layer.outputs[0]].size // math.prod(member.size)
-        _, p, q = member.size
+        channels = box_channels(self.graph, member)
+        *_, p, q = member.size
         whole = Box((p * q * channels, q * channels, channels), 0)
         producers: dict[str, int | None] = {layer.inputs[0]: self._producer(layer.inputs[0])}
         own = self.group.group.layers.index(layer.name)
         producers[layer.outputs[0]] = own if member.writes_inside else None
 
-        lines, columns = self._interval(own, 1), self._interval(own, 2)
+        lines, columns = self._interval(own, _P), self._interval(own, _Q)
         with self._images(own) as image:
 
             def pixel(tensor: str, column: Expr) -> str:
@@ -344,7 +355,7 @@ class GroupPrinter:
         box, start = whole, list(at)
         if producer is not None:
             box = box_of(self.graph, self.group, self.group.group.layers[producer])
-            start = [sub(index, self._interval(producer, axis, True).start) for axis, index in enumerate(at)]
+            start = [sub(i, self._interval(producer, axis, True).start) for axis, i in enumerate(at, _N)]
             if box.ring:
                 start[1] = f"({bare(at[1])} % {box.ring})"
         offset = add(*(mul(index, stride) for index, stride in zip(start, box.strides, strict=True)))

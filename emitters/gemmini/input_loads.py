@@ -90,7 +90,7 @@ class InputPrinter:
         channel = at.start("L2", form.input_channel)
         if not form.depthwise:
             group_stride = form.dims.C if self.boxed else form.input_strides[0]
-            channel = add(channel, mul(at.start("L2", "G"), group_stride))
+            channel = add(channel, mul(at.group("L2", boxed=self.boxed), group_stride))
         images = at.start("L2", "N"), at.extent("L2", "N")
         return [*images, y, h, x, w, channel, at.extent("L2", form.input_channel)]
 

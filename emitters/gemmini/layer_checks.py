@@ -90,7 +90,7 @@ def _tile(
         array, layer.image, [item * stride for stride in layer.image_strides], writeable=False
     )
     (n, p, q), (dn, dp, dq, channels) = tile.origin, tile.shape
-    box = image[n : n + dn, p : p + dp, q : q + dq]
+    box = image[layer.part(tile)]
     image_step, line, pixel, _ = tile.strides
     assert pixel == channels, f"{name}: pixels of a line do not adjoin"
     return LayerCheck(

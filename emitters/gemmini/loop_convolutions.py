@@ -106,7 +106,7 @@ class ConvolutionLoops(LoopTiles):
             group, first = form.dims.C, []
         first.append(at.start("L2", form.input_channel))
         if not form.depthwise:
-            first.append(mul(at.start("L2", "G"), group))
+            first.append(mul(at.group("L2", boxed=self.input_box is not None), group))
         return plus("input", add(*first))
 
     def _weight_steps(self) -> tuple[int, int, int]:
@@ -141,4 +141,5 @@ class ConvolutionLoops(LoopTiles):
         group, first = form.output_strides[0], form.layer.output.offset
         if self.output_box is not None:
             group, first = form.dims.K, 0
-        return plus("result", add(first, self.at.output_channel(group)))
+        channel = self.at.output_channel(group, boxed=self.output_box is not None)
+        return plus("result", add(first, channel))

@@ -77,7 +77,7 @@ class ProductLoops(LoopTiles):
             h, w = h * form.skip[0], w * form.skip[1]
             first = []
         first += [mul(at.start("L2", "N"), n), mul(y, h), mul(x, w)]
-        first += [at.start("L2", "C"), mul(at.start("L2", "G"), group)]
+        first += [at.start("L2", "C"), mul(at.group("L2", boxed=self.input_box is not None), group)]
         return _inside("input", add(*first), before)
 
     def _weight(self) -> str:
@@ -96,7 +96,8 @@ class ProductLoops(LoopTiles):
             n, p, q = strides
             before = f"region->out_n * {n} + region->out_p * {p} + region->out_q * {q}"
         pixels = [mul(at.start("L2", d), stride) for d, stride in zip(PIXELS, strides, strict=True)]
-        return _inside("result", add(*first, *pixels, at.output_channel(group)), before)
+        channel = at.output_channel(group, boxed=self.output_box is not None)
+        return _inside("result", add(*first, *pixels, channel), before)
 
 
 def _inside(base: str, offset: Expr, before: str) -> str:

@@ -103,14 +103,15 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
     visits = zip(combinations(*member.computed_grid), combinations(*member.needed_grid), strict=True)
     tiles: list[Tile] = []
     for visit, (computed, needed) in enumerate(visits):
-        (n, n_end), (_, p_end), (q, q_end) = computed
-        p = computed[1][0]
+        groups, (n, n_end), (p, p_end), (q, q_end) = computed
+        _, *corner = (start for start, _ in needed)
+        some: dict[str, Any] = {} if len(member.computed.G) == 1 else {"groups": groups}
         while p < p_end and n < n_end and q < q_end:
-            row, rows = p - needed[1][0], p_end - p
+            row, rows = p - corner[1], p_end - p
             if box.ring:
                 row = p % box.ring
                 rows = min(rows, box.ring - row)
-            at = (n - needed[0][0], row, q - needed[2][0])
+            at = (n - corner[0], row, q - corner[2])
             offset = sum(a * s for a, s in zip(at, box.strides, strict=True))
             tiles.append(
                 Tile(
@@ -120,6 +121,7 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
                     symbol="tile_buffer",
                     offset=place.offset + e * offset,
                     strides=(*box.strides, 1),
+                    **some,
                 )
             )
             p += rows
@@ -135,18 +137,18 @@ def _held_tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str,
     tiles: list[Tile] = []
     grids = (member.computed_grid, member.held_grid)
     for visit, (computed, kept) in enumerate(zip(*(combinations(*g) for g in grids), strict=True)):
-        (n, n_end), (p, p_end), (q, q_end) = computed
+        _, (n, n_end), (p, p_end), (q, q_end) = computed
         if n >= n_end or q >= q_end:
             continue
         for y in range(p, p_end):
-            line = y % h if held.ring else y - kept[1][0]
+            line = y % h if held.ring else y - kept[2][0]
             tiles.append(
                 Tile(
                     visit=visit,
                     origin=(n, y, q),
                     shape=(n_end - n, 1, q_end - q, channels),
                     symbol="accumulator" if held.in_accumulator else "scratchpad",
-                    offset=held.row + ((n - kept[0][0]) * h + line) * w + q - kept[2][0],
+                    offset=held.row + ((n - kept[1][0]) * h + line) * w + q - kept[3][0],
                     strides=(h * w, w, 1, held.block_rows),
                     scale=layer.scale,
                     activation=layer.activation,
@@ -157,7 +159,7 @@ def _held_tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str,
 
 def _image(graph: Graph, layer: Layer, member: Member, group: Set[str]) -> dict[str, tuple[int, ...]]:
     """Sizes N, P, Q, groups and channels of the whole output, and how it is stored."""
-    n, p, q = member.size
+    _, n, p, q = member.size
     first = source(graph, layer, group)
     channels = graph.tensors[layer.outputs[0]].size // (n * p * q)
     if first is None or first.op == "depthwise" or first.dims.G == 1:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from converter.ir.graph import Graph, Tensor, TensorCoreLayer
+from costmodel.group.fusion import box_channels
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.form import Form
 from emitters.gemmini.formula import float_literal
@@ -39,8 +40,7 @@ class Box:
 def box_of(graph: Graph, group: GroupPlan, producer: str) -> Box:
     """Layout of the output of `producer` in the tile buffer."""
     member = group.members[producer]
-    tensor = graph.tensors[graph.by_name[producer].outputs[0]]
-    channels = tensor.size // (member.size[0] * member.size[1] * member.size[2])
+    channels = box_channels(graph, member)
     _, p, q = group.box_extents(producer)
     return Box((p * q * channels, q * channels, channels), p if group.group.halo == "retain" else 0)
 

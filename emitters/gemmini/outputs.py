@@ -146,7 +146,8 @@ class OutputPrinter:
         group_stride = self.form.output_strides[0]
         box = [*pixels, self.at.output_channel(group_stride), channels]
         if self.destinations.output:
-            channel = self.at.output_channel(self.form.dims.K if self.destinations.boxed else group_stride)
+            boxed = self.destinations.boxed
+            channel = self.at.output_channel(self.form.dims.K if boxed else group_stride, boxed=boxed)
             tile = ("&output", "false", "output_row", *pixels, channel, channels)
             if self.stores_later:
                 self.rest()

@@ -21,7 +21,7 @@ from costmodel.schedule.schedule import FusionGroup, Schedule
 from costmodel.target.target import Target
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
-from emitters.gemmini.form import PIXELS, Form, form_of
+from emitters.gemmini.form import PIXELS, TILED, Form, form_of
 from emitters.gemmini.library_calls import has_library_call
 from emitters.gemmini.local_memory import (
     HeldRows,
@@ -49,7 +49,7 @@ class LayerPlan:
     loads_weights: bool
     """Whether it loads any itself."""
     varies: MappingABC[Dim, bool]
-    """Whether the extent to compute along N, P, Q differs between group tiles."""
+    """Whether the extent to compute along G, N, P, Q differs between group tiles."""
     setting: LoopSetting
 
 
@@ -79,13 +79,18 @@ class GroupPlan:
     """Rows of the members' outputs that stay in local memory."""
 
     @property
+    def axes(self) -> tuple[Dim, ...]:
+        """Along which the members' functions are told what to compute."""
+        return PIXELS if self.group.tile is None or self.group.tile.G is None else TILED
+
+    @property
     def fused(self) -> bool:
         """Whether several layers run tile by tile."""
         return len(self.group.layers) > 1
 
     def box_extents(self, name: str) -> tuple[int, int, int]:
         """Largest N, P, Q that one group tile needs of a member's output: its tile-buffer box."""
-        n, p, q = (max(extents(axis)) for axis in self.members[name].needed)
+        _, n, p, q = (max(extents(axis)) for axis in self.members[name].needed)
         return n, p, q
 
     def in_tile_buffer(self, name: str) -> bool:
@@ -169,8 +174,7 @@ def _early_loads(
 ) -> EarlyLoads:
     later, now = layers[prefetch.layer], layers[prefetch.during]
     (member,) = (plan.members[prefetch.during] for plan in groups if prefetch.during in plan.members)
-    n, p, q = member.computed
-    runs = len(n) * len(p) * len(q)
+    runs = math.prod(len(axis) for axis in member.computed)
     mapping, full = now.form.mapping, now.nest.full
     loops = now.nest.outer + now.nest.inner
     products = math.prod(mapping.trips(loop.level, full)[loop.dim] for loop in loops)
@@ -244,11 +248,10 @@ def _shape(layer: TensorCoreLayer, mapping: Mapping, member: Member, side: int, 
     """Form and nest of one member, and which of its extents vary between group tiles."""
     form = form_of(layer, mapping, side, holds_input=holds_input)
     computed = member.computed
-    n, p, q = (max(extents(axis)) for axis in computed)
-    full = layer.dims.replace({"N": n, "P": p, "Q": q})
+    full = layer.dims.replace({d: max(extents(axis)) for d, axis in zip(TILED, computed, strict=True)})
     bounds: dict[Dim, Expr] = dict(full.as_dict())
-    varies = {d: len(set(extents(axis))) > 1 for d, axis in zip(PIXELS, computed, strict=True)}
-    bounds.update({d: f"{d.lower()}_count" for d in PIXELS if varies[d]})
+    varies = {d: len(set(extents(axis))) > 1 for d, axis in zip(TILED, computed, strict=True)}
+    bounds.update({d: f"{d.lower()}_count" for d in TILED if varies[d]})
     return form, nest_of(form.mapping, full, bounds), varies
 
 
@@ -258,10 +261,10 @@ def _place_residents(group: FusionGroup, shaped: MappingABC[str, _Shaped], top: 
     for name in group.layers:
         if name not in group.resident_weights:
             continue
-        form = shaped[name][0]
+        form, nest, _ = shaped[name]
         d = "C" if form.transposed else form.output_channel
         block = form.depth if form.transposed else form.columns
         assert not splits_block(form.mapping.tile_l2[d], form.dims[d], block), f"{name}: resident {d}"
-        top -= weight_tile_rows(form, form.dims)
+        top -= weight_tile_rows(form, nest.full)
         places[name] = top
     return places

@@ -14,11 +14,12 @@ from emitters.gemmini.nest import Nest, absolute
 
 @dataclass(frozen=True)
 class Region:
-    """What one run of the nest computes: first output index of N, P and Q (0 where absent)."""
+    """What one run of the nest computes: first output index of G, N, P and Q (0 where absent)."""
 
     start: MappingABC[Dim, Expr] = field(default_factory=dict)
     first: str = ""
-    """C condition: this is the first run, which loads resident weights.  Empty when there is only one."""
+    """C condition: this is the first run for its groups, which loads resident weights.  Empty when there is
+    only one."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,16 @@ class Positions:
         )
         return y, x
 
-    def output_channel(self, group_stride: int) -> Expr:
+    def group(self, level: Level, *, boxed: bool) -> Expr:
+        """First group of the tile of `level`: in the whole layer, or `boxed` in the box of a group tile."""
+        return absolute(self.nest, level, "G") if boxed else self.start(level, "G")
+
+    def output_channel(self, group_stride: int, *, boxed: bool = False) -> Expr:
         """First output channel of the accumulator tile; `group_stride` apart from group to group."""
         channel = self.start("L1", self.form.output_channel)
-        return channel if self.form.depthwise else add(channel, mul(self.start("L1", "G"), group_stride))
+        if self.form.depthwise:
+            return channel
+        return add(channel, mul(self.group("L1", boxed=boxed), group_stride))
 
     def output_pixels(self) -> list[Expr]:
         """Start and extent of the accumulator tile along N, P and Q."""

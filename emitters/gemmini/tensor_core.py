@@ -8,7 +8,7 @@ from emitters.gemmini.expression import Expr, add, bare, div, mul
 from emitters.gemmini.form import PIXELS, Form
 from emitters.gemmini.input_loads import InputPrinter
 from emitters.gemmini.local_memory import HeldRows, LocalMemory
-from emitters.gemmini.nest import Loop, Nest
+from emitters.gemmini.nest import Loop, Nest, absolute
 from emitters.gemmini.outputs import Destinations, OutputPrinter, not_first
 from emitters.gemmini.positions import Positions, Region
 from emitters.gemmini.printer import CPrinter
@@ -37,9 +37,10 @@ class LayerPrinter:
         destinations: Destinations,
         early: EarlyPrinter | None = None,
     ) -> None:
-        """`resident`: the group's first tile loads all weights; `prefetched`: an earlier layer has loaded
-        them, or the first tile; `boxed_input`: it is in the tile buffer, where the channels of all groups of
-        a pixel are together; `early`: weights of a later layer to load meanwhile.
+        """`resident`: the group's first tile loads all weights (of some groups: the first for these);
+        `prefetched`: an earlier layer has loaded them, or the first tile; `boxed_input`: it is in the tile
+        buffer, where the channels of all groups of a pixel are together; `early`: weights of a later layer to
+        load meanwhile.
         """
         self.c, self.form, self.nest, self.local, self.region = c, form, nest, local, region
         self.resident = resident
@@ -203,7 +204,7 @@ class LayerPrinter:
         at: dict[Dim, Expr] = {d: self.at.within_l2(d) for d in DIMS}
         r2, s2, c2, k2 = (extent("L2", d) for d in ("R", "S", "C", "K"))
         if self.resident:
-            at = at | {d: self.at.start("L0", d) for d in ("G", "K", "C", "R", "S")}
+            at = at | {d: absolute(self.nest, "L0", d) for d in ("G", "K", "C", "R", "S")}
             r2, s2, c2, k2 = form.dims.R, form.dims.S, form.dims.C, form.dims.K
         if form.depthwise:
             tap = add(mul(at["R"], s2), at["S"])

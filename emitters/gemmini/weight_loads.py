@@ -146,7 +146,7 @@ class WeightPrinter:
             self.c.call("load_share", "&next_weights")
 
     def load_all(self) -> None:
-        """Resident weights, group after group, in the first run."""
+        """Resident weights, group after group, in the first run for them."""
         first = self.at.region.first
         if self.prefetched:
             return
@@ -157,14 +157,15 @@ class WeightPrinter:
             self._load_all()
 
     def _load_all(self) -> None:
+        groups, first = self.at.nest.full.G, self.at.region.start.get("G", 0)
         start: dict[Dim, Expr] = dict.fromkeys(DIMS, 0)
         extent: dict[Dim, Expr] = dict(self.form.dims.as_dict())
-        if self.form.depthwise or self.form.dims.G == 1:
-            self._load("weight_row", start, extent)
+        if self.form.depthwise or groups == 1:
+            self._load("weight_row", start | {"G": first}, extent | {"G": groups})
             return
-        with self.c.loop("g", self.form.dims.G):
+        with self.c.loop("g", groups):
             row = add("weight_row", mul("g", rows_per_group(self.form)))
-            self._load(row, start | {"G": "g"}, extent | {"G": 1})
+            self._load(row, start | {"G": add(first, "g")}, extent | {"G": 1})
 
     def _load(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from converter.ir.graph import HostLayer
 from costmodel.group.pooling import obstacle_to_pooling
-from costmodel.schedule.document import ScheduleDocument
+from costmodel.schedule.document import GroupTileRecord, ScheduleDocument
 from costmodel.schedule.measurement import Measurement
 from costmodel.schedule.serialize import graph_from_document
 from emitters.report.text import count, edp, picojoules, si
@@ -66,6 +66,12 @@ class ReadingRow:
     latency_error: str
 
 
+def tile_text(tile: GroupTileRecord) -> str:
+    """Extents of a group tile."""
+    groups = "" if tile.G is None else f"G{tile.G} "
+    return f"{groups}N{tile.N} P{tile.P} Q{tile.Q}"
+
+
 def group_rows(document: ScheduleDocument) -> list[GroupRow]:
     """Groups of more than one layer, numbered as in the layer table."""
     index = {layer.name: i for i, layer in enumerate(document.layers)}
@@ -78,7 +84,7 @@ def group_rows(document: ScheduleDocument) -> list[GroupRow]:
         GroupRow(
             number=number,
             layers=", ".join(str(index[name]) for name in names),
-            tile="whole" if run.tile is None else f"N{run.tile.N} P{run.tile.P} Q{run.tile.Q}",
+            tile="whole" if run.tile is None else tile_text(run.tile),
             halo={"recompute": "computed again", "retain": "kept"}[run.halo],
             resident=", ".join(str(index[name]) for name in run.resident_weights) or "none",
         )

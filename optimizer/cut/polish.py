@@ -9,6 +9,7 @@ is never worse than layer-wise.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from costmodel.schedule.schedule import GroupTile
 from optimizer.cut.partition import Partition
@@ -16,7 +17,7 @@ from optimizer.cut.problem import Problem, value
 from optimizer.group.hull import EMPTY, GroupHull, merge
 from optimizer.group.network import is_node, sources
 from optimizer.group.residency import OFF_CHIP, PlacedGroup
-from optimizer.group.tiles import last_output
+from optimizer.group.tiles import groups_per_tile, last_output
 from optimizer.layer import candidates
 from optimizer.layer.hull import Solution
 
@@ -50,7 +51,8 @@ class Polish:
             return False
         fresh = []
         for tile in tiles:
-            clipped = GroupTile(*(min(a, b) for a, b in zip((tile.N, tile.P, tile.Q), size, strict=True)))
+            n, p, q = (min(a, b) for a, b in zip((tile.N, tile.P, tile.Q), size, strict=True))
+            clipped = replace(tile, N=n, P=p, Q=q)
             if (first, clipped) not in self.tried:
                 self.tried.add((first, clipped))
                 fresh.append(clipped)
@@ -142,15 +144,20 @@ class Polish:
         tiling = self.problem.rules.tiling
         heights = _around(candidates.extents(size[1], tiling), tile.P)
         widths = _around(candidates.extents(size[2], tiling), tile.Q)
-        return [GroupTile(tile.N, p, q) for p in heights for q in widths]
+        return [replace(tile, P=p, Q=q) for p in heights for q in widths]
 
     def _coarse(self, layers: Layers) -> list[GroupTile]:
-        """The whole output, and full-width tiles of halved heights."""
+        """The whole output, and full-width tiles of halved heights, of all groups or one."""
         size = last_output(self.problem.graph, layers)
         if size is None:
             return []
         n, p, q = size
-        return [GroupTile(batch, h, q) for batch in dict.fromkeys((1, n)) for h in self._halved(p)]
+        return [
+            GroupTile(batch, h, q, groups)
+            for groups in groups_per_tile(self.problem.graph, layers)
+            for batch in dict.fromkeys((1, n))
+            for h in self._halved(p)
+        ]
 
     def _blocks(self, layers: Layers) -> list[GroupTile]:
         """Blocks of halved heights and widths, for scratchpads that hold no full-width row."""

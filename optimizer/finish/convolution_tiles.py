@@ -32,7 +32,7 @@ def convolution_mappings(setting: LoopSetting) -> Iterator[Mapping]:
 
 def _pixel_tiles(setting: LoopSetting) -> Iterator[Dims]:
     """Tiles of whole images, of whole lines, of parts of a line that fill array rows."""
-    n, p, q = (max(extents(axis)) for axis in setting.region)
+    _, n, p, q = (max(extents(axis)) for axis in setting.region)
     whole = Dims(N=n, P=p, Q=q, R=setting.layer.dims.R, S=setting.layer.dims.S)
     yield from (whole.replace({"N": images}) for images in sizes(n, 1) if images > 1)
     for columns in sizes(q, setting.target.side):

@@ -99,7 +99,7 @@ def _keeps_weights(setting: LoopSetting, mapping: LayerMapping) -> bool:
     wanted = setting.pinned and setting.pinned.tiles.get(setting.layer.name)
     if not wanted:
         return True
-    trips = mapping.trips("L3", setting.layer.dims)
+    trips = mapping.trips("L3", setting.bounds)
     return bool(np.prod([trips[x] for x in RELEVANT["W"]]) == wanted)
 
 

@@ -35,7 +35,7 @@ from optimizer.finish.convolution_tiles import convolution_mappings
 from optimizer.finish.loop_options import LayerOptions, Priced, Prices, issued, units
 from optimizer.finish.product_tiles import product_mappings
 from optimizer.finish.replacements import Replacement, layer_bytes
-from optimizer.group.tiles import last_output
+from optimizer.group.tiles import groups_per_tile, last_output
 
 
 class _Priced(NamedTuple):
@@ -123,7 +123,12 @@ class LoopWays:
         pools = any(graph.by_name[name].op == "max_pool" for name in layers)
         n, p, q = size
         tiles = [GroupTile(n, p, q)]
-        tiles += [GroupTile(1, h, w) for w in (_shares(q) if pools else [q]) for h in _shares(p)]
+        tiles += [
+            GroupTile(1, h, w, groups)
+            for groups in groups_per_tile(graph, layers)
+            for w in (_shares(q) if pools else [q])
+            for h in ([p] if groups else []) + _shares(p)
+        ]
         if group.layers == layers and group.tile is not None:
             tiles.append(group.tile)
         on_array = [name for name in layers if isinstance(graph.by_name[name], TensorCoreLayer)]

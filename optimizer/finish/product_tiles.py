@@ -50,7 +50,7 @@ def sizes(bound: int, unit: int) -> list[int]:
 
 def _pixel_tiles(setting: LoopSetting) -> Iterator[Dims]:
     """Tiles of whole rows, of a part of one, of whole images."""
-    n, p, q = (max(extents(axis)) for axis in setting.region)
+    _, n, p, q = (max(extents(axis)) for axis in setting.region)
     side = setting.target.side
     if q == 1:
         yield from (Dims(P=rows) for rows in sizes(p, side))

@@ -13,7 +13,6 @@ from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import Member, windows
 from costmodel.mapping.intervals import input_box
 from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.shape import Region
 from costmodel.mapping.tiling import Interval, Window
 
 
@@ -34,7 +33,7 @@ def least_regions(graph: Graph, plan: Mapping[str, Member]) -> dict[str, Member]
             if not member.writes_outside:
                 count = 1
                 for reader in readers:
-                    outputs = plan[reader.name].computed[1 + axis]
+                    outputs = (plan[reader.name].computed.P, plan[reader.name].computed.Q)[axis]
                     read = windows(graph, reader)
                     part = least[reader.name][axis]
                     count = max(count, part if read is None else _read(read[axis], _only(outputs), part))
@@ -46,7 +45,7 @@ def least_regions(graph: Graph, plan: Mapping[str, Member]) -> dict[str, Member]
             intervals.append(((start, start + count),) if count else ())
         least[name] = sizes[0], sizes[1]
         p, q = intervals
-        found[name] = replace(member, computed=Region(member.computed.N, p, q))
+        found[name] = replace(member, computed=member.computed._replace(P=p, Q=q))
     return found
 
 

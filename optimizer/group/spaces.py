@@ -59,11 +59,13 @@ class GroupSpaces:
             plan[layer.name].computed,
             self.rules,
             placement._replace(weights_are_resident=resident),
-            prefetched=layer.name == group.layers[0] and self._may_prefetch(layer),
+            prefetched=layer.name == group.layers[0] and self._may_prefetch(layer, group),
         )
 
-    def _may_prefetch(self, layer: TensorCoreLayer) -> bool:
+    def _may_prefetch(self, layer: TensorCoreLayer, group: FusionGroup) -> bool:
         """Whether the first layer of a group is counted as if its first weights were there."""
+        if group.tile is not None and group.tile.G is not None:
+            return False
         return self.rules.prefetch and self.graph.tensors[layer.weight.tensor].data is not None
 
     def routed_groups(self, run: FusionGroup, plan: dict[str, Member]) -> Iterator[FusionGroup]:
@@ -133,8 +135,9 @@ class GroupSpaces:
         host = self.host_cost(group, least)
         energy, latency = energy + host[0], latency + host[1]
         for name, spaces in self._resident_spaces(group, least):
-            pixels = np.array([math.prod(axis[name].total for axis in axes) for axes in along])
-            times = np.array([math.prod(len(axis[name].computed) for axis in axes) for axes in along])
+            # Groups share nothing: tiles of them change neither the work nor how often weights are used.
+            pixels = np.array([math.prod(axis[name].total for axis in axes[1:]) for axes in along])
+            times = np.array([math.prod(len(axis[name].computed) for axis in axes[1:]) for axes in along])
             floors = [ideal_costs(part, pixels, times) for space in spaces for part in space.by_lanes()]
             energy += np.minimum.reduce([e for e, _ in floors])
             latency += np.minimum.reduce([lat for _, lat in floors])

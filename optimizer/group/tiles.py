@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, output_size
+from costmodel.group.fusion import ScheduleError, output_size, shared_groups
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.layer import candidates
 
@@ -25,7 +25,9 @@ def group_runs(
         for name in layers[1:]
     )
     _, height, width = size
-    for tile in all_tiles(*size, tiling) if tiles is None else tiles:
+    if tiles is None:
+        tiles = all_tiles(*size, tiling, groups_per_tile(graph, layers))
+    for tile in tiles:
         if has_halo and width == tile.Q and height > tile.P:
             yield FusionGroup(layers, tile, "retain")
         yield FusionGroup(layers, tile, "recompute")
@@ -42,9 +44,17 @@ def last_output(graph: Graph, layers: tuple[str, ...]) -> tuple[int, int, int] |
     return sizes[layers[-1]]
 
 
-def all_tiles(n: int, p: int, q: int, tiling: candidates.Tiling) -> Iterator[GroupTile]:
-    """Every pair of candidate height and width, widest first."""
-    for batch in dict.fromkeys((1, n)):
-        for width in reversed(candidates.extents(q, tiling)):
-            for height in reversed(candidates.extents(p, tiling)):
-                yield GroupTile(batch, height, width)
+def groups_per_tile(graph: Graph, layers: tuple[str, ...]) -> tuple[int | None, ...]:
+    """Extents of a group tile along the groups that all members have alike: all of them, or one by one."""
+    return (None, 1) if shared_groups(graph, layers) > 1 else (None,)
+
+
+def all_tiles(
+    n: int, p: int, q: int, tiling: candidates.Tiling, groups: tuple[int | None, ...] = (None,)
+) -> Iterator[GroupTile]:
+    """Every pair of candidate height and width, widest first, by images and groups."""
+    for some in groups:
+        for batch in dict.fromkeys((1, n)):
+            for width in reversed(candidates.extents(q, tiling)):
+                for height in reversed(candidates.extents(p, tiling)):
+                    yield GroupTile(batch, height, width, some)

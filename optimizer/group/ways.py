@@ -24,7 +24,7 @@ from costmodel.group.fusion import Member, ScheduleError, plan_group
 from costmodel.group.local_tensors import held_tensors, reserved_rows
 from costmodel.group.scratchpad import live_bytes
 from costmodel.group.tile_buffer import box_bytes
-from costmodel.mapping.shape import shape_of
+from costmodel.mapping.shape import Region, extents, shape_of
 from costmodel.schedule.evaluate import group_cost
 from costmodel.schedule.schedule import FusionGroup
 from optimizer.group.hull import EMPTY, GroupHull, Way, above, merge
@@ -234,7 +234,7 @@ class GroupSolver:
             return None
         members = self._members(run, plan)
         able = members if self.rules.keep_weights else ()
-        sizes = {m.name: self.resident_size(m.layer) for m in able}
+        sizes = {m.name: self.resident_size(m.layer, plan[m.name].computed) for m in able}
         return _Path(run, plan, members, sizes, live, reserved, self.spaces.host_cost(run, plan))
 
     def _room(self, run: FusionGroup, plan: dict[str, Member], reserved: int) -> dict[str, int] | None:
@@ -312,9 +312,9 @@ class GroupSolver:
         ways = tuple(Way(open_way.group, tuple(fronts), tuple(int(v) for v in row)) for row in vertices)
         return GroupHull(energy + open_way.host[0], latency + open_way.host[1], ways)
 
-    def resident_size(self, layer: TensorCoreLayer) -> int:
-        """Scratchpad rows (dosa: bytes) of the whole weight tensor."""
-        d = layer.dims
+    def resident_size(self, layer: TensorCoreLayer, region: Region) -> int:
+        """Scratchpad rows (dosa: bytes) of the weights that stay while a layer computes `region`."""
+        d = layer.dims.replace({"G": max(extents(region.G))})
         if not self.rules.counting.in_rows:
             return self.rules.target.element_bytes * d.G * d.K * d.C * d.R * d.S
         space = LayerSpace.alone(shape_of(layer), self.rules)

@@ -41,9 +41,8 @@ def _pixels_only(space: LayerSpace) -> LayerSpace:
     dims = space.shape.dims.replace({"G": 1, "K": 1, "C": 1})
     shape = space.shape._replace(dims=dims, is_depthwise=False, has_transposed_weights=False)
     placement = ALONE._replace(pooled=space.placement.pooled)
-    return LayerSpace(
-        shape, space.region, space.rules, placement, reserved_accumulator=space.reserved_accumulator
-    )
+    region = space.region._replace(G=((0, 1),))
+    return LayerSpace(shape, region, space.rules, placement, reserved_accumulator=space.reserved_accumulator)
 
 
 @lru_cache(maxsize=1 << 8)

@@ -40,7 +40,7 @@ def ideal_cost(space: LayerSpace) -> tuple[float, float]:
 
 def ideal_costs(space: LayerSpace, pixels: Ints, runs: Ints) -> tuple[Floats, Floats]:
     """Energy and latency [T] that no mapping is below under T group tiles, which make the layer compute
-    `pixels` (N x P x Q, halo included) in `runs` of its nest.
+    `pixels` (N x P x Q, halo included) in `runs` of its nest for the same weights.
 
     `space` has resident weights, and the region that every one of these tiles costs at least: pixels beyond
     it are products and accumulations, runs load the array's weights.

@@ -117,9 +117,9 @@ class LayerSpace:
 
     @cached_property
     def outlines(self) -> dict[str, Outline]:
-        """Extents of N, P and Q over all regions."""
+        """Extents of G, N, P and Q over all regions."""
         result = {}
-        for dim, intervals in zip(("N", "P", "Q"), self.region, strict=True):
+        for dim, intervals in zip(Region._fields, self.region, strict=True):
             result[dim] = outline(intervals)
         return result
 
@@ -289,7 +289,7 @@ class LayerSpace:
         return sum(extent * times for extent, times in self.outline(dim))
 
     def runs(self) -> int:
-        """Runs of the loop nest: group tiles, 1 for a layer alone."""
+        """Runs of the loop nest for the same weights: group tiles, 1 for a layer alone."""
         return len(self.region.N) * len(self.region.P) * len(self.region.Q)
 
     def input_positions(self, dim: Dim, out: Number, taps: Number) -> Number:

@@ -5,6 +5,8 @@ Slow and literal on purpose: the cost model's closed forms are checked against i
 
 from __future__ import annotations
 
+from itertools import product
+
 from converter.ir.dims import DIMS, RELEVANT
 
 
@@ -124,11 +126,9 @@ def walk(shape, mapping, region, side):
     """Run the interpreter over all regions (one run per group tile)."""
     result = Walk(shape, mapping, side)
     largest = {d: shape.dims[d] for d in DIMS}
-    for d, axis in zip("NPQ", region, strict=True):
+    for d, axis in zip("GNPQ", region, strict=True):
         largest[d] = max(b - a for a, b in axis)
-    for n in region.N:
-        for p in region.P:
-            for q in region.Q:
-                bounds = {d: (0, shape.dims[d]) for d in DIMS} | {"N": n, "P": p, "Q": q}
-                result.run(bounds, largest)
+    for g, n, p, q in product(*region):
+        bounds = {d: (0, shape.dims[d]) for d in DIMS} | {"G": g, "N": n, "P": p, "Q": q}
+        result.run(bounds, largest)
     return result

@@ -175,7 +175,8 @@ def cases(draw, network, halo="recompute", paper=False):
             if plan and len(layers) > 1 and not paper:
                 region = plan[name].computed
                 limits = {
-                    d: max((b - a for a, b in axis), default=1) for d, axis in zip("NPQ", region, strict=True)
+                    d: max((b - a for a, b in axis), default=1)
+                    for d, axis in zip("GNPQ", region, strict=True)
                 }
             tiles[name] = [float(limits.get(d, dims[d])) for d in "PQ"]
             if two_levels and limits:

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.adversary.graphs import attention
 from converter.ir.builder import GraphBuilder, weight_view
 from converter.ir.dims import Dims
 from converter.ir.graph import View
 from costmodel.group.fusion import ScheduleError, paper_plan, plan_group
+from costmodel.group.tile_buffer import box_bytes
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
@@ -66,7 +68,9 @@ def test_bytes_are_what_the_group_does(tile_p, tile_q, halo, resident):
     plan = plan_group(network, group)
     mappings = {}
     for name in ("a", "b"):
-        largest = {d: max(y - x for x, y in axis) for d, axis in zip("NPQ", plan[name].computed, strict=True)}
+        largest = {
+            d: max(y - x for x, y in axis) for d, axis in zip("GNPQ", plan[name].computed, strict=True)
+        }
         mappings[name] = whole_tile(network.by_name[name].dims.replace(largest), K=2)
     cost = evaluate(schedule_of(network, group, mappings))
     for name in ("a", "b"):
@@ -323,3 +327,48 @@ def test_a_layer_that_writes_beside_what_it_reads_is_not_fused_with_itself():
         )
     member = paper_plan(b.build((both,)), FusionGroup(("b",)))["b"]
     assert member.fused_inputs == frozenset() and not member.writes_inside and member.writes_outside
+
+
+def test_the_tiles_of_attention_may_have_some_of_its_heads():
+    """Every member computes the heads of the tile; what they hand on is as large as these need."""
+    network = attention(heads=4, rows=6, keys=5, depth=3)
+    group = FusionGroup(("scores", "shares", "context"), GroupTile(1, 3, 1, G=2))
+    plan = plan_group(network, group)
+    for member in plan.values():
+        assert member.computed.G == ((0, 2), (2, 4)) and member.computed.P == ((0, 3), (3, 6))
+    assert box_bytes(network, plan["scores"], LARGE) == 2 * 3 * 5
+    whole = plan_group(network, replace(group, tile=GroupTile(1, 3, 1)))
+    assert box_bytes(network, whole["scores"], LARGE) == 4 * 3 * 5
+
+
+def test_keys_and_values_of_a_head_are_loaded_once_for_all_of_its_rows():
+    """By hand: weights that stay are loaded once per head, those that do not for every tile of rows."""
+    heads, rows, keys, depth = 4, 6, 5, 3
+    network = attention(heads=heads, rows=rows, keys=keys, depth=depth)
+    names = ("scores", "shares", "context")
+    mappings = {layer.name: whole_tile(layer.dims, G=1, P=2) for layer in network.tensor_core_layers}
+    for tile, resident, loads in (
+        (GroupTile(1, 2, 1, G=1), {"scores", "context"}, 1),
+        (GroupTile(1, 2, 1, G=1), set(), rows // 2),
+        (GroupTile(1, 2, 1), set(), rows // 2),
+    ):
+        run = schedule_of(network, FusionGroup(names, tile, "recompute", frozenset(resident)), mappings)
+        cost = evaluate(run)
+        for name, tensor in (("scores", "k"), ("context", "v")):
+            assert cost.dram_traffic(name)[tensor] == (loads * heads * keys * depth, 0)
+        assert cost.dram_traffic("scores")["q"] == (heads * rows * depth, 0)
+        assert cost.tile_buffer_traffic("context") == {"shares.out": (heads * rows * keys, 0)}
+
+
+@pytest.mark.parametrize(
+    ("groups", "tile", "message"),
+    [
+        (4, 3, "group tile G=3 does not divide 4 groups"),
+        (4, 5, r"group tile G=5 is outside 1..4"),
+        (1, 1, "hands on no groups one by one"),
+    ],
+)
+def test_tiles_of_groups_that_do_not_suit_are_refused(groups, tile, message):
+    network = attention(heads=groups, rows=6, keys=5, depth=3)
+    with pytest.raises(ScheduleError, match=message):
+        plan_group(network, FusionGroup(("scores", "shares", "context"), GroupTile(1, 3, 1, G=tile)))

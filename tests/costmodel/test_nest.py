@@ -29,7 +29,8 @@ def moved(traffic, level, role, direction, memory=None):
 
 @st.composite
 def regions(draw, dims):
-    axes = []
+    groups = draw(st.sampled_from([g for g in range(1, dims.G + 1) if dims.G % g == 0]))
+    axes = [tuple((start, start + groups) for start in range(0, dims.G, groups))]
     for bound in (dims.N, dims.P, dims.Q):
         starts = draw(st.lists(st.integers(0, bound - 1), min_size=1, max_size=2))
         axes.append(tuple((start, draw(st.integers(start + 1, bound))) for start in starts))
@@ -39,10 +40,10 @@ def regions(draw, dims):
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_hw_traffic_is_what_the_nest_does(data):
-    shape = data.draw(layer_shapes(groups=False, channels=7, pixels=5, taps=3))
+    shape = data.draw(layer_shapes(channels=7, pixels=5, taps=3))
     fused = data.draw(st.booleans())
     region = data.draw(regions(shape.dims)) if fused else whole(shape.dims)
-    largest = {d: max(b - a for a, b in axis) for d, axis in zip("NPQ", region, strict=True)}
+    largest = {d: max(b - a for a, b in axis) for d, axis in zip("GNPQ", region, strict=True)}
     mapping = data.draw(mappings(shape._replace(dims=shape.dims.replace(largest))))
     traffic = layer_traffic(shape, mapping, region, SMALL, "hw", Placement(output_is_fused=fused))
     seen = walk(shape, mapping, region, SMALL.side)

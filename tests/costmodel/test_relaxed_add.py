@@ -56,7 +56,7 @@ def scheduled(network, fused, tile, size, residents=True):
                 region = plan[name].computed
                 largest = {
                     d: max(stop - start for start, stop in axis)
-                    for d, axis in zip("NPQ", region, strict=True)
+                    for d, axis in zip("GNPQ", region, strict=True)
                 }
             mapping = whole_tile(dims, side=16, **largest)
             mappings[name] = replace(mapping, order_l3=OS.l3, order_l2=OS.l2, order_l1=OS.l1)

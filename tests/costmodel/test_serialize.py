@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.adversary.graphs import attention
 from converter.ir.graph import TensorCoreLayer
 from costmodel.group.fusion import ScheduleError
 from costmodel.schedule.document import ScheduleDocument
@@ -23,7 +24,9 @@ from optimizer import optimize
 from samples.graphs import graph_of
 
 
-@pytest.fixture(scope="module", params=[("resnet18", "exact"), ("mobilenetv1", "layerwise")])
+@pytest.fixture(
+    scope="module", params=[("resnet18", "exact"), ("mobilenetv1", "layerwise"), ("gpt3-block", "exact")]
+)
 def schedule(request) -> Schedule:
     name, method = request.param
     return optimize(graph_of(name), load_target("gemmini-default"), method=method).schedule
@@ -42,6 +45,15 @@ def test_reading_back_gives_the_same_decision(schedule, document, tmp_path):
     assert again.target == schedule.target
     assert again.graph.layers == schedule.graph.layers
     assert (again.profile, again.fusion_model) == (schedule.profile, schedule.fusion_model)
+
+
+def test_tiles_of_some_groups_are_read_back(tmp_path):
+    target = load_target("gemmini-default").model_copy(update={"tile_buffer_bytes": 32 * 32})
+    schedule = optimize(attention(heads=4, rows=32, keys=32, depth=16), target, method="exact").schedule
+    (group,) = schedule.groups
+    assert group.tile is not None and group.tile.G == 1
+    write_document(to_document(schedule, evaluate(schedule), generator="test"), tmp_path / "schedule.json")
+    assert schedule_from_document(read_document(tmp_path / "schedule.json")).groups == schedule.groups
 
 
 def test_the_file_alone_evaluates_to_the_same_cost(schedule, document, tmp_path):

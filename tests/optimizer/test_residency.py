@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.adversary.graphs import attention
 from benchmarks.adversary.partitions import executable, partitions
 from benchmarks.adversary.walk import keeps_over_gaps
 from converter.ir.graph import TensorCoreLayer
@@ -26,7 +27,7 @@ from optimizer.gradient.descent import Effort
 from optimizer.group.candidates import candidate_groups
 from optimizer.group.hull import GroupHull, Way
 from optimizer.group.residency import OFF_CHIP, PlacedGroup, surroundings_of, with_places
-from optimizer.group.tiles import all_tiles, last_output
+from optimizer.group.tiles import all_tiles, groups_per_tile, last_output
 from optimizer.layer.canonical import L3_ORDERS, canonical_mapping
 from optimizer.layer.enumerate import enumerate_space
 from optimizer.layer.space import LayerSpace, Rules
@@ -61,7 +62,7 @@ def block():
 def every_mapping(layer, rules):
     """All extents of a layer of at most 2 x 2 channels and one pixel row, and all orders."""
     d = layer.dims
-    assert d.R == d.S == d.N == d.G == 1
+    assert d.R == d.S == d.N == 1
     space = LayerSpace.alone(shape_of(layer), rules)
     found = set()
     sizes = [[(a, b) for a in range(1, n + 1) for b in range(1, a + 1)] for n in (d.K, d.P, d.Q)]
@@ -71,6 +72,14 @@ def every_mapping(layer, rules):
             tile |= {"k": k1, "n": 1, "p": p1, "q": q1}
             found.add(canonical_mapping(space, tile, order))
     return sorted(found, key=repr)
+
+
+def can_run(graph, group):
+    """Whether the layers may be executed as a group at its tile."""
+    try:
+        return bool(plan_group(graph, group))
+    except ScheduleError:
+        return False
 
 
 class Everything:
@@ -97,11 +106,13 @@ class Everything:
         size = last_output(self.graph, layers) if len(layers) > 1 else None
         if len(layers) > 1 and size is None:
             return  # an add cannot lead a group
-        tiles = [None] if size is None else all_tiles(*size, "ragged")
+        tiles = [None] if size is None else all_tiles(*size, "ragged", groups_per_tile(self.graph, layers))
         for tile, kept in product(tiles, subsets(members) if len(layers) > 1 else [()]):
             group = FusionGroup(
                 layers, tile, "recompute", frozenset(kept), resident_tensors=groups[at].resident_tensors
             )
+            if not can_run(self.graph, group):
+                continue
             costs = []
             for name in members:
                 each = []
@@ -168,6 +179,21 @@ def test_exact_is_the_best_of_all_schedules(profile, make, most):
     assert complete
     assert found == pytest.approx(edp, rel=1e-12)
     assert bound * 1e-6 == pytest.approx(edp, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("profile", "table", "room"), [("hw", True, 28), ("hw", False, 28), ("dosa", False, 18)]
+)
+def test_exact_is_the_best_of_all_schedules_of_attention(profile, table, room):
+    """With room for the scores of one head, or of one row of both."""
+    graph = attention(heads=2, rows=2, keys=2, depth=2, table=table)
+    target = TINY.model_copy(update={"tile_buffer_bytes": 4, "scratchpad_bytes": room})
+    edp, _ = Everything(graph, target, profile).best(2)
+    found = optimize(graph, target, method="exact", profile=profile, row_packing=False)
+    assert found.cost.edp_uj_cycles == pytest.approx(edp, rel=1e-12)
+    assert found.lower_bound == pytest.approx(edp, rel=1e-12)
+    (group,) = found.schedule.groups
+    assert group.tile is not None and group.tile.G == 1
 
 
 def all_surroundings(graph, groups, rules):

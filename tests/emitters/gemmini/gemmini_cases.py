@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from converter.ir.builder import GraphBuilder
 from converter.ir.dims import DIMS, Dim, Dims
 from converter.ir.graph import Graph, TensorCoreLayer, View
-from costmodel.group.fusion import Member, ScheduleError, plan_group
+from costmodel.group.fusion import Member, ScheduleError, plan_group, shared_groups
 from costmodel.group.local_tensors import obstacle
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import extents
 from costmodel.schedule.host_records import operator_of
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, Schedule, singleton_groups
 from costmodel.target.target import Target, load_target
+from optimizer.layer import candidates
 from tests.emitters.gemmini.executed import Case
 from tests.emitters.gemmini.nets import Net, Shape
 
@@ -43,8 +44,8 @@ def first_legal(attempt: Callable[[], Case | None]) -> Case | None:
 
 def largest_region(layer: TensorCoreLayer, member: Member) -> Dims:
     """The largest extents that a member computes of its layer in one group tile."""
-    n, p, q = (max(extents(axis)) for axis in member.computed)
-    return layer.dims.replace({"N": n, "P": p, "Q": q})
+    g, n, p, q = (max(extents(axis)) for axis in member.computed)
+    return layer.dims.replace({"G": g, "N": n, "P": p, "Q": q})
 
 
 def random_runs(rng: random.Random, graph: Graph, sizes: Sequence[Shape]) -> list[FusionGroup]:
@@ -203,6 +204,32 @@ def group_case(rng: random.Random) -> Case | None:
     return first_legal(lambda: _random_group(rng, net, graph, shape, target))
 
 
+def grouped_case(rng: random.Random) -> Case | None:
+    """A fused chain of convolutions in the same groups, tables between some; tiles of any of the groups."""
+    net, groups = Net(rng), rng.choice([2, 3, 4])
+    shape: Shape = (rng.choice([1, 1, 2]), rng.randint(3, 9), rng.randint(3, 9), groups * rng.randint(1, 6))
+    x = net.input(shape)
+    for i in range(rng.choice([2, 2, 3])):
+        if i and rng.random() < 0.3:
+            x = net.lookup(x, shape)
+        outputs, kernel = groups * rng.randint(1, 6), rng.choice([1, 3])
+        built = net.conv(
+            x,
+            shape,
+            outputs=outputs,
+            groups=groups,
+            kernel=(kernel, kernel),
+            pads=(kernel // 2,) * 4,
+            stride=(rng.choice([1, 1, 2]),) * 2,
+        )
+        if built is None:
+            return None
+        x, shape = built
+    graph = net.builder.build((x,))
+    target = rng.choice(TARGETS)
+    return first_legal(lambda: _random_group(rng, net, graph, shape, target))
+
+
 def random_conv(rng: random.Random, net: Net, x: str, shape: Shape) -> tuple[str, Shape] | None:
     c = shape[3]
     kind = rng.choice(["same", "same", "pointwise", "any", "depthwise"])
@@ -231,7 +258,9 @@ def random_conv(rng: random.Random, net: Net, x: str, shape: Shape) -> tuple[str
 def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, target: Target) -> Case | None:
     n, p, q, _ = shape
     halo = rng.choice(["recompute", "retain"])
-    tile = GroupTile(rng.randint(1, n), rng.randint(1, p), q if halo == "retain" else rng.randint(1, q))
+    groups = shared_groups(graph, net.names)
+    some = rng.choice([None, *candidates.divisors(groups)]) if groups > 1 else None
+    tile = GroupTile(rng.randint(1, n), rng.randint(1, p), q if halo == "retain" else rng.randint(1, q), some)
     resident = {layer.name for layer in graph.tensor_core_layers if rng.random() < 0.3}
     group = FusionGroup(tuple(net.names), tile, halo, frozenset(resident))
     try:

@@ -115,7 +115,9 @@ def test_accepted_schedules_are_emitted(seed: int) -> None:
         for layer in graph.tensor_core_layers:
             computed = plan[layer.name].computed if groups == (group,) else None
             full = (
-                {} if computed is None else dict(zip("NPQ", (max(extents(a)) for a in computed), strict=True))
+                {}
+                if computed is None
+                else dict(zip("GNPQ", (max(extents(a)) for a in computed), strict=True))
             )
             mappings[layer.name] = any_mapping(rng, layer.dims.replace(full), layer, TINY.side)  # type: ignore[arg-type]
         legal = accepted(graph, mappings, groups)

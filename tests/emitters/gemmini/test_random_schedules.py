@@ -7,15 +7,17 @@ import random
 from hypothesis import assume, given, settings
 
 from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import GroupTile
 from costmodel.target.target import load_target
 from optimizer.search import optimize
-from tests.emitters.gemmini.executed import Case, check
+from tests.emitters.gemmini.executed import Case, check, measured
 from tests.emitters.gemmini.gemmini_cases import (
     SEEDS,
     SETTINGS,
     attention,
     bmm_case,
     group_case,
+    grouped_case,
     held_case,
     layer_case,
     rows_case,
@@ -71,6 +73,15 @@ def test_host_operators_between_fused_layers(seed: int) -> None:
     check(case)
 
 
+@settings(SETTINGS, max_examples=10)
+@given(SEEDS)
+def test_groups_of_channels_one_after_the_other(seed: int) -> None:
+    case = grouped_case(random.Random(seed))
+    assume(case is not None)
+    assert case is not None
+    check(case)
+
+
 def test_attention_is_searched_as_a_group_and_the_scores_stay_out_of_dram() -> None:
     graph, _ = attention(random.Random(4), Net(random.Random(4)), heads=4, p=64, keys=64)
     target = load_target("gemmini-default")
@@ -86,11 +97,29 @@ def test_attention_is_searched_as_a_group_and_the_scores_stay_out_of_dram() -> N
     assert evaluate(fused).edp_uj_cycles < evaluate(alone).edp_uj_cycles
 
 
-def test_attention_that_exceeds_the_tile_buffer_runs_over_query_rows_with_resident_values() -> None:
+def test_attention_that_exceeds_the_tile_buffer_runs_head_by_head() -> None:
+    """One head's scores fit: its keys and values are loaded once, and no head's twice."""
     graph, _ = attention(random.Random(4), Net(random.Random(4)), heads=4, p=64, keys=64)
-    target = load_target("gemmini-default").model_copy(update={"tile_buffer_bytes": 4 * 64 * 24})
+    target = load_target("gemmini-default").model_copy(update={"tile_buffer_bytes": 64 * 64})
+    found = optimize(graph, target, method="exact")
+    (group,) = found.schedule.groups
+    assert group.tile == GroupTile(1, 64, 1, G=1)
+    assert found.gap == 0
+    check(Case(found.schedule))
+
+
+def test_a_head_that_exceeds_the_tile_buffer_runs_over_query_rows_with_resident_values() -> None:
+    """The bytes by hand: every operand once, as keys and values of a head stay for all of its rows."""
+    graph, _ = attention(random.Random(4), Net(random.Random(4)), heads=4, p=64, keys=64)
+    target = load_target("gemmini-default").model_copy(update={"tile_buffer_bytes": 64 * 24})
     schedule = optimize(graph, target, method="exact").schedule
     (group,) = schedule.groups
-    assert group.tile is not None and group.tile.P < 24
-    assert {"l0", "l2"} & group.resident_weights
-    check(Case(schedule))
+    assert group.tile is not None and group.tile.G == 1 and group.tile.P <= 24
+    assert group.resident_weights == {"l0", "l2"}
+    result = check(Case(schedule))
+    read = {name: graph.tensors[name].size for name in ("q", "k", "v")}
+    moved = measured(result)
+    assert {
+        t: moved[layer, "dram", t, "read"] for layer, t in (("l0", "q"), ("l0", "k"), ("l2", "v"))
+    } == read
+    assert result.counts.dram_bytes == sum(read.values()) + graph.tensors["y"].size

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.adversary.graphs import attention
 from converter.ir.dims import Dims
 from costmodel.group.resident_tensors import with_resident_tensors
 from costmodel.mapping.mapping import Mapping
@@ -17,6 +18,7 @@ from emitters.timeloop import emit
 from emitters.timeloop.read.problem import one_layer_graph
 from emitters.timeloop.write.units import FileNames
 from emitters.timeloop.write.yaml_text import yaml_text
+from optimizer import optimize
 from samples.graphs import graph_of
 from tests.emitters.timeloop.examples import MAPPING, PROBLEM, hand_schedule
 
@@ -196,3 +198,14 @@ def test_a_tensor_resident_across_groups_bypasses_dram_on_both_sides(
         written = loops(tmp_path / entry.mapping)
         assert space in written[holder, "bypass"]["keep"]  # type: ignore[operator]
         assert written["DRAM", "bypass"]["bypass"] == [space]
+
+
+def test_heads_that_run_one_by_one_are_runs_of_a_layer_of_one(tmp_path: Path) -> None:
+    graph = attention(heads=4, rows=64, keys=32, depth=16)
+    target = LARGE.model_copy(update={"tile_buffer_bytes": 32 * 32})
+    schedule = optimize(graph, target, method="exact").schedule
+    assert schedule.groups[0].tile == GroupTile(1, 32, 1, G=1)
+    for entry in emit(schedule, tmp_path).layers:
+        assert entry.runs == 4 * 2
+        problem = load(tmp_path / str(entry.problem))["problem"]
+        assert problem["instance"].get("G", 1) == 1 and problem["instance"]["P"] == 32  # type: ignore[index]
