@@ -9,6 +9,9 @@ READY  := $(VENV)/.installed
 JOBS   ?= 2
 DEMO   := build/demo
 
+# The processes that tests start share what Python compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test unit lint format docs site clean
 
 help:
