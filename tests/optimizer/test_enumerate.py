@@ -25,8 +25,8 @@ CASES = {
     "wide": Dims(K=8, C=2, P=4),
     "conv": Dims(K=2, C=2, P=4, R=3),
     "deep": Dims(K=2, C=8, P=3),
-    "depthwise": Dims(G=2, P=4, Q=2, R=3),
-    "batched": Dims(G=2, K=3, C=2, P=3),
+    "depthwise": Dims(G=2, P=3, Q=2, R=3),
+    "batched": Dims(G=2, K=2, C=2, P=3),
 }
 
 

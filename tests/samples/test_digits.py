@@ -30,7 +30,8 @@ def test_int8_costs_at_most_half_a_point(tmp_path: Path) -> None:
     assert right["fadiff int8"] >= right["float"] - 0.005
 
 
-def test_equal_seeds_train_equal_weights() -> None:
+def test_equal_seeds_train_equal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "_EPOCHS", 2)
     trained = []
     for _ in range(2):
         torch.manual_seed(1)

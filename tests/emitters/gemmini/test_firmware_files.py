@@ -162,7 +162,7 @@ def test_main_agrees_under_sanitizers(firmware: Path, tmp_path: Path, net: str) 
     done = run_compiler(
         need("gcc"),
         "-std=gnu11",
-        "-O1",
+        "-O0",
         "-g",
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",

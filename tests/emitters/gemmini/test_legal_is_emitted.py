@@ -98,7 +98,7 @@ def random_chain(rng: random.Random) -> tuple[Net, Graph, tuple[int, ...]]:
 
 
 @settings(
-    max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much]
+    max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much]
 )
 @given(st.integers(0, 1 << 32))
 def test_accepted_schedules_are_emitted(seed: int) -> None:
