@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import networkx as nx
 import numpy as np
 
 from benchmarks.adversary.attacks import Attempt, Rng, drawn_mapping, profile_of, small_target, with_group
@@ -117,7 +118,7 @@ def step(schedule: Schedule, problem: Problem, rng: Rng, *, canonical: bool) -> 
                     return None
                 mappings[name] = drawn
         return Schedule(schedule.graph, schedule.target, mappings, groups, schedule.profile)
-    except ScheduleError:
+    except (ScheduleError, nx.NetworkXUnfeasible):  # the latter: two groups that need each other
         return None
 
 
