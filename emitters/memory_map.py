@@ -110,6 +110,8 @@ class LayerPlace(_Record):
     regions: tuple[Region, ...]
     work: Work | None = None
     """Of kind host."""
+    reads: int | None = None
+    """Of kind host in a pipeline: the layer whose box of this run it reads, while Gemmini stores others."""
     image: tuple[int, int, int, int, int] = (1, 1, 1, 1, 1)
     """N, P, Q, groups and channels per group of the output that `tiles` are boxes of."""
     image_strides: tuple[int, int, int, int, int] = (1, 1, 1, 1, 1)

@@ -53,6 +53,7 @@ _LOOP_COMMANDS = 8
 
 _ROLES = {"I": 0, "I2": 1, "W": 2, "bias": 3, "psum": 4, "O": 5}
 _MEMORIES = {"dram": 0, "tile-buffer": 1}
+_EVERYTHING = (1 << 64) - 1
 
 _FLAGS = [
     "dim",
@@ -182,7 +183,7 @@ def _load() -> ctypes.CDLL:
     lib.fadiff_region_traffic.argtypes = [ctypes.c_int]
     lib.fadiff_region_traffic.restype = _Traffic
     lib.fadiff_enter_layer.argtypes = [ctypes.c_int, ctypes.c_char_p]
-    lib.fadiff_require_fence.argtypes = [ctypes.c_char_p]
+    lib.fadiff_require_fence.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
     lib.fadiff_core_stored.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     lib.fadiff_get_counts.restype = _Counts
     lib.fadiff_executed.argtypes = [ctypes.c_uint32]
@@ -275,9 +276,9 @@ class Machine:
         """Later instructions belong to this layer (-1: to none)."""
         self._lib.fadiff_enter_layer(layer, name.encode())
 
-    def require_fence(self, reader: str) -> None:
-        """An error when the core is about to read what Gemmini stored since the last fence."""
-        self._lib.fadiff_require_fence(reader.encode())
+    def require_fence(self, reader: str, address: int = 0, size: int = _EVERYTHING) -> None:
+        """An error when the core is about to read bytes that Gemmini stored since the last fence."""
+        self._lib.fadiff_require_fence(reader.encode(), address, size)
 
     def core_stored(self, address: int, size: int) -> None:
         """The core has stored here: an error when Gemmini touches the bytes before the next fence."""

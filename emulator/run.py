@@ -232,7 +232,7 @@ class _Observer:
             self.machine.enter_layer(index, layer.name)
             self._began = self.machine.cycles()
             if layer.kind == "host":
-                self.machine.require_fence(f"layer {layer.name}")
+                self._require_fence(index, layer)
         elif phase == END:
             if layer.work is not None:
                 self.machine.compute(layer.work.operator, layer.work.elements / layer.work.visits)
@@ -249,6 +249,19 @@ class _Observer:
                 if place is not None and place.symbol is not None:
                     self.tensors[name] = self._take(place)
 
+    def _require_fence(self, index: int, layer: LayerPlace) -> None:
+        """Of all that Gemmini stored; in a pipeline of the box that the layer reads."""
+        if layer.reads is None:
+            self.machine.require_fence(f"layer {layer.name}")
+            return
+        for tile in self._tiles[layer.reads].get(self._visits[index], ()):
+            self.machine.require_fence(f"layer {layer.name}", *self._span(tile, layer))
+
+    def _span(self, tile: Tile, layer: LayerPlace) -> tuple[int, int]:
+        """Address and size of a box in the tile buffer, gaps included."""
+        item = np.dtype(self.firmware.memory_map.tensors[layer.outputs[0]].dtype).itemsize
+        return self.firmware.locate(tile.symbol, 0, tile.offset), _extent(tile) * item
+
     def _core_stored(self, layer: LayerPlace, tiles: Sequence[Tile]) -> None:
         """What the core just wrote: the boxes of this visit, and the outputs that exist in full."""
         for name in layer.outputs:
@@ -259,11 +272,7 @@ class _Observer:
                 )
         for tile in tiles:
             if tile.symbol not in _LOCAL:
-                extent, item = (
-                    _extent(tile),
-                    np.dtype(self.firmware.memory_map.tensors[layer.outputs[0]].dtype).itemsize,
-                )
-                self.machine.core_stored(self.firmware.locate(tile.symbol, 0, tile.offset), extent * item)
+                self.machine.core_stored(*self._span(tile, layer))
 
     def _take(self, place: TensorPlace) -> np.ndarray:
         address = self.firmware.locate(place.symbol or "", place.index, place.offset)

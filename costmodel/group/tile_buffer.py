@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from converter.ir.graph import Graph
-from costmodel.group.allocation import Allocation, Block, allocate
+from costmodel.group.allocation import Allocation, Block, align, allocate
 from costmodel.group.fusion import Member, ScheduleError, box_channels
+from costmodel.group.pipeline import places
 from costmodel.group.resident_tensors import lifetimes, resident_tensors
 from costmodel.mapping.decision import FusionGroup
 from costmodel.mapping.shape import extents
@@ -35,7 +36,8 @@ class TileBuffer:
     """Where everything is, by tensor: what is resident has no box, its group reads it as a whole, too."""
 
     boxes: Mapping[str, Span]
-    """Of fused tensors that take the path `tile-buffer`, as large as one group tile needs."""
+    """Of fused tensors that take the path `tile-buffer`, as large as one group tile needs; in a pipeline a
+    multiple of it, one place after the other."""
     whole: Mapping[str, Span]
     """Of resident tensors."""
     nbytes: int
@@ -63,6 +65,8 @@ def plan_tile_buffer(
                     in_place[layer.outputs[0]] = layer.inputs[0]
                 else:
                     output, nbytes = layer.outputs[0], box_bytes(graph, member, target)
+                    if (count := places(graph, group, members)[name]) > 1:
+                        nbytes = count * align(nbytes)
                     role = f"box {roles[output]}" if output in roles else ""
                     blocks.append(Block(f"box {output}", nbytes, at, at, role))
     for tensor, span in lifetimes(graph, groups, resident_tensors(groups)).items():

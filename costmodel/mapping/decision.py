@@ -62,6 +62,8 @@ class FusionGroup:
     `prefetch_during` names a tensor-core layer of an earlier group while which the first weights of this
     one are loaded: the first weight tile, or the resident weights, of `layers[0]`
     (costmodel.group.weight_prefetch).
+    `pipelined`: while the core computes a host operator of one group tile, Gemmini runs products of others
+    (costmodel.group.pipeline).
     """
 
     layers: tuple[str, ...]
@@ -72,6 +74,7 @@ class FusionGroup:
     in_accumulator: frozenset[str] = frozenset()
     resident_tensors: frozenset[str] = frozenset()
     prefetch_during: str | None = None
+    pipelined: bool = False
 
     def path(self, producer: str) -> FusionPath:
         """How the output of a member reaches the members that read it (profile hw)."""

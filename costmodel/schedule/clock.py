@@ -13,6 +13,7 @@ from costmodel.group.additions import obstacle_to_resadd, waits
 from costmodel.group.fusion import Member, plan_group
 from costmodel.group.host import host_moves
 from costmodel.group.host_work import host_work
+from costmodel.group.pipeline import pipeline_tiles, rounds, stages
 from costmodel.group.placement import placement_of
 from costmodel.group.weight_prefetch import early_loads
 from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock_of, layer_cycles
@@ -23,6 +24,11 @@ from costmodel.schedule.schedule import FusionGroup, Schedule
 from costmodel.target.core import Core
 from costmodel.target.target import Target
 
+QUEUED_LOOPS = 2
+"""Tiles on a hardware loop that are under way at a time."""
+QUEUED_COMMANDS = 38
+"""Single commands that Gemmini's queues and reservation station hold."""
+
 
 class HostCounts(NamedTuple):
     """What a layer that is not on the array makes the core do, and how often it is called."""
@@ -32,14 +38,16 @@ class HostCounts(NamedTuple):
     elements: float
     """Of an `add`: bytes."""
     visits: int
+    hidden: float = 0.0
+    """Cycles of it in which Gemmini runs other members of a pipelined group."""
 
     def cycles(self, c: ClockCoefficients, core: Core) -> float:
-        """With what every visit takes."""
+        """With what every visit takes, without what is hidden."""
         if self.operator == "add":
             busy = self.elements * c.added_byte
         else:
             busy = core.host_cycles(self.operator, self.elements)
-        return busy + self.visits * c.visit
+        return busy + self.visits * c.visit - self.hidden
 
 
 ProgramCounts = dict[str, LayerCounts | HostCounts]
@@ -80,7 +88,41 @@ def group_counts(
         else:
             issue = None if additions is None else additions.get(name, "instructions")
             found[name] = host_counts(graph, group, plan, layer, target, issue)
+    return _in_pipeline(graph, group, plan, found, target) if group.pipelined else found
+
+
+def _in_pipeline(
+    graph: Graph, group: FusionGroup, plan: dict[str, Member], counts: ProgramCounts, target: Target
+) -> ProgramCounts:
+    """The counts with what of each host operator is hidden: in every step of the pipeline in which both work,
+    what Gemmini is given just before, or all of the operator.  Its fences are those of members on the array.
+    """
+    c, stage, found = clock_of(target), stages(graph, group), dict(counts)
+    tiles = pipeline_tiles(plan)
+    for turn in rounds(graph, group)[-1]:
+        under_way = in_flight(counts[turn.issued], c)
+        for name in turn.computed:
+            work = counts[name]
+            assert isinstance(work, HostCounts)
+            work = work._replace(visits=0)
+            hidden = min(under_way, work.cycles(c, target.core))
+            steps = max(tiles - abs(stage[turn.issued] - stage[name]), 0)
+            found[name] = work._replace(hidden=hidden * steps / tiles)
+            under_way -= hidden
     return found
+
+
+def in_flight(counts: LayerCounts | HostCounts, c: ClockCoefficients) -> float:
+    """Cycles of a layer for which the core need not wait: of its last commands in every visit.
+
+    An addition waits for itself.
+    """
+    if isinstance(counts, HostCounts):
+        return 0.0
+    cycles = float(layer_cycles(counts, c))
+    issuing = counts.loops * c.loop + counts.commands * c.command + counts.visits * c.visit
+    last = QUEUED_LOOPS / counts.loops if counts.loops else QUEUED_COMMANDS / counts.commands
+    return float(max(cycles - issuing, 0.0) * min(last * counts.visits, 1.0))
 
 
 def network_cycles(counts: ProgramCounts, c: ClockCoefficients, core: Core) -> dict[str, float]:

@@ -27,7 +27,7 @@ from costmodel.latency.roofline import roofline
 from costmodel.mapping.counting import COUNTING
 from costmodel.mapping.mapping import AdditionIssue, Mapping
 from costmodel.mapping.shape import LayerShape, Region, shape_of, whole
-from costmodel.schedule.clock import host_counts
+from costmodel.schedule.clock import HostCounts, group_counts, host_counts
 from costmodel.schedule.schedule import FusionGroup, FusionModel, LatencyModel, Profile, Schedule
 from costmodel.target.target import Target
 
@@ -198,11 +198,18 @@ def group_cost(
     placed = replace(group, resident_tensors=frozenset()) if paper else group
     plan = paper_plan(graph, group) if paper else plan_group(graph, group)
     costs = []
+    in_pipeline = {}
+    if group.pipelined and latency == "clock":
+        in_pipeline = group_counts(graph, group, mappings, target, additions, early)
     for name in group.layers:
         layer = graph.by_name[name]
         if isinstance(layer, HostLayer):
             issue = None if additions is None else additions.get(name, "instructions")
-            costs.append(host_cost(graph, placed, plan, layer, target, profile, latency, issue))
+            cost = host_cost(graph, placed, plan, layer, target, profile, latency, issue)
+            counts = in_pipeline.get(name)
+            if isinstance(counts, HostCounts):
+                cost = replace(cost, latency_cycles=round(counts.cycles(clock_of(target), target.core)))
+            costs.append(cost)
             continue
         output = graph.by_name[stored_as(plan, name).name].outputs[0]
         numbers = layer_cost(

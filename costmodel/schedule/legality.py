@@ -15,6 +15,7 @@ from costmodel.group.additions import check_additions
 from costmodel.group.fusion import Member, ScheduleError, plan_group, pooled
 from costmodel.group.issue import check_issues
 from costmodel.group.legality import check_mapping
+from costmodel.group.pipeline import check_pipelines
 from costmodel.group.pooling import obstacle_in_tiles
 from costmodel.group.resident_tensors import check_resident_tensors
 from costmodel.group.scratchpad import MemberSpace, member_spaces
@@ -51,6 +52,7 @@ def check_schedule(schedule: Decision) -> None:
     plans = [plan_group(graph, group) for group in schedule.groups]
     for group, plan in zip(schedule.groups, plans, strict=True):
         _check_group(schedule, group, plan)
+    check_pipelines(schedule, plans)
     if schedule.counting.has_tile_buffer:
         plan_tile_buffer(graph, schedule.groups, plans, schedule.target)
     planned_prefetches(schedule)

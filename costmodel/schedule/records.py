@@ -219,6 +219,7 @@ def fusion_record(schedule: Schedule) -> FusionRecord:
                 in_accumulator=tuple(sorted(group.in_accumulator)),
                 resident_tensors=tuple(sorted(group.resident_tensors)),
                 prefetch_during=group.prefetch_during,
+                pipelined=group.pipelined,
             )
             for group in schedule.groups
         ),

@@ -202,6 +202,7 @@ def schedule_from_document(document: ScheduleDocument, graph: Graph | None = Non
             in_accumulator=frozenset(run.in_accumulator),
             resident_tensors=frozenset(run.resident_tensors),
             prefetch_during=run.prefetch_during,
+            pipelined=run.pipelined,
         )
         for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True)
     )

@@ -125,7 +125,8 @@ class FunctionPrinter:
                 self._instructions(plan, region, input_box, output_box, destinations)
             else:
                 self._loops(plan, region, input_box, output_box, destinations.pool)
-            c.call("wait_for_gemmini")
+            if not group.group.pipelined:
+                c.call("wait_for_gemmini")
         return self._describe(layer, self.cost.by_name[layer.name])
 
     def _loops(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
-from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from converter.ir.host import Add
 from costmodel.group.additions import run_elements
 from costmodel.group.fusion import Member, box_channels, stored_as
+from costmodel.group.pipeline import pipeline_axis, runs_on_core
 from costmodel.schedule.schedule import GroupTile
 from emitters.gemmini.expression import Expr, add, bare, mul, sub
 from emitters.gemmini.form import PIXELS, TILED
@@ -16,12 +17,12 @@ from emitters.gemmini.host import description
 from emitters.gemmini.library_calls import print_addition, sum_fields
 from emitters.gemmini.loop_tiles import plus
 from emitters.gemmini.operands import Box, box_of, held_fields, pointer
+from emitters.gemmini.pipeline import COUNTERS, print_pipeline
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.row_members import RowPrinter
 from emitters.gemmini.tile_intervals import TileIntervals
 
-_COUNTERS = ("g", "i", "j", "k")
 _G, _N, _P, _Q = range(4)
 """Places in TILED."""
 
@@ -70,13 +71,17 @@ class GroupPrinter:
         c.comment(
             f"Fused: {', '.join(group.layers)}.",
             f"{self._described(group.tile)} of the last output; halo: {group.halo}.",
+            *(["In a pipeline: in one step every stage has another group tile."] if group.pipelined else []),
             "m0_p: rows of its output that the first of them computes in a tile; the others alike.",
         )
         with c.function(f"static void {self.name}({signature})"):
             declared = list(self._declared())
             for intervals in declared:
                 intervals.declare_table(c)
-            self._loops(0, declared)
+            if group.pipelined:
+                print_pipeline(c, self.graph, self.group, declared, self._printed)
+            else:
+                self._loops(0, declared)
 
     def _described(self, tile: GroupTile) -> str:
         """How many group tiles of which extents."""
@@ -117,12 +122,21 @@ class GroupPrinter:
         if axis == len(TILED):
             for intervals in declared:
                 intervals.declare(self.c)
-            for i, name in enumerate(self.group.group.layers):
-                self._member(i, name)
+            for name in self.group.group.layers:
+                self._member(name)
             return
         several = self.tiles[axis] > 1
-        with self.c.loop(_COUNTERS[axis], self.tiles[axis]) if several else nullcontext():
+        with self.c.loop(COUNTERS[axis], self.tiles[axis]) if several else nullcontext():
             self._loops(axis + 1, declared)
+
+    def _printed(self, name: str) -> Sequence[str]:
+        """The lines of a member, which no width wrapped; and of the pool that its stores do."""
+        whole, self.c = self.c, CPrinter(float("inf"))
+        self._member(name)
+        if pool := self.group.members[name].pooled_by:
+            self._member(pool)
+        lines, self.c = self.c.lines, whole
+        return lines
 
     # Members
 
@@ -131,16 +145,16 @@ class GroupPrinter:
         name = self.group.group.layers[member]
         label = f"m{member}_{TILED[axis].lower()}"
         if needed and self._needs_more(name, axis):
-            return TileIntervals(f"{label}_needed", _COUNTERS[axis], self._there(name, axis))
-        return TileIntervals(label, _COUNTERS[axis], self.group.members[name].computed_grid[axis])
+            return TileIntervals(f"{label}_needed", COUNTERS[axis], self._there(name, axis))
+        return TileIntervals(label, COUNTERS[axis], self.group.members[name].computed_grid[axis])
 
     def _fresh_lines(self, member: int) -> TileIntervals:
         """What of the held lines no earlier tile has."""
         held = self.group.members[self.group.group.layers[member]].held_grid
-        return TileIntervals(f"m{member}_p_fresh", _COUNTERS[_P], _fresh(held.P))
+        return TileIntervals(f"m{member}_p_fresh", COUNTERS[_P], _fresh(held.P))
 
-    def _member(self, i: int, name: str) -> None:
-        c, member = self.c, self.group.members[name]
+    def _member(self, name: str) -> None:
+        c, member, i = self.c, self.group.members[name], self.group.group.layers.index(name)
         layer = self.graph.by_name[name]
         empty = [
             f"{self._interval(i, axis).end} > {self._interval(i, axis).start}"
@@ -165,7 +179,7 @@ class GroupPrinter:
         if name in self.group.held and member.held_grid != member.needed_grid:
             self._clear_padding(i, name)
         c.call("observe", self.index[name], 1)
-        if runs_on_core(layer):
+        if runs_on_core(layer) and not self.group.group.pipelined:
             c.call("wait_for_gemmini")
 
     def _clear_padding(self, i: int, name: str) -> None:
@@ -214,7 +228,7 @@ class GroupPrinter:
             next(at for at, (start, stop) in enumerate(axis) if stop > start)
             for axis in member.computed_grid[_N:]
         )
-        several = zip(_COUNTERS[_N:], self.tiles[_N:], starts, strict=True)
+        several = zip(COUNTERS[_N:], self.tiles[_N:], starts, strict=True)
         return " && ".join(f"{counter} == {at}" for counter, tiles, at in several if tiles > 1) or "true"
 
     def _producer(self, tensor: str) -> int:
@@ -223,10 +237,19 @@ class GroupPrinter:
 
     def _address(self, tensor: str, inside: bool) -> str:
         if inside:
-            return pointer(self.plan.memory.boxes[tensor], self.graph.tensors[tensor])
+            return self._box_address(tensor)
         if self.graph.tensors[tensor].data is not None:
             return pointer(self.plan.memory.tensors[tensor], self.graph.tensors[tensor])
         return self.parameters()[tensor]
+
+    def _box_address(self, tensor: str) -> str:
+        """Of the box of this group tile: in a pipeline boxes have several places."""
+        place, [producer] = self.plan.memory.boxes[tensor], self.graph.producers(tensor)
+        first, count = pointer(place, self.graph.tensors[tensor]), self.group.places[producer.name]
+        if count == 1:
+            return first
+        elements = place.nbytes // count // self.plan.schedule.target.element_bytes
+        return f"{first} + {COUNTERS[pipeline_axis(self.group.members)]} % {count} * {elements}"
 
     def _tensor_core(self, layer: TensorCoreLayer) -> None:
         member, held = self.group.members[layer.name], self.group.held
@@ -365,11 +388,6 @@ class GroupPrinter:
 def _size(count: Expr) -> str:
     """A count of elements as the size_t that it becomes."""
     return str(count) if isinstance(count, int) else f"(size_t){count}"
-
-
-def runs_on_core(layer: Layer) -> bool:
-    """Whether the core stores the output: Gemmini may load it after a fence."""
-    return isinstance(layer, HostLayer) and layer.op != "add"
 
 
 def _fresh(intervals: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:

@@ -11,6 +11,7 @@ from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
 from costmodel.group.fusion import Member, stored_as
 from costmodel.group.host_work import host_work
 from costmodel.group.local_tensors import channels_out
+from costmodel.group.pipeline import runs_on_core
 from costmodel.group.row_operators import source
 from emitters.gemmini.constants import STACK_BYTES
 from emitters.gemmini.memory import Place
@@ -77,16 +78,19 @@ def _layer(plan: FirmwarePlan, layer: Layer, index: int) -> LayerPlace:
         outputs=tuple(layer.outputs),
         group=index,
         regions=tuple(_regions(plan, layer, group)),
-        **_work(plan.schedule.graph, layer, group.members[layer.name]),
+        **_work(plan.schedule.graph, layer, group),
         **_tiles(plan, layer, group),
     )
 
 
-def _work(graph: Graph, layer: Layer, member: Member) -> dict[str, Any]:
-    """What the core does itself, over all visits."""
+def _work(graph: Graph, layer: Layer, group: GroupPlan) -> dict[str, Any]:
+    """What the core does itself, over all visits; in a pipeline also whose output it reads."""
     if isinstance(layer, TensorCoreLayer) or layer.op == "add":
         return {}
-    return {"work": Work(**asdict(host_work(graph, layer, member)))}
+    work: dict[str, Any] = {"work": Work(**asdict(host_work(graph, layer, group.members[layer.name])))}
+    if group.group.pipelined and runs_on_core(layer):
+        work["reads"] = graph.index[graph.producers(layer.inputs[0])[0].name]
+    return work
 
 
 def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]:
@@ -104,6 +108,7 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
     tiles: list[Tile] = []
     for visit, (computed, needed) in enumerate(visits):
         groups, (n, n_end), (p, p_end), (q, q_end) = computed
+        first = place.offset + visit % group.places[layer.name] * (place.nbytes // group.places[layer.name])
         _, *corner = (start for start, _ in needed)
         some: dict[str, Any] = {} if len(member.computed.G) == 1 else {"groups": groups}
         while p < p_end and n < n_end and q < q_end:
@@ -119,7 +124,7 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
                     origin=(n, p, q),
                     shape=(n_end - n, rows, q_end - q, channels),
                     symbol="tile_buffer",
-                    offset=place.offset + e * offset,
+                    offset=first + e * offset,
                     strides=(*box.strides, 1),
                     **some,
                 )

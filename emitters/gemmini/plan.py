@@ -13,6 +13,7 @@ from costmodel.group.fusion import Member, plan_group
 from costmodel.group.issue import loop_settings
 from costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows
 from costmodel.group.loop_setting import LoopSetting
+from costmodel.group.pipeline import places
 from costmodel.group.tile_buffer import plan_tile_buffer
 from costmodel.group.weight_prefetch import Prefetch, planned_prefetches, without_prefetches
 from costmodel.mapping.mapping import Mapping
@@ -77,6 +78,8 @@ class GroupPlan:
     members: MappingABC[str, Member]
     held: MappingABC[str, HeldRows]
     """Rows of the members' outputs that stay in local memory."""
+    places: MappingABC[str, int]
+    """Of the boxes that the members write, in turn for one group tile after the other."""
 
     @property
     def axes(self) -> tuple[Dim, ...]:
@@ -232,7 +235,7 @@ def _plan_group(
             varies,
             settings[name],
         )
-    return GroupPlan(group, members, rows), plans
+    return GroupPlan(group, members, rows, places(graph, group, members)), plans
 
 
 def _held_rows(place: Held, target: Target, ring: bool) -> HeldRows:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from converter.ir.graph import HostLayer, TensorCoreLayer
 from converter.ir.host import Add
+from costmodel.group.pipeline import runs_on_core
 from emitters.gemmini.constants import C_TYPES
 from emitters.gemmini.equal_steps import Statements, print_statements
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.formula import float_literal
-from emitters.gemmini.group import GroupPrinter, runs_on_core
+from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.host import description, host_call
 from emitters.gemmini.library_calls import print_addition, sum_fields
 from emitters.gemmini.loop_tiles import plus

@@ -84,7 +84,7 @@ def group_rows(document: ScheduleDocument) -> list[GroupRow]:
         GroupRow(
             number=number,
             layers=", ".join(str(index[name]) for name in names),
-            tile="whole" if run.tile is None else tile_text(run.tile),
+            tile="whole" if run.tile is None else tile_text(run.tile) + ", in a pipeline" * run.pipelined,
             halo={"recompute": "computed again", "retain": "kept"}[run.halo],
             resident=", ".join(str(index[name]) for name in run.resident_weights) or "none",
         )

@@ -10,13 +10,14 @@
 /* Bytes that cross the bus at a time: a request is no smaller. */
 #define BEAT 16
 
-/* Lines with bytes stored since the last fence: an open-addressing hash set. */
+/* Lines with bytes that Gemmini stored since the last fence, or loaded from the tile buffer: an open-addressing hash
+ * set. */
 typedef struct {
-  uint64_t line, bytes; /* bytes: one bit each; 0 = free slot */
-} StoredLine;
-static StoredLine *stored;
-static uint32_t stored_capacity, stored_count;
-static uint32_t *stored_slots; /* slots in use, to clear them without walking the table */
+  uint64_t line, stored, loaded; /* one bit per byte; both 0: free slot */
+} MovedLine;
+static MovedLine *moved;
+static uint32_t moved_capacity, moved_count;
+static uint32_t *moved_slots; /* slots in use, to clear them without walking the table */
 
 static bool is_output(int role) { return role == FADIFF_O || role == FADIFF_PSUM; }
 
@@ -26,34 +27,41 @@ static uint64_t line_bytes(uint64_t line, uint64_t address, uint64_t end) {
   return (high == LINE ? ~0ull : (1ull << high) - 1) & ~((1ull << low) - 1);
 }
 
-static StoredLine *slot_of(uint64_t line) {
-  uint32_t slot = (uint32_t)((line / LINE) * 0x9E3779B97F4A7C15ull >> 32) & (stored_capacity - 1);
-  while (stored[slot].bytes && stored[slot].line != line) slot = (slot + 1) & (stored_capacity - 1);
-  return &stored[slot];
+static bool is_free(const MovedLine *entry) { return !(entry->stored | entry->loaded); }
+
+static MovedLine *slot_of(uint64_t line) {
+  uint32_t slot = (uint32_t)((line / LINE) * 0x9E3779B97F4A7C15ull >> 32) & (moved_capacity - 1);
+  while (!is_free(&moved[slot]) && moved[slot].line != line) slot = (slot + 1) & (moved_capacity - 1);
+  return &moved[slot];
 }
 
-static void remember_line(uint64_t line, uint64_t bytes) {
-  StoredLine *entry = slot_of(line);
-  if (!entry->bytes) stored_slots[stored_count++] = (uint32_t)(entry - stored);
+static void remember_line(uint64_t line, uint64_t stored, uint64_t loaded) {
+  MovedLine *entry = slot_of(line);
+  if (is_free(entry)) moved_slots[moved_count++] = (uint32_t)(entry - moved);
   entry->line = line;
-  entry->bytes |= bytes;
+  entry->stored |= stored;
+  entry->loaded |= loaded;
 }
 
-static void grow_stored(void) {
-  StoredLine *old = stored;
-  uint32_t *old_slots = stored_slots;
-  const uint32_t old_count = stored_count;
-  stored_capacity = stored_capacity ? 2 * stored_capacity : 4096;
-  stored = calloc(stored_capacity, sizeof *stored);
-  stored_slots = malloc(stored_capacity / 2 * sizeof *stored_slots);
-  if (!stored || !stored_slots) {
-    stored = old;
-    stored_slots = old_slots;
-    stored_capacity /= 2;
+static void make_room(void) {
+  if (2 * (moved_count + 1) <= moved_capacity) return;
+  MovedLine *old = moved;
+  uint32_t *old_slots = moved_slots;
+  const uint32_t old_count = moved_count;
+  moved_capacity = moved_capacity ? 2 * moved_capacity : 4096;
+  moved = calloc(moved_capacity, sizeof *moved);
+  moved_slots = malloc(moved_capacity / 2 * sizeof *moved_slots);
+  if (!moved || !moved_slots) {
+    moved = old;
+    moved_slots = old_slots;
+    moved_capacity /= 2;
     fail("out of memory");
   }
-  stored_count = 0;
-  for (uint32_t i = 0; i < old_count; i++) remember_line(old[old_slots[i]].line, old[old_slots[i]].bytes);
+  moved_count = 0;
+  for (uint32_t i = 0; i < old_count; i++) {
+    const MovedLine *entry = &old[old_slots[i]];
+    remember_line(entry->line, entry->stored, entry->loaded);
+  }
   free(old);
   free(old_slots);
 }
@@ -66,12 +74,33 @@ static Span *core_stores;
 static uint32_t core_store_capacity, core_store_count;
 
 void dram_fence(void) {
-  for (uint32_t i = 0; i < stored_count; i++) stored[stored_slots[i]].bytes = 0;
-  stored_count = core_store_count = 0;
+  for (uint32_t i = 0; i < moved_count; i++) moved[moved_slots[i]].stored = moved[moved_slots[i]].loaded = 0;
+  moved_count = core_store_count = 0;
+}
+
+/* Whether Gemmini stored (or loaded from the tile buffer) any of these bytes since the last fence. */
+static bool in_flight(uint64_t start, size_t bytes, bool is_store) {
+  for (uint32_t i = 0; i < moved_count; i++) {
+    const MovedLine *entry = &moved[moved_slots[i]];
+    const uint64_t these = is_store ? entry->stored : entry->loaded;
+    if (entry->line < start + bytes && entry->line + LINE > start && these & line_bytes(entry->line, start, start + bytes))
+      return true;
+  }
+  return false;
+}
+
+static int core_failure(const char *format, const char *what) {
+  machine.issued = machine.funct = CORE_ACCESS;
+  if (!setjmp(machine.abandon)) fail(format, what);
+  return -1;
 }
 
 void fadiff_core_stored(const void *start, size_t bytes) {
   if (machine.failed || !bytes) return;
+  if (in_flight((uint64_t)(uintptr_t)start, bytes, false)) {
+    core_failure("%s writes memory that Gemmini may still be loading: call gemmini_fence() first", machine.layer_name);
+    return;
+  }
   if (core_store_count == core_store_capacity) {
     const uint32_t capacity = core_store_capacity ? 2 * core_store_capacity : 64;
     Span *grown = realloc(core_stores, capacity * sizeof *grown);
@@ -95,13 +124,11 @@ static void require_core_fence(uint64_t address, uint32_t bytes, bool store) {
   }
 }
 
-int fadiff_require_fence(const char *reader) {
+int fadiff_require_fence(const char *reader, const void *start, size_t bytes) {
   if (machine.failed) return -1;
-  if (!stored_count) return 0;
-  machine.issued = machine.funct = CORE_ACCESS;
-  if (!setjmp(machine.abandon))
-    fail("%s reads memory that Gemmini stored to since the last fence: call gemmini_fence() first", reader);
-  return -1;
+  if (!in_flight((uint64_t)(uintptr_t)start, bytes, true)) return 0;
+  return core_failure("%s reads memory that Gemmini stored to since the last fence: call gemmini_fence() first",
+                      reader);
 }
 
 /* As StreamReader and StreamWriter of DMA.scala: of the sizes that are powers of two, from a beat to a line, aligned to
@@ -149,12 +176,16 @@ static Region *checked_region(uint64_t address, uint32_t bytes, bool store) {
 const void *dram_load(uint64_t address, uint32_t bytes, Transfer *transfer) {
   Region *region = checked_region(address, bytes, false);
   require_core_fence(address, bytes, false);
-  if (stored_count) {
-    for (uint64_t line = address / LINE * LINE; line < address + bytes; line += LINE) {
-      char where[128];
-      if (slot_of(line)->bytes & line_bytes(line, address, address + bytes))
-        fail("loads %s that an earlier mvout wrote, without a fence between: DRAM order is not tracked",
-             region_describe(address, where, sizeof where));
+  const bool is_boxed = region && region->memory == FADIFF_TILE_BUFFER;
+  for (uint64_t line = address / LINE * LINE; (moved_count || is_boxed) && line < address + bytes; line += LINE) {
+    const uint64_t these = line_bytes(line, address, address + bytes);
+    char where[128];
+    if (moved_count && slot_of(line)->stored & these)
+      fail("loads %s that an earlier mvout wrote, without a fence between: DRAM order is not tracked",
+           region_describe(address, where, sizeof where));
+    if (is_boxed) {
+      make_room();
+      remember_line(line, 0, these);
     }
   }
   count(region, bytes, false, address, transfer);
@@ -165,8 +196,13 @@ void *dram_store(uint64_t address, uint32_t bytes, Transfer *transfer) {
   Region *region = checked_region(address, bytes, true);
   require_core_fence(address, bytes, true);
   for (uint64_t line = address / LINE * LINE; line < address + bytes; line += LINE) {
-    if (2 * (stored_count + 1) > stored_capacity) grow_stored();
-    remember_line(line, line_bytes(line, address, address + bytes));
+    const uint64_t these = line_bytes(line, address, address + bytes);
+    char where[128];
+    if (moved_count && slot_of(line)->loaded & these)
+      fail("stores to %s that an earlier mvin may still be loading, without a fence between: DRAM order is not tracked",
+           region_describe(address, where, sizeof where));
+    make_room();
+    remember_line(line, these, 0);
   }
   count(region, bytes, true, address, transfer);
   return (void *)(uintptr_t)address;

@@ -95,9 +95,10 @@ int fadiff_add_region(int layer, const char *name, const void *start, size_t byt
 fadiff_traffic fadiff_region_traffic(int region);
 /* Names the layer that later instructions belong to, -1 for none. */
 void fadiff_enter_layer(int layer, const char *name);
-/* Fails when Gemmini stored to DRAM since the last fence: the CPU is about to read. */
-int fadiff_require_fence(const char *reader);
-/* The core has stored here: Gemmini may touch the bytes after the next fence. */
+/* Fails when Gemmini stored to these bytes since the last fence: the CPU is about to read them. */
+int fadiff_require_fence(const char *reader, const void *start, size_t bytes);
+/* The core has stored here: Gemmini may touch the bytes after the next fence.  Fails when it may still be loading them
+ * from the tile buffer. */
 void fadiff_core_stored(const void *start, size_t bytes);
 
 fadiff_counts fadiff_get_counts(void);

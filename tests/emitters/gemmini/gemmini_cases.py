@@ -17,6 +17,7 @@ from converter.ir.dims import DIMS, Dim, Dims
 from converter.ir.graph import Graph, TensorCoreLayer, View
 from costmodel.group.fusion import Member, ScheduleError, plan_group, shared_groups
 from costmodel.group.local_tensors import obstacle
+from costmodel.group.pipeline import stages
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import extents
 from costmodel.schedule.host_records import operator_of
@@ -263,6 +264,10 @@ def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, targ
     tile = GroupTile(rng.randint(1, n), rng.randint(1, p), q if halo == "retain" else rng.randint(1, q), some)
     resident = {layer.name for layer in graph.tensor_core_layers if rng.random() < 0.3}
     group = FusionGroup(tuple(net.names), tile, halo, frozenset(resident))
+    if len(set(stages(graph, group).values())) > 1 and rng.random() < 0.6:
+        group = replace(
+            group, tile=_along_one_axis(rng, tile, shape, groups), halo="recompute", pipelined=True
+        )
     try:
         plan = plan_group(graph, group)
         mappings = {}
@@ -271,6 +276,13 @@ def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, targ
         return Case(Schedule(graph, target, mappings, (group,)))
     except (ScheduleError, ValueError):
         return None
+
+
+def _along_one_axis(rng: random.Random, tile: GroupTile, shape: Shape, groups: int) -> GroupTile:
+    """A group tile that is as large as the output but along one axis."""
+    whole = GroupTile(*shape[:3], groups if tile.G else None)
+    axis = rng.choice(["P", "P", "Q", "N", *(["G"] if tile.G else [])])
+    return replace(whole, **{axis: getattr(tile, axis)})
 
 
 def rows_case(rng: random.Random) -> Case | None:

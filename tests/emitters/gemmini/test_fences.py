@@ -22,9 +22,13 @@ FENCE = r"^ *wait_for_gemmini\(\);\n"
 @pytest.fixture(scope="module")
 def fused() -> Schedule:
     """Convolutions with a table between them, in one group."""
-    for seed in range(200):
-        case = rows_case(random.Random(seed))
-        if case and [layer.op for layer in case.graph.layers] == ["conv", "lookup", "conv"]:
+    return _sandwich(pipelined=False)
+
+
+def _sandwich(*, pipelined: bool) -> Schedule:
+    for case in filter(None, (rows_case(random.Random(seed)) for seed in range(200))):
+        wanted = [layer.op for layer in case.graph.layers] == ["conv", "lookup", "conv"]
+        if wanted and case.schedule.groups[0].pipelined == pipelined:
             return case.schedule
     raise AssertionError("no such case")
 
@@ -49,6 +53,11 @@ def test_inputs_are_fenced_at_entry(fused: Schedule, tmp_path: Path) -> None:
 
 def test_a_core_layer_in_a_group_is_fenced(fused: Schedule, tmp_path: Path) -> None:
     said = _without_fence(fused, tmp_path, r"observe\(1, 1\);\n *wait_for_gemmini\(\);\n")
+    assert re.search(r"layer l2: loads .*I y1.* that the core wrote, without a fence", said), said
+
+
+def test_a_step_of_a_pipeline_begins_with_a_fence(tmp_path: Path) -> None:
+    said = _without_fence(_sandwich(pipelined=True), tmp_path, r"step\+\+\) \{\n *wait_for_gemmini\(\);\n")
     assert re.search(r"layer l2: loads .*I y1.* that the core wrote, without a fence", said), said
 
 

@@ -1,0 +1,142 @@
+"""Group tiles in a pipeline: what is overlapped, what it takes, and that a wrong one does not run."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+
+import costmodel.group.tile_buffer
+import emitters.gemmini.plan
+from converter.ir.graph import Graph
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.pipeline import places, rounds
+from costmodel.group.tile_buffer import plan_tile_buffer
+from costmodel.mapping.mapping import STREAM_ORDER
+from costmodel.schedule.clock import program_cycles
+from costmodel.schedule.clock_parts import program_parts
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.schedule.serialize import schedule_from_document, to_document
+from costmodel.target.target import load_target
+from emulator.errors import ExecutionError
+from tests.emitters.gemmini.executed import Case, check, random_inputs, run_firmware
+from tests.emitters.gemmini.gemmini_cases import SEEDS, SETTINGS, largest_region, rows_case
+from tests.emitters.gemmini.nets import Net, Shape
+from tests.emitters.gemmini.test_convolution_loops import loops
+from tests.emitters.gemmini.test_loops_in_groups import chain
+
+TARGET = load_target("gemmini-default")
+
+
+def sandwich(shape: Shape = (1, 8, 8, 32)) -> Graph:
+    """A convolution, a table, a convolution: l0, l1, l2."""
+    net = Net(random.Random(3))
+    x, shape = net.conv(net.input(shape), shape, outputs=32, kernel=(3, 3), pads=(1, 1, 1, 1)) or ("", shape)
+    x = net.lookup(x, shape)
+    x, _ = net.conv(x, shape, outputs=32, kernel=(1, 1)) or ("", shape)
+    return net.builder.build((x,))
+
+
+def schedule_of(graph: Graph, tile: GroupTile, *, pipelined: bool = True, **changes: object) -> Schedule:
+    group = FusionGroup(tuple(layer.name for layer in graph.layers), tile, pipelined=pipelined)
+    group = replace(group, **changes)  # type: ignore[arg-type]
+    plan = plan_group(graph, group)
+    mappings = {
+        layer.name: loops(layer, TARGET, STREAM_ORDER, **largest_region(layer, plan[layer.name]).as_dict())
+        for layer in graph.tensor_core_layers
+    }
+    return Schedule(graph, TARGET, mappings, (group,))
+
+
+def test_a_step_computes_one_tile_between_what_is_issued_of_two_others() -> None:
+    graph = sandwich()
+    group = FusionGroup(("l0", "l1", "l2"), GroupTile(1, 2, 8), pipelined=True)
+    [turns] = rounds(graph, group)
+    assert [(turn.issued, turn.computed) for turn in turns] == [("l2", ()), ("l0", ("l1",))]
+
+
+def test_the_same_values_and_bytes_in_less_time() -> None:
+    graph, tile = sandwich(), GroupTile(1, 2, 8)
+    one_by_one, pipelined = (schedule_of(graph, tile, pipelined=on) for on in (False, True))
+    slow, quick = check(Case(one_by_one)), check(Case(pipelined))
+    assert quick.counts.dram_bytes == slow.counts.dram_bytes
+    # Three of the four tiles of the first convolution run while the core looks values up.
+    alone = next(layer.cycles for layer in slow.layers if layer.name == "l0")
+    assert 0.5 * alone < slow.counts.cycles - quick.counts.cycles < 1.25 * alone
+
+
+@pytest.mark.parametrize("rows", [2, 8])
+def test_the_clock_hides_what_the_functional_model_does(rows: int) -> None:
+    graph = sandwich((1, 16, 16, 32))
+    saved = []
+    one_by_one, pipelined = (schedule_of(graph, GroupTile(1, rows, 16), pipelined=on) for on in (False, True))
+    for cycles in (
+        lambda schedule: evaluate(schedule, "clock").latency_cycles,
+        lambda schedule: sum(program_cycles(schedule).values()),
+        lambda schedule: sum(parts.cycles for parts in program_parts(schedule).values()),
+        lambda schedule: run_firmware(schedule, random_inputs(graph)).counts.cycles,
+    ):
+        saved.append(cycles(one_by_one) - cycles(pipelined))
+    assert saved[:3] == pytest.approx([saved[0]] * 3, abs=2)  # (rounded layer by layer)
+    assert saved[0] == pytest.approx(saved[3], rel=0.2)
+
+
+def test_a_box_has_a_place_for_every_tile_between_its_stages() -> None:
+    """A table works in place, so three tiles are there: written, looked up, read."""
+    graph = sandwich()
+    schedule = schedule_of(graph, GroupTile(1, 2, 8))
+    [group] = schedule.groups
+    plan = plan_group(graph, group)
+    assert places(graph, group, plan) == {"l0": 3, "l1": 3}
+    buffer = plan_tile_buffer(graph, schedule.groups, [plan], TARGET)
+    assert buffer.nbytes == 3 * 2 * 8 * 32
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_fewer_places_do_not_run(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    def fewer(*of: object) -> dict[str, int]:
+        return {"l0": count, "l1": count}
+
+    monkeypatch.setattr(costmodel.group.tile_buffer, "places", fewer)
+    monkeypatch.setattr(emitters.gemmini.plan, "places", fewer)
+    with pytest.raises(ExecutionError, match=r"without a fence between|since the last fence"):
+        run_firmware(schedule_of(sandwich(), GroupTile(1, 2, 8)), random_inputs(sandwich()))
+
+
+def test_what_cannot_be_pipelined_is_refused() -> None:
+    graph = sandwich()
+
+    def refusal(tile: GroupTile, **changes: object) -> str:
+        with pytest.raises(ScheduleError) as error:
+            schedule_of(graph, tile, **changes)
+        return str(error.value).removeprefix("l0: its group cannot be pipelined: ")
+
+    assert refusal(GroupTile(1, 2, 8), halo="retain") == "rows that are retained have one place"
+    one_axis = "its group tiles do not follow one another along one axis"
+    assert refusal(GroupTile(1, 2, 4)) == refusal(GroupTile(1, 8, 8)) == one_axis
+    graph = chain((1, 8, 8, 4), (4, 1), (4, 1))
+    assert refusal(GroupTile(1, 2, 8)) == "its members do not run on the core and on Gemmini in turn"
+
+
+def test_schedule_json_says_so() -> None:
+    schedule = schedule_of(sandwich(), GroupTile(1, 2, 8))
+    document = to_document(schedule, evaluate(schedule), generator="test")
+    assert schedule_from_document(document).groups == schedule.groups
+    assert document.fusion.model_dump(mode="json")["execution"][0]["pipelined"] is True
+    flat = schedule_of(sandwich(), GroupTile(1, 2, 8), pipelined=False)
+    document = to_document(flat, evaluate(flat), generator="test")
+    assert "pipelined" not in document.fusion.model_dump(mode="json")["execution"][0]
+
+
+@settings(SETTINGS, max_examples=8)
+@given(SEEDS)
+def test_any_pipeline(seed: int) -> None:
+    rng = random.Random(seed)
+    cases = (rows_case(rng) for _ in range(60))
+    case = next((case for case in cases if case and case.schedule.groups[0].pipelined), None)
+    assume(case is not None)
+    assert case is not None
+    check(case)
