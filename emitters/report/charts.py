@@ -9,7 +9,7 @@ from itertools import cycle
 from markupsafe import Markup
 
 from costmodel.schedule.document import ScheduleDocument
-from emitters.report.svg import Scale, canvas, element, title
+from emitters.report.svg import Scale, axis_below, axis_beside, canvas, element, line, text, title
 from emitters.report.text import edp, percent, power, si, tick
 
 WIDTH, HEIGHT = 640, 300
@@ -33,32 +33,16 @@ def search_curve(document: ScheduleDocument) -> Markup | None:
     values = [point.edp_uj_cycles for point in history] + ([bound] if bound else [])
     x = Scale(0.0, max(history[-1].seconds, 1e-3), LEFT, WIDTH - RIGHT)
     y = Scale(min(values) * 0.94, max(values) * 1.06, HEIGHT - BOTTOM, TOP, log=True)
-    parts = _axes(x, y, "seconds", "EDP (µJ × cycles)", tick, power)
+    parts = _axes(x, y, "seconds", "EDP (µJ × cycles)", power)
     if bound:
-        parts.append(_line("bound", LEFT, y(bound), WIDTH - RIGHT, y(bound)))
-        parts.append(
-            element(
-                "text",
-                f"lower bound {edp(bound)}",
-                x=WIDTH - RIGHT,
-                y=y(bound) + 15,
-                class_="note",
-                text_anchor="end",
-            )
-        )
+        parts.append(line("bound", LEFT, y(bound), WIDTH - RIGHT, y(bound)))
+        note = f"lower bound {edp(bound)}"
+        parts.append(text(note, WIDTH - RIGHT, y(bound) + 15, "note", text_anchor="end"))
     curve = [(point.seconds, point.edp_uj_cycles) for point in history]
     parts.append(element("path", d=_staircase(curve, x, y), class_="curve"))
     last = history[-1]
-    parts.append(
-        element(
-            "circle",
-            title(f"{edp(last.edp_uj_cycles)} after {last.seconds:.1f} s"),
-            cx=x(last.seconds),
-            cy=y(last.edp_uj_cycles),
-            r=4,
-            class_="mark",
-        )
-    )
+    tip = title(f"{edp(last.edp_uj_cycles)} after {last.seconds:.1f} s")
+    parts.append(element("circle", tip, cx=x(last.seconds), cy=y(last.edp_uj_cycles), r=4, class_="mark"))
     return canvas(WIDTH, HEIGHT, "Best energy-delay product against search time", parts)
 
 
@@ -72,15 +56,14 @@ def method_curves(curves: Mapping[str, Sequence[Point]]) -> Markup:
     x = Scale(min(seconds), max(*seconds, 1.001e-3) * 1.15, LEFT, WIDTH - RIGHT, log=True)
     y = Scale(min(values) * 0.9, max(values) * 1.1, HEIGHT - BOTTOM, TOP, log=True)
     parts = [element("style", CURVE_STYLE), element("rect", width=WIDTH + NAMES, height=HEIGHT, fill="#fff")]
-    parts += _axes(x, y, "seconds", "EDP (µJ × cycles)", tick, power)
+    parts += _axes(x, y, "seconds", "EDP (µJ × cycles)", power)
     colours = dict(zip(curves, cycle(CURVE_COLOURS), strict=False))
     for index, (name, curve) in enumerate(sorted(curves.items(), key=lambda item: item[1][-1][1])):
         colour, (end, reached) = colours[name], curve[-1]
         held = [*curve, (x.high, reached)]
-        label = {"x": WIDTH - RIGHT + 10, "y": TOP + 14 + 15 * index}
         parts.append(element("path", title(name), d=_staircase(held, x, y), stroke=colour))
         parts.append(element("circle", title(name), cx=x(end), cy=y(reached), r=4, fill=colour))
-        parts.append(element("text", name, **label, style=f"fill:{colour}"))
+        parts.append(text(name, WIDTH - RIGHT + 10, TOP + 14 + 15 * index, style=f"fill:{colour}"))
     return canvas(WIDTH + NAMES, HEIGHT, "Best energy-delay product of each method against time", parts)
 
 
@@ -90,7 +73,7 @@ def design_plot(designs: Sequence[tuple[float, float, bool, str]], limit: float)
     x = Scale(min(areas) * 0.9, max(*areas, limit) * 1.05, LEFT, WIDTH - RIGHT)
     y = Scale(min(values) * 0.9, max(values) * 1.1, HEIGHT - BOTTOM, TOP, log=True)
     parts = [element("style", CURVE_STYLE), element("rect", width=WIDTH, height=HEIGHT, fill="#fff")]
-    parts += _axes(x, y, "mm²", "EDP (µJ × cycles, geometric mean)", tick, power)
+    parts += _axes(x, y, "mm²", "EDP (µJ × cycles, geometric mean)", power)
     parts.append(element("path", d=f"M{x(limit):.1f} {TOP}V{HEIGHT - BOTTOM}", stroke="#999"))
     for area, value, is_best, name in sorted(designs, key=lambda design: design[2]):
         fill = CURVE_COLOURS[0] if is_best else "#bbb"
@@ -120,15 +103,11 @@ def roofline(document: ScheduleDocument) -> Markup | None:
     ridge = peak / bandwidth
     x = Scale(min(*intensity, ridge) / 2, max(*intensity, ridge) * 2, LEFT, WIDTH - RIGHT, log=True)
     y = Scale(min(*rate, peak) / 2, peak * 1.6, HEIGHT - BOTTOM, TOP, log=True)
-    parts = _axes(x, y, "multiply-accumulates per DRAM byte", "multiply-accumulates per cycle", tick, tick)
+    parts = _axes(x, y, "multiply-accumulates per DRAM byte", "multiply-accumulates per cycle", tick)
     floor = max(x.low, y.low / bandwidth)
     roof = f"M{x(floor):.1f} {y(floor * bandwidth):.1f}L{x(ridge):.1f} {y(peak):.1f}H{WIDTH - RIGHT}"
     parts.append(element("path", d=roof, class_="roof"))
-    parts.append(
-        element(
-            "text", f"array: {peak:.0f}", x=WIDTH - RIGHT, y=y(peak) - 6, class_="note", text_anchor="end"
-        )
-    )
+    parts.append(text(f"array: {peak:.0f}", WIDTH - RIGHT, y(peak) - 6, "note", text_anchor="end"))
     index = {layer.name: number for number, layer in enumerate(document.layers)}
     labels = Labels([(WIDTH - RIGHT - 80, y(peak) - 20, WIDTH - RIGHT, y(peak) - 3)])
     for (layer, macs, _), across, up in zip(dots, intensity, rate, strict=True):
@@ -136,16 +115,8 @@ def roofline(document: ScheduleDocument) -> Markup | None:
             f"{layer.name}: {si(macs)}MAC, {up:.1f} per cycle ({percent(up / peak)} of the array), "
             f"limited by {layer.cost.bound}"
         )
-        parts.append(
-            element(
-                "circle",
-                title(tip),
-                cx=x(across),
-                cy=y(up),
-                r=5,
-                class_=f"dot {bound_class(layer.cost.bound)}",
-            )
-        )
+        kind = f"dot {bound_class(layer.cost.bound)}"
+        parts.append(element("circle", title(tip), cx=x(across), cy=y(up), r=5, class_=kind))
         labels.keep_clear(x(across), y(up))
     longest = sorted(zip(dots, intensity, rate, strict=True), key=lambda dot: -dot[0][0].cost.latency_cycles)
     for (layer, _, _), across, up in longest:
@@ -163,14 +134,14 @@ class Labels:
         """No text over this dot."""
         self.taken.append((x - 4, y - 4, x + 4, y + 4))
 
-    def beside(self, text: str, x: float, y: float) -> list[Markup]:
-        """The text right, left, above or below the dot at x, y."""
-        wide = 7.0 * len(text)
+    def beside(self, words: str, x: float, y: float) -> list[Markup]:
+        """The words right, left, above or below the dot at x, y."""
+        wide = 7.0 * len(words)
         for dx, dy in ((7.0, 4.0), (-7.0 - wide, 4.0), (-wide / 2, -8.0), (-wide / 2, 17.0)):
             box = (x + dx, y + dy - 9, x + dx + wide, y + dy)
             if not any(a < box[2] and box[0] < c and b < box[3] and box[1] < d for a, b, c, d in self.taken):
                 self.taken.append(box)
-                return [element("text", text, x=x + dx, y=y + dy, class_="dotlabel")]
+                return [text(words, x + dx, y + dy, "dotlabel")]
         return []
 
 
@@ -179,37 +150,6 @@ def bound_class(bound: str) -> str:
     return {"compute": "mac", "L1": "l1", "L2": "l2", "L3": "l3", "tile-buffer": "tb"}.get(bound, "host")
 
 
-def _axes(
-    x: Scale,
-    y: Scale,
-    x_label: str,
-    y_label: str,
-    x_text: Callable[[float], str],
-    y_text: Callable[[float], str],
-) -> list[Markup]:
-    parts = []
-    for value in x.ticks():
-        parts.append(_line("grid", x(value), TOP, x(value), HEIGHT - BOTTOM))
-        parts.append(element("text", x_text(value), x=x(value), y=HEIGHT - BOTTOM + 16, text_anchor="middle"))
-    for value in y.ticks():
-        parts.append(_line("grid", LEFT, y(value), WIDTH - RIGHT, y(value)))
-        parts.append(element("text", y_text(value), x=LEFT - 6, y=y(value) + 4, text_anchor="end"))
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(element("text", x_label, x=middle, y=HEIGHT - 8, text_anchor="middle", class_="axis"))
-    upright = f"rotate(-90 12 {(TOP + HEIGHT - BOTTOM) / 2})"
-    parts.append(
-        element(
-            "text",
-            y_label,
-            x=12,
-            y=(TOP + HEIGHT - BOTTOM) / 2,
-            text_anchor="middle",
-            class_="axis",
-            transform=upright,
-        )
-    )
-    return parts
-
-
-def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
-    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
+def _axes(x: Scale, y: Scale, x_label: str, y_label: str, y_text: Callable[[float], str]) -> list[Markup]:
+    below = axis_below(x, HEIGHT - BOTTOM, ((v, tick(v)) for v in x.ticks()), x_label, top=TOP)
+    return below + axis_beside(y, LEFT, WIDTH - RIGHT, ((v, y_text(v)) for v in y.ticks()), y_label)

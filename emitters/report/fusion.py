@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from costmodel.schedule.document import EdgeRecord, ScheduleDocument
-from emitters.report.svg import canvas, element, title
+from emitters.report.svg import box, canvas, element, text, title
 from emitters.report.text import short
 
 ROW, NODE, LEFT, WIDTH = 24, 232, 30, 322
@@ -61,30 +61,18 @@ def _picture(document: ScheduleDocument, column: Column, index: dict[str, int]) 
     top = 0
     for group in column.groups:
         if len(group) > 1:
-            tip = title(f"{len(group)} layers run tile by tile as one group")
-            parts.append(
-                element(
-                    "rect",
-                    tip,
-                    x=LEFT - 6,
-                    y=top * ROW + 1,
-                    width=NODE + 12,
-                    height=len(group) * ROW - 1,
-                    rx=7,
-                    class_="frame",
-                )
-            )
+            tip = f"{len(group)} layers run tile by tile as one group"
+            tall = len(group) * ROW - 1
+            parts.append(box("frame", tip, LEFT - 6, top * ROW + 1, NODE + 12, tall, rx=7))
         top += len(group)
     parts += [_edge(edge, rows, index) for edge in document.fusion.edges if edge.producer in rows]
     for name, row in rows.items():
         y, op = row * ROW, layers[name].op
         kind = "node core" if layers[name].is_tensor_core else "node other"
-        box = {"x": LEFT, "y": y + 4, "width": NODE, "height": ROW - 7}
-        text = {"y": y + 17, "class_": "note", "text_anchor": "end"}
-        parts.append(element("rect", title(name), **box, rx=4, class_=kind))
-        parts.append(element("text", short(name, max(LETTERS - len(op), 10)), x=LEFT + 6, y=y + 17))
-        parts.append(element("text", op, x=LEFT + NODE - 6, **text))
-        parts.append(element("text", str(index[name]), x=LEFT - 9, **text))
+        parts.append(box(kind, name, LEFT, y + 4, NODE, ROW - 7, rx=4))
+        parts.append(text(short(name, max(LETTERS - len(op), 10)), LEFT + 6, y + 17))
+        parts.append(text(op, LEFT + NODE - 6, y + 17, "note", text_anchor="end"))
+        parts.append(text(str(index[name]), LEFT - 9, y + 17, "note", text_anchor="end"))
     first, last = (index[name] for name in (column.groups[0][0], column.groups[-1][-1]))
     return canvas(WIDTH, len(rows) * ROW + 6, f"Layers {first} to {last} and their fusion groups", parts)
 
@@ -99,7 +87,7 @@ def _edge(edge: EdgeRecord, rows: dict[str, int], index: dict[str, int]) -> Mark
     y = first * ROW + 12
     if edge.consumer not in rows:
         stub = element("path", tip, d=f"M{side} {y}h16", class_=kind)
-        return stub + element("text", str(index[edge.consumer]), x=side + 20, y=y + 4, class_="note")
+        return stub + text(str(index[edge.consumer]), side + 20, y + 4, "note")
     last = rows[edge.consumer]
     if last == first + 1:
         middle = LEFT + NODE / 2

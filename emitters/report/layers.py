@@ -1,4 +1,4 @@
-"""The layer table and what is below it: time, energy, bytes, tiles, loop nest and C of every layer."""
+"""What the layer table says of a layer: bars of time and energy, and in words dimensions, tiles, bytes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from converter.ir.dims import Dim
 from costmodel.schedule.clock_parts import LayerClock
-from costmodel.schedule.document import LayerRecord, ScheduleDocument
-from emitters.report.charts import bound_class
-from emitters.report.nest import Box, array_text, issue_text, nest_boxes
-from emitters.report.text import count, limit, percent, picojoules, si
+from costmodel.schedule.document import LayerRecord
+from emitters.report.text import count, picojoules
 from emitters.report.timeline import KINDS
 
 ENERGY_PARTS = (
@@ -33,117 +31,7 @@ class Slice:
     label: str
 
 
-@dataclass(frozen=True)
-class LayerRow:
-    """One line of the layer table."""
-
-    index: int
-    name: str
-    op: str
-    dims: str
-    group: str
-    spad_tile: str
-    acc_tile: str
-    bound: str
-    bound_kind: str
-    utilization: str
-    utilization_width: float
-    cycles: str
-    cycles_width: float
-    times: tuple[Slice, ...]
-    energy: str
-    energy_width: float
-    slices: tuple[Slice, ...]
-    dram: str
-    nest: tuple[Box, ...]
-    array: str
-    issue: str
-    code: str
-    sort: tuple[float, float, float, float]
-    """Cycles, DRAM bytes, energy and share of the array, as numbers."""
-    transfers: str
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Sums over the layer table."""
-
-    cycles: str
-    dram: str
-    energy: str
-
-
-def layer_rows(
-    document: ScheduleDocument, clocks: Mapping[str, LayerClock], functions: Mapping[str, str]
-) -> list[LayerRow]:
-    """The layer table, in order of execution; cycles are the program's, where there is one."""
-    fused = [names for names in document.fusion.groups if len(names) > 1]
-    groups = {name: number for number, names in enumerate(fused, 1) for name in names}
-    most = max((layer.cost.energy_pj for layer in document.layers), default=0.0) or 1.0
-    longest = max((_cycles(layer, clocks) for layer in document.layers), default=0.0) or 1.0
-    return [
-        _layer_row(
-            index,
-            layer,
-            groups.get(layer.name),
-            clocks.get(layer.name),
-            functions.get(layer.name, ""),
-            (longest, most),
-        )
-        for index, layer in enumerate(document.layers)
-    ]
-
-
-def totals_row(document: ScheduleDocument, clocks: Mapping[str, LayerClock]) -> Totals:
-    """The last line of the layer table: the sums over its columns."""
-    totals = document.totals
-    cycles = sum(_cycles(layer, clocks) for layer in document.layers)
-    return Totals(si(cycles), si(totals.dram_bytes, "B"), picojoules(totals.energy_pj))
-
-
-def _cycles(layer: LayerRecord, clocks: Mapping[str, LayerClock]) -> float:
-    return clocks[layer.name].cycles if layer.name in clocks else layer.cost.latency_cycles
-
-
-def _layer_row(
-    index: int,
-    layer: LayerRecord,
-    group: int | None,
-    clock: LayerClock | None,
-    code: str,
-    most: tuple[float, float],
-) -> LayerRow:
-    cost, mapping = layer.cost, layer.mapping
-    cycles = cost.latency_cycles if clock is None else clock.cycles
-    return LayerRow(
-        index=index,
-        name=layer.name,
-        op=layer.op,
-        dims=dims_text(layer),
-        group="" if group is None else str(group),
-        spad_tile="" if mapping is None else extents_text(mapping.tile["L2"]),
-        acc_tile="" if mapping is None else extents_text(mapping.tile["L1"]),
-        bound=limit(cost.bound) if cost.latency_cycles else "",
-        bound_kind=bound_class(cost.bound),
-        utilization=percent(cost.utilization, 0) if mapping else "",
-        utilization_width=100 * cost.utilization,
-        cycles=si(cycles) if cycles else "",
-        cycles_width=100 * cycles / most[0],
-        times=() if clock is None else _times(clock),
-        energy=picojoules(cost.energy_pj) if cost.energy_pj else "",
-        energy_width=100 * cost.energy_pj / most[1],
-        slices=_energies(layer),
-        dram=si(layer.dram_bytes, "B") if cost.traffic.dram else "",
-        nest=() if mapping is None else nest_boxes(mapping),
-        array="" if mapping is None else array_text(layer, mapping),
-        issue=issue_text(layer),
-        code=code,
-        sort=(round(cycles), layer.dram_bytes, round(cost.energy_pj), round(100 * cost.utilization)),
-        transfers=_transfers(layer),
-    )
-
-
-def _transfers(layer: LayerRecord) -> str:
+def transfers(layer: LayerRecord) -> str:
     """Bytes of every operand, in words."""
     traffic = layer.cost.traffic
     return "; ".join(
@@ -155,7 +43,8 @@ def _transfers(layer: LayerRecord) -> str:
     )
 
 
-def _times(clock: LayerClock) -> tuple[Slice, ...]:
+def times(clock: LayerClock) -> tuple[Slice, ...]:
+    """A layer's cycles by kind."""
     return tuple(
         Slice(kind, 100 * cycles / clock.cycles, f"{label}: {count(cycles)}")
         for field, kind, label in KINDS
@@ -163,7 +52,8 @@ def _times(clock: LayerClock) -> tuple[Slice, ...]:
     )
 
 
-def _energies(layer: LayerRecord) -> tuple[Slice, ...]:
+def energies(layer: LayerRecord) -> tuple[Slice, ...]:
+    """A layer's energy by memory."""
     breakdown = layer.cost.energy_breakdown
     known = {key for key, _, _ in ENERGY_PARTS}
     parts = [(kind, label, breakdown.get(key, 0.0)) for key, kind, label in ENERGY_PARTS]
@@ -183,11 +73,8 @@ def dims_text(layer: LayerRecord) -> str:
     parts = [f"G{layer.groups}"] if layer.groups > 1 else []
     parts += [f"{d}{n}" for d, n in layer.dims.items() if n > 1]
     if layer.stride != (1, 1):
-        parts.append(
-            f"stride {layer.stride[0]}x{layer.stride[1]}"
-            if layer.stride[0] != layer.stride[1]
-            else f"stride {layer.stride[0]}"
-        )
+        height, width = layer.stride
+        parts.append(f"stride {height}x{width}" if height != width else f"stride {height}")
     return " ".join(parts) or "1"
 
 

@@ -11,7 +11,7 @@ from costmodel.group.scratchpad import member_spaces
 from costmodel.schedule.document import ScheduleDocument
 from costmodel.schedule.schedule import Schedule
 from emitters.memory_map import MemoryMap
-from emitters.report.svg import Scale, canvas, element, title
+from emitters.report.svg import Scale, axis_below, axis_beside, box, canvas, text
 from emitters.report.text import count, percent, tick
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 1180, 64, 8, 10, 40
@@ -71,26 +71,18 @@ def memory_picture(what: str, blocks: list[Block], size: int, layers: int) -> Ma
         return None
     height = 240
     x, y = Scale(0, layers, LEFT, WIDTH - RIGHT), Scale(0, size, height - BOTTOM, TOP)
-    parts = [*_bytes_axis(y, height), *_layers_axis(x, layers, height)]
+    parts = axis_beside(y, LEFT, WIDTH - RIGHT, ((v, tick(v)) for v in y.ticks()), "bytes")
+    parts += _layers_axis(x, layers, height)
     for number, block in enumerate(sorted(blocks, key=lambda b: (b.first, b.last, b.name))):
         left, right = x(block.first), x(block.last + 1)
         low, high = y(block.offset), y(block.offset + block.nbytes)
         where = f"{count(block.nbytes)} bytes at {count(block.offset)}"
         tip = f"{block.name}: {where}, layers {block.first} to {block.last}"
-        parts.append(
-            element(
-                "rect",
-                title(tip),
-                x=round(left, 1),
-                y=round(high, 1),
-                width=round(right - left, 1),
-                height=round(max(1.0, low - high), 1),
-                class_=f"block shade{number % 4}",
-            )
-        )
+        tall = max(1.0, low - high)
+        parts.append(box(f"block shade{number % 4}", tip, left, high, right - left, tall))
         if low - high >= LABEL and right - left >= LABEL / 2 * len(block.name):
-            at = {"x": (left + right) / 2, "y": (low + high) / 2 + 4}
-            parts.append(element("text", block.name, **at, text_anchor="middle", class_="label"))
+            middle = (left + right) / 2, (low + high) / 2 + 4
+            parts.append(text(block.name, *middle, "label", text_anchor="middle"))
     return canvas(WIDTH, height, f"Memory map of the {what}", parts)
 
 
@@ -133,50 +125,21 @@ def _twice(what: str, twice: bool) -> str:
 def _use_picture(what: str, names: list[str], uses: list[Use], rows: int) -> Markup:
     height = 150
     x, y = Scale(0, len(names), LEFT, WIDTH - RIGHT), Scale(0, 1, height - BOTTOM, TOP)
-    parts = [*_layers_axis(x, len(names), height)]
-    for share in (0.0, 0.5, 1.0):
-        parts.append(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y(share), y2=y(share), class_="grid"))
-        parts.append(element("text", percent(share, 0), x=LEFT - 6, y=y(share) + 4, text_anchor="end"))
+    parts = _layers_axis(x, len(names), height)
+    parts += axis_beside(y, LEFT, WIDTH - RIGHT, ((v, percent(v, 0)) for v in (0.0, 0.5, 1.0)))
     for use in uses:
         left, right, base = x(use.layer), x(use.layer + 1), 0.0
         for kind, label, taken in use.stack:
             share = taken / rows
             if taken:
                 of = f"{count(taken)} of {count(rows)} rows ({percent(share, 0)})"
-                parts.append(
-                    element(
-                        "rect",
-                        title(f"{use.layer} {names[use.layer]}: {label}, {of}"),
-                        x=round(left, 1),
-                        y=round(y(base + share), 1),
-                        width=round(max(right - left - 0.5, 0.5), 1),
-                        height=round(y(base) - y(base + share), 1),
-                        class_=f"busy {kind}",
-                    )
-                )
+                tip = f"{use.layer} {names[use.layer]}: {label}, {of}"
+                wide, high = max(right - left - 0.5, 0.5), y(base + share)
+                parts.append(box(f"busy {kind}", tip, left, high, wide, y(base) - high))
             base += share
     return canvas(WIDTH, height, f"Rows of the {what} in use", parts)
 
 
-def _bytes_axis(y: Scale, height: float) -> list[Markup]:
-    parts = []
-    for value in y.ticks():
-        parts.append(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y(value), y2=y(value), class_="grid"))
-        parts.append(element("text", tick(value), x=LEFT - 6, y=y(value) + 4, text_anchor="end"))
-    middle = height / 2
-    parts.append(
-        element("text", "bytes", x=12, y=middle, class_="axis", transform=f"rotate(-90 12 {middle:.0f})")
-    )
-    return parts
-
-
 def _layers_axis(x: Scale, layers: int, height: float) -> list[Markup]:
-    parts = []
-    for index in range(0, layers, -(-layers // 32)):
-        at = x(index + 0.5)
-        parts.append(element("text", str(index), x=at, y=height - BOTTOM + 16, text_anchor="middle"))
-    middle = {"x": (LEFT + WIDTH) / 2, "y": height - 6}
-    parts.append(
-        element("text", "layer, in order of execution", **middle, text_anchor="middle", class_="axis")
-    )
-    return parts
+    numbers = ((index + 0.5, str(index)) for index in range(0, layers, -(-layers // 32)))
+    return axis_below(x, height - BOTTOM, numbers, "layer, in order of execution", top=None)

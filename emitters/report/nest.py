@@ -39,21 +39,20 @@ def nest_boxes(mapping: MappingRecord) -> tuple[Box, ...]:
     return tuple(boxes)
 
 
-def array_text(layer: LayerRecord, mapping: MappingRecord) -> str:
-    """What lies over rows and columns of the array, and how it is issued."""
+def array_text(layer: LayerRecord) -> str:
+    """What lies over rows and columns of the array."""
+    assert layer.mapping is not None
+    spatial = layer.mapping.spatial
     unrolled = [
         f"{' '.join(f'{d}{n}' for d, n in extents.items())} over {where}"
-        for where, extents in (("columns", mapping.spatial.cols), ("rows", mapping.spatial.rows))
+        for where, extents in (("columns", spatial.cols), ("rows", spatial.rows))
         if extents
     ]
     return ", ".join(unrolled) or f"one element of {layer.op}"
 
 
-def issue_text(layer: LayerRecord) -> str:
-    """How the loops are run, and why not by hardware; how an addition is."""
-    mapping = layer.mapping
-    if mapping is None:
-        return "" if layer.issue is None else f"issued as {ISSUED[layer.issue]}"
+def issue_text(mapping: MappingRecord) -> str:
+    """How the loops are run, and why not by hardware."""
     return f"issued as {ISSUED[mapping.issue]}" + (f", because {mapping.by_core}" if mapping.by_core else "")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,14 +18,32 @@ from costmodel.schedule.serialize import schedule_from_document
 from emitters.layers_csv import layers_csv
 from emitters.memory_map import MemoryMap
 from emitters.report import view
-from emitters.report.charts import roofline, search_curve
+from emitters.report.charts import bound_class, roofline, search_curve
 from emitters.report.fusion import fusion_graph
-from emitters.report.layers import ENERGY_PARTS, layer_rows, totals_row
+from emitters.report.layers import ENERGY_PARTS, dims_text, energies, extents_text, times, transfers
 from emitters.report.memory import arena_blocks, local_memories, memory_picture, tile_buffer_blocks
-from emitters.report.nest import functions
+from emitters.report.nest import array_text, functions, issue_text, nest_boxes
 from emitters.report.summary import counts_text, figures_of
+from emitters.report.text import limit, percent, picojoules, si
 from emitters.report.timeline import KINDS, latency, timeline
 from emitters.report.waterfall import dram_steps
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "array": array_text,
+    "bound_class": bound_class,
+    "dims": dims_text,
+    "energies": energies,
+    "extents": extents_text,
+    "issue": issue_text,
+    "limit": limit,
+    "nest": nest_boxes,
+    "percent": percent,
+    "picojoules": picojoules,
+    "si": si,
+    "times": times,
+    "transfers": transfers,
+}
+"""How templates write what they read in schedule.json."""
 
 
 def render(
@@ -46,6 +64,10 @@ def render(
     """
     schedule = schedule_from_document(document)
     clocks = program_parts(schedule) if document.is_executable else {}
+    cycles = {
+        layer.name: clocks[layer.name].cycles if layer.name in clocks else layer.cost.latency_cycles
+        for layer in document.layers
+    }
     environment = Environment(
         loader=PackageLoader("emitters.report"),
         autoescape=True,
@@ -53,12 +75,15 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= FILTERS
     return environment.get_template("report.html.j2").render(
         document=document,
         verification=verification,
         memory_map=memory_map,
         measured=measured,
-        measured_rows=view.measured_rows(measured) if measured else (),
+        longest_measured=max((max(m.measured, m.predicted) for m in measured.layers), default=0) or 1
+        if measured
+        else 1,
         tiles=figures_of(document, verification, measured),
         latency=latency(clocks, measured),
         kinds=KINDS,
@@ -67,9 +92,13 @@ def render(
         csv="data:text/csv;charset=utf-8," + quote(layers_csv(document)),
         counts=counts_text(verification) if verification and verification["measured"] else "",
         share=view.array_share(document),
-        rows=layer_rows(document, clocks, functions(source)),
-        totals=totals_row(document, clocks),
-        parts=ENERGY_PARTS,
+        clocks=clocks,
+        cycles=cycles,
+        longest=max(cycles.values(), default=0.0) or 1.0,
+        most=max((layer.cost.energy_pj for layer in document.layers), default=0.0) or 1.0,
+        group_of={name: i for i, (names, _) in enumerate(view.fused_groups(document), 1) for name in names},
+        functions=functions(source),
+        energy_parts=ENERGY_PARTS,
         host=view.host_operators(document),
         quantization=view.quantization_rows(document),
         search_curve=search_curve(document),

@@ -41,6 +41,54 @@ def title(text: str) -> Markup:
     return element("title", text)
 
 
+def text(words: str, x: float, y: float, kind: str | None = None, **attributes: object) -> Markup:
+    """Words that begin at x (or as `text_anchor` says), on the base line y."""
+    return element("text", words, x=x, y=y, **attributes, class_=kind)
+
+
+def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
+    """A straight line."""
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
+
+
+def box(kind: str, tip: str, x: float, y: float, width: float, height: float, **more: object) -> Markup:
+    """A rectangle with a tooltip, its corner and sizes to a tenth of a pixel."""
+    sizes = {"x": x, "y": y, "width": width, "height": height}
+    return element("rect", title(tip), **{k: round(v, 1) for k, v in sizes.items()}, class_=kind, **more)
+
+
+Tick = tuple[float, str]
+"""A value of a scale and what is written there."""
+
+
+def axis_below(
+    x: Scale, bottom: float, ticks: Iterable[Tick], label: str, *, top: float | None
+) -> list[Markup]:
+    """The axis of `x` along `bottom`, with a grid up to `top` if there is one."""
+    parts = []
+    for value, words in ticks:
+        at = round(x(value), 1)
+        if top is not None:
+            parts.append(line("grid", at, top, at, bottom))
+        parts.append(text(words, at, bottom + 16, text_anchor="middle"))
+    return [*parts, text(label, (x.start + x.end) / 2, bottom + 34, "axis", text_anchor="middle")]
+
+
+def axis_beside(y: Scale, left: float, right: float, ticks: Iterable[Tick], label: str = "") -> list[Markup]:
+    """The axis of `y` left of a grid from `left` to `right`."""
+    parts = []
+    for value, words in ticks:
+        parts += [
+            line("grid", left, y(value), right, y(value)),
+            text(words, left - 6, y(value) + 4, text_anchor="end"),
+        ]
+    if label:
+        middle = (y.start + y.end) / 2
+        turned = f"rotate(-90 12 {middle:.6g})"
+        parts.append(text(label, 12, middle, "axis", text_anchor="middle", transform=turned))
+    return parts
+
+
 def _number(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from costmodel.schedule.clock_parts import LayerClock
 from costmodel.schedule.document import ScheduleDocument
 from costmodel.schedule.measurement import Measurement
-from emitters.report.svg import Scale, canvas, element, title
+from emitters.report.svg import Scale, axis_below, box, canvas, text
 from emitters.report.text import count, percent, tick
 
 KINDS = (
@@ -86,9 +86,9 @@ def timeline(document: ScheduleDocument, clocks: Mapping[str, LayerClock]) -> Ma
     height = ROW * (2 + len(kinds)) + BOTTOM
     x = Scale(0.0, total, LEFT, WIDTH - RIGHT)
     index = {layer.name: i for i, layer in enumerate(document.layers)}
-    parts = [_axis(x, height)]
+    parts = axis_below(x, height - BOTTOM + 2, ((v, tick(v)) for v in x.ticks()), "cycles", top=2)
     for row, label in enumerate(["group", "layer", *(ROWS[kind[0]] for kind in kinds)]):
-        parts.append(element("text", label, x=0, y=ROW * row + 19, class_="note"))
+        parts.append(text(label, 0, ROW * row + 19, "note"))
     start, number = 0.0, 0
     for names in document.fusion.groups:
         cycles = sum(clocks[name].cycles for name in names)
@@ -134,29 +134,9 @@ def _block(
     opacity: float | None = None,
 ) -> Markup:
     left, right = x(start), x(start + cycles)
-    box = element(
-        "rect",
-        title(tip),
-        x=round(left, 1),
-        y=ROW * row + 4,
-        width=round(max(right - left, 0.5), 1),
-        height=ROW - 6,
-        class_=kind,
-        fill_opacity=opacity,
-    )
+    wide, top = max(right - left, 0.5), ROW * row + 4
+    block = box(kind, tip, left, top, wide, ROW - 6, fill_opacity=opacity)
     if not label or right - left < MIN_LABEL * len(label) + 4:
-        return box
-    middle = round((left + right) / 2, 1)
+        return block
     shade = "label light" if kind == "group fused" else "label"
-    return box + element("text", label, x=middle, y=ROW * row + 20, text_anchor="middle", class_=shade)
-
-
-def _axis(x: Scale, height: float) -> Markup:
-    parts = []
-    for value in x.ticks():
-        at = round(x(value), 1)
-        parts.append(element("line", x1=at, x2=at, y1=2, y2=height - BOTTOM + 4, class_="grid"))
-        parts.append(element("text", tick(value), x=at, y=height - BOTTOM + 18, text_anchor="middle"))
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(element("text", "cycles", x=middle, y=height - 6, text_anchor="middle", class_="axis"))
-    return Markup("").join(parts)
+    return block + text(label, round((left + right) / 2, 1), top + 16, shade, text_anchor="middle")

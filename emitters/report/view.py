@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from converter.ir.graph import HostLayer
 from costmodel.group.pooling import obstacle_to_pooling
-from costmodel.schedule.document import GroupTileRecord, ScheduleDocument
-from costmodel.schedule.measurement import Measurement
+from costmodel.schedule.document import ExecutionRecord, GroupTileRecord, ScheduleDocument
 from costmodel.schedule.serialize import graph_from_document
 from emitters.report.text import count, edp, picojoules, si
 
@@ -26,44 +24,8 @@ HOST_REASONS = {
     ),
 }
 DEFAULT_REASON = "no N K C P Q R S form: plain C on the core"
-
-
-@dataclass(frozen=True)
-class GroupRow:
-    """One fusion group; layers are given by their number in the layer table."""
-
-    number: int
-    layers: str
-    tile: str
-    halo: str
-    resident: str
-
-
-@dataclass(frozen=True)
-class ResidentRow:
-    """A tensor that stays on chip from one group to others; layers are given by their number."""
-
-    tensor: str
-    nbytes: str
-    writer: str
-    readers: str
-    groups: str
-    """How many run meanwhile, the writer's and the last reader's included."""
-    passing: str
-    """What these groups move to and from DRAM: a cache must hold the tensor against it."""
-
-
-@dataclass(frozen=True)
-class ReadingRow:
-    """The schedule's cost under one set of assumptions."""
-
-    fusion_model: str
-    latency_model: str
-    group_latency: str
-    energy: str
-    cycles: str
-    edp: str
-    latency_error: str
+Cells = tuple[str, ...]
+"""Of one line of a table."""
 
 
 def tile_text(tile: GroupTileRecord) -> str:
@@ -72,28 +34,34 @@ def tile_text(tile: GroupTileRecord) -> str:
     return f"{groups}N{tile.N} P{tile.P} Q{tile.Q}"
 
 
-def group_rows(document: ScheduleDocument) -> list[GroupRow]:
-    """Groups of more than one layer, numbered as in the layer table."""
-    index = {layer.name: i for i, layer in enumerate(document.layers)}
-    fused = [
-        (names, run)
-        for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True)
-        if len(names) > 1
-    ]
+def fused_groups(document: ScheduleDocument) -> list[tuple[tuple[str, ...], ExecutionRecord]]:
+    """Groups of more than one layer and how they run; the first is number 1."""
+    groups = zip(document.fusion.groups, document.fusion.execution, strict=True)
+    return [(names, run) for names, run in groups if len(names) > 1]
+
+
+def group_rows(document: ScheduleDocument) -> list[Cells]:
+    """Number of every fused group, its layers by their number, tile, overlap and weights that stay."""
+    index = {layer.name: str(i) for i, layer in enumerate(document.layers)}
     return [
-        GroupRow(
-            number=number,
-            layers=", ".join(str(index[name]) for name in names),
-            tile="whole" if run.tile is None else tile_text(run.tile) + ", in a pipeline" * run.pipelined,
-            halo={"recompute": "computed again", "retain": "kept"}[run.halo],
-            resident=", ".join(str(index[name]) for name in run.resident_weights) or "none",
+        (
+            str(number),
+            ", ".join(index[name] for name in names),
+            "whole" if run.tile is None else tile_text(run.tile) + ", in a pipeline" * run.pipelined,
+            {"recompute": "computed again", "retain": "kept"}[run.halo],
+            ", ".join(index[name] for name in run.resident_weights) or "none",
         )
-        for number, (names, run) in enumerate(fused, 1)
+        for number, (names, run) in enumerate(fused_groups(document), 1)
     ]
 
 
-def resident_rows(document: ScheduleDocument) -> list[ResidentRow]:
-    """Tensors that stay on chip across group boundaries, in order of execution."""
+def resident_rows(document: ScheduleDocument) -> list[Cells]:
+    """Tensors that stay on chip across group boundaries, in order of execution.
+
+    Bytes, the layer that writes it and those that read it by their number, how many groups run meanwhile (the
+    writer's and the last reader's included), and the bytes that these move to and from DRAM: a cache must
+    hold the tensor against them.
+    """
     index = {layer.name: i for i, layer in enumerate(document.layers)}
     element = document.target.element_bytes
     sizes = {tensor.name: math.prod(tensor.shape) * element for tensor in document.tensors}
@@ -102,19 +70,13 @@ def resident_rows(document: ScheduleDocument) -> list[ResidentRow]:
     for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True):
         for tensor in run.resident_tensors:
             passing.setdefault(tensor, []).append(sum(moved[name] for name in names))
-    rows = []
+    rows = list[Cells]()
     for tensor, per_group in passing.items():
         edges = [edge for edge in document.fusion.edges if edge.tensor == tensor]
-        rows.append(
-            ResidentRow(
-                tensor,
-                count(sizes[tensor]),
-                str(min(index[edge.producer] for edge in edges)),
-                ", ".join(map(str, sorted({index[edge.consumer] for edge in edges}))),
-                str(len(per_group)),
-                si(sum(per_group), "B"),
-            )
-        )
+        writer = str(min(index[edge.producer] for edge in edges))
+        readers = ", ".join(map(str, sorted({index[edge.consumer] for edge in edges})))
+        meanwhile = str(len(per_group)), si(sum(per_group), "B")
+        rows.append((tensor, count(sizes[tensor]), writer, readers, *meanwhile))
     return rows
 
 
@@ -128,10 +90,10 @@ def early_weights(document: ScheduleDocument) -> list[tuple[int, int]]:
     ]
 
 
-def reading_rows(document: ScheduleDocument) -> list[ReadingRow]:
+def reading_rows(document: ScheduleDocument) -> list[Cells]:
     """The same schedule, counted otherwise."""
     return [
-        ReadingRow(
+        (
             row.fusion_model,
             row.latency_model,
             row.group_latency,
@@ -144,40 +106,7 @@ def reading_rows(document: ScheduleDocument) -> list[ReadingRow]:
     ]
 
 
-@dataclass(frozen=True)
-class MeasuredRow:
-    """One layer on hardware, beside its prediction; widths in percent of the longest bar."""
-
-    index: int
-    name: str
-    calls: str
-    measured: str
-    predicted: str
-    ratio: str
-    measured_width: float
-    predicted_width: float
-
-
-def measured_rows(measurement: Measurement) -> list[MeasuredRow]:
-    """The layers that took time or should have."""
-    longest = max((max(layer.measured, layer.predicted) for layer in measurement.layers), default=0) or 1
-    return [
-        MeasuredRow(
-            index=index,
-            name=layer.name,
-            calls=count(layer.calls),
-            measured=count(layer.measured),
-            predicted=count(layer.predicted),
-            ratio=f"{layer.predicted / layer.measured:.2f}" if layer.measured and layer.predicted else "",
-            measured_width=100 * layer.measured / longest,
-            predicted_width=100 * layer.predicted / longest,
-        )
-        for index, layer in enumerate(measurement.layers)
-        if layer.measured or layer.predicted
-    ]
-
-
-def host_operators(document: ScheduleDocument) -> list[tuple[str, str, str, str]]:
+def host_operators(document: ScheduleDocument) -> list[Cells]:
     """Name, operator, bytes and reason of every layer that is not on the array."""
     pools = _pools(document)
     return [
@@ -208,15 +137,15 @@ def _pools(document: ScheduleDocument) -> dict[str, str]:
     return found
 
 
-def quantization_rows(document: ScheduleDocument) -> list[tuple[str, str, str, str]]:
-    """Activation tensors with shape, scale and, where known, signal to noise."""
+def quantization_rows(document: ScheduleDocument) -> list[Cells]:
+    """Activation tensors with shape, scale and, where there are any, signal to noise."""
     sqnr = {row.tensor: f"{row.sqnr_db:.1f} dB" for row in document.conversion.quantization}
     return [
         (
             t.name,
             " × ".join(map(str, t.shape)),
             "" if t.scale is None else f"{t.scale:.6g}",
-            sqnr.get(t.name, ""),
+            *((sqnr.get(t.name, ""),) if sqnr else ()),
         )
         for t in document.tensors
         if not t.constant and t.dtype == "int8"
