@@ -8,22 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from converter.ir import host as ops
 from converter.ir.builder import GraphBuilder
 from converter.ir.graph import HostLayer, Layer, TensorCoreLayer
-from converter.ir.host import (
-    Add,
-    Binary,
-    FloatBinary,
-    FloatFormula,
-    FloatMaxPool,
-    FloatProduct,
-    FloatScaleShift,
-    Formula,
-    MaxPool,
-    ScaleShift,
-    ToFloat,
-    ToInt8,
-)
 from converter.ir.loops import Access, Loops
 from converter.ir.strided import Strided
 from converter.lower.context import Lowering
@@ -72,7 +59,7 @@ class FloatLayers:
         if key not in self._made:
             name = f"{source.name}.float"
             self._made[key] = graph.tensor(name, source.shape, "float32", onnx_axes=source.onnx_axes)
-            graph.host(f"{source.name}.to_float", ToFloat(scale), (source.name,), (self._made[key],))
+            graph.host(f"{source.name}.to_float", ops.ToFloat(scale), (source.name,), (self._made[key],))
         return replace(value, tensor=self._made[key], scale=None)
 
     def _in_int8(self, name: str) -> Strided:
@@ -82,7 +69,7 @@ class FloatLayers:
         tensor = graph.tensor(
             f"{source.name}.int8", source.shape, "int8", scale, None, source.onnx_name, source.onnx_axes
         )
-        graph.host(f"{source.name}.to_int8", ToInt8(scale), (source.name,), (tensor,))
+        graph.host(f"{source.name}.to_int8", ops.ToInt8(scale), (source.name,), (tensor,))
         return replace(value, tensor=tensor, scale=scale)
 
 
@@ -91,24 +78,24 @@ def _on_core(graph: GraphBuilder, layer: Layer, ceiling: float | None) -> Layer:
     if isinstance(layer, TensorCoreLayer):
         return _product_on_core(layer, ceiling)
     match layer.operator:
-        case Add(activation=activation):
+        case ops.Add(activation=activation):
             access = Access(0, (1,))
             loops = Loops((graph.tensors[layer.outputs[0]].size,), (access, access), access)
-            return replace(layer, operator=FloatBinary(loops, "add", activation, ceiling))
-        case Binary(loops=loops, function=function, activation=activation):
-            return replace(layer, operator=FloatBinary(loops, function, activation, ceiling))
-        case Formula(loops=loops, formula=formula):
-            return replace(layer, operator=FloatFormula(loops, formula))
-        case MaxPool(window=window):
-            return replace(layer, operator=FloatMaxPool(window))
-        case ScaleShift(loops=loops, activation=activation):
-            return replace(layer, operator=FloatScaleShift(loops, activation))
+            return replace(layer, operator=ops.FloatBinary(loops, "add", activation, ceiling))
+        case ops.Binary(loops=loops, function=function, activation=activation):
+            return replace(layer, operator=ops.FloatBinary(loops, function, activation, ceiling))
+        case ops.Formula(loops=loops, formula=formula):
+            return replace(layer, operator=ops.FloatFormula(loops, formula))
+        case ops.MaxPool(window=window):
+            return replace(layer, operator=ops.FloatMaxPool(window))
+        case ops.ScaleShift(loops=loops, activation=activation):
+            return replace(layer, operator=ops.FloatScaleShift(loops, activation))
     return layer
 
 
 def _product_on_core(layer: TensorCoreLayer, ceiling: float | None) -> HostLayer:
     d = layer.dims
-    product = FloatProduct(
+    product = ops.FloatProduct(
         dims=(d.G, d.N, d.K, d.C, d.P, d.Q, d.R, d.S),
         input_size=layer.input_size,
         stride=layer.stride,

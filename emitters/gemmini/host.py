@@ -9,42 +9,8 @@ import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
+from converter.ir import host as ops
 from converter.ir.graph import Graph, HostLayer
-from converter.ir.host import (
-    Activation,
-    ArgMax,
-    AveragePool,
-    Binary,
-    Copy,
-    Fill,
-    FloatBinary,
-    FloatFormula,
-    FloatMaxPool,
-    FloatProduct,
-    FloatScaleShift,
-    Formula,
-    Gather,
-    GlobalAveragePool,
-    Integer,
-    LayerNorm,
-    LogSoftmax,
-    Lookup,
-    MaxPool,
-    PoolWindow,
-    Quantise,
-    Reduce,
-    ResizeLinear,
-    RowOperator,
-    Rows,
-    ScaleShift,
-    Scatter,
-    Select,
-    Softmax,
-    StridedOperator,
-    ToFloat,
-    ToInt8,
-    Where,
-)
 from converter.ir.loops import Loops
 from costmodel.group.host_work import LONG_RUN
 from emitters.gemmini.errors import EmitError
@@ -125,7 +91,7 @@ class _Arguments:
         lines += [f".strides[{i}] = {_ints(s)}," for i, s in enumerate(strides)]
         return f"&{self.table('loops', 'loops_t', *lines)}"
 
-    def rows(self, rows: Rows) -> str:
+    def rows(self, rows: ops.Rows) -> str:
         """The rows_t."""
         return f"&{self.table('rows', 'rows_t', f'{rows.outer}, {rows.length}, {rows.inner}')}"
 
@@ -137,7 +103,7 @@ class _Arguments:
         n, h, w, c = shape
         return n, h, w, c
 
-    def window(self, window: PoolWindow) -> str:
+    def window(self, window: ops.PoolWindow) -> str:
         """The window_t."""
         n, h, w, c = self.image(self.layer.inputs[0])
         _, p, q, _ = self.image(self.layer.outputs[0])
@@ -175,39 +141,39 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _relu(activation: Activation) -> str:
+def _relu(activation: ops.Activation) -> str:
     return _flag(activation == "relu")
 
 
-def _strided(a: _Arguments, operator: StridedOperator) -> HostCall:
+def _strided(a: _Arguments, operator: ops.StridedOperator) -> HostCall:
     loops, *starts = a.operands(operator.loops)
     operands = (loops, *starts)
     match operator:
-        case Copy():
+        case ops.Copy():
             return HostCall("copy_bytes" if a.element_bytes == 1 else "copy_words", operands)
-        case Lookup():
+        case ops.Lookup():
             is_integer = a.graph.tensors[a.layer.outputs[0]].dtype == "int32"
             name = "lookup_integer" if is_integer else "lookup"
             return HostCall(name, (loops, starts[0], a.input(1), starts[1]))
-        case Formula():
+        case ops.Formula():
             return HostCall("map_elements", (*operands, formula_name(a.graph, a.layer)))
-        case FloatFormula():
+        case ops.FloatFormula():
             return HostCall("float_formula", (*operands, formula_name(a.graph, a.layer)))
-        case Binary(function=function, activation=activation):
+        case ops.Binary(function=function, activation=activation):
             scales = map(float_literal, (operator.a_scale, operator.b_scale, operator.scale))
             return HostCall(f"binary_{function}", (*operands, *scales, _relu(activation)))
-        case FloatBinary(function=function, activation=activation, ceiling=ceiling):
+        case ops.FloatBinary(function=function, activation=activation, ceiling=ceiling):
             bounds = (_relu(activation), _ceiling(ceiling))
             return HostCall("float_binary", (*operands, f"FLOAT_{function.upper()}", *bounds))
-        case Integer(function=function):
+        case ops.Integer(function=function):
             return HostCall(f"integer_{function}", operands)
-        case Select():
+        case ops.Select():
             return HostCall("select_integer", operands)
-        case Quantise(scale=scale):
+        case ops.Quantise(scale=scale):
             return HostCall("quantise", (*operands, float_literal(scale)))
-        case Where(a_scale=a_scale, b_scale=b_scale):
+        case ops.Where(a_scale=a_scale, b_scale=b_scale):
             return HostCall("where", (*operands, float_literal(a_scale), float_literal(b_scale)))
-        case ScaleShift(activation=activation) | FloatScaleShift(activation=activation):
+        case ops.ScaleShift(activation=activation) | ops.FloatScaleShift(activation=activation):
             return HostCall(operator.op, (*operands, _relu(activation)))
     raise _unknown(a.layer)
 
@@ -216,40 +182,40 @@ def _ceiling(ceiling: float | None) -> str:
     return float_literal(math.inf if ceiling is None else ceiling)
 
 
-def _row(a: _Arguments, operator: RowOperator) -> HostCall:
+def _row(a: _Arguments, operator: ops.RowOperator) -> HostCall:
     rows = a.rows(operator.rows)
     match operator:
-        case Softmax(scale=scale, mask_rows=mask_rows):
+        case ops.Softmax(scale=scale, mask_rows=mask_rows):
             x, *tables = a.layer.inputs[: -1 if mask_rows else None]  # for int8 of exponentials
             operands = (a.at[x], a.at[tables[0]] if tables else "NULL", a.input(-1) if mask_rows else "NULL")
             return HostCall("softmax", (rows, *operands, mask_rows or 1, a.output, float_literal(scale)))
-        case LogSoftmax(ratio=ratio, unit=unit):
+        case ops.LogSoftmax(ratio=ratio, unit=unit):
             levels: tuple[Expr, ...] = ("NULL", "NULL", 0, float_literal(1.0), float_literal(1.0))
             if len(a.layer.inputs) > 1:  # int8
                 count = a.graph.tensors[a.layer.inputs[2]].size
                 levels = (a.input(1), a.input(2), count, float_literal(ratio), float_literal(unit))
             return HostCall("log_softmax", (rows, a.input(0), *levels, a.output))
-        case LayerNorm():
+        case ops.LayerNorm():
             factors = (v.hex() for v in (operator.epsilon, operator.variance_scale, operator.unit))
             flags = (int(operator.center), _flag(operator.per_inner))
             operands = (a.input(0), a.input(1), a.input(2))
             return HostCall("layer_norm", (rows, *operands, a.output, *flags, *factors))
-        case Reduce(function=function, scale=scale):
+        case ops.Reduce(function=function, scale=scale):
             return HostCall(f"reduce_{function}", (rows, a.input(0), a.output, float_literal(scale)))
-        case ArgMax(function=function, select_last=select_last):
+        case ops.ArgMax(function=function, select_last=select_last):
             flags_ = (_flag(function == "min"), _flag(select_last))
             return HostCall("arg_max", (rows, a.input(0), a.output, *flags_))
-        case Gather():
+        case ops.Gather():
             count = math.prod(a.graph.tensors[a.layer.inputs[1]].shape)
             return HostCall("gather", (rows, a.input(0), a.input(1), count, a.output, a.element_bytes))
-        case Scatter():
+        case ops.Scatter():
             count = a.graph.tensors[a.layer.inputs[1]].size
             places = (a.input(1), count)
             return HostCall("scatter", (rows, a.input(0), *places, a.input(2), a.output, a.element_bytes))
     raise _unknown(a.layer)
 
 
-def _resize_linear(a: _Arguments, operator: ResizeLinear) -> HostCall:
+def _resize_linear(a: _Arguments, operator: ops.ResizeLinear) -> HostCall:
     taps = tuple(a.input(i) for i in range(1, 5))
     sizes = (
         a.sizes("size", a.image(a.layer.inputs[0])),
@@ -258,12 +224,12 @@ def _resize_linear(a: _Arguments, operator: ResizeLinear) -> HostCall:
     return HostCall("resize_linear", (a.input(0), *taps, a.output, *sizes, float_literal(operator.scale)))
 
 
-def _fill(a: _Arguments, operator: Fill) -> HostCall:
+def _fill(a: _Arguments, operator: ops.Fill) -> HostCall:
     value = float_literal(operator.value) if a.graph.element_type == "float32" else int(operator.value)
     return HostCall("fill", (a.output, a.graph.tensors[a.layer.outputs[0]].size, value))
 
 
-def _float_product(a: _Arguments, o: FloatProduct) -> HostCall:
+def _float_product(a: _Arguments, o: ops.FloatProduct) -> HostCall:
     accesses = (o.input, o.weight, o.output)
     lists = (o.stride, o.dilation, o.pads[:2], *(access.strides for access in accesses))
     lines = (
@@ -283,26 +249,26 @@ def _float_product(a: _Arguments, o: FloatProduct) -> HostCall:
 def _call(a: _Arguments) -> HostCall:
     size = a.graph.tensors[a.layer.outputs[0]].size
     match a.layer.operator:
-        case StridedOperator() as operator:
+        case ops.StridedOperator() as operator:
             return _strided(a, operator)
-        case RowOperator() as operator:
+        case ops.RowOperator() as operator:
             return _row(a, operator)
-        case MaxPool(window=window) | FloatMaxPool(window=window):
+        case ops.MaxPool(window=window) | ops.FloatMaxPool(window=window):
             return HostCall(a.layer.op, (a.window(window), a.input(0), a.output))
-        case AveragePool(window=window, count_include_pad=padded, ratio=ratio):
+        case ops.AveragePool(window=window, count_include_pad=padded, ratio=ratio):
             arguments = (a.window(window), a.input(0), a.output, _flag(padded), float_literal(ratio))
             return HostCall("average_pool", arguments)
-        case GlobalAveragePool(scale=scale):
+        case ops.GlobalAveragePool(scale=scale):
             n, h, w, c = a.image(a.layer.inputs[0])
             call = (a.input(0), a.output, n, h * w, c, float_literal(scale))
             return HostCall("global_average_pool", call)
-        case ResizeLinear() as operator:
+        case ops.ResizeLinear() as operator:
             return _resize_linear(a, operator)
-        case Fill() as operator:
+        case ops.Fill() as operator:
             return _fill(a, operator)
-        case ToFloat(scale=scale) | ToInt8(scale=scale):
+        case ops.ToFloat(scale=scale) | ops.ToInt8(scale=scale):
             return HostCall(a.layer.op, (a.input(0), a.output, size, float_literal(scale)))
-        case FloatProduct() as operator:
+        case ops.FloatProduct() as operator:
             return _float_product(a, operator)
     raise _unknown(a.layer)
 

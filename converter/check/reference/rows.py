@@ -5,27 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from converter.check.reference.emit import Emit
+from converter.ir import host as ops
 from converter.ir.graph import HostLayer
-from converter.ir.host import (
-    ArgMax,
-    Gather,
-    LayerNorm,
-    LogSoftmax,
-    Reduce,
-    ResizeLinear,
-    RowOperator,
-    Scatter,
-    Softmax,
-)
 
 
-def _rows(emit: Emit, layer: HostLayer, operator: RowOperator) -> str:
+def _rows(emit: Emit, layer: HostLayer, operator: ops.RowOperator) -> str:
     """The first input as [outer, length, inner]."""
     rows = operator.rows
     return emit.reshape(emit.flat(layer.inputs[0]), (rows.outer, rows.length, rows.inner))
 
 
-def softmax(emit: Emit, layer: HostLayer, operator: Softmax) -> None:
+def softmax(emit: Emit, layer: HostLayer, operator: ops.Softmax) -> None:
     """rne(f32(e) * (scale / f32(sum e))) with e from a table of integers, or exp(x - max) in float32."""
     value = _rows(emit, layer, operator)
     value = emit.word(value)
@@ -57,7 +47,7 @@ def _tabulated(emit: Emit, layer: HostLayer, below: str) -> str:
     return emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Add", below, emit.constant(np.int32(255))))
 
 
-def log_softmax(emit: Emit, layer: HostLayer, operator: LogSoftmax) -> None:
+def log_softmax(emit: Emit, layer: HostLayer, operator: ops.LogSoftmax) -> None:
     """sat8(rne(f32(x - max) * ratio - f32(thresholds that sum e reaches) * unit)), or in float32."""
     value = _rows(emit, layer, operator)
     value = emit.word(value)
@@ -77,7 +67,7 @@ def log_softmax(emit: Emit, layer: HostLayer, operator: LogSoftmax) -> None:
     emit.write_dense(layer.outputs[0], emit.element(difference))
 
 
-def layer_norm(emit: Emit, layer: HostLayer, operator: LayerNorm) -> None:
+def layer_norm(emit: Emit, layer: HostLayer, operator: ops.LayerNorm) -> None:
     """Centred (or RMS) normalisation: integer (float64) moments, one float64 root, float32 affine."""
     value = _rows(emit, layer, operator)
     x = emit.wide(value)
@@ -106,7 +96,7 @@ def layer_norm(emit: Emit, layer: HostLayer, operator: LayerNorm) -> None:
     emit.write_dense(layer.outputs[0], emit.element(affine))
 
 
-def reduce(emit: Emit, layer: HostLayer, operator: Reduce) -> None:
+def reduce(emit: Emit, layer: HostLayer, operator: ops.Reduce) -> None:
     """sat8(rne(f32(sum or extremum) * scale))."""
     value = _rows(emit, layer, operator)
     op = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin"}[operator.function]
@@ -114,7 +104,7 @@ def reduce(emit: Emit, layer: HostLayer, operator: Reduce) -> None:
     emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, operator.scale)))
 
 
-def arg_max(emit: Emit, layer: HostLayer, operator: ArgMax) -> None:
+def arg_max(emit: Emit, layer: HostLayer, operator: ops.ArgMax) -> None:
     """Index of the largest (smallest) element of a row."""
     value = _rows(emit, layer, operator)
     op = {"max": "ArgMax", "min": "ArgMin"}[operator.function]
@@ -122,13 +112,13 @@ def arg_max(emit: Emit, layer: HostLayer, operator: ArgMax) -> None:
     emit.write_dense(layer.outputs[0], emit.cast(index, "int32"))
 
 
-def gather(emit: Emit, layer: HostLayer, operator: Gather) -> None:
+def gather(emit: Emit, layer: HostLayer, operator: ops.Gather) -> None:
     """out[o, j, i] = x[o, index[j], i]."""
     value = _rows(emit, layer, operator)
     emit.write_dense(layer.outputs[0], emit.op("Gather", value, emit.flat(layer.inputs[1]), axis=1))
 
 
-def scatter(emit: Emit, layer: HostLayer, operator: Scatter) -> None:
+def scatter(emit: Emit, layer: HostLayer, operator: ops.Scatter) -> None:
     """out[o, index[j], i] = updates[o, j, i]; the rest is x."""
     value, rows = _rows(emit, layer, operator), operator.rows
     _, indices, updates = layer.inputs
@@ -140,7 +130,7 @@ def scatter(emit: Emit, layer: HostLayer, operator: Scatter) -> None:
     emit.write_dense(layer.outputs[0], written)
 
 
-def resize_linear(emit: Emit, layer: HostLayer, operator: ResizeLinear) -> None:
+def resize_linear(emit: Emit, layer: HostLayer, operator: ops.ResizeLinear) -> None:
     """Two taps per axis: columns first, then rows, every step in float32."""
     value = emit.cast(emit.dense(layer.inputs[0]), "float32")
     rows, row_weights, columns, column_weights = layer.inputs[1:5]
@@ -169,21 +159,21 @@ def _interpolated(emit: Emit, value: str, index: str, weight: str, axis: int, sh
 def row_layer(emit: Emit, layer: HostLayer) -> None:
     """Any of them."""
     match layer.operator:
-        case ArgMax() as operator:
+        case ops.ArgMax() as operator:
             arg_max(emit, layer, operator)
-        case Gather() as operator:
+        case ops.Gather() as operator:
             gather(emit, layer, operator)
-        case LayerNorm() as operator:
+        case ops.LayerNorm() as operator:
             layer_norm(emit, layer, operator)
-        case LogSoftmax() as operator:
+        case ops.LogSoftmax() as operator:
             log_softmax(emit, layer, operator)
-        case Reduce() as operator:
+        case ops.Reduce() as operator:
             reduce(emit, layer, operator)
-        case ResizeLinear() as operator:
+        case ops.ResizeLinear() as operator:
             resize_linear(emit, layer, operator)
-        case Scatter() as operator:
+        case ops.Scatter() as operator:
             scatter(emit, layer, operator)
-        case Softmax() as operator:
+        case ops.Softmax() as operator:
             softmax(emit, layer, operator)
         case _:
             raise AssertionError(layer.op)
