@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 import numpy as np
@@ -55,77 +55,10 @@ _ROLES = {"I": 0, "I2": 1, "W": 2, "bias": 3, "psum": 4, "O": 5}
 _MEMORIES = {"dram": 0, "tile-buffer": 1}
 _EVERYTHING = (1 << 64) - 1
 
-_FLAGS = [
-    "dim",
-    "bank_num",
-    "bank_rows",
-    "acc_rows",
-    "max_block_len",
-    "max_block_len_acc",
-    "is_float",
-    "has_mvin_scale",
-    "has_max_pool",
-    "has_row_packing",
-    "has_full_width_read",
-    "has_os",
-    "has_ws",
-    "has_transformed_conv",
-    "ex_read_from_acc",
-    "ex_write_to_spad",
-    "use_tl_ext_mem",
-    "check_regions",
-    "exit_on_error",
-    "load_queue",
-    "execute_queue",
-    "store_queue",
-]
-_RATES = [
-    "cache_bytes",
-    "dram_bytes_per_cycle",
-    "tile_buffer_bytes_per_cycle",
-    "request_cycles",
-    "store_row_cycles",
-    "load_latency",
-    "store_latency",
-    "array_latency",
-    "fence_cycles",
-    "issue_cycles",
-    "loop_issue_cycles",
-]
-
-
-class _Config(ctypes.Structure):
-    _fields_ = [*((name, ctypes.c_uint32) for name in _FLAGS), *((name, ctypes.c_double) for name in _RATES)]
-
 
 class _Traffic(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_uint64) for name in ("bytes_read", "bytes_written", "rows_read", "rows_written")
-    ]
-
-
-_COUNTS = [
-    "core_instructions",
-    "dram_read",
-    "dram_written",
-    "tile_buffer_read",
-    "tile_buffer_written",
-    "rows_in",
-    "rows_out",
-    "macs",
-    "fences",
-]
-
-
-_PEAKS = ["peak_spad_rows", "peak_acc_rows"]
-_CYCLES = ["cycles", "load_busy", "execute_busy", "store_busy", "host_busy"]
-
-
-class _Counts(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_uint64) for name in _COUNTS),
-        *((name, ctypes.c_uint32) for name in _PEAKS),
-        *((name, ctypes.c_double) for name in _CYCLES),
     ]
 
 
@@ -171,12 +104,64 @@ class Counts:
         return self.tile_buffer_read + self.tile_buffer_written
 
 
+_COUNTED = [field for field in fields(Counts) if field.name != "instructions"]
+
+
+class _Counts(ctypes.Structure):
+    """struct fadiff_counts of csrc/fadiff_emulator.h: the fields of `Counts` in their order."""
+
+    _fields_ = [
+        (field.name, ctypes.c_double if field.type == "float" else ctypes.c_uint64) for field in _COUNTED
+    ]
+
+
+def _config(target: Target, check_regions: bool) -> ctypes.Structure:
+    """struct fadiff_config of csrc/fadiff_emulator.h, field by field in its order."""
+    is_float = target.element_type == "float32"
+    flags = {
+        "dim": target.side,
+        "bank_num": target.scratchpad_banks,
+        "bank_rows": target.scratchpad_rows // target.scratchpad_banks,
+        "acc_rows": target.accumulator_rows,
+        "max_block_len": target.max_block_len,
+        "max_block_len_acc": max_block_len_acc(target),
+        "is_float": is_float,
+        "has_mvin_scale": True,
+        "has_max_pool": target.has_max_pool,
+        "has_row_packing": target.has_row_packing,
+        "has_full_width_read": target.has_full_width_read,
+        "has_os": True,
+        "has_ws": True,
+        "has_transformed_conv": not is_float,
+        "ex_read_from_acc": target.ex_read_from_acc,
+        "ex_write_to_spad": True,
+        "use_tl_ext_mem": target.use_tl_ext_mem,
+        "check_regions": check_regions,
+        "exit_on_error": False,
+        **_QUEUES,
+    }
+    rates = {
+        "cache_bytes": target.last_level_cache_bytes,
+        "dram_bytes_per_cycle": target.bandwidth.dram_bytes,
+        "tile_buffer_bytes_per_cycle": target.bandwidth.tile_buffer_bytes,
+        **_ESTIMATE,
+        "array_latency": 2 * target.side,
+        "issue_cycles": target.core.command or _COMMAND_CYCLES,
+        "loop_issue_cycles": clock_of(target).loop / _LOOP_COMMANDS,
+    }
+
+    class Config(ctypes.Structure):
+        _fields_ = [*((n, ctypes.c_uint32) for n in flags), *((n, ctypes.c_double) for n in rates)]
+
+    return Config(**flags, **rates)
+
+
 @cache
 def _load() -> ctypes.CDLL:
     lib = ctypes.CDLL(str(library()), mode=ctypes.RTLD_GLOBAL)
     lib.fadiff_rocc.argtypes = [ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64]
     lib.fadiff_rocc.restype = ctypes.c_uint64
-    lib.fadiff_configure.argtypes = [ctypes.POINTER(_Config)]
+    lib.fadiff_configure.argtypes = [ctypes.c_void_p]
     lib.fadiff_add_region.argtypes = [
         ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int
     ]  # fmt: skip
@@ -200,41 +185,10 @@ class Machine:
 
     def __init__(self, target: Target, *, check_regions: bool = True) -> None:
         self._lib = _load()
-        is_float = target.element_type == "float32"
-        core = clock_of(target)
         self._core = target.core
         self.side = target.side
-        self._types = (np.float32, np.float32) if is_float else (np.int8, np.int32)
-        config = _Config(
-            dim=target.side,
-            bank_num=target.scratchpad_banks,
-            bank_rows=target.scratchpad_rows // target.scratchpad_banks,
-            acc_rows=target.accumulator_rows,
-            max_block_len=target.max_block_len,
-            max_block_len_acc=max_block_len_acc(target),
-            is_float=is_float,
-            has_mvin_scale=True,
-            has_max_pool=target.has_max_pool,
-            has_row_packing=target.has_row_packing,
-            has_full_width_read=target.has_full_width_read,
-            has_os=True,
-            has_ws=True,
-            has_transformed_conv=not is_float,
-            ex_read_from_acc=target.ex_read_from_acc,
-            ex_write_to_spad=True,
-            use_tl_ext_mem=target.use_tl_ext_mem,
-            check_regions=check_regions,
-            exit_on_error=False,
-            **_QUEUES,
-            dram_bytes_per_cycle=target.bandwidth.dram_bytes,
-            tile_buffer_bytes_per_cycle=target.bandwidth.tile_buffer_bytes,
-            issue_cycles=target.core.command or _COMMAND_CYCLES,
-            loop_issue_cycles=core.loop / _LOOP_COMMANDS,
-            array_latency=2 * target.side,
-            cache_bytes=target.last_level_cache_bytes,
-            **_ESTIMATE,
-        )
-        if self._lib.fadiff_configure(ctypes.byref(config)):
+        self._types = (np.float32, np.float32) if target.element_type == "float32" else (np.int8, np.int32)
+        if self._lib.fadiff_configure(ctypes.byref(_config(target, check_regions))):
             raise ExecutionError(self.error or "the functional model refused the target")
         self._lib.fadiff_clear_regions()
 
@@ -302,9 +256,9 @@ class Machine:
     def counts(self) -> Counts:
         """Everything counted since the last reset."""
         raw = self._lib.fadiff_get_counts()
-        fields = {name: getattr(raw, name) for name in (*_COUNTS, *_PEAKS, *_CYCLES)}
+        counted = {field.name: getattr(raw, field.name) for field in _COUNTED}
         executed = {
             name: sum(int(self._lib.fadiff_executed(funct)) for funct in functs)
             for name, functs in INSTRUCTIONS.items()
         }
-        return Counts(instructions={k: v for k, v in executed.items() if v}, **fields)
+        return Counts(instructions={k: v for k, v in executed.items() if v}, **counted)

@@ -45,8 +45,8 @@ typedef struct {
   double store_row_cycles;            /* of a store to read a row of local memory */
   double load_latency;                /* from the last request to the data in local memory */
   double store_latency;               /* from the last request to the store being over */
-  double array_latency;               /* from the last row into the array to its result in local memory */
   double fence_cycles;                /* core cycles around a fence: calls, addresses, configurations */
+  double array_latency;               /* from the last row into the array to its result in local memory */
   double issue_cycles;                /* core cycles per RoCC instruction, */
   double loop_issue_cycles;           /* and per one that sets up or starts a hardware loop */
 } fadiff_config;
@@ -67,8 +67,8 @@ typedef struct {
   uint64_t rows_in, rows_out;      /* local-memory rows moved by mvin, mvout */
   uint64_t macs;                   /* useful multiply-accumulates */
   uint64_t fences;
-  uint32_t peak_spad_rows;         /* most distinct rows any one layer touched */
-  uint32_t peak_acc_rows;
+  uint64_t peak_spad_rows;         /* most distinct rows any one layer touched */
+  uint64_t peak_acc_rows;
   double cycles;                   /* estimate, see timing.c */
   double load_busy, execute_busy, store_busy;
   double host_busy;                /* of the core, with operators that it runs itself */
