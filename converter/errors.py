@@ -7,8 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
-class ModelError(ValueError):
-    """A model that cannot be converted; the message is one line for the user."""
+class BadInput(Exception):
+    """Something the user gave cannot be used; the message is one line that names it and the remedy."""
+
+
+class ModelError(BadInput, ValueError):
+    """A model that cannot be converted."""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from converter.errors import BadInput
+
 Role = Literal["I", "I2", "W", "bias", "psum", "O"]
 
 
-class MemoryMapError(ValueError):
+class MemoryMapError(BadInput, ValueError):
     """A memory map that cannot be read; the message names file and field."""
 
 

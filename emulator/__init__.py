@@ -11,30 +11,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emulator.errors import BuildError, EmulatorError, ExecutionError, FirmwareError
-    from emulator.params import params_header
-    from emulator.report import VerifyReport
-    from emulator.verification import verify
+    from emulator.errors import BuildError as BuildError
+    from emulator.errors import EmulatorError as EmulatorError
+    from emulator.errors import ExecutionError as ExecutionError
+    from emulator.errors import FirmwareError as FirmwareError
+    from emulator.params import params_header as params_header
+    from emulator.report import VerifyReport as VerifyReport
+    from emulator.verification import verify as verify
 
 _HOME = {
-    "BuildError": "emulator.errors",
-    "EmulatorError": "emulator.errors",
-    "ExecutionError": "emulator.errors",
-    "FirmwareError": "emulator.errors",
+    **dict.fromkeys(("BuildError", "EmulatorError", "ExecutionError", "FirmwareError"), "emulator.errors"),
     "VerifyReport": "emulator.report",
     "params_header": "emulator.params",
     "verify": "emulator.verification",
 }
-
-__all__ = [
-    "BuildError",
-    "EmulatorError",
-    "ExecutionError",
-    "FirmwareError",
-    "VerifyReport",
-    "params_header",
-    "verify",
-]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from converter.errors import BadInput
 
-class EmulatorError(Exception):
+
+class EmulatorError(BadInput):
     """Something that the caller can act on, in one line."""
 
 

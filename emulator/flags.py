@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 
 from converter.cache_folder import cache_folder
-from costmodel.target.target import Target, TargetError, load_target
+from converter.errors import BadInput
+from costmodel.target.target import Target, load_target
 from emulator.build import INCLUDE, SOURCES, include_flags, link_flags, write_params
 from emulator.errors import EmulatorError
 
@@ -62,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             flags = include_flags(target, cache_folder() / "params" / target.name)
             flags += [*map(str, sorted(SOURCES.glob("*.c"))), "-lm"] if options.riscv_linux else link_flags()
-    except (TargetError, EmulatorError, OSError) as error:
+    except (BadInput, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(shlex.join(flags))

@@ -14,7 +14,6 @@ from costmodel.target.target import Target
 from emitters.memory_map import (
     LayerPlace,
     MemoryMap,
-    MemoryMapError,
     Region,
     TensorPlace,
     Tile,
@@ -63,18 +62,6 @@ class RunResult:
     """Of fused intermediates: True where no group tile needs, hence computes, the element."""
 
 
-def memory_map_of(folder: Path) -> MemoryMap:
-    """The memory map of a firmware folder.
-
-    Raises:
-        FirmwareError: there is none, or it is unusable.
-    """
-    try:
-        return read_memory_map(folder / "memory_map.json")
-    except MemoryMapError as error:
-        raise FirmwareError(str(error)) from error
-
-
 class Firmware:
     """Emitted firmware, loaded.  One at a time per process.
 
@@ -84,11 +71,12 @@ class Firmware:
         target: What the firmware was emitted for.
 
     Raises:
-        FirmwareError: the memory map is unusable, or a symbol is missing.
+        MemoryMapError: the memory map is unusable.
+        FirmwareError: a symbol is missing.
     """
 
     def __init__(self, folder: Path, built: Path, target: Target) -> None:
-        self.memory_map: MemoryMap = memory_map_of(folder)
+        self.memory_map: MemoryMap = read_memory_map(folder / "memory_map.json")
         self._machine = Machine(target)
         self._lib = ctypes.CDLL(str(built))
         symbols = self.memory_map.symbols

@@ -14,13 +14,13 @@ from converter.ir.graph import Tensor
 from converter.scratch_folder import scratch_folder
 from costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
 from costmodel.schedule.serialize import graph_from_document, read_document
-from emitters.memory_map import LayerPlace
+from emitters.memory_map import LayerPlace, read_memory_map
 from emulator.build import build_firmware, library
 from emulator.compare import Mismatch, TensorDifference, VectorResult, tolerance_of
 from emulator.errors import FirmwareError
 from emulator.pool import Progress, run_vectors
 from emulator.report import Both, LayerReport, Measured, Predicted, VerifyReport
-from emulator.run import LayerRun, memory_map_of
+from emulator.run import LayerRun
 
 TIME_LIMIT = 1800.0
 _MEMORIES = ("dram", "tile-buffer")
@@ -47,7 +47,7 @@ def verify(
         time_limit: Seconds that the vectors may take together.
 
     Raises:
-        FirmwareError: a file is missing or unusable.
+        FirmwareError, MemoryMapError: a file is missing or unusable.
         NoCompilerError: none is installed.
         BuildError: the C does not compile without warnings.
     """
@@ -62,7 +62,7 @@ def verify(
     ):
         if not needed.is_file():
             raise FirmwareError(f"{needed}: no such file: compile the model again")
-    memory_map = memory_map_of(firmware)
+    memory_map = read_memory_map(firmware / "memory_map.json")
     named = [layer.name for layer in document.layers]
     if sorted(named) != sorted(place.name for place in memory_map.layers):
         raise FirmwareError(

@@ -11,8 +11,8 @@ import sys
 import threading
 from pathlib import Path
 
+from converter.errors import BadInput
 from emulator.compare import Job, run_job
-from emulator.errors import EmulatorError
 
 
 def main(arguments: list[str]) -> int:
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     job = Job.model_validate_json(Path(arguments[0]).read_bytes())
     try:
         results = run_job(job)
-    except EmulatorError as error:
+    except BadInput as error:
         print(error, file=sys.stderr)
         return 1
     job.result.write_bytes(pickle.dumps(results))

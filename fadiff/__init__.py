@@ -14,88 +14,59 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from converter import Conversion, Graph, ModelError, convert
-    from costmodel.group.fusion import ScheduleError
-    from costmodel.mapping.mapping import Mapping
-    from costmodel.schedule.evaluate import NetworkCost, evaluate
-    from costmodel.schedule.schedule import Schedule
-    from costmodel.schedule.serialize import (
-        read_document,
-        schedule_from_document,
-        to_document,
-        write_document,
-    )
-    from costmodel.target.params_header import target_from_header
-    from costmodel.target.target import Target, TargetError, load_target
-    from emulator import VerifyReport, verify
-    from fadiff.errors import InputError
-    from fadiff.pipeline import CompileResult, ModelOptions, compile
-    from fadiff.predictor import Predictor, load
-    from fadiff.search import SearchOptions
-    from optimizer import SearchResult, optimize
+    from converter import Conversion as Conversion
+    from converter import Graph as Graph
+    from converter import ModelError as ModelError
+    from converter import convert as convert
+    from costmodel.group.fusion import ScheduleError as ScheduleError
+    from costmodel.mapping.mapping import Mapping as Mapping
+    from costmodel.schedule.evaluate import NetworkCost as NetworkCost
+    from costmodel.schedule.evaluate import evaluate as evaluate
+    from costmodel.schedule.schedule import Schedule as Schedule
+    from costmodel.schedule.serialize import read_document as read_document
+    from costmodel.schedule.serialize import schedule_from_document as schedule_from_document
+    from costmodel.schedule.serialize import to_document as to_document
+    from costmodel.schedule.serialize import write_document as write_document
+    from costmodel.target.params_header import target_from_header as target_from_header
+    from costmodel.target.target import Target as Target
+    from costmodel.target.target import TargetError as TargetError
+    from costmodel.target.target import load_target as load_target
+    from emulator import VerifyReport as VerifyReport
+    from emulator import verify as verify
+    from fadiff.errors import InputError as InputError
+    from fadiff.pipeline import CompileResult as CompileResult
+    from fadiff.pipeline import ModelOptions as ModelOptions
+    from fadiff.pipeline import compile as compile
+    from fadiff.predictor import Predictor as Predictor
+    from fadiff.predictor import load as load
+    from fadiff.search import SearchOptions as SearchOptions
+    from optimizer import SearchResult as SearchResult
+    from optimizer import optimize as optimize
 
-_HOME = {
-    "CompileResult": "fadiff.pipeline",
-    "Conversion": "converter",
-    "Graph": "converter",
-    "InputError": "fadiff.errors",
-    "Mapping": "costmodel.mapping.mapping",
-    "ModelError": "converter",
-    "ModelOptions": "fadiff.pipeline",
-    "Predictor": "fadiff.predictor",
-    "NetworkCost": "costmodel.schedule.evaluate",
-    "Schedule": "costmodel.schedule.schedule",
-    "ScheduleError": "costmodel.group.fusion",
-    "SearchOptions": "fadiff.search",
-    "SearchResult": "optimizer",
-    "Target": "costmodel.target.target",
-    "TargetError": "costmodel.target.target",
-    "VerifyReport": "emulator",
-    "compile": "fadiff.pipeline",
-    "convert": "converter",
-    "evaluate": "costmodel.schedule.evaluate",
-    "load": "fadiff.predictor",
-    "load_target": "costmodel.target.target",
-    "optimize": "optimizer",
-    "read_document": "costmodel.schedule.serialize",
-    "schedule_from_document": "costmodel.schedule.serialize",
-    "target_from_header": "costmodel.target.params_header",
-    "to_document": "costmodel.schedule.serialize",
-    "verify": "emulator",
-    "write_document": "costmodel.schedule.serialize",
+_NAMES = {
+    "converter": ("Conversion", "Graph", "ModelError", "convert"),
+    "costmodel.group.fusion": ("ScheduleError",),
+    "costmodel.mapping.mapping": ("Mapping",),
+    "costmodel.schedule.evaluate": ("NetworkCost", "evaluate"),
+    "costmodel.schedule.schedule": ("Schedule",),
+    "costmodel.schedule.serialize": (
+        "read_document",
+        "schedule_from_document",
+        "to_document",
+        "write_document",
+    ),
+    "costmodel.target.params_header": ("target_from_header",),
+    "costmodel.target.target": ("Target", "TargetError", "load_target"),
+    "emulator": ("VerifyReport", "verify"),
+    "fadiff.errors": ("InputError",),
+    "fadiff.pipeline": ("CompileResult", "ModelOptions", "compile"),
+    "fadiff.predictor": ("Predictor", "load"),
+    "fadiff.search": ("SearchOptions",),
+    "optimizer": ("SearchResult", "optimize"),
 }
-
-__all__ = [
-    "CompileResult",
-    "Conversion",
-    "Graph",
-    "InputError",
-    "Mapping",
-    "ModelError",
-    "ModelOptions",
-    "NetworkCost",
-    "Predictor",
-    "Schedule",
-    "ScheduleError",
-    "SearchOptions",
-    "SearchResult",
-    "Target",
-    "TargetError",
-    "VerifyReport",
-    "__version__",
-    "compile",
-    "convert",
-    "evaluate",
-    "load",
-    "load_target",
-    "optimize",
-    "read_document",
-    "schedule_from_document",
-    "target_from_header",
-    "to_document",
-    "verify",
-    "write_document",
-]
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+if not TYPE_CHECKING:
+    __all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:
@@ -107,4 +78,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return ["__version__", *sorted(_HOME)]

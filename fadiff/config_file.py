@@ -60,14 +60,12 @@ def _command(group: click.Group, words: Sequence[str]) -> tuple[click.Command, i
 
 
 def _options(file: Path, command: click.Command) -> list[str]:
-    from costmodel.target.text_file import FormatError, load_yaml
+    from costmodel.target.text_file import load_yaml
 
     try:
         content = load_yaml(file)
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}: give {OPTION} a YAML file of options") from error
-    except FormatError as error:
-        raise InputError(str(error)) from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise InputError(f"{file}: should be a mapping of options, such as `time-budget: 20`")
     known = {

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from converter.printable import printable
-from costmodel.target.text_file import FormatError, load_yaml
+from costmodel.target.text_file import load_yaml
 from costmodel.target.validation import one_line
 from fadiff import errors
 from fadiff.errors import InputError, is_bad_input
@@ -103,8 +103,6 @@ def read_space(path: Path) -> DesignSpace:
         space = DesignSpace.model_validate(load_yaml(path))
     except OSError as error:
         raise InputError(f"{path}: cannot read the design space: {error.strerror}") from error
-    except FormatError as error:
-        raise InputError(str(error)) from error
     except ValidationError as error:
         raise InputError(f"{path}: {one_line(error, DesignSpace)}") from error
     empty = [name for name, values in space.vary.items() if not values]

@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from converter.errors import BadInput
+
 OK: Final = 0
 CHECK_FAILED: Final = 1
 BAD_INPUT: Final = 2
 INTERNAL: Final = 3
 
 
-class InputError(Exception):
-    """Something the user gave cannot be used; the message names it and the remedy."""
+class InputError(BadInput):
+    """Of a command or its files."""
 
 
 @contextmanager
@@ -30,39 +32,8 @@ def naming(file: str | Path, on: str = "") -> Iterator[None]:
 
 
 def is_bad_input(error: BaseException) -> bool:
-    """Whether `error` is the user's to mend (exit code 2) and not a bug of ours (3).
-
-    Called once something has failed, so that importing the packages here costs a good run nothing.
-    """
-    from converter.errors import ModelError
-    from costmodel.group.fusion import ScheduleError
-    from costmodel.mapping.mapping import MappingError
-    from costmodel.schedule.measurement import MeasurementError
-    from costmodel.schedule.serialize import ScheduleFileError
-    from costmodel.target.target import TargetError
-    from emitters.gemmini.errors import EmitError
-    from emitters.timeloop.compare import TimeloopRunError
-    from emitters.timeloop.read.yaml_lines import TimeloopFormatError
-    from emulator.errors import EmulatorError
-
-    return isinstance(
-        error,
-        (
-            EmitError,
-            EmulatorError,
-            InputError,
-            MappingError,
-            MeasurementError,
-            MemoryError,
-            ModelError,
-            OSError,
-            ScheduleError,
-            ScheduleFileError,
-            TargetError,
-            TimeloopFormatError,
-            TimeloopRunError,
-        ),
-    )
+    """Whether `error` is the user's to mend (exit code 2) and not a bug of ours (3)."""
+    return isinstance(error, BadInput | MemoryError | OSError)
 
 
 def one_line(error: BaseException) -> str:

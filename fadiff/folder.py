@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from converter.errors import BadInput
 from converter.printable import printable
-from costmodel.target.text_file import FormatError, load_json
+from costmodel.target.text_file import load_json
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,14 +99,11 @@ class OutputFolder:
         return _record(self.verification, VerifyReport, "verification", "verify")
 
     def memory_map(self) -> MemoryMap | None:
-        """What the firmware keeps where, None where there is none; InputError where the file is damaged."""
-        from emitters.memory_map import MemoryMapError, read_memory_map
+        """What the firmware keeps where, None where there is none; MemoryMapError where it is damaged."""
+        from emitters.memory_map import read_memory_map
 
         path = self.firmware / "memory_map.json"
-        try:
-            return read_memory_map(path) if path.is_file() else None
-        except MemoryMapError as error:
-            raise InputError(str(error)) from error
+        return read_memory_map(path) if path.is_file() else None
 
     def refresh_report(self) -> Path:
         """Write report.html from what the folder has now."""
@@ -129,7 +127,7 @@ def obstacle_to_deleting(path: Path) -> str:
     ours = OutputFolder(path)
     try:
         content = _json(ours.schedule) or {}
-    except InputError:
+    except BadInput:
         content = {}
     if not str(content.get("generator", "")).startswith("fadiff ") or "version" not in content:
         return f"no {SCHEDULE} of fadiff in it"
@@ -162,10 +160,7 @@ def _json(path: Path) -> dict[str, Any] | None:
     """A JSON object, None where there is no such file."""
     if not path.is_file():
         return None
-    try:
-        content = load_json(path)
-    except FormatError as error:
-        raise InputError(str(error)) from error
+    content = load_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a JSON object")
     return content

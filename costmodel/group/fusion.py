@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from converter.errors import BadInput
 from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
 from costmodel.count.traffic import Pooled
 from costmodel.group.fused_layouts import obstacle_to_shared_layout
@@ -29,7 +30,7 @@ _G, _, _P, _Q = range(4)
 """Places of the axes in sizes and regions."""
 
 
-class ScheduleError(ValueError):
+class ScheduleError(BadInput, ValueError):
     """An illegal schedule; the message names the layer, the constraint and the numbers."""
 
 

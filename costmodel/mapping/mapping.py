@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+from converter.errors import BadInput
 from converter.ir.dims import DIMS, Dim, Dims
 
 Level = Literal["L3", "L2", "L1", "L0"]
@@ -56,7 +57,7 @@ OUTPUT_STATIONARY: Order = ("G", "N", "P", "Q", "K", "C", "R", "S")
 ONES = Dims()
 
 
-class MappingError(ValueError):
+class MappingError(BadInput, ValueError):
     """A mapping that is no legal loop nest; the message names the dimension and the rule."""
 
 

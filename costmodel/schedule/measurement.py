@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from converter.errors import BadInput
+
 Unit = Literal["cycles", "instructions"]
 
 _HEADER = re.compile(r"fadiff-profile 1 (\w+) ([0-9a-f]{64}|unknown)")
@@ -15,7 +17,7 @@ _LAYER = re.compile(r"fadiff-layer (\d+) (\d+) (\d+)")
 _END = "fadiff-profile end"
 
 
-class MeasurementError(ValueError):
+class MeasurementError(BadInput, ValueError):
     """A log that is no measurement of this program; the message names it and the remedy."""
 
 

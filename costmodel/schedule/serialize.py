@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from converter.errors import BadInput
 from converter.ir.dims import DIMS, Dim, Dims
 from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
 from converter.ir.states import State
@@ -58,7 +59,7 @@ __all__ = [
 ]
 
 
-class ScheduleFileError(ValueError):
+class ScheduleFileError(BadInput, ValueError):
     """A schedule.json that cannot be used; the message names file, field and remedy."""
 
 

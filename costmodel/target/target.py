@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from converter.did_you_mean import did_you_mean
+from converter.errors import BadInput
 from costmodel.target.core import Core
 from costmodel.target.engines import Engines
 from costmodel.target.epa import Epa, EpaError, fit_table
@@ -25,7 +26,7 @@ PRESETS = Path(__file__).parent / "presets"
 FusionPath = Literal["tile-buffer", "spad", "acc"]
 
 
-class TargetError(ValueError):
+class TargetError(BadInput, ValueError):
     """A target file that cannot be used; the message names file, field and remedy."""
 
 

@@ -14,13 +14,15 @@ from typing import Any
 
 import yaml
 
+from converter.errors import BadInput
+
 MOST_BYTES = 2**28
 """Of a schedule.json of thousands of layers; all else is much smaller."""
 _MOST_YAML = 2**22
 """YAML takes seconds per megabyte."""
 
 
-class FormatError(ValueError):
+class FormatError(BadInput, ValueError):
     """Content that is not what it should be; the message is `file:line: not YAML: why`."""
 
 

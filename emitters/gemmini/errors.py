@@ -1,5 +1,7 @@
 """What the emitter refuses to print."""
 
+from converter.errors import BadInput
 
-class EmitError(ValueError):
+
+class EmitError(BadInput, ValueError):
     """A schedule that this backend cannot express; the message names layer and remedy."""

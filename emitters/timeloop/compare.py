@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from converter.errors import BadInput
 from converter.scratch_folder import scratch_folder
 from costmodel.count.energy import energy_breakdown
 from costmodel.count.nest import LayerTraffic, layer_traffic
@@ -43,7 +44,7 @@ _HOLDER: dict[FusedLevel, tuple[str, Memory]] = {
 }
 
 
-class TimeloopRunError(ValueError):
+class TimeloopRunError(BadInput, ValueError):
     """timeloop-model cannot be run at all, or the files do not belong to the schedule."""
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from costmodel.target.text_file import FormatError, load_yaml
+from costmodel.target.text_file import load_yaml
 from costmodel.target.validation import one_line
 from emitters.timeloop.read.yaml_lines import TimeloopFormatError
 
@@ -53,7 +53,5 @@ def read_index(path: Path) -> Index:
         raise TimeloopFormatError(
             f"{path}: cannot read: {error.strerror}; compile the model first"
         ) from error
-    except FormatError as error:
-        raise TimeloopFormatError(str(error)) from error
     except ValidationError as error:
         raise TimeloopFormatError(f"{path}: {one_line(error, Index)}") from error
