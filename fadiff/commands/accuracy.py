@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import console_options, model_argument, target_option
+from fadiff.commands.options import FILE, console_options, model_argument, target_option
 from fadiff.commands.reading import (
     cut_options,
     dim_option,
@@ -35,7 +35,7 @@ _LABELS = ("labels", "label", "y", "targets", "target")
 @click.option(
     "--data",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="LABELLED.npz",
     help="One array per model input, samples along the first axis, and one of labels.",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import cache_option, console_options, named_search_options
+from fadiff.commands.options import PATH, cache_option, choice, console_options, named_search_options
 from fadiff.commands.reading import bound_dims, dim_option
 from fadiff.console import Console
 from fadiff.errors import InputError
@@ -23,13 +23,13 @@ METHODS = ("gradient", "local", "sweep", "random", "bayesian")
 
 
 @click.command()
-@click.argument("models", metavar="MODEL.onnx...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("models", metavar="MODEL.onnx...", nargs=-1, required=True, type=PATH)
 @click.option(
     "--space",
     "path",
     metavar="SPACE.yaml",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Base target and the values that sizes may have; as for sweep.",
 )
 @click.option(
@@ -47,13 +47,7 @@ METHODS = ("gradient", "local", "sweep", "random", "bayesian")
     show_default=True,
     help="How long to search.",
 )
-@click.option(
-    "--method",
-    type=click.Choice(METHODS),
-    default="gradient",
-    show_default=True,
-    help="How designs to try are chosen.",
-)
+@choice("--method", METHODS, "How designs to try are chosen.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what the method draws.")
 @dim_option
 @click.option(

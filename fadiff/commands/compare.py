@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import METHODS, console_options, model_argument, search_options, target_option
+from fadiff.commands.options import (
+    FILE,
+    METHODS,
+    console_options,
+    model_argument,
+    search_options,
+    target_option,
+)
 from fadiff.commands.reading import cut_options, dim_option, one_reading, quantize_options, state_options
 from fadiff.console import Console
 from fadiff.errors import InputError
@@ -30,9 +37,7 @@ if TYPE_CHECKING:
 @dim_option
 @cut_options
 @state_options
-@click.option(
-    "--plot", metavar="FILE.svg", type=click.Path(path_type=Path, dir_okay=False), help="EDP against time."
-)
+@click.option("--plot", metavar="FILE.svg", type=FILE, help="EDP against time.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @console_options
 @one_reading

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fadiff.commands.options import (
+    FILE,
     METHODS,
+    PATH,
     accuracy_options,
+    choice,
     console_options,
     model_argument,
     search_options,
@@ -66,22 +69,20 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
     "-o",
     "--out",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Folder to make.  [default: the model's name]",
 )
 @quantize_options
 @click.option(
     "--test-inputs",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE.npz",
     help="Inputs to verify with.  [default: MODEL.inputs.npz beside the model, else seeded random]",
 )
-@click.option(
+@choice(
     "--method",
-    type=click.Choice(METHODS),
-    default="auto",
-    show_default=True,
-    help="How to search: auto (enumeration, and descent on what that leaves open), exact (enumeration "
+    METHODS,
+    "How to search: auto (enumeration, and descent on what that leaves open), exact (enumeration "
     "only), gradient (descent first), layerwise (no fusion), or a baseline.",
 )
 @search_options
@@ -107,16 +108,14 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
 @without_option
 @click.option(
     "--schedule",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="SCHEDULE.json",
     help="Execute this schedule instead of searching; it brings its own target.",
 )
-@click.option(
+@choice(
     "--timeloop-dialect",
-    type=click.Choice(["native", "frontend", "both"]),
-    default="native",
-    show_default=True,
-    help="native: what the Timeloop binaries read. frontend: what pytimeloop and timeloopfe read.",
+    ["native", "frontend", "both"],
+    "native: what the Timeloop binaries read. frontend: what pytimeloop and timeloopfe read.",
 )
 @click.option("--timeloop-hyphens", is_flag=True, help="Native keys for Timeloop releases before 2024-02.")
 @click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from fadiff.commands.options import LATENCY, console_options, target_option
+from fadiff.commands.options import LATENCY, PATH, choice, console_options, target_option
 from fadiff.console import Console
 from fadiff.errors import naming
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("schedule", metavar="[SCHEDULE.json]", type=click.Path(path_type=Path), required=False)
+@click.argument("schedule", metavar="[SCHEDULE.json]", type=PATH, required=False)
 @target_option(None, show_default=False, help="Other hardware.  [default: the schedule's own]")
 @click.option(
     "--profile",
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--timeloop-mapping",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="MAP.yaml",
     help="Instead of a schedule: a Timeloop mapping (native or front-end dialect) ...",
 )
 @click.option(
     "--timeloop-problem",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="PROB.yaml",
     help="... and its problem.  Needs --target.",
 )
@@ -50,12 +50,10 @@ if TYPE_CHECKING:
     help="Count by the other fusion model, where the schedule is legal there (the table below the layers has "
     "both).  [default: the schedule's own]",
 )
-@click.option(
+@choice(
     "--group-latency",
-    type=click.Choice(["executed", "sum", "prefetch", "overlap"]),
-    default="executed",
-    show_default=True,
-    help="executed: with the schedule's prefetches.  sum: one group after the other.  prefetch: the next "
+    ["executed", "sum", "prefetch", "overlap"],
+    "executed: with the schedule's prefetches.  sum: one group after the other.  prefetch: the next "
     "group's first weights load under compute, whatever part fits.  overlap: the busiest resource of the "
     "network, a bound.  The last two need the roofline.",
 )

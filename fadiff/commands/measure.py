@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from fadiff.commands.options import console_options
+from fadiff.commands.options import PATH, choice, console_options
 from fadiff.console import Console
 from fadiff.errors import InputError
 
@@ -20,37 +20,33 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PATH)
 @click.option(
     "--run",
     "command",
     metavar="'COMMAND {elf}'",
     help="Runs the program and prints its console: a Verilator or FireSim simulation, an FPGA script, Spike.",
 )
-@click.option(
-    "--log", type=click.Path(path_type=Path), metavar="FILE", help="A console log instead, kept before."
-)
+@click.option("--log", type=PATH, metavar="FILE", help="A console log instead, kept before.")
 @click.option(
     "--elf",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Built before with -DFADIFF_PROFILE.  [default: make profile in DIR/firmware]",
 )
 @click.option(
     "--gemmini-root",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="ROOT",
     help="Holds include/gemmini.h and rocc-software/, for make profile.",
 )
 @click.option(
     "--timeout", type=float, default=3600.0, show_default=True, help="Seconds the command may take."
 )
-@click.option(
+@choice(
     "--unit",
-    type=click.Choice(["cycles", "instructions"]),
-    default="cycles",
-    show_default=True,
-    help="What the machine's cycle counter counts: Spike counts instructions.",
+    ["cycles", "instructions"],
+    "What the machine's cycle counter counts: Spike counts instructions.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable, per layer.")
 @console_options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,22 +46,39 @@ class _LatencyModels(click.Choice[str]):
 
 
 LATENCY = _LatencyModels(["roofline", "clock"])
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def together(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, in the order of the help."""
+
+    def decorate(function: Command) -> Command:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def choice(name: str, values: Sequence[str], text: str) -> Callable[[Command], Command]:
+    """An option with one of some values, the first of them by default."""
+    kind = click.Choice(values)
+    return click.option(name, type=kind, default=values[0], show_default=True, help=text)
+
+
+def switch_off(name: str, parameter: str, text: str) -> Callable[[Command], Command]:
+    """A flag that makes a parameter False, which is True without it."""
+    return click.option(name, parameter, flag_value=False, default=True, help=text)
 
 
 def file_option(text: str, *, required: bool) -> Callable[[Command], Command]:
     """Add -o, the one file that a command writes (where it need not be given: else stdout), and --force."""
-
-    def decorate(function: Command) -> Command:
-        decorated = click.option("--force", is_flag=True, help="Replace the file.")(function)
-        return click.option(
-            "-o",
-            "--out",
-            type=click.Path(path_type=Path, dir_okay=False),
-            required=required,
-            help=text if required else f"{text}  [default: stdout]",
-        )(decorated)
-
-    return decorate
+    text = text if required else f"{text}  [default: stdout]"
+    return together(
+        click.option("-o", "--out", type=FILE, required=required, help=text),
+        click.option("--force", is_flag=True, help="Replace the file."),
+    )
 
 
 def console_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,7 +119,7 @@ def cache_option(function: Command) -> Command:
     chosen = click.option(
         "--cache",
         metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=FILE,
         callback=choose,
         help="Solved layers are kept here, at most 256 MB.  [default: ~/.cache/fadiff/solved-layers.sqlite]",
     )(function)
@@ -134,7 +151,7 @@ def _complete_target(context: click.Context, parameter: click.Parameter, typed: 
 
 def model_argument(function: Command) -> Command:
     """MODEL.onnx; whether it can be read is the converter's to say."""
-    return click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))(function)
+    return click.argument("model", metavar="MODEL.onnx", type=PATH)(function)
 
 
 def target_option(default: str | None = DEFAULT_TARGET, **attributes: Any) -> Callable[[Command], Command]:
@@ -153,52 +170,31 @@ def target_option(default: str | None = DEFAULT_TARGET, **attributes: Any) -> Ca
     )
 
 
-def accuracy_options(function: Command) -> Command:
-    """--min-sqnr and --min-top1: when the integers count as another model than the float one."""
-    function = click.option(
-        "--min-top1",
-        type=click.FloatRange(0, 100),
-        metavar="PERCENT",
-        help="Fail where fewer answers are the float model's.  [default: 90]",
-    )(function)
-    return click.option(
+accuracy_options = together(
+    click.option(
         "--min-sqnr",
         type=float,
         callback=_check_number,
         metavar="DB",
         help="Fail below this signal to noise of an output against the float model, in decibels.  "
         "[default: 10]",
-    )(function)
-
-
-SEARCH_OPTIONS = (
-    click.option(
-        "--objective",
-        type=click.Choice(["edp", "energy", "latency"]),
-        default="edp",
-        show_default=True,
-        help="What to minimise; edp: energy x latency.",
     ),
     click.option(
-        "--no-fusion",
-        "fusion",
-        flag_value=False,
-        default=True,
-        help="Keep every layer on its own, with nothing on chip between layers.",
+        "--min-top1",
+        type=click.FloatRange(0, 100),
+        metavar="PERCENT",
+        help="Fail where fewer answers are the float model's.  [default: 90]",
     ),
-    click.option(
-        "--no-residency",
-        "residency",
-        flag_value=False,
-        default=True,
-        help="Keep no tensor on chip from one fusion group to later ones.",
-    ),
-    click.option(
+)
+"""When the integers count as another model than the float one."""
+search_options = together(
+    choice("--objective", ["edp", "energy", "latency"], "What to minimise; edp: energy x latency."),
+    switch_off("--no-fusion", "fusion", "Keep every layer on its own, with nothing on chip between layers."),
+    switch_off("--no-residency", "residency", "Keep no tensor on chip from one fusion group to later ones."),
+    choice(
         "--profile",
-        type=click.Choice(["hw", "dosa"]),
-        default="hw",
-        show_default=True,
-        help="hw: as the hardware does; emits C. dosa: to compare with published numbers.",
+        ["hw", "dosa"],
+        "hw: as the hardware does; emits C. dosa: to compare with published numbers.",
     ),
     click.option(
         "--latency",
@@ -207,33 +203,23 @@ SEARCH_OPTIONS = (
         show_default=True,
         help="What latency to search for. clock: cycles of the program, fitted to RTL; looser bounds.",
     ),
-    click.option(
+    choice(
         "--fusion-model",
-        type=click.Choice(["sound", "paper"]),
-        default="sound",
-        show_default=True,
-        help="sound: only fusion that can be executed. paper: the literature's optimistic count.",
+        ["sound", "paper"],
+        "sound: only fusion that can be executed. paper: the literature's optimistic count.",
     ),
-    click.option(
+    choice(
         "--tiling",
-        type=click.Choice(["ragged", "divisor"]),
-        default="ragged",
-        show_default=True,
-        help="divisor: only tiles that divide the layer, for tools that need them.",
+        ["ragged", "divisor"],
+        "divisor: only tiles that divide the layer, for tools that need them.",
     ),
-    click.option(
-        "--no-row-packing",
-        "row_packing",
-        flag_value=False,
-        default=True,
-        help="Never put kernel taps on array rows (layers with few channels).",
+    switch_off(
+        "--no-row-packing", "row_packing", "Never put kernel taps on array rows (layers with few channels)."
     ),
-    click.option(
+    choice(
         "--relaxation",
-        type=click.Choice(["log", "paper"]),
-        default="log",
-        show_default=True,
-        help="Trainable tiles of method gradient: distance of logarithms, or linear as in the paper.",
+        ["log", "paper"],
+        "Trainable tiles of method gradient: distance of logarithms, or linear as in the paper.",
     ),
     click.option(
         "--seed",
@@ -252,13 +238,6 @@ SEARCH_OPTIONS = (
     ),
 )
 """Everything that decides what the search does, except the method: fields of `optimizer.Settings`."""
-
-
-def search_options(function: Command) -> Command:
-    """All of SEARCH_OPTIONS."""
-    for decorate in reversed(SEARCH_OPTIONS):
-        function = decorate(function)
-    return function
 
 
 def named_search_options(options: dict[str, Any], path: Path) -> SearchOptions:

@@ -4,133 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import wraps
-from pathlib import Path
 from typing import Any, cast
 
 import click
 
-from fadiff.commands.options import Command
+from fadiff.commands.options import FILE, Command, choice, switch_off, together
 from fadiff.errors import InputError
-
-
-def quantize_options(function: Command) -> Command:
-    """--quantize and --calibration."""
-    function = click.option(
-        "--calibration",
-        type=click.Path(path_type=Path, dir_okay=False),
-        metavar="FILE.npz",
-        help="Calibration inputs: one array per model input, samples along the first axis.  "
-        "[default: MODEL.calibration.npz beside the model, else random, with a warning]",
-    )(function)
-    return click.option(
-        "--quantize",
-        type=click.Choice(["auto", "int8", "none"]),
-        default="auto",
-        show_default=True,
-        help="auto: float models become int8 on an int8 target, quantised models stay as they are.",
-    )(function)
-
-
-def dim_option(function: Command) -> Command:
-    """--dim NAME=SIZE, repeatable."""
-    return click.option(
-        "--dim",
-        "dims",
-        metavar="NAME=SIZE",
-        callback=_parse_dims,
-        multiple=True,
-        help="Bind a symbolic dimension (batch=1), or an integer input of one element (rate=16000).",
-    )(function)
-
-
-def cut_options(function: Command) -> Command:
-    """--inputs and --outputs."""
-    function = click.option(
-        "--outputs",
-        metavar="TENSOR[,TENSOR...]",
-        callback=_listed,
-        help="Tensors that become the outputs; what lies behind them is left out.",
-    )(function)
-    return click.option(
-        "--inputs",
-        metavar="TENSOR[,TENSOR...]",
-        callback=_listed,
-        help="Tensors that become the inputs; what lies before them is left out "
-        "(`fadiff inspect --cuts` lists where one tensor will do).",
-    )(function)
-
-
-def state_options(function: Command) -> Command:
-    """--state and --no-state."""
-    function = click.option(
-        "--no-state",
-        "guess_states",
-        flag_value=False,
-        default=True,
-        help="Guess no state by names such as h and hn, past and present.",
-    )(function)
-    return click.option(
-        "--state",
-        "states",
-        metavar="OUT=IN",
-        multiple=True,
-        callback=_parse_states,
-        help="This output is that input of the next run: kept in the firmware, zero after MODEL_reset.  "
-        "[default: guessed by name and shape]",
-    )(function)
-
-
-def keep_float_option(function: Command) -> Command:
-    """--keep-float LAYER[,LAYER...]."""
-    return click.option(
-        "--keep-float",
-        metavar="LAYER[,LAYER...]|auto",
-        callback=_listed,
-        help="Layers that run in float32 on the core, where int8 loses the model; auto: until --min-sqnr "
-        "holds on held-out calibration samples.",
-    )(function)
-
-
-def without_option(function: Command) -> Command:
-    """--without REWRITE, repeatable."""
-    return click.option(
-        "--without",
-        metavar="REWRITE",
-        multiple=True,
-        callback=_check_rewrites,
-        help="Leave out a rewrite of the model: equalise-channels, split-channels, choose-ranges, "
-        "correct-biases, round-weights, narrow-weights, shift-zeros, border-zeros, fold-epilogues, "
-        "fold-chains, fold-norms, absorb-movement, write-in-place or drop-padding-taps "
-        "(`fadiff inspect --explain` shows what they do).",
-    )(function)
-
-
-def one_reading(function: Command) -> Command:
-    """Pass what the options say of how to read the model as `reading`, one fadiff.pipeline.ModelOptions."""
-
-    @wraps(function)
-    def run(*arguments: Any, dims: tuple[tuple[str, int], ...], **options: Any) -> Any:
-        from fadiff.pipeline import ModelOptions
-
-        given = {
-            field.name: options.pop(field.name) for field in fields(ModelOptions) if field.name in options
-        }
-        return function(*arguments, reading=ModelOptions(dims=bound_dims(dims), **given), **options)
-
-    return cast(Command, run)
-
-
-def bound_dims(dims: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    """The --dim options as a mapping.
-
-    Raises:
-        InputError: one dimension bound to two sizes.
-    """
-    bound: dict[str, int] = {}
-    for name, size in dims:
-        if bound.setdefault(name, size) != size:
-            raise InputError(f"--dim {name}: bound to both {bound[name]} and {size}: give it once")
-    return bound
 
 
 def _parse_dims(
@@ -172,3 +51,99 @@ def _check_rewrites(
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
     return values
+
+
+quantize_options = together(
+    choice(
+        "--quantize",
+        ["auto", "int8", "none"],
+        "auto: float models become int8 on an int8 target, quantised models stay as they are.",
+    ),
+    click.option(
+        "--calibration",
+        type=FILE,
+        metavar="FILE.npz",
+        help="Calibration inputs: one array per model input, samples along the first axis.  "
+        "[default: MODEL.calibration.npz beside the model, else random, with a warning]",
+    ),
+)
+dim_option = click.option(
+    "--dim",
+    "dims",
+    metavar="NAME=SIZE",
+    callback=_parse_dims,
+    multiple=True,
+    help="Bind a symbolic dimension (batch=1), or an integer input of one element (rate=16000).",
+)
+cut_options = together(
+    click.option(
+        "--inputs",
+        metavar="TENSOR[,TENSOR...]",
+        callback=_listed,
+        help="Tensors that become the inputs; what lies before them is left out "
+        "(`fadiff inspect --cuts` lists where one tensor will do).",
+    ),
+    click.option(
+        "--outputs",
+        metavar="TENSOR[,TENSOR...]",
+        callback=_listed,
+        help="Tensors that become the outputs; what lies behind them is left out.",
+    ),
+)
+state_options = together(
+    click.option(
+        "--state",
+        "states",
+        metavar="OUT=IN",
+        multiple=True,
+        callback=_parse_states,
+        help="This output is that input of the next run: kept in the firmware, zero after MODEL_reset.  "
+        "[default: guessed by name and shape]",
+    ),
+    switch_off("--no-state", "guess_states", "Guess no state by names such as h and hn, past and present."),
+)
+keep_float_option = click.option(
+    "--keep-float",
+    metavar="LAYER[,LAYER...]|auto",
+    callback=_listed,
+    help="Layers that run in float32 on the core, where int8 loses the model; auto: until --min-sqnr "
+    "holds on held-out calibration samples.",
+)
+without_option = click.option(
+    "--without",
+    metavar="REWRITE",
+    multiple=True,
+    callback=_check_rewrites,
+    help="Leave out a rewrite of the model: equalise-channels, split-channels, choose-ranges, "
+    "correct-biases, round-weights, narrow-weights, shift-zeros, border-zeros, fold-epilogues, "
+    "fold-chains, fold-norms, absorb-movement, write-in-place or drop-padding-taps "
+    "(`fadiff inspect --explain` shows what they do).",
+)
+
+
+def one_reading(function: Command) -> Command:
+    """Pass what the options say of how to read the model as `reading`, one fadiff.pipeline.ModelOptions."""
+
+    @wraps(function)
+    def run(*arguments: Any, dims: tuple[tuple[str, int], ...], **options: Any) -> Any:
+        from fadiff.pipeline import ModelOptions
+
+        given = {
+            field.name: options.pop(field.name) for field in fields(ModelOptions) if field.name in options
+        }
+        return function(*arguments, reading=ModelOptions(dims=bound_dims(dims), **given), **options)
+
+    return cast(Command, run)
+
+
+def bound_dims(dims: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """The --dim options as a mapping.
+
+    Raises:
+        InputError: one dimension bound to two sizes.
+    """
+    bound: dict[str, int] = {}
+    for name, size in dims:
+        if bound.setdefault(name, size) != size:
+            raise InputError(f"--dim {name}: bound to both {bound[name]} and {size}: give it once")
+    return bound

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from fadiff.commands.options import console_options
+from fadiff.commands.options import PATH, console_options
 from fadiff.console import Console
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PATH)
 @console_options
 def report(console: Console, folder: Path) -> None:
     """Rebuild DIR/report.html from the schedule and the last verification.

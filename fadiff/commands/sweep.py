@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import cache_option, console_options, named_search_options
+from fadiff.commands.options import FILE, PATH, cache_option, console_options, named_search_options
 from fadiff.commands.reading import bound_dims, dim_option
 from fadiff.console import Console
 from fadiff.output import check_new
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("space", metavar="SPACE.yaml", type=click.Path(path_type=Path))
-@click.argument("models", metavar="MODEL.onnx...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("space", metavar="SPACE.yaml", type=PATH)
+@click.argument("models", metavar="MODEL.onnx...", nargs=-1, required=True, type=PATH)
 @dim_option
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Local processes.")
 @click.option(
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "-o",
     "--out",
     metavar="FILE.csv",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="All results as CSV, row by row as they come; a file that is there already is completed.",
 )
 @click.option("--force", is_flag=True, help="Begin the CSV file anew.")

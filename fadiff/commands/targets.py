@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fadiff.commands.options import console_options, file_option
+from fadiff.commands.options import PATH, console_options, file_option
 from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK, InputError
 from fadiff.output import check_new
@@ -88,7 +88,7 @@ def show(console: Console, name: str, as_json: bool) -> None:
 
 
 @targets.command("import")
-@click.argument("header", metavar="gemmini_params.h", type=click.Path(path_type=Path))
+@click.argument("header", metavar="gemmini_params.h", type=PATH)
 @click.option("--name", help="Name of the target.  [default: from its sizes]")
 @file_option("YAML file to write.", required=False)
 @console_options
@@ -144,10 +144,10 @@ def export_target(console: Console, name: str, out: Path | None, force: bool) ->
 
 
 @targets.command()
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=PATH)
 @click.option(
     "--params",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="gemmini_params.h",
     help="Also compare with this header.",
 )
@@ -184,7 +184,7 @@ def check(console: Console, file: Path, params: Path | None) -> int:
 
 @targets.command()
 @click.argument("name", metavar="TARGET")
-@click.argument("folders", metavar="DIR...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("folders", metavar="DIR...", type=PATH, nargs=-1, required=True)
 @file_option("YAML file to write.", required=True)
 @console_options
 def calibrate(console: Console, name: str, folders: tuple[Path, ...], out: Path, force: bool) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fadiff.commands.options import console_options, file_option
+from fadiff.commands.options import PATH, console_options, file_option
 from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK, InputError, naming
 from fadiff.output import check_new
@@ -30,11 +30,11 @@ def timeloop() -> None:
 
 
 @timeloop.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PATH)
 @click.option(
     "--timeloop-model",
     "model",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="PATH",
     help="The binary.  [default: timeloop-model on PATH]",
 )
@@ -74,7 +74,7 @@ def run(console: Console, folder: Path, model: Path | None, accesses: bool, as_j
 
 
 @timeloop.command("import")
-@click.argument("schedule", metavar="SCHEDULE.json", type=click.Path(path_type=Path))
+@click.argument("schedule", metavar="SCHEDULE.json", type=PATH)
 @click.argument("layers", metavar="LAYER=MAP.yaml...", nargs=-1, required=True)
 @file_option("schedule.json to write.", required=True)
 @console_options

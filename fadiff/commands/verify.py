@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fadiff.commands.options import accuracy_options, console_options
+from fadiff.commands.options import PATH, accuracy_options, console_options
 from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PATH)
 @accuracy_options
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable, per layer.")
 @console_options
