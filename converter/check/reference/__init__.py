@@ -19,7 +19,7 @@ from converter.check.reference.host import host_layer
 from converter.check.reference.products import product
 from converter.ir.graph import Graph, TensorCoreLayer
 from converter.ir.weight_file import WeightFile
-from converter.read.runtime import explaining, session_options
+from converter.read.runtime import NOT_OPTIMISED, explaining, open_session, session_options
 
 __all__ = ["MEASURED", "integer_reference", "reference_session", "run_reference"]
 
@@ -89,17 +89,14 @@ def reference_session(
     `folder` has the file with the model's large constants; `in_order` says that each is then best
     converted where the model's list of nodes has it.
     """
-    options = session_options()
+    options = session_options(NOT_OPTIMISED)
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         options.enable_cpu_mem_arena = False  # the float32 copy of a large weight goes when it was used,
         if in_order:  # and is made when it is needed
             options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     with explaining():
-        return onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        return open_session(model, options)
 
 
 def run_reference(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -93,18 +93,3 @@ def _bounded(emit: Emit, operator: FloatBinary | FloatProduct, value: str) -> st
     if operator.ceiling is not None:
         value = emit.op("Min", value, emit.constant(np.float32(operator.ceiling)))
     return value
-
-
-def float_layer(emit: Emit, layer: HostLayer) -> None:
-    """Any of them."""
-    match layer.operator:
-        case FloatBinary() as operator:
-            float_binary(emit, layer, operator)
-        case FloatProduct() as operator:
-            float_product(emit, layer, operator)
-        case ToFloat() as operator:
-            to_float(emit, layer, operator)
-        case ToInt8() as operator:
-            to_int8(emit, layer, operator)
-        case _:
-            raise AssertionError(layer.op)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
 
 from converter.check.reference import floats, integers, rows
@@ -21,12 +24,12 @@ def add(emit: Emit, layer: HostLayer, operator: host.Add) -> None:
     emit.write_dense(layer.outputs[0], emit.element(emit.scaled(total, operator.scale)))
 
 
-def copy(emit: Emit, layer: HostLayer) -> None:
+def copy(emit: Emit, layer: HostLayer, operator: host.Copy) -> None:
     """Elements moved between two strided accesses."""
     store(emit, layer, operand(emit, layer, 0))
 
 
-def lookup(emit: Emit, layer: HostLayer) -> None:
+def lookup(emit: Emit, layer: HostLayer, operator: host.Lookup) -> None:
     """table[q + 128]."""
     index = emit.op("Add", emit.cast(operand(emit, layer, 0), "int32"), emit.constant(np.int32(128)))
     store(emit, layer, emit.op("Gather", emit.flat(layer.inputs[1]), index))
@@ -217,34 +220,39 @@ def _channels_first(emit: Emit, tensor: str) -> tuple[str, tuple[int, int, int, 
     return emit.op("Transpose", value, perm=[0, 3, 1, 2]), (n, c, h, w)
 
 
+_LAYERS: Mapping[type[host.HostOperator], Callable[[Emit, HostLayer, Any], None]] = {
+    host.Add: add,
+    host.ArgMax: rows.arg_max,
+    host.AveragePool: average_pool,
+    host.Binary: binary,
+    host.Copy: copy,
+    host.Fill: fill,
+    host.FloatBinary: floats.float_binary,
+    host.FloatFormula: formula,
+    host.FloatMaxPool: max_pool,
+    host.FloatProduct: floats.float_product,
+    host.FloatScaleShift: scale_shift,
+    host.Formula: formula,
+    host.Gather: rows.gather,
+    host.GlobalAveragePool: global_average_pool,
+    host.Integer: integers.integer,
+    host.LayerNorm: rows.layer_norm,
+    host.LogSoftmax: rows.log_softmax,
+    host.Lookup: lookup,
+    host.MaxPool: max_pool,
+    host.Quantise: integers.quantise,
+    host.Reduce: rows.reduce,
+    host.ResizeLinear: rows.resize_linear,
+    host.ScaleShift: scale_shift,
+    host.Scatter: rows.scatter,
+    host.Select: integers.select,
+    host.Softmax: rows.softmax,
+    host.ToFloat: floats.to_float,
+    host.ToInt8: floats.to_int8,
+    host.Where: where,
+}
+
+
 def host_layer(emit: Emit, layer: HostLayer) -> None:
     """What one host layer computes, as ONNX nodes."""
-    match layer.operator:
-        case host.Add() as operator:
-            add(emit, layer, operator)
-        case host.AveragePool() as operator:
-            average_pool(emit, layer, operator)
-        case host.Binary() as operator:
-            binary(emit, layer, operator)
-        case host.Copy():
-            copy(emit, layer)
-        case host.Fill() as operator:
-            fill(emit, layer, operator)
-        case host.Formula() | host.FloatFormula() as operator:
-            formula(emit, layer, operator)
-        case host.GlobalAveragePool() as operator:
-            global_average_pool(emit, layer, operator)
-        case host.Lookup():
-            lookup(emit, layer)
-        case host.MaxPool() | host.FloatMaxPool() as operator:
-            max_pool(emit, layer, operator)
-        case host.ScaleShift() | host.FloatScaleShift() as operator:
-            scale_shift(emit, layer, operator)
-        case host.Where() as operator:
-            where(emit, layer, operator)
-        case host.RowOperator() | host.ResizeLinear():
-            rows.row_layer(emit, layer)
-        case host.Integer() | host.Select() | host.Quantise():
-            integers.integer_layer(emit, layer)
-        case _:
-            floats.float_layer(emit, layer)
+    _LAYERS[type(layer.operator)](emit, layer, layer.operator)

@@ -35,7 +35,7 @@ def integer(emit: Emit, layer: HostLayer, operator: Integer) -> None:
     store(emit, layer, emit.cast(result, emit.tensors[layer.outputs[0]].dtype))
 
 
-def select(emit: Emit, layer: HostLayer) -> None:
+def select(emit: Emit, layer: HostLayer, operator: Select) -> None:
     """condition != 0 ? a : b."""
     condition = emit.cast(operand(emit, layer, 0), "bool")
     store(emit, layer, emit.op("Where", condition, operand(emit, layer, 1), operand(emit, layer, 2)))
@@ -45,16 +45,3 @@ def quantise(emit: Emit, layer: HostLayer, operator: Quantise) -> None:
     """An element: sat8(rne(f32(a) * scale))."""
     value = emit.cast(operand(emit, layer, 0), "float32")
     store(emit, layer, emit.element(emit.scaled(value, operator.scale)))
-
-
-def integer_layer(emit: Emit, layer: HostLayer) -> None:
-    """Any of them."""
-    match layer.operator:
-        case Integer() as operator:
-            integer(emit, layer, operator)
-        case Quantise() as operator:
-            quantise(emit, layer, operator)
-        case Select():
-            select(emit, layer)
-        case _:
-            raise AssertionError(layer.op)

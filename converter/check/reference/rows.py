@@ -154,26 +154,3 @@ def _interpolated(emit: Emit, value: str, index: str, weight: str, axis: int, sh
         for tap in (0, 1)
     )
     return emit.op("Add", low, high)
-
-
-def row_layer(emit: Emit, layer: HostLayer) -> None:
-    """Any of them."""
-    match layer.operator:
-        case ops.ArgMax() as operator:
-            arg_max(emit, layer, operator)
-        case ops.Gather() as operator:
-            gather(emit, layer, operator)
-        case ops.LayerNorm() as operator:
-            layer_norm(emit, layer, operator)
-        case ops.LogSoftmax() as operator:
-            log_softmax(emit, layer, operator)
-        case ops.Reduce() as operator:
-            reduce(emit, layer, operator)
-        case ops.ResizeLinear() as operator:
-            resize_linear(emit, layer, operator)
-        case ops.Scatter() as operator:
-            scatter(emit, layer, operator)
-        case ops.Softmax() as operator:
-            softmax(emit, layer, operator)
-        case _:
-            raise AssertionError(layer.op)
