@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 import onnx.backend.test
-import onnxruntime
 from onnx import numpy_helper
 
 from benchmarks.command import command
@@ -28,7 +27,7 @@ from converter.check.agreement import agreement
 from converter.check.reference import run_reference
 from converter.check.storage import from_storage, store_inputs
 from converter.ir.graph import ElementType
-from converter.read.runtime import session_options
+from converter.read.runtime import NOT_OPTIMISED, open_session, session_options
 
 Status = Literal["verified", "refused", "wrong"]
 _FLOAT32_TOLERANCE = 1e-5
@@ -91,7 +90,7 @@ def _light_network(path: Path) -> Network:
         generator.standard_normal([d.dim_value for d in value.type.tensor_type.shape.dim]).astype(np.float32)
         for value in sources
     ]
-    session = onnxruntime.InferenceSession(model.SerializeToString(), session_options())
+    session = open_session(model)
     outputs = session.run(None, {value.name: x for value, x in zip(sources, inputs, strict=True)})
     return Network(path.stem, model, [(inputs, outputs)])
 
@@ -240,7 +239,7 @@ def float_error(model: onnx.ModelProto, feeds: dict[str, np.ndarray], expected: 
     that ONNX Runtime cannot run.
     """
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), session_options())
+        session = open_session(model)
     except Exception:
         return 0.0
     kinds = {value.name: value.type for value in session.get_inputs()}
@@ -269,14 +268,13 @@ def difference(conversion: Conversion, feeds: dict[str, np.ndarray]) -> float:
 
     In output steps; for float32 outputs of their largest finite magnitude.
     """
-    options = session_options()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(conversion.quantized_model.SerializeToString(), options)
+    options = session_options(NOT_OPTIMISED)
+    session = open_session(conversion.quantized_model, options)
     kinds = {value.name: value.type for value in session.get_inputs()}
     # 8-bit inputs of quantised models have become float
     feeds = {n: a.astype(np.float32) if kinds.get(n) == "tensor(float)" else a for n, a in feeds.items()}
     wanted = session.run(None, {name: array for name, array in feeds.items() if name in kinds})
-    real = onnxruntime.InferenceSession(conversion.float_model.SerializeToString(), options)
+    real = open_session(conversion.float_model, options)
     given = {name: array for name, array in feeds.items() if name in kinds}
     floats = real.run(None, given | dict(conversion.float_weights))
     graph = conversion.graph

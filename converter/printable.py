@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Container
+from itertools import count
 
 _RULING = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 """Unicode categories: control and format characters (ESC, line ends, bidirectional overrides), lone
@@ -23,3 +25,13 @@ def printable(text: str, keep: str = "") -> str:
         else char
         for char in text
     )
+
+
+def free_name(wanted: str, taken: Container[str]) -> str:
+    """The name, with the first number from 2 on that makes it none of those taken.
+
+    >>> free_name("conv", {"add"}), free_name("conv", {"conv", "conv_2"})
+    ('conv', 'conv_3')
+    """
+    names = (f"{wanted}_{number}" for number in count(2))
+    return next(name for name in names if name not in taken) if wanted in taken else wanted

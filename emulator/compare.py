@@ -10,6 +10,7 @@ import onnxruntime
 from pydantic import BaseModel
 
 from converter.check.reference import MEASURED
+from converter.read.runtime import NOT_OPTIMISED, open_session, session_options
 from costmodel.target.target import Target
 from emulator.errors import ExecutionError, FirmwareError
 from emulator.run import Firmware, RunResult
@@ -112,19 +113,9 @@ def difference(
     return TensorDifference(tensor, is_float, largest, largest / scale, mismatch)
 
 
-_BROKEN = ["MatMulAddFusion"]
-"""From opset 21 on it makes a model that ONNX Runtime (1.31) then refuses."""
-
-
-def _session(path: Path, *, optimise: bool) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    if not optimise:  # every rounding of the integer reference happens where it is written
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(
-        str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=_BROKEN
-    )
+def _session(path: Path) -> onnxruntime.InferenceSession:
+    """Every rounding of the integer reference happens where it is written."""
+    return open_session(path, session_options(NOT_OPTIMISED))
 
 
 def _require_same_model(job: Job, firmware: Firmware, reference: onnxruntime.InferenceSession) -> None:
@@ -176,8 +167,8 @@ def _expected(
 def run_job(job: Job) -> list[VectorResult]:
     """All vectors of one worker; stops at the first broken rule."""
     firmware = Firmware(job.firmware, job.built, job.target)
-    reference = _session(job.data / "reference.onnx", optimise=False)
-    quantized = _session(job.data / "quantized.onnx", optimise=False)
+    reference = _session(job.data / "reference.onnx")
+    quantized = _session(job.data / "quantized.onnx")
     _require_same_model(job, firmware, reference)
     tolerance = tolerance_of(job.target)
     names = [output.name for output in reference.get_outputs()]

@@ -18,22 +18,16 @@ def compare_with_file(conversion: Conversion, vectors: TestVectors) -> str:
 
     Integers are those of the integer reference, so of the device.
     """
-    from onnxruntime import InferenceSession, SessionOptions
-
     from converter.check.reference import integer_reference, reference_session
+    from converter.read.runtime import open_session, session_options
 
     model = conversion.quantized_file
     if model is None:
         return ""
-    options = SessionOptions()
-    options.log_severity_level = 4
-    try:
-        runtime = InferenceSession(
-            model.SerializeToString(),
-            options,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=["MatMulAddFusion"],  # of opset 21 on it makes what ONNX Runtime 1.31 refuses
-        )
+    options = session_options()
+    options.intra_op_num_threads = 0  # all cores
+    try:  # (of opset 21 on this optimiser makes what ONNX Runtime 1.31 refuses)
+        runtime = open_session(model, options, ["MatMulAddFusion"])
         theirs = run_vectors(runtime, vectors.onnx_inputs, states=onnx_states(conversion.graph))
     except Exception as error:  # operators that only their own tool runs, integer inputs
         return f"not compared with the file itself: ONNX Runtime does not run it ({type(error).__name__})"

@@ -75,10 +75,7 @@ def attend_with_past(
 def known_attention(call: Call) -> str | None:
     """Shapes of input, weights, mask and past are static; the mask has two axes or three, or is the lengths
     (and beginnings) of the sequences."""
-    unknown = next((call.input(i) for i in (0, 1, 3, 4) if call.input(i) and call.shape(i) is None), None)
-    if unknown is not None:
-        return f"the shape of {unknown} is not static"
-    return mask_shape(call, 3)
+    return call.unshaped(0, 1, 3, 4) or mask_shape(call, 3)
 
 
 def mask_shape(call: Call, mask: int) -> str | None:
@@ -119,10 +116,7 @@ def multi_head_attention(nodes: Nodes, call: Call) -> None:
 
 def known_heads(call: Call) -> str | None:
     """Shapes of queries, keys, values, mask and past are static."""
-    unknown = next((v for i in (0, 1, 2, 4, 6) if (v := call.input(i)) and call.shape(i) is None), None)
-    if unknown is not None:
-        return f"the shape of {unknown} is not static"
-    return mask_shape(call, 4)
+    return call.unshaped(0, 1, 2, 4, 6) or mask_shape(call, 4)
 
 
 def attend(nodes: Nodes, queries: str, keys: str, values: str, scale: float, added: Sequence[str]) -> str:

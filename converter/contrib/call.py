@@ -52,6 +52,11 @@ class Call:
         """Shape of an input where it is known and static."""
         return self.shapes.get(self.input(index))
 
+    def unshaped(self, *indices: int) -> str | None:
+        """The refusal of a shape that is not known, of any of these inputs that are there."""
+        unknown = next((v for i in indices if (v := self.input(i)) and v not in self.shapes), None)
+        return None if unknown is None else f"the shape of {unknown} is not static"
+
     def sizes(self, index: int) -> tuple[int, ...]:
         """Shape of an input of which a constraint has asked for one."""
         return self.shapes[self.input(index)]

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import onnx
-import onnxruntime
 from onnx import NodeProto
 
 from converter.contrib.call import Call
@@ -15,7 +14,7 @@ from converter.decompose.nodes import Nodes
 from converter.errors import Unsupported
 from converter.read.fold import constant_tensors, fold_sizes
 from converter.read.opsets import opset_of
-from converter.read.runtime import session_options
+from converter.read.runtime import open_session, session_options
 
 _BY_NAME = {(entry.domain, entry.op): entry for entry in FUNCTIONS}
 _REMEDY = "save the model before ONNX Runtime's optimiser, or without this fusion"
@@ -107,12 +106,8 @@ def _shapes_of(model: onnx.ModelProto, wanted: Collection[str], level: str) -> d
     asked.CopyFrom(model)
     given = {value.name for value in asked.graph.output}
     asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(set(wanted) - given))
-    options = session_options()
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     try:
-        session = onnxruntime.InferenceSession(
-            asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = open_session(asked, session_options(level))
     except Exception:  # what it cannot load either: operators that need shapes say so
         return {}
     return {

@@ -50,11 +50,8 @@ def group_query_attention(nodes: Nodes, call: Call) -> None:
 
 def known_groups(call: Call) -> str | None:
     """Shapes of queries and past are static, total_sequence_length is constant."""
-    unknown = next((v for i in (0, 3, 10) if (v := call.input(i)) and call.shape(i) is None), None)
-    if unknown is not None:
-        return f"the shape of {unknown} is not static"
-    if call.input(7) and call.shape(7) is None:
-        return f"the shape of {call.input(7)} is not static"
+    if unshaped := call.unshaped(0, 3, 10, 7):
+        return unshaped
     if call.input(3) and call.sizes(3)[2] and call.constant(6) is None:
         return f"{call.input(6)} (total_sequence_length) is computed at run time"
     return None

@@ -54,7 +54,7 @@ def embed_layer_norm(nodes: Nodes, call: Call) -> None:
 
 def known_words(call: Call) -> str | None:
     """The shape of the words is static."""
-    return None if call.shape(0) is not None else f"the shape of {call.input(0)} is not static"
+    return call.unshaped(0)
 
 
 def embed(nodes: Nodes, call: Call, tables: Sequence[str], places: str) -> None:

@@ -23,11 +23,7 @@ def dynamic_quantize_matmul(nodes: Nodes, call: Call) -> None:
 
 def matmul_integer_to_float(nodes: Nodes, call: Call) -> None:
     """The same, of integers that DynamicQuantizeLinear made, or whose scale is constant."""
-    source = call.producers.get(call.input(0))
-    if source is not None and source.op_type == "DynamicQuantizeLinear":
-        x = str(source.input[0])
-    else:
-        x = _dequantised(nodes, *(call.input(i) for i in (0, 2, 4)))
+    x = _floats(nodes, call, 2, 4)
     y = nodes.op("MatMul", x, _weights(nodes, call, 1, 3, 5))
     nodes.give(nodes.op("Add", y, call.input(6)) if call.input(6) else y, call.output(0))
 
@@ -36,11 +32,7 @@ def q_attention(nodes: Nodes, call: Call) -> None:
     """Attention of dequantised input and weights."""
     batch, length, _ = call.sizes(0)
     heads, columns = int(call.attribute("num_heads")), call.sizes(1)[1] // 3
-    source = call.producers.get(call.input(0))
-    if source is not None and source.op_type == "DynamicQuantizeLinear":
-        x = str(source.input[0])
-    else:
-        x = _dequantised(nodes, *(call.input(i) for i in (0, 3, 6)))
+    x = _floats(nodes, call, 3, 6)
     parts = []
     for i in range(3):
         start, end = i * columns, (i + 1) * columns
@@ -53,10 +45,7 @@ def q_attention(nodes: Nodes, call: Call) -> None:
 
 def known_quantised_attention(call: Call) -> str | None:
     """Shapes of input, mask and past are static; weights are constant."""
-    unknown = next((v for i in (0, 5, 8) if (v := call.input(i)) and call.shape(i) is None), None)
-    if unknown is not None:
-        return f"the shape of {unknown} is not static"
-    return constant_weights(call) or mask_shape(call, 5)
+    return call.unshaped(0, 5, 8) or constant_weights(call) or mask_shape(call, 5)
 
 
 def constant_weights(call: Call) -> str | None:
@@ -71,6 +60,14 @@ def q_embed_layer_norm(nodes: Nodes, call: Call) -> None:
         for i in range(5)
     ]
     embed(nodes, call, tables, places="")
+
+
+def _floats(nodes: Nodes, call: Call, scale: int, zero: int) -> str:
+    """The first input as floats: what DynamicQuantizeLinear read, or dequantised."""
+    source = call.producers.get(call.input(0))
+    if source is not None and source.op_type == "DynamicQuantizeLinear":
+        return str(source.input[0])
+    return _dequantised(nodes, *(call.input(i) for i in (0, scale, zero)))
 
 
 def _dequantised(nodes: Nodes, x: str, scale: str, zero: str, **attributes: Any) -> str:

@@ -36,9 +36,8 @@ def rotary_embedding(nodes: Nodes, call: Call) -> None:
 
 def known_angles(call: Call) -> str | None:
     """Shapes are static; with rotary_embedding_dim, num_heads is given."""
-    unknown = next((call.input(i) for i in range(3) if call.shape(i) is None), None)
-    if unknown is not None:
-        return f"the shape of {unknown} is not static"
+    if unshaped := call.unshaped(0, 1, 2):
+        return unshaped
     headless = call.attribute("rotary_embedding_dim", 0) and not call.attribute("num_heads", 0)
     return "rotary_embedding_dim without num_heads" if headless and len(call.sizes(0)) == 3 else None
 

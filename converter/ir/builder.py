@@ -20,6 +20,7 @@ from converter.ir.graph import (
     View,
 )
 from converter.ir.host import HostOperator
+from converter.printable import free_name
 
 
 def plain_name(wanted: str) -> str:
@@ -66,11 +67,7 @@ class GraphBuilder:
 
     def unique(self, wanted: str) -> str:
         """`plain_name`, made unique."""
-        base = plain_name(wanted)
-        name, number = base, 1
-        while name in self._names:
-            number += 1
-            name = f"{base}_{number}"
+        name = free_name(plain_name(wanted), self._names)
         self._names.add(name)
         return name
 

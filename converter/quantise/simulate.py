@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnxruntime import GraphOptimizationLevel, InferenceSession
+from onnxruntime import InferenceSession
 
 from converter.ir.program import Program
 from converter.plan.plan import Step
 from converter.quantise.qdq import quantised_model, stored_constants
 from converter.quantise.weights import Quantisation
 from converter.read.inputs import Samples
-from converter.read.runtime import run_session, session_of, session_options
+from converter.read.runtime import NOT_OPTIMISED, run_session, session_of, session_options
 
 
 class Simulation:
@@ -80,8 +80,7 @@ class Simulation:
         """Some values that nodes of the model (the first, and the one after the last) compute."""
         key = (*part, tuple(values))
         if key not in self._sessions:
-            options, graph = session_options(), self.model.graph
-            options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+            options, graph = session_options(NOT_OPTIMISED), self.model.graph
             nodes = graph.node[slice(*part)]
             self._sessions[key] = session_of(
                 nodes, feeds[0], values, graph.initializer, like=self.model, options=options

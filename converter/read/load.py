@@ -15,7 +15,7 @@ from onnx.external_data_helper import load_external_data_for_model
 
 from converter.errors import ModelError
 from converter.ir.stored import StoredWeights, store_weights
-from converter.printable import printable
+from converter.printable import free_name, printable
 from converter.read.cut import Cut, cut_model, read_by
 from converter.read.dimensions import pin_dimensions
 from converter.read.slim import slim_content
@@ -152,13 +152,8 @@ def _name_by_module(model: onnx.ModelProto) -> None:
             path = []
         if not path:
             continue
-        wanted = printable(f"{path[-1]}.{node.op_type}")
-        name, number = wanted, 1
-        while name in taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        taken.add(name)
-        node.name = name
+        node.name = free_name(printable(f"{path[-1]}.{node.op_type}"), taken)
+        taken.add(node.name)
 
 
 def _name_the_rest(model: onnx.ModelProto) -> None:

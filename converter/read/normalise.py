@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 import onnx
 import onnx_ir
-import onnxruntime
 from onnx_ir.passes.common import (
     NameFixPass,
     RemoveInitializersFromInputsPass,
@@ -25,7 +24,7 @@ from converter.errors import ModelError, one_line
 from converter.read.ceil_mode import drop_windows_behind
 from converter.read.fold import fold_constants
 from converter.read.opsets import opset_of, settle_opset
-from converter.read.runtime import explaining, session_options
+from converter.read.runtime import explaining, open_session, session_options
 from converter.scratch_folder import scratch_folder
 
 _DISABLED = ["MatMulAddFusion", "TransposeOptimizer"]
@@ -129,15 +128,9 @@ def _recall_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInfo
 def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
     with scratch_folder() as folder:
         folded = folder / "folded.onnx"
-        options = session_options()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options = session_options("ORT_ENABLE_BASIC")
         options.optimized_model_filepath = str(folded)
         with explaining():
             # from bytes: a model read from a file keeps dangling external-data names when saved
-            onnxruntime.InferenceSession(
-                model.SerializeToString(),
-                options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=_DISABLED,
-            )
+            open_session(model, options, _DISABLED)
         return onnx.load(folded)

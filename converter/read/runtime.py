@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -42,13 +43,30 @@ def what_it_says(error: Exception) -> str:
     return printable(_CODES.sub("", one_line(error)))
 
 
-def session_options() -> onnxruntime.SessionOptions:
-    """Quiet and repeatable: errors only, one thread, sequential."""
+NOT_OPTIMISED = "ORT_DISABLE_ALL"
+
+
+def session_options(level: str = "ORT_ENABLE_ALL") -> onnxruntime.SessionOptions:
+    """Quiet and repeatable: errors only, one thread, sequential; `level` is that of graph optimisations."""
     options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     return options
+
+
+def open_session(
+    model: onnx.ModelProto | Path,
+    options: onnxruntime.SessionOptions | None = None,
+    disabled: Sequence[str] = (),
+) -> onnxruntime.InferenceSession:
+    """A model, or that of a file, in ONNX Runtime on this processor, without the optimisers `disabled`."""
+    content = str(model) if isinstance(model, Path) else model.SerializeToString()
+    providers = ["CPUExecutionProvider"]
+    return onnxruntime.InferenceSession(
+        content, options or session_options(), providers=providers, disabled_optimizers=list(disabled)
+    )
 
 
 def run_nodes(
@@ -108,9 +126,7 @@ def session_of(
         graph, opset_imports=like.opset_import, ir_version=like.ir_version, functions=like.functions
     )
     with explaining():
-        return onnxruntime.InferenceSession(
-            model.SerializeToString(), options or session_options(), providers=["CPUExecutionProvider"]
-        )
+        return open_session(model, options)
 
 
 def run_session(

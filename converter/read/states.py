@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from converter.did_you_mean import did_you_mean
 from converter.errors import ModelError
@@ -16,7 +15,7 @@ from converter.ir.states import Arrays, State, chained
 from converter.ir.stored import StoredWeights
 from converter.read.inputs import Samples, Wanted
 from converter.read.piecewise import run_model
-from converter.read.runtime import explaining, session_options
+from converter.read.runtime import explaining, open_session
 
 _BEFORE = frozenset(("past", "prev", "previous", "old", "last"))
 _AFTER = frozenset(("present", "next", "new", "updated"))
@@ -162,9 +161,7 @@ def runner(
             name: values[0] for name, values in run_model(model, weights, [given], frozenset(outputs))
         }
     with explaining():
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), session_options(), providers=["CPUExecutionProvider"]
-        )
+        session = open_session(model)
 
     def run(given: Arrays) -> dict[str, np.ndarray]:
         with explaining():

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import onnx
-import onnxruntime
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
@@ -22,7 +21,7 @@ from converter.errors import ModelError, UnsupportedError
 from converter.printable import printable
 from converter.read.external_data import check_external_data
 from converter.read.opsets import opset_of
-from converter.read.runtime import session_options, what_it_says
+from converter.read.runtime import NOT_OPTIMISED, open_session, session_options, what_it_says
 
 MOST_ELEMENTS = 2**30
 """Of one value: four gigabytes of floats, more than any accelerator of this kind is given."""
@@ -103,10 +102,8 @@ def judged_by_onnx(
 
 def _fault(path: Path) -> str:
     """What ONNX or ONNX Runtime has against a file, nothing if both take it."""
-    options = session_options()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     checks: Sequence[Callable[[], object]] = (
-        lambda: onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]),
+        lambda: open_session(path, session_options(NOT_OPTIMISED)),
         lambda: onnx.shape_inference.infer_shapes(
             onnx.load(path, load_external_data=False), check_type=True, strict_mode=True
         ),

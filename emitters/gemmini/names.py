@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from converter.printable import free_name
+
 _RESERVED = frozenset(
     re.findall(
         r"\w+",
@@ -66,9 +68,6 @@ class Names:
         base = c_identifier(name)
         # The end of a long ONNX path tells layers apart better than its beginning.
         base = c_identifier(base[-40:]) if len(base) > 40 else base
-        identifier, number = base, 1
-        while identifier in self._taken:
-            number += 1
-            identifier = f"{base}_{number}"
+        identifier = free_name(base, self._taken)
         self._taken.add(identifier)
         return identifier

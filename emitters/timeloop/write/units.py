@@ -15,6 +15,7 @@ from typing import Literal
 
 from converter.ir.dims import DIMS, Dims
 from converter.ir.graph import TensorCoreLayer
+from converter.printable import free_name
 from costmodel.group.fusion import paper_plan, plan_group, stored_as
 from costmodel.group.local_tensors import input_path
 from costmodel.mapping.mapping import Mapping
@@ -77,12 +78,9 @@ class FileNames:
     def unique(self, name: str) -> str:
         """Letters, digits, `_`, `-` and inner dots of `name`, with a number when taken."""
         base = re.sub(r"[^0-9A-Za-z_.-]+", "_", name).strip("._-")[:100] or "layer"
-        candidate, number = base, 1
-        while candidate.lower() in self._taken:
-            number += 1
-            candidate = f"{base}_{number}"
-        self._taken.add(candidate.lower())
-        return candidate
+        suffix = free_name(base.lower(), self._taken)
+        self._taken.add(suffix)
+        return base + suffix[len(base) :]
 
 
 def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iterator[Unit]:
