@@ -165,8 +165,8 @@ def run(network: Network, target: Target, count: int, search: SearchOptions, sec
         folder = OutputFolder(Path(scratch) / network.name)
         folder.path.mkdir()
         with seconds.of("emit"):
-            document = describe_search(found, front_end_record(conversion, vectors, quiet))
-            write_folder(folder, conversion, found.schedule, document, vectors, quiet, TimeloopOptions())
+            document = describe_search(found, front_end_record(vectors, quiet))
+            write_folder(folder, found.schedule, document, vectors, quiet, TimeloopOptions())
         with seconds.of("verify"):
             report = verify(folder.path)
         with seconds.of("cc"):
@@ -179,6 +179,7 @@ def run(network: Network, target: Target, count: int, search: SearchOptions, sec
 def first(vectors: TestVectors, count: int) -> TestVectors:
     """Only the first vectors."""
     return TestVectors(
+        vectors.conversion,
         {name: array[:count] for name, array in vectors.onnx_inputs.items()},
         {name: array[:count] for name, array in vectors.stored_inputs.items()},
     )

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from fadiff.output_accuracy import restored
 from fadiff.vectors import TestVectors, onnx_states, run_vectors
 
-if TYPE_CHECKING:
-    from converter import Conversion
 
-
-def compare_with_file(conversion: Conversion, vectors: TestVectors) -> str:
+def compare_with_file(vectors: TestVectors) -> str:
     """One sentence on the outputs of the test vectors; empty for float models and integer outputs.
 
     Integers are those of the integer reference, so of the device.
@@ -21,6 +16,7 @@ def compare_with_file(conversion: Conversion, vectors: TestVectors) -> str:
     from converter.check.reference import integer_reference, reference_session
     from converter.read.runtime import open_session, session_options
 
+    conversion = vectors.conversion
     model = conversion.quantized_file
     if model is None:
         return ""

@@ -11,7 +11,6 @@ from fadiff.vectors import Arrays, TestVectors, run_floats, run_vectors, stored_
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-    from converter import Conversion
     from converter.ir.graph import Graph
     from costmodel.schedule.document import AccuracyRecord, OutputAccuracyRecord
 
@@ -24,26 +23,27 @@ _SENTINEL = 1e8
 """Numbers of this size in an output (masked scores) stand for "not here" and are no signal."""
 
 
-def output_accuracy(
-    conversion: Conversion, vectors: TestVectors, reference: InferenceSession
-) -> AccuracyRecord:
+def output_accuracy(vectors: TestVectors, reference: InferenceSession) -> AccuracyRecord:
     """Judge the outputs on test inputs where the user gave any, else on calibration inputs.
 
     Args:
-        conversion: the model.
         vectors: the test inputs.
         reference: the integer reference (converter/check/reference).
     """
     from costmodel.schedule.document import AccuracyRecord
 
-    inputs, kind = _inputs(conversion, vectors)
+    conversion = vectors.conversion
+    inputs, kind = _inputs(vectors)
     macs = sum(getattr(layer, "macs", 0) for layer in conversion.graph.layers)
     count = int(np.clip(_MACS / max(macs, 1), 2, MOST_SAMPLES))
     inputs = {name: array[:count] for name, array in inputs.items()}
     graph = conversion.graph
     computed = {output.name for output in reference.get_outputs()}
     outputs = [name for name in graph.results if name in computed]  # (not an input that is handed through)
-    floats = run_floats(conversion, inputs, [graph.tensors[name].onnx_name or name for name in outputs])
+    if kind == "calibration":
+        floats = run_floats(conversion, inputs, [graph.tensors[name].onnx_name or name for name in outputs])
+    else:  # (all of them are written to the folder, too)
+        floats = {name: array[:count] for name, array in vectors.float_outputs.items()}
     chain = graph.states if kind != "calibration" or conversion.consecutive else ()
     stored = run_vectors(reference, stored_inputs(graph, inputs), outputs, chain)
     records = []
@@ -54,11 +54,10 @@ def output_accuracy(
     return AccuracyRecord(inputs=kind, samples=samples, outputs=tuple(records))
 
 
-def _inputs(
-    conversion: Conversion, vectors: TestVectors
-) -> tuple[Arrays, Literal["test", "calibration", "random"]]:
+def _inputs(vectors: TestVectors) -> tuple[Arrays, Literal["test", "calibration", "random"]]:
     if vectors.given:
         return vectors.onnx_inputs, "test"
+    conversion = vectors.conversion
     samples = conversion.samples
     if not samples or conversion.random_calibration:
         return vectors.onnx_inputs, "random"

@@ -136,14 +136,15 @@ def compile(
             console.warn(vectors.warning)
         if given is None:
             conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
+            vectors = replace(vectors, conversion=conversion)  # (with the search's notes)
             decision, described = found.schedule, partial(describe_search, found)
         else:
             with naming(str(schedule)):
                 decision = schedule_from_document(given, conversion.graph)
             described = partial(_describe_given, given, decision)
-        document = described(front_end_record(conversion, vectors, console))
+        document = described(front_end_record(vectors, console))
         folder = OutputFolder(work)
-        write_folder(folder, conversion, decision, document, vectors, console, timeloop or TimeloopOptions())
+        write_folder(folder, decision, document, vectors, console, timeloop or TimeloopOptions())
         folder.refresh_report()
         report = _verify_new(folder, console) if verify else None
     return CompileResult(out, document, report)
@@ -227,17 +228,18 @@ def _least_db(reading: ModelOptions) -> float | None:
     return MIN_SQNR_DB if reading.min_sqnr is None else reading.min_sqnr
 
 
-def front_end_record(conversion: Conversion, vectors: TestVectors, console: Console) -> ConversionRecord:
+def front_end_record(vectors: TestVectors, console: Console) -> ConversionRecord:
     """What the front end did, with the signal to noise that quantisation leaves in every tensor."""
     from costmodel.schedule.document import ConversionRecord, QuantizationRecord
     from fadiff.original import compare_with_file
     from fadiff.sensitivity import sensitivity
 
+    conversion = vectors.conversion
     if conversion.graph.element_type == "float32":
         return ConversionRecord(notes=(*conversion.notes, *conversion.warnings))
     with console.stage("comparing int8 with float"):
-        found = sensitivity(conversion, vectors)
-        original = compare_with_file(conversion, vectors)
+        found = sensitivity(vectors)
+        original = compare_with_file(vectors)
     if original:
         console.note(original)
     return ConversionRecord(
@@ -319,7 +321,6 @@ def describe_search(found: SearchResult, conversion: ConversionRecord | None = N
 
 def write_folder(
     folder: OutputFolder,
-    conversion: Conversion,
     schedule: Schedule,
     document: ScheduleDocument,
     vectors: TestVectors,
@@ -343,10 +344,10 @@ def write_folder(
     from fadiff.vectors import write_vectors
 
     with console.stage("writing firmware"):
-        first, later = write_vectors(folder.verification_data, conversion, vectors)
+        first, later = write_vectors(folder.verification_data, vectors)
         gemmini.emit(
             schedule,
-            model_name=conversion.graph.name,
+            model_name=schedule.graph.name,
             out_dir=folder.firmware,
             test_vectors=first,
             later_steps=later,

@@ -14,7 +14,6 @@ from fadiff.output_accuracy import output_accuracy
 from fadiff.vectors import Arrays, TestVectors, nth, run_floats, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
-    from converter import Conversion
     from converter.ir.graph import Tensor
     from costmodel.schedule.document import AccuracyRecord
 
@@ -36,7 +35,7 @@ class Sensitivity:
     """The outputs, on test inputs where the user gave any, else on calibration inputs."""
 
 
-def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) -> Sensitivity:
+def sensitivity(vectors: TestVectors, count: int = 2) -> Sensitivity:
     """Run `count` calibration inputs through the float model and the integers, tensor by tensor.
 
     The integers are those of the integer reference, so of the device.  A model that needed no
@@ -46,7 +45,8 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
     from converter.check.reference import integer_reference, reference_session
     from converter.ir.weight_file import WeightFile, is_large
 
-    inputs, stored = _inputs(conversion, vectors, count)
+    conversion = vectors.conversion
+    inputs, stored = _inputs(vectors, count)
     graph = conversion.graph
     names = [t.onnx_name for t in graph.tensors.values() if t.onnx_name is not None and t.data is None]
     floats = run_floats(conversion, inputs, names)
@@ -56,7 +56,7 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
             reference = integer_reference(graph, file=file)
         session = reference_session(reference, folder)
         integers = run_vectors(session, stored, states=graph.states if conversion.consecutive else ())
-        accuracy = output_accuracy(conversion, vectors, session)
+        accuracy = output_accuracy(vectors, session)
         del session  # (its weights are mapped)
         compared = agreement(conversion, nth(inputs, 0), nth(integers, 0), folder)
     ratios = {}
@@ -70,8 +70,9 @@ def sensitivity(conversion: Conversion, vectors: TestVectors, count: int = 2) ->
     return Sensitivity(ratios, compared.note, compared.own_steps, accuracy)
 
 
-def _inputs(conversion: Conversion, vectors: TestVectors, count: int) -> tuple[Arrays, Arrays]:
+def _inputs(vectors: TestVectors, count: int) -> tuple[Arrays, Arrays]:
     """Inputs with a leading axis of samples: by ONNX name, and as stored by tensor name."""
+    conversion = vectors.conversion
     samples = conversion.samples[:count]
     if not samples:
         return (

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ _DEVICE_STEPS = 4
 class TestVectors:
     """Inputs with a leading axis of vectors: by ONNX name as floats, by tensor name as stored."""
 
+    conversion: Conversion = field(repr=False)
     onnx_inputs: Arrays
     stored_inputs: Arrays
     given: bool = False
@@ -46,6 +48,12 @@ class TestVectors:
     def count(self) -> int:
         """Number of vectors."""
         return len(next(iter(self.onnx_inputs.values())))
+
+    @cached_property
+    def float_outputs(self) -> Arrays:
+        """What the float model makes of them, by ONNX name."""
+        outputs = [value.name for value in self.conversion.float_model.graph.output]
+        return run_floats(self.conversion, self.onnx_inputs, outputs)
 
 
 def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVectors:
@@ -67,9 +75,8 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
         warning = _unused(file, conversion)
     if conversion.graph.states:
         inputs = _in_sequence(conversion, inputs)
-    return TestVectors(
-        inputs, stored_inputs(conversion.graph, inputs), given=file is not None, warning=warning
-    )
+    stored = stored_inputs(conversion.graph, inputs)
+    return TestVectors(conversion, inputs, stored, given=file is not None, warning=warning)
 
 
 def _unused(file: Path, conversion: Conversion) -> str:
@@ -98,9 +105,7 @@ def store(tensor: Tensor, vectors: np.ndarray) -> np.ndarray:
     return np.stack([to_storage(tensor, vector) for vector in vectors])
 
 
-def write_vectors(
-    folder: Path, conversion: Conversion, vectors: TestVectors
-) -> tuple[Arrays, list[dict[str, np.ndarray]]]:
+def write_vectors(folder: Path, vectors: TestVectors) -> tuple[Arrays, list[dict[str, np.ndarray]]]:
     """Write reference.onnx, quantized.onnx, inputs.npz and float_outputs.npz.
 
     A float32 graph is checked layer by layer, on the inputs that the layer had.
@@ -113,15 +118,13 @@ def write_vectors(
     from converter.check.reference import integer_reference, reference_session
 
     folder.mkdir()
-    graph = conversion.graph
+    graph = vectors.conversion.graph
     is_float = graph.element_type == "float32"
-    reference, apart = write_models(folder, conversion)
+    reference, apart = write_models(folder, vectors.conversion)
     floats = {f"float:{name}": array for name, array in vectors.onnx_inputs.items()}
     arguments = {name: vectors.stored_inputs[name] for name in graph.arguments}
     np.savez(folder / "inputs.npz", allow_pickle=False, **arguments, **floats)
-    outputs = run_floats(
-        conversion, vectors.onnx_inputs, [v.name for v in conversion.float_model.graph.output]
-    )
+    outputs = vectors.float_outputs
     np.savez(folder / "float_outputs.npz", allow_pickle=False, **outputs)
     states = graph.states
     count = min(_DEVICE_STEPS, vectors.count) if states else 1

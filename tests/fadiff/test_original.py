@@ -36,7 +36,7 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_sentence_says_what_is_measured(quantised: Path) -> None:
     conversion = convert(quantised)
-    note = compare_with_file(conversion, make_vectors(conversion, None, seed=0))
+    note = compare_with_file(make_vectors(conversion, None, seed=0))
     found = re.search(r"SQNR ([\d.]+) dB, top-1 equal in ([\d.]+) % \(16 test vectors\)", note)
     assert found and float(found[1]) > 25 and float(found[2]) > 90
 
@@ -49,13 +49,13 @@ def test_random_inputs_are_what_the_file_can_tell(tmp_path: Path) -> None:
     vectors = make_vectors(conversion, None, seed=0)
     (image,) = vectors.onnx_inputs.values()
     assert image.min() >= 0 and 200 < image.max() < 256
-    found = re.search(r"SQNR ([\d.]+) dB", compare_with_file(conversion, vectors))
+    found = re.search(r"SQNR ([\d.]+) dB", compare_with_file(vectors))
     assert found and float(found[1]) > 25
 
 
 def test_float_models_have_no_file_to_compare_with(tmp_path: Path) -> None:
     conversion = convert(small_network(tmp_path / "float.onnx"))
-    assert compare_with_file(conversion, make_vectors(conversion, None, seed=0)) == ""
+    assert compare_with_file(make_vectors(conversion, None, seed=0)) == ""
 
 
 def test_a_difference_is_seen(quantised: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_difference_is_seen(quantised: Path) -> None:
         if tensor.name.startswith("w2") and tensor.name.endswith("_quantized"):
             array = onnx.numpy_helper.to_array(tensor)
             tensor.CopyFrom(onnx.numpy_helper.from_array(np.roll(array, 1, 0), tensor.name))
-    note = compare_with_file(conversion, make_vectors(conversion, None, seed=0))
+    note = compare_with_file(make_vectors(conversion, None, seed=0))
     found = re.search(r"SQNR (-?[\d.]+) dB", note)
     assert found and float(found[1]) < 20
 

@@ -45,7 +45,7 @@ def test_ratios_are_those_of_the_calibration_inputs(lopsided):
         {"x": np.random.default_rng(seed).standard_normal(SHAPE).astype(np.float32)} for seed in (7, 8)
     ]
     conversion = convert(lopsided, calibration=samples)
-    found = sensitivity(conversion, make_vectors(conversion, None, seed=0))
+    found = sensitivity(make_vectors(conversion, None, seed=0))
     model = onnx.load(lopsided)
     w = numpy_helper.to_array(model.graph.initializer[0])[:, :, 0, 0].astype(np.float64)
     # by hand: x and w are rounded to their grids, the products to that of a
