@@ -10,7 +10,7 @@ from typing import NoReturn
 import yaml
 
 from converter.errors import ModelError
-from costmodel.target.text_file import compose_yaml
+from costmodel.target.text_file import FormatError, compose_yaml
 
 
 class TimeloopFormatError(ModelError):
@@ -101,6 +101,8 @@ def read_root(path: Path, key: str) -> Entry:
         root = compose_yaml(path)
     except OSError as error:
         raise TimeloopFormatError(f"{path}: cannot read: {error.strerror}") from error
+    except FormatError as error:
+        raise TimeloopFormatError(str(error)) from error
     if root is None:
         raise TimeloopFormatError(f"{path}:1: the file is empty; expected a `{key}:` entry")
     entries = Entry(path, "", root).keys()
