@@ -57,6 +57,11 @@ class Tensor:
     """The integer that stands for 0.0 (converter/quantise/zeros.py)."""
 
     @property
+    def constant(self) -> bool:
+        """Whether its content is known."""
+        return self.data is not None
+
+    @property
     def size(self) -> int:
         """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))

@@ -35,7 +35,9 @@ Extents = dict[Dim, Positive]
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    """Read from JSON, or from an object with attributes of the same names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, from_attributes=True)
 
 
 class TensorRecord(_Record):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping as MappingABC
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from converter.ir.dims import DIMS, Dims
-from converter.ir.graph import HostLayer, Layer, Tensor, TensorCoreLayer, View
+from converter.ir.graph import HostLayer, Layer, TensorCoreLayer
 from costmodel.latency.clock import error_against_rtl
 from costmodel.latency.roofline import bytes_per_memory
 from costmodel.mapping.mapping import AdditionIssue, Level, Mapping
@@ -26,11 +26,9 @@ from costmodel.schedule.document import (
     ReadingRecord,
     ReadingsRecord,
     SpatialRecord,
-    TensorRecord,
     TotalsRecord,
     TrafficRecord,
     TransferRecord,
-    ViewRecord,
 )
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
 from costmodel.schedule.host_records import to_attributes
@@ -104,20 +102,6 @@ def _transfers(layer: Layer, cost: LayerCost, memory: str) -> dict[str, Transfer
     return {role: TransferRecord(**total) for role, total in totals.items()}
 
 
-def tensor_record(tensor: Tensor) -> TensorRecord:
-    """A tensor without its data."""
-    return TensorRecord(
-        name=tensor.name,
-        shape=tensor.shape,
-        dtype=tensor.dtype,
-        scale=tensor.scale,
-        constant=tensor.data is not None,
-        onnx_name=tensor.onnx_name,
-        onnx_axes=tensor.onnx_axes,
-        zero=tensor.zero,
-    )
-
-
 def layer_record(
     layer: Layer,
     schedule: Schedule,
@@ -150,12 +134,7 @@ def layer_record(
         input_size=layer.input_size,
         activation=layer.activation,
         scale=layer.scale,
-        operands=OperandsRecord(
-            input=_view_record(layer.input),
-            weight=_view_record(layer.weight),
-            output=_view_record(layer.output),
-            bias=layer.bias,
-        ),
+        operands=OperandsRecord.model_validate(layer),
         inputs=layer.inputs,
         outputs=layer.outputs,
         mapping=mapping_record(schedule.mappings[layer.name], layer.dims, by_core.get(layer.name, "")),
@@ -167,10 +146,6 @@ def _addition_issue(layer: HostLayer, schedule: Schedule) -> AdditionIssue | Non
     if layer.op != "add" or not schedule.is_executable:
         return None
     return schedule.additions.get(layer.name, "instructions")
-
-
-def _view_record(view: View) -> ViewRecord:
-    return ViewRecord(tensor=view.tensor, offset=view.offset, strides=view.strides)
 
 
 def mapping_record(mapping: Mapping, bounds: Dims, by_core: str) -> MappingRecord:
@@ -210,9 +185,7 @@ def fusion_record(schedule: Schedule) -> FusionRecord:
         groups=tuple(group.layers for group in schedule.groups),
         execution=tuple(
             ExecutionRecord(
-                tile=None
-                if group.tile is None
-                else GroupTileRecord(N=group.tile.N, P=group.tile.P, Q=group.tile.Q, G=group.tile.G),
+                tile=None if group.tile is None else GroupTileRecord.model_validate(group.tile),
                 halo=group.halo,
                 resident_weights=tuple(sorted(group.resident_weights)),
                 in_scratchpad=tuple(sorted(group.in_scratchpad)),
@@ -243,6 +216,5 @@ def readings_record(schedule: Schedule) -> ReadingsRecord:
     """The schedule's cost under other assumptions."""
     found = readings(schedule)
     return ReadingsRecord(
-        rows=tuple(ReadingRecord(**asdict(row), edp_uj_cycles=row.edp_uj_cycles) for row in found.readings),
-        obstacle=found.obstacle,
+        rows=tuple(map(ReadingRecord.model_validate, found.readings)), obstacle=found.obstacle
     )

@@ -29,9 +29,7 @@ from costmodel.schedule.document import (
     ModelRecord,
     ScheduleDocument,
     SearchRecord,
-    StateRecord,
     TensorRecord,
-    ViewRecord,
 )
 from costmodel.schedule.evaluate import NetworkCost
 from costmodel.schedule.host_records import operator_of
@@ -41,7 +39,6 @@ from costmodel.schedule.records import (
     fusion_record,
     layer_record,
     readings_record,
-    tensor_record,
     totals_record,
 )
 from costmodel.schedule.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
@@ -153,20 +150,14 @@ def to_document(
     by_core = issued_by_core(schedule) if executable else {}
     return ScheduleDocument(
         generator=generator,
-        model=ModelRecord(
-            name=graph.name,
-            sha256=graph.sha256,
-            inputs=graph.inputs,
-            outputs=graph.outputs,
-            states=tuple(StateRecord(output=state.output, input=state.input) for state in graph.states),
-        ),
+        model=ModelRecord.model_validate(graph),
         target=schedule.target,
         profile=schedule.profile,
         fusion_model=schedule.fusion_model,
         latency_model=latency_model,
         latency_error=error_against_rtl(latency_model, schedule.target),
         totals=totals_record(schedule, cost, bound, clock),
-        tensors=tuple(tensor_record(tensor) for tensor in graph.tensors.values()),
+        tensors=tuple(map(TensorRecord.model_validate, graph.tensors.values())),
         layers=tuple(
             layer_record(layer, schedule, cost.by_name[layer.name], clock, by_core) for layer in graph.layers
         ),
@@ -196,7 +187,7 @@ def schedule_from_document(document: ScheduleDocument, graph: Graph | None = Non
     groups = tuple(
         FusionGroup(
             layers=names,
-            tile=None if run.tile is None else GroupTile(run.tile.N, run.tile.P, run.tile.Q, run.tile.G),
+            tile=None if run.tile is None else GroupTile(**dict(run.tile)),
             halo=run.halo,
             resident_weights=frozenset(run.resident_weights),
             in_scratchpad=frozenset(run.in_scratchpad),
@@ -267,7 +258,7 @@ def graph_from_document(document: ScheduleDocument) -> Graph:
             inputs=document.model.inputs,
             outputs=document.model.outputs,
             sha256=document.model.sha256,
-            states=tuple(State(state.output, state.input) for state in document.model.states),
+            states=tuple(State(**dict(state)) for state in document.model.states),
         )
     except ValueError as error:
         raise ScheduleFileError(f"the schedule's layers and tensors are no graph: {error}") from error
@@ -296,16 +287,7 @@ def _check_operands(layer: TensorCoreLayer, graph: Graph) -> None:
 
 def _tensor(record: TensorRecord) -> Tensor:
     data = np.broadcast_to(np.zeros((), record.dtype), record.shape) if record.constant else None
-    return Tensor(
-        record.name,
-        record.shape,
-        record.dtype,
-        record.scale,
-        data,
-        record.onnx_name,
-        record.onnx_axes,
-        record.zero,
-    )
+    return Tensor(**record.model_dump(exclude={"constant"}), data=data)
 
 
 def _layer(record: LayerRecord) -> Layer:
@@ -323,9 +305,9 @@ def _layer(record: LayerRecord) -> Layer:
         name=record.name,
         op=record.op,  # type: ignore[arg-type]  # LayerRecord.op also covers host layers
         dims=Dims(G=record.groups, **record.dims),
-        input=_view(operands.input),
-        weight=_view(operands.weight),
-        output=_view(operands.output),
+        input=View(**dict(operands.input)),
+        weight=View(**dict(operands.weight)),
+        output=View(**dict(operands.output)),
         input_size=record.input_size,
         bias=operands.bias,
         stride=record.stride,
@@ -335,10 +317,6 @@ def _layer(record: LayerRecord) -> Layer:
         scale=record.scale,
         onnx_nodes=record.onnx_nodes,
     )
-
-
-def _view(record: ViewRecord) -> View:
-    return View(record.tensor, record.offset, record.strides)
 
 
 def _matching(graph: Graph, document: ScheduleDocument) -> Graph:
