@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from converter.ir.dims import Dims
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.group.fusion import Member, box_channels, stored_as
-from costmodel.group.local_tensors import input_path
 from costmodel.group.pooling import Pool, pool_of
 from costmodel.group.scratchpad import MemberSpace
 from costmodel.mapping.decision import FusionGroup
@@ -148,14 +147,6 @@ class LoopSetting:
             *_, rows, columns = self.stored.size
             return rows * columns * q, columns * q, q
         return n, p, q
-
-    @property
-    def from_tile_buffer(self) -> bool:
-        """Whether its input is a box of the tile buffer."""
-        return (
-            self.layer.input.tensor in self.member.fused_inputs
-            and input_path(self.graph, self.group, self.layer) == "tile-buffer"
-        )
 
     def obstacle_in_capacity(self, inputs: int, weights: int, outputs: int) -> str:
         """Why operands of so many rows do not fit half of each memory; empty if they do.

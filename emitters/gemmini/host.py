@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from converter.ir import host as ops
 from converter.ir.graph import Graph, HostLayer
-from converter.ir.loops import Loops
+from converter.ir.loops import Access, Loops
 from costmodel.group.host_work import LONG_RUN
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
@@ -71,11 +71,7 @@ class _Arguments:
     def operands(self, loops: Loops) -> tuple[Expr, ...]:
         """The loops_t, and where its operands start, the output last."""
         names = [self.at[name] for name in self.layer.inputs[: len(loops.inputs)]] + [self.output]
-        starts = [
-            f"{name} + {access.offset}" if access.offset else name
-            for name, access in zip(names, loops.accesses, strict=True)
-        ]
-        return (self.loops(loops), *starts)
+        return (self.loops(loops), *map(_start, names, loops.accesses))
 
     def loops(self, loops: Loops) -> str:
         """The loops_t."""
@@ -127,6 +123,11 @@ def _loop_order(shape: tuple[int, ...]) -> tuple[int, ...]:
         axes.remove(longest)
         axes.append(longest)
     return tuple(axes)
+
+
+def _start(name: str, access: Access) -> str:
+    """Where an access to a tensor begins."""
+    return f"{name} + {access.offset}" if access.offset else name
 
 
 def _list(values: tuple[int, ...]) -> str:
@@ -238,10 +239,7 @@ def _float_product(a: _Arguments, o: ops.FloatProduct) -> HostCall:
         f"{_relu(o.activation)}, {_ceiling(o.ceiling)},",
     )
     product = a.table("product", "float_product_t", *lines)
-    x, weight, out = (
-        f"{name} + {access.offset}" if access.offset else name
-        for name, access in zip((a.input(0), a.input(1), a.output), accesses, strict=True)
-    )
+    x, weight, out = map(_start, (a.input(0), a.input(1), a.output), accesses)
     bias = a.input(2) if len(a.layer.inputs) > 2 else "NULL"
     return HostCall("float_product", (f"&{product}", x, weight, bias, out))
 

@@ -275,9 +275,12 @@ class Problem:
         return evaluate(schedule, self.rules.latency)
 
     def record(self, edp: float, feasible: float = float("nan")) -> None:
-        """Note the best EDP (uJ x cycles) known now, and show it."""
+        """Note the best EDP (uJ x cycles) known now, and show it.
+
+        `feasible` is the share of the candidates looked at last that were legal as they were.
+        """
         best = min([edp, *(point.best_edp for point in self.history[-1:])])
-        self.history.append(HistoryPoint(self.seconds, self.steps, best, feasible))
+        self.history.append(HistoryPoint(self.seconds, self.steps, best))
         share = "" if feasible != feasible else f", {feasible:.0%} feasible"
         self.say(f"step {self.steps}: best EDP {best:.4g} uJ x cycles{share}")
 

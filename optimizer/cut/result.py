@@ -18,8 +18,6 @@ class HistoryPoint(NamedTuple):
     seconds: float
     step: int
     best_edp: float
-    feasible_share: float
-    """Share of the candidates looked at last that were legal as they were (nan: not applicable)."""
 
 
 @dataclass(frozen=True)
