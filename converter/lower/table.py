@@ -19,6 +19,7 @@ from converter.ir.graph import ElementType
 from converter.ir.operators import BINARY, UNARY, is_elementwise
 from converter.ir.program import Node, Program
 from converter.lower import constraints as limits
+from converter.lower import movement, pool, rows
 from converter.lower.constraints import Constraint
 from converter.lower.context import Lowering
 from converter.lower.elementwise import lower_batch_norm, lower_binary, lower_where
@@ -26,34 +27,9 @@ from converter.lower.formula import has_formula
 from converter.lower.integers import lower_cast, lower_integers
 from converter.lower.layout import lower_reshape, lower_transpose
 from converter.lower.matmul import lower_matmul
-from converter.lower.movement import (
-    lower_concat,
-    lower_depth_to_space,
-    lower_expand,
-    lower_gather,
-    lower_pad,
-    lower_slice,
-    lower_split,
-    lower_tile,
-)
-from converter.lower.pool import (
-    lower_average_pool,
-    lower_global_average_pool,
-    lower_global_max_pool,
-    lower_max_pool,
-    lower_mean,
-)
 from converter.lower.products import lower_conv, lower_gemm
 from converter.lower.refused import FOLDED, REFUSED
 from converter.lower.resize import lower_resize
-from converter.lower.rows import (
-    lower_arg_max,
-    lower_instance_norm,
-    lower_layer_norm,
-    lower_log_softmax,
-    lower_reduce,
-    lower_softmax,
-)
 from converter.lower.scatter import lower_scatter
 from converter.lower.transposed import lower_conv_transpose
 from converter.plan.plan import Step
@@ -86,9 +62,11 @@ def _binary(op: str, *constraints: Constraint) -> Operator:
 OPERATORS: tuple[Operator, ...] = (
     _binary("Add", limits.numbers),
     _binary("And", limits.booleans),
-    Operator("ArgMax", "core", lower_arg_max),
-    Operator("ArgMin", "core", lower_arg_max),
-    Operator("AveragePool", "core", lower_average_pool, (_FLOAT, limits.image, limits.windows_begin_inside)),
+    Operator("ArgMax", "core", rows.lower_arg_max),
+    Operator("ArgMin", "core", rows.lower_arg_max),
+    Operator(
+        "AveragePool", "core", pool.lower_average_pool, (_FLOAT, limits.image, limits.windows_begin_inside)
+    ),
     Operator(
         "BatchNormalization",
         "core",
@@ -100,7 +78,7 @@ OPERATORS: tuple[Operator, ...] = (
         for op in ("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Mod")
     ),
     Operator("Cast", "core", lower_cast, (limits.of_integers,)),
-    Operator("Concat", "gone", lower_concat, (limits.comparable,)),
+    Operator("Concat", "gone", movement.lower_concat, (limits.comparable,)),
     Operator(
         "Conv",
         "array",
@@ -113,57 +91,57 @@ OPERATORS: tuple[Operator, ...] = (
         lower_conv_transpose,
         (_FLOAT, limits.image, limits.constant_weight, limits.constant_bias, limits.few_phases),
     ),
-    Operator("DepthToSpace", "gone", lower_depth_to_space),
+    Operator("DepthToSpace", "gone", movement.lower_depth_to_space),
     _binary("Div", limits.numbers),
     _binary("Equal", limits.comparable),
-    Operator("Expand", "gone", lower_expand),
+    Operator("Expand", "gone", movement.lower_expand),
     Operator("Flatten", "gone", lower_reshape, (limits.same_elements,)),
-    Operator("Gather", "core", lower_gather, (limits.int32_indices,)),
+    Operator("Gather", "core", movement.lower_gather, (limits.int32_indices,)),
     Operator(
         "Gemm",
         "array",
         lower_gemm,
         (_FLOAT, limits.rows_of_gemm, limits.constant_weight, limits.constant_bias),
     ),
-    Operator("GlobalAveragePool", "core", lower_global_average_pool, (_FLOAT, limits.image)),
-    Operator("GlobalMaxPool", "core", lower_global_max_pool, (_FLOAT, limits.image)),
+    Operator("GlobalAveragePool", "core", pool.lower_global_average_pool, (_FLOAT, limits.image)),
+    Operator("GlobalMaxPool", "core", pool.lower_global_max_pool, (_FLOAT, limits.image)),
     _binary("Greater", limits.comparable),
     _binary("GreaterOrEqual", limits.comparable),
     Operator("Identity", "gone", lower_reshape, (limits.same_elements,)),
-    Operator("InstanceNormalization", "core", lower_instance_norm, (limits.constant_inputs, _FLOAT)),
+    Operator("InstanceNormalization", "core", rows.lower_instance_norm, (limits.constant_inputs, _FLOAT)),
     Operator(
         "LayerNormalization",
         "core",
-        lower_layer_norm,
+        rows.lower_layer_norm,
         (_FLOAT, limits.one_output, limits.constant_inputs),
     ),
     _binary("Less", limits.comparable),
     _binary("LessOrEqual", limits.comparable),
-    Operator("LogSoftmax", "core", lower_log_softmax, (_FLOAT,)),
+    Operator("LogSoftmax", "core", rows.lower_log_softmax, (_FLOAT,)),
     Operator("MatMul", "array", lower_matmul, (_FLOAT, limits.bare_matrices)),
     _binary("Max", limits.numbers),
     Operator(
         "MaxPool",
         "store",
-        lower_max_pool,
+        pool.lower_max_pool,
         (_FLOAT, limits.image, limits.windows_begin_inside, limits.one_output, limits.row_major_indices),
     ),
     _binary("Min", limits.numbers),
     _binary("Mul", limits.numbers),
     _binary("Or", limits.booleans),
     Operator("PRelu", "core", lower_binary, (_FLOAT, limits.slopes)),
-    Operator("Pad", "core", lower_pad, (limits.constant_inputs, _FLOAT)),
-    Operator("RMSNormalization", "core", lower_layer_norm, (limits.constant_inputs, _FLOAT)),
-    Operator("ReduceMax", "core", lower_reduce, (limits.known_axes, _FLOAT)),
-    Operator("ReduceMean", "core", lower_mean, (limits.known_axes, _FLOAT)),
-    Operator("ReduceMin", "core", lower_reduce, (limits.known_axes, _FLOAT)),
-    Operator("ReduceSum", "core", lower_reduce, (limits.known_axes, _FLOAT)),
+    Operator("Pad", "core", movement.lower_pad, (limits.constant_inputs, _FLOAT)),
+    Operator("RMSNormalization", "core", rows.lower_layer_norm, (limits.constant_inputs, _FLOAT)),
+    Operator("ReduceMax", "core", rows.lower_reduce, (limits.known_axes, _FLOAT)),
+    Operator("ReduceMean", "core", pool.lower_mean, (limits.known_axes, _FLOAT)),
+    Operator("ReduceMin", "core", rows.lower_reduce, (limits.known_axes, _FLOAT)),
+    Operator("ReduceSum", "core", rows.lower_reduce, (limits.known_axes, _FLOAT)),
     Operator("Reshape", "gone", lower_reshape, (limits.same_elements,)),
     Operator("Resize", "core", lower_resize, (limits.constant_inputs, _FLOAT, limits.known_resize)),
-    Operator("Slice", "gone", lower_slice, (limits.constant_inputs,)),
-    Operator("Softmax", "core", lower_softmax, (_FLOAT,)),
-    Operator("SpaceToDepth", "gone", lower_depth_to_space),
-    Operator("Split", "gone", lower_split, (limits.parts_of_all,)),
+    Operator("Slice", "gone", movement.lower_slice, (limits.constant_inputs,)),
+    Operator("Softmax", "core", rows.lower_softmax, (_FLOAT,)),
+    Operator("SpaceToDepth", "gone", movement.lower_depth_to_space),
+    Operator("Split", "gone", movement.lower_split, (limits.parts_of_all,)),
     Operator("Squeeze", "gone", lower_reshape, (limits.same_elements,)),
     *(
         Operator(op, "core", lower_scatter, (limits.slices_along_one_axis,))
@@ -171,7 +149,7 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     _binary("Sub", limits.numbers),
     _binary("Sum", limits.numbers),
-    Operator("Tile", "gone", lower_tile, (limits.constant_inputs,)),
+    Operator("Tile", "gone", movement.lower_tile, (limits.constant_inputs,)),
     Operator("Transpose", "gone", lower_transpose),
     Operator("Unsqueeze", "gone", lower_reshape, (limits.same_elements,)),
     Operator("Upsample", "core", lower_resize, (limits.constant_inputs, _FLOAT, limits.known_resize)),

@@ -5,22 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from converter.ir import host as ops
 from converter.ir.graph import Graph, HostLayer
-from converter.ir.host import (
-    ArgMax,
-    AveragePool,
-    Binary,
-    Copy,
-    FloatMaxPool,
-    FloatProduct,
-    Gather,
-    GlobalAveragePool,
-    Integer,
-    MaxPool,
-    Reduce,
-    Scatter,
-    StridedOperator,
-)
 from converter.ir.loops import Loops
 from converter.ir.states import State
 from costmodel.group.fusion import Member
@@ -58,31 +44,31 @@ def _operator(graph: Graph, layer: HostLayer) -> tuple[str, float]:
     """Name in the price list, and elements that count for each one written."""
     written = graph.tensors[layer.outputs[0]].size
     match layer.operator:
-        case MaxPool(window=window) | FloatMaxPool(window=window) | AveragePool(window=window):
+        case ops.MaxPool(window=window) | ops.FloatMaxPool(window=window) | ops.AveragePool(window=window):
             return layer.op, math.prod(window.kernel) + OUTPUT_TAPS
-        case GlobalAveragePool():
+        case ops.GlobalAveragePool():
             return layer.op, graph.tensors[layer.inputs[0]].size / written + OUTPUT_TAPS
-        case Reduce() | ArgMax():
+        case ops.Reduce() | ops.ArgMax():
             return layer.op, graph.tensors[layer.inputs[0]].size / written
-        case FloatProduct(dims=dims):
+        case ops.FloatProduct(dims=dims):
             return layer.op, math.prod(dims) / written
-        case Copy(loops=loops):
+        case ops.Copy(loops=loops):
             name, elements = _copied(loops)
             return name, elements / written
-        case Gather(rows=rows) if rows.inner > 1:
+        case ops.Gather(rows=rows) if rows.inner > 1:
             return "copy_runs", 1 + RUN_ELEMENTS / rows.inner
-        case Scatter(rows=rows):
+        case ops.Scatter(rows=rows):
             runs = rows.outer * graph.tensors[layer.inputs[1]].size
             kept = State(layer.outputs[0], layer.inputs[0]) in graph.states  # the rest is there already
             return "copy_runs", (0 if kept else 1) + runs * (rows.inner + RUN_ELEMENTS) / written
-        case StridedOperator(loops=loops) as operator:  # it may write a part
+        case ops.StridedOperator(loops=loops) as operator:  # it may write a part
             return ("division" if _divides(operator) else layer.op), math.prod(loops.shape) / written
     return layer.op, 1
 
 
-def _divides(operator: StridedOperator) -> bool:
+def _divides(operator: ops.StridedOperator) -> bool:
     match operator:
-        case Binary(function="div") | Integer(function="div" | "modulo" | "remainder"):
+        case ops.Binary(function="div") | ops.Integer(function="div" | "modulo" | "remainder"):
             return True
     return False
 

@@ -9,19 +9,7 @@ from typing import NamedTuple
 from converter.ir.dims import DIMS, REDUCTION, RELEVANT, C, Dims, G, K, N, P, Q, R, S
 from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Placement
-from costmodel.latency.cache import (
-    LINE_BYTES,
-    NOTHING,
-    OPERANDS,
-    CacheUse,
-    Loop,
-    Reuse,
-    Stream,
-    Walk,
-    cache_use,
-    misses,
-    pitch_lines,
-)
+from costmodel.latency import cache
 from costmodel.latency.clock import LayerCounts
 from costmodel.mapping.mapping import ceil_div
 from costmodel.mapping.numbers import Number, largest, occurs, smallest, tabulate
@@ -63,17 +51,17 @@ def segments(shape: LayerShape) -> tuple[int, int, int]:
     return C if shape.has_transposed_weights else K, C, K
 
 
-def walks(d: int, contiguous: tuple[int, int, int]) -> tuple[Walk, Walk, Walk]:
+def walks(d: int, contiguous: tuple[int, int, int]) -> tuple[cache.Walk, cache.Walk, cache.Walk]:
     """How a DRAM loop over `d` moves W, I and O (kernel taps mostly meet the same input pixels)."""
 
-    def walk(operand: str, segment: int) -> Walk:
+    def walk(operand: str, segment: int) -> cache.Walk:
         if d == segment:
             return "segment"
         if DIMS[d] not in RELEVANT[operand] or (operand == "I" and d in (R, S)):
             return "stay"
         return "rows"
 
-    w, i, o = (walk(operand, segment) for operand, segment in zip(OPERANDS, contiguous, strict=True))
+    w, i, o = (walk(operand, segment) for operand, segment in zip(cache.OPERANDS, contiguous, strict=True))
     return w, i, o
 
 
@@ -113,7 +101,7 @@ def nest_counts(
     visits = math.prod(len(axis) for axis in nest.region)
     tiles = math.prod(count.l3 for count in nest.counts)
     lines = sum(
-        misses(reuse, target.last_level_cache_bytes)
+        cache.misses(reuse, target.last_level_cache_bytes)
         for reuse in loaded_lines(nest, placement, element, network_weights)
     )
     return LayerCounts(
@@ -153,8 +141,8 @@ def first_weights(
     d = nest.shape.dims
     share = (tile.G * tile.K * tile.C * tile.R * tile.S) / (d.G * d.K * d.C * d.R * d.S)
     use = _cache_use(nest, target.element_bytes).weights
-    first = Reuse(use.lines * share, (), (), largest(use.footprint, network_weights))
-    return EarlyLoads(nbytes, float(requests), float(misses(first, target.last_level_cache_bytes)))
+    first = cache.Reuse(use.lines * share, (), (), largest(use.footprint, network_weights))
+    return EarlyLoads(nbytes, float(requests), float(cache.misses(first, target.last_level_cache_bytes)))
 
 
 def aligned_requests(nbytes: Number, pitch: int, longest: int) -> Number:
@@ -200,7 +188,7 @@ def strips(nest: LoopNest, side: int) -> Iterator[tuple[Number, Number]]:
 
 def loaded_lines(
     nest: LoopNest, placement: Placement, element: int, network_weights: int
-) -> tuple[Reuse, Reuse]:
+) -> tuple[cache.Reuse, cache.Reuse]:
     """How cache lines of weights and inputs come and go.
 
     Between two runs of a layer, all weights of the network pass through the cache.
@@ -210,20 +198,20 @@ def loaded_lines(
     if placement.weights_are_resident:
         weights = weights._replace(again=(), touched=())
     return (
-        NOTHING if placement.weights_on_chip else weights,
-        NOTHING if placement.input_is_fused else use.inputs,
+        cache.NOTHING if placement.weights_on_chip else weights,
+        cache.NOTHING if placement.input_is_fused else use.inputs,
     )
 
 
-def _cache_use(nest: LoopNest, element: int) -> CacheUse:
+def _cache_use(nest: LoopNest, element: int) -> cache.CacheUse:
     counts, bounds = nest.counts, list(nest.shape.dims)
     tile = list(map(smallest, nest.l2, nest.bounds))
     boxes = math.prod([counts[d].l3 for d in (N, P, Q, R, S)])
 
-    def stream(rows: Number, segment: Number, whole: Number) -> Stream:
+    def stream(rows: Number, segment: Number, whole: Number) -> cache.Stream:
         width = whole * element
-        pitch = tabulate(pitch_lines, width)
-        return Stream(rows, segment * element, width, smallest(LINE_BYTES, width), pitch)
+        pitch = tabulate(cache.pitch_lines, width)
+        return cache.Stream(rows, segment * element, width, smallest(cache.LINE_BYTES, width), pitch)
 
     contiguous = along, in_channel, out_channel = segments(nest.shape)
     # Of one pass over all input tiles and groups.
@@ -245,6 +233,8 @@ def _cache_use(nest: LoopNest, element: int) -> CacheUse:
     trips = [(d, counts[d].l3 / counts[d].regions) for d in nest.orders[0][0]]
     trips += [(d, counts[d].regions) for d in (Q, P, N, G)]
     loops = [
-        Loop(times, walks(d, contiguous), DIMS[d] in REDUCTION) for d, times in trips if occurs(times - 1)
+        cache.Loop(times, walks(d, contiguous), DIMS[d] in REDUCTION)
+        for d, times in trips
+        if occurs(times - 1)
     ]
-    return cache_use(streams, loops, largest)
+    return cache.cache_use(streams, loops, largest)

@@ -12,24 +12,7 @@ from converter.ir.graph import HostLayer, Layer, TensorCoreLayer
 from costmodel.latency.clock import error_against_rtl
 from costmodel.latency.roofline import bytes_per_memory
 from costmodel.mapping.mapping import AdditionIssue, Level, Mapping
-from costmodel.schedule.document import (
-    CostRecord,
-    EdgePath,
-    EdgeRecord,
-    ExecutionRecord,
-    Extents,
-    FusionRecord,
-    GroupTileRecord,
-    LayerRecord,
-    MappingRecord,
-    OperandsRecord,
-    ReadingRecord,
-    ReadingsRecord,
-    SpatialRecord,
-    TotalsRecord,
-    TrafficRecord,
-    TransferRecord,
-)
+from costmodel.schedule import document
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
 from costmodel.schedule.host_records import to_attributes
 from costmodel.schedule.readings import readings
@@ -50,10 +33,10 @@ class Bound:
 
 def totals_record(
     schedule: Schedule, cost: NetworkCost, bound: Bound | None, clock: MappingABC[str, float]
-) -> TotalsRecord:
+) -> document.TotalsRecord:
     """Sums over the network; `clock` has the cycles of every layer, if there is a program."""
     dram = sum(move.bytes for layer in cost.layers for _, move in layer.moves if move.memory == "dram")
-    return TotalsRecord(
+    return document.TotalsRecord(
         energy_pj=cost.energy_pj,
         latency_cycles=cost.latency_cycles,
         clock_cycles=sum(map(round, clock.values())) if clock else None,
@@ -67,16 +50,16 @@ def totals_record(
     )
 
 
-def _cost_record(layer: Layer, cost: LayerCost, target: Target, clock: float | None) -> CostRecord:
+def _cost_record(layer: Layer, cost: LayerCost, target: Target, clock: float | None) -> document.CostRecord:
     macs = layer.macs if isinstance(layer, TensorCoreLayer) else 0
     moved = bytes_per_memory(move for _, move in cost.moves)
-    return CostRecord(
+    return document.CostRecord(
         energy_pj=cost.energy_pj,
         latency_cycles=cost.latency_cycles,
         clock_cycles=None if clock is None else round(clock),
         bound=cost.bound,
         utilization=macs / (cost.latency_cycles * target.side**2) if cost.latency_cycles else 0.0,
-        traffic=TrafficRecord(
+        traffic=document.TrafficRecord(
             dram=_transfers(layer, cost, "dram"),
             tile_buffer=_transfers(layer, cost, "tile-buffer"),
             host_bytes=moved.get("host", 0),
@@ -86,7 +69,7 @@ def _cost_record(layer: Layer, cost: LayerCost, target: Target, clock: float | N
     )
 
 
-def _transfers(layer: Layer, cost: LayerCost, memory: str) -> dict[str, TransferRecord]:
+def _transfers(layer: Layer, cost: LayerCost, memory: str) -> dict[str, document.TransferRecord]:
     """Bytes per role; the second input of an addition is I2, also where both inputs are one tensor."""
     totals: dict[str, dict[str, int]] = {}
     seen_first = False
@@ -99,7 +82,7 @@ def _transfers(layer: Layer, cost: LayerCost, memory: str) -> dict[str, Transfer
             continue
         total = totals.setdefault(role, {"read": 0, "write": 0})
         total[move.direction] += move.bytes
-    return {role: TransferRecord(**total) for role, total in totals.items()}
+    return {role: document.TransferRecord(**total) for role, total in totals.items()}
 
 
 def layer_record(
@@ -108,11 +91,11 @@ def layer_record(
     layer_cost: LayerCost,
     clock: MappingABC[str, float],
     by_core: MappingABC[str, str],
-) -> LayerRecord:
+) -> document.LayerRecord:
     """A layer with its mapping and cost; `clock` as in `totals_record`, `by_core` of `issued_by_core`."""
     cost = _cost_record(layer, layer_cost, schedule.target, clock.get(layer.name))
     if isinstance(layer, HostLayer):
-        return LayerRecord(
+        return document.LayerRecord(
             name=layer.name,
             op=layer.op,
             onnx_nodes=layer.onnx_nodes,
@@ -122,7 +105,7 @@ def layer_record(
             issue=_addition_issue(layer, schedule),
             cost=cost,
         )
-    return LayerRecord(
+    return document.LayerRecord(
         name=layer.name,
         op=layer.op,
         onnx_nodes=layer.onnx_nodes,
@@ -134,7 +117,7 @@ def layer_record(
         input_size=layer.input_size,
         activation=layer.activation,
         scale=layer.scale,
-        operands=OperandsRecord.model_validate(layer),
+        operands=document.OperandsRecord.model_validate(layer),
         inputs=layer.inputs,
         outputs=layer.outputs,
         mapping=mapping_record(schedule.mappings[layer.name], layer.dims, by_core.get(layer.name, "")),
@@ -148,11 +131,11 @@ def _addition_issue(layer: HostLayer, schedule: Schedule) -> AdditionIssue | Non
     return schedule.additions.get(layer.name, "instructions")
 
 
-def mapping_record(mapping: Mapping, bounds: Dims, by_core: str) -> MappingRecord:
+def mapping_record(mapping: Mapping, bounds: Dims, by_core: str) -> document.MappingRecord:
     """The record of a mapping; its trip counts are those of full tiles of the whole layer."""
-    return MappingRecord(
+    return document.MappingRecord(
         temporal={level: _extents(mapping.trips(level, bounds)) for level in LEVELS},
-        spatial=SpatialRecord(rows=_extents(mapping.rows), cols=_extents(mapping.cols)),
+        spatial=document.SpatialRecord(rows=_extents(mapping.rows), cols=_extents(mapping.cols)),
         order={level: "".join(mapping.order(level)) for level in LEVELS},
         tile={
             "L2": _extents(mapping.tile_l2),
@@ -164,16 +147,16 @@ def mapping_record(mapping: Mapping, bounds: Dims, by_core: str) -> MappingRecor
     )
 
 
-def _extents(dims: Dims) -> Extents:
+def _extents(dims: Dims) -> document.Extents:
     return {d: dims[d] for d in DIMS if dims[d] > 1}
 
 
-def fusion_record(schedule: Schedule) -> FusionRecord:
+def fusion_record(schedule: Schedule) -> document.FusionRecord:
     """Edges, groups and how they run."""
     edges: Iterable[tuple[str, str, str]] = schedule.graph.dag.edges(data="tensor")
-    return FusionRecord(
+    return document.FusionRecord(
         edges=tuple(
-            EdgeRecord(
+            document.EdgeRecord(
                 producer=producer,
                 consumer=consumer,
                 tensor=tensor,
@@ -184,8 +167,8 @@ def fusion_record(schedule: Schedule) -> FusionRecord:
         ),
         groups=tuple(group.layers for group in schedule.groups),
         execution=tuple(
-            ExecutionRecord(
-                tile=None if group.tile is None else GroupTileRecord.model_validate(group.tile),
+            document.ExecutionRecord(
+                tile=None if group.tile is None else document.GroupTileRecord.model_validate(group.tile),
                 halo=group.halo,
                 resident_weights=tuple(sorted(group.resident_weights)),
                 in_scratchpad=tuple(sorted(group.in_scratchpad)),
@@ -200,7 +183,7 @@ def fusion_record(schedule: Schedule) -> FusionRecord:
     )
 
 
-def _edge_path(schedule: Schedule, producer: str, consumer: str, tensor: str) -> EdgePath:
+def _edge_path(schedule: Schedule, producer: str, consumer: str, tensor: str) -> document.EdgePath:
     if not schedule.is_fused(producer, consumer):
         if tensor not in schedule.group_of[producer].resident_tensors:
             return "dram"
@@ -212,9 +195,9 @@ def _edge_path(schedule: Schedule, producer: str, consumer: str, tensor: str) ->
     return "spad"
 
 
-def readings_record(schedule: Schedule) -> ReadingsRecord:
+def readings_record(schedule: Schedule) -> document.ReadingsRecord:
     """The schedule's cost under other assumptions."""
     found = readings(schedule)
-    return ReadingsRecord(
-        rows=tuple(map(ReadingRecord.model_validate, found.readings)), obstacle=found.obstacle
+    return document.ReadingsRecord(
+        rows=tuple(map(document.ReadingRecord.model_validate, found.readings)), obstacle=found.obstacle
     )

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fadiff.commands.options import (
-    FILE,
-    METHODS,
-    PATH,
-    accuracy_options,
-    choice,
-    console_options,
-    model_argument,
-    search_options,
-    target_option,
-)
+from fadiff.commands import options
 from fadiff.commands.reading import (
     cut_options,
     dim_option,
@@ -63,29 +53,29 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
 
 
 @click.command("compile")
-@model_argument
-@target_option()
+@options.model_argument
+@options.target_option()
 @click.option(
     "-o",
     "--out",
     metavar="DIR",
-    type=PATH,
+    type=options.PATH,
     help="Folder to make.  [default: the model's name]",
 )
 @quantize_options
 @click.option(
     "--test-inputs",
-    type=FILE,
+    type=options.FILE,
     metavar="FILE.npz",
     help="Inputs to verify with.  [default: MODEL.inputs.npz beside the model, else seeded random]",
 )
-@choice(
+@options.choice(
     "--method",
-    METHODS,
+    options.METHODS,
     "How to search: auto (enumeration, and descent on what that leaves open), exact (enumeration "
     "only), gradient (descent first), layerwise (no fusion), or a baseline.",
 )
-@search_options
+@options.search_options
 @click.option(
     "--max-dram-bytes",
     metavar="BYTES|gemmini-auto|none",
@@ -108,11 +98,11 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
 @without_option
 @click.option(
     "--schedule",
-    type=FILE,
+    type=options.FILE,
     metavar="SCHEDULE.json",
     help="Execute this schedule instead of searching; it brings its own target.",
 )
-@choice(
+@options.choice(
     "--timeloop-dialect",
     ["native", "frontend", "both"],
     "native: what the Timeloop binaries read. frontend: what pytimeloop and timeloopfe read.",
@@ -121,10 +111,10 @@ def _parse_limit(context: click.Context, parameter: click.Parameter, given: str)
 @click.option(
     "--verify/--no-verify", default=False, show_default=True, help="Also do what `fadiff verify` does."
 )
-@accuracy_options
+@options.accuracy_options
 @click.option("--force", is_flag=True, help="Replace DIR if it is an output folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON.")
-@console_options
+@options.console_options
 @one_reading
 def compile_command(
     console: Console,
