@@ -6,14 +6,14 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console as RichConsole
 from rich.status import Status
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from converter.printable import printable
@@ -144,17 +144,27 @@ class Console:
         """One line of the result on stdout."""
         self.out.print(text, markup=False)
 
-    def table(self, table: Table) -> None:
+    def table(
+        self, columns: Iterable[str | Column], rows: Iterable[Sequence[str]], title: str | None = None
+    ) -> None:
         """A result table on stdout; as wide as it needs to be when stdout is not a terminal.
 
         On a narrow one text goes on in the next line; names and numbers are never cut.
         """
+        table = Table(*columns, box=None, title=title)
+        for row in rows:
+            table.add_row(*row)
         if not self.out.is_terminal:
             self.out.width = max(self.out.width, 200)
         for column in table.columns:
             column.overflow = "fold"
             column.no_wrap = column.justify == "right"
         self.out.print(table)
+
+
+def numbers(*headings: str) -> list[Column]:
+    """Columns of a table that hold numbers."""
+    return [Column(heading, justify="right") for heading in headings]
 
 
 def _escape(message: str) -> str:

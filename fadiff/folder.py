@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,56 +23,29 @@ SCHEDULE = "schedule.json"
 Model = TypeVar("Model", bound="BaseModel")
 
 
-@dataclass(frozen=True)
 class OutputFolder:
     """What `fadiff compile` wrote to `path`."""
 
-    path: Path
-
-    @property
-    def schedule(self) -> Path:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.schedule = path / SCHEDULE
         """The whole decision."""
-        return self.path / SCHEDULE
-
-    @property
-    def target(self) -> Path:
+        self.target = path / "target.yaml"
         """The hardware as a target file."""
-        return self.path / "target.yaml"
-
-    @property
-    def firmware(self) -> Path:
+        self.firmware = path / "firmware"
         """C sources, weights and memory map; absent for the dosa profile."""
-        return self.path / "firmware"
-
-    @property
-    def timeloop(self) -> Path:
+        self.timeloop = path / "timeloop"
         """Architecture, problems and mappings."""
-        return self.path / "timeloop"
-
-    @property
-    def verification_data(self) -> Path:
+        self.verification_data = path / "verify"
         """What verification needs: models and test vectors."""
-        return self.path / "verify"
-
-    @property
-    def verification(self) -> Path:
+        self.verification = self.verification_data / "result.json"
         """What the last `fadiff verify` measured."""
-        return self.verification_data / "result.json"
-
-    @property
-    def measurement(self) -> Path:
+        self.measurement = path / "measured.json"
         """What the last `fadiff measure` found on hardware."""
-        return self.path / "measured.json"
-
-    @property
-    def table(self) -> Path:
+        self.table = path / "layers.csv"
         """The layers, for spreadsheets."""
-        return self.path / "layers.csv"
-
-    @property
-    def report(self) -> Path:
+        self.report = path / "report.html"
         """The report for people."""
-        return self.path / "report.html"
 
     @cached_property
     def document(self) -> ScheduleDocument:
@@ -107,18 +79,18 @@ class OutputFolder:
 
     def refresh_report(self) -> Path:
         """Write report.html from what the folder has now."""
-        from emitters.report import write_report
+        from emitters.report import render
 
         memory, verified = self.memory_map(), self.verified()
         source = self.firmware / f"{Path(memory.model).name}.c" if memory else None
-        write_report(
+        text = render(
             self.document,
-            self.report,
             None if verified is None else verified.as_dict(),
             memory,
             self.measured(),
             source.read_text(encoding="utf-8") if source and source.is_file() else "",
         )
+        self.report.write_text(text, encoding="utf-8")
         return self.report
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -130,15 +129,3 @@ def _memories(
         if (picture := memory_picture(what, blocks, symbol.bytes, layers))
     ]
     return [*found, *local_memories(document, schedule)]
-
-
-def write_report(
-    document: ScheduleDocument,
-    path: Path,
-    verification: Mapping[str, Any] | None = None,
-    memory_map: MemoryMap | None = None,
-    measured: Measurement | None = None,
-    source: str = "",
-) -> None:
-    """Write the report to `path`; see `render`."""
-    path.write_text(render(document, verification, memory_map, measured, source), encoding="utf-8")

@@ -164,16 +164,12 @@ def _graphs(
 
 
 def _print(console: Console, scorer: Scorer, front: list[Scored]) -> None:
-    from rich.table import Table
-
     from fadiff.codesign_output import row_of
 
     rows: list[dict[str, Any]] = [row_of(scorer, scored) for scored in front]
     shown = [name for name in rows[0] if ":" not in name]
-    table = Table(*shown, box=None)
-    for row in rows:
-        table.add_row(*(f"{row[n]:.4g}" if isinstance(row[n], float) else str(row[n]) for n in shown))
-    console.table(table)
+    texts = ([f"{row[n]:.4g}" if isinstance(row[n], float) else str(row[n]) for n in shown] for row in rows)
+    console.table(shown, texts)
     best = scorer.space.changes(scorer.best.sizes)
     text = ", ".join(f"{name} {value:,}" for name, value in best.items())
     console.result(f"best of {len(scorer.found)} designs: {text}: EDP {scorer.best.mean.edp:.5g} uJ x cycles")

@@ -17,7 +17,7 @@ from fadiff.commands.options import (
     target_option,
 )
 from fadiff.commands.reading import cut_options, dim_option, one_reading, quantize_options, state_options
-from fadiff.console import Console
+from fadiff.console import Console, numbers
 from fadiff.errors import InputError
 from fadiff.output import check_new
 
@@ -133,13 +133,9 @@ def _rows(found: dict[str, SearchResult], latency: LatencyModel) -> list[dict[st
 
 
 def _print(console: Console, rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table("method", box=None)
-    for heading in ("EDP uJ x cycles", "x best", "energy uJ", "cycles", "fused groups", "seconds"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(
+    columns = numbers("EDP uJ x cycles", "x best", "energy uJ", "cycles", "fused groups", "seconds")
+    lines = (
+        (
             row["method"],
             f"{row['edp_uj_cycles']:.4e}",
             f"{row['ratio_to_best']:.3f}",
@@ -148,4 +144,6 @@ def _print(console: Console, rows: list[dict[str, Any]]) -> None:
             str(row["fused_groups"]),
             f"{row['seconds']:.1f}",
         )
-    console.table(table)
+        for row in rows
+    )
+    console.table(["method", *columns], lines)

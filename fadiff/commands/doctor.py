@@ -25,7 +25,6 @@ def doctor(console: Console, as_json: bool) -> int:
       fadiff doctor --json
     """
     from rich.markup import escape
-    from rich.table import Table
 
     from fadiff.checkup import checks
 
@@ -34,11 +33,11 @@ def doctor(console: Console, as_json: bool) -> int:
     if as_json:
         console.result(json.dumps([{**asdict(check), "ok": check.ok} for check in found], indent=2))
         return CHECK_FAILED if missing else OK
-    table = Table("", "part", "found", "what for", box=None)
+    rows = []
     for check in found:
         state = "ok" if check.found else "MISSING" if check.required else "-"
-        table.add_row(state, check.name, escape(check.found or check.remedy), check.enables)
-    console.table(table)
+        rows.append((state, check.name, escape(check.found or check.remedy), check.enables))
+    console.table(("", "part", "found", "what for"), rows)
     if missing:
         console.result(f"missing: {', '.join(check.name for check in missing)}")
         return CHECK_FAILED

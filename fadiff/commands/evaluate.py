@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from fadiff.commands.options import LATENCY, PATH, choice, console_options, target_option
-from fadiff.console import Console
+from fadiff.console import Console, numbers
 from fadiff.errors import naming
 
 if TYPE_CHECKING:
@@ -240,23 +240,20 @@ def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyM
 
 
 def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> None:
-    from rich.table import Table
-
     from costmodel.latency.clock import error_against_rtl
     from emitters.report.text import limit
 
-    table = Table("layer", "limit", box=None)
-    for heading in ("energy uJ", "cycles", "DRAM B"):
-        table.add_column(heading, justify="right")
-    for layer in cost.layers:
-        table.add_row(
+    rows = (
+        (
             layer.name,
             limit(layer.bound) if layer.latency_cycles else "",
             f"{layer.energy_pj * 1e-6:,.2f}",
             f"{layer.latency_cycles:,}",
             f"{_dram_bytes(cost, layer.name):,}",
         )
-    console.table(table)
+        for layer in cost.layers
+    )
+    console.table(["layer", "limit", *numbers("energy uJ", "cycles", "DRAM B")], rows)
     console.result(
         f"{schedule.graph.name} on {schedule.target.name}, profile {schedule.profile}, "
         f"{schedule.fusion_model} fusion: {cost.energy_pj * 1e-6:,.1f} uJ x {cycles:,} cycles "
@@ -268,14 +265,8 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int,
 
 def _print_readings(console: Console, schedule: Schedule, found: Readings) -> None:
     """The same schedule, counted otherwise."""
-    from rich.table import Table
-
-    table = Table("fusion", "latency", "groups", box=None, title="the same schedule, counted otherwise")
-    for heading in ("energy uJ", "cycles", "EDP uJ x cycles"):
-        table.add_column(heading, justify="right")
-    table.add_column("latency model")
-    for row in found.readings:
-        table.add_row(
+    rows = (
+        (
             row.fusion_model,
             row.latency_model,
             row.group_latency,
@@ -284,7 +275,16 @@ def _print_readings(console: Console, schedule: Schedule, found: Readings) -> No
             f"{row.edp_uj_cycles:.4e}",
             row.latency_error,
         )
-    console.table(table)
+        for row in found.readings
+    )
+    columns = [
+        "fusion",
+        "latency",
+        "groups",
+        *numbers("energy uJ", "cycles", "EDP uJ x cycles"),
+        "latency model",
+    ]
+    console.table(columns, rows, title="the same schedule, counted otherwise")
     if any(group.resident_tensors for group in schedule.groups):
         console.result("paper: tensors that stay on chip between groups go to DRAM, it knows none")
     if found.obstacle and schedule.fusion_model == "sound":

@@ -12,7 +12,7 @@ import click
 
 from fadiff.commands.options import console_options, model_argument
 from fadiff.commands.reading import bound_dims, cut_options, dim_option, state_options, without_option
-from fadiff.console import Console
+from fadiff.console import Console, numbers
 
 if TYPE_CHECKING:
     from converter import Cut, Graph
@@ -81,8 +81,6 @@ def inspect(
 
 
 def _list_cuts(console: Console, model: Path, dims: dict[str, int], cut: Cut, *, as_json: bool) -> None:
-    from rich.table import Table
-
     from converter.cut_points import cut_points
 
     with console.stage(f"looking for cuts in {model.name}"):
@@ -93,13 +91,11 @@ def _list_cuts(console: Console, model: Path, dims: dict[str, int], cut: Cut, *,
     if not points:
         console.result("no single tensor separates inputs and outputs: name several with --inputs, --outputs")
         return
-    table = Table("tensor", "shape", "after", box=None)
-    for heading in ("MACs before", "behind"):
-        table.add_column(heading, justify="right")
-    for point in points:
-        numbers = (f"{point.macs_before:,}", f"{point.macs_behind:,}")
-        table.add_row(point.tensor, "x".join(map(str, point.shape)), point.after, *numbers)
-    console.table(table)
+    rows = (
+        (p.tensor, "x".join(map(str, p.shape)), p.after, f"{p.macs_before:,}", f"{p.macs_behind:,}")
+        for p in points
+    )
+    console.table(["tensor", "shape", "after", *numbers("MACs before", "behind")], rows)
     last = points[-1].tensor
     console.result(f"cut with --outputs or --inputs, for example --outputs {shlex.quote(last)}")
 
@@ -165,26 +161,23 @@ def describe(graph: Graph) -> dict[str, object]:
 
 
 def _print(console: Console, summary: dict[str, object]) -> None:
-    from rich.table import Table
-
-    table = Table("layer", "op", "runs on", "dims", "stride", box=None)
-    for heading in ("MACs", "weights B", "in B", "out B"):
-        table.add_column(heading, justify="right")
+    columns = ["layer", "op", "runs on", "dims", "stride", *numbers("MACs", "weights B", "in B", "out B")]
     layers = summary["layers"]
     totals = summary["totals"]
     assert isinstance(layers, list) and isinstance(totals, dict)
-    for layer in layers:
-        dims = layer["dims"] or {}
-        table.add_row(
+    rows = (
+        (
             layer["name"],
             layer["op"],
             layer["runs_on"],
-            " ".join(f"{d}{n}" for d, n in dims.items() if n > 1),
+            " ".join(f"{d}{n}" for d, n in (layer["dims"] or {}).items() if n > 1),
             "x".join(map(str, layer["stride"])) if layer["stride"] else "",
             f"{layer['macs']:,}" if layer["macs"] else "",
             *(f"{layer[key]:,}" for key in ("weight_bytes", "input_bytes", "output_bytes")),
         )
-    console.table(table)
+        for layer in layers
+    )
+    console.table(columns, rows)
     console.result(
         f"{totals['layers']} layers, {totals['array_layers']} on the array; "
         f"{totals['macs']:,} MACs; {totals['weight_bytes']:,} bytes of weights"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from fadiff.commands.options import PATH, choice, console_options
-from fadiff.console import Console
+from fadiff.console import Console, numbers
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
@@ -101,16 +101,13 @@ def measure(
 
 def print_measurement(console: Console, measurement: Measurement) -> None:
     """Measured beside predicted, per layer and in all; shared with `fadiff evaluate`."""
-    from rich.table import Table
-
     unit = measurement.unit
-    table = Table("layer", box=None)
-    for heading in ("calls", f"measured {unit}", "predicted cycles", "predicted / measured"):
-        table.add_column(heading, justify="right")
+    columns = numbers("calls", f"measured {unit}", "predicted cycles", "predicted / measured")
+    rows = []
     for layer in measurement.layers:
         ratio = f"{layer.predicted / layer.measured:.2f}" if layer.measured and layer.predicted else ""
-        table.add_row(layer.name, str(layer.calls), f"{layer.measured:,}", f"{layer.predicted:,.0f}", ratio)
-    console.table(table)
+        rows.append((layer.name, str(layer.calls), f"{layer.measured:,}", f"{layer.predicted:,.0f}", ratio))
+    console.table(["layer", *columns], rows)
     console.result(f"cold run    {measurement.cold:,} {unit}")
     console.result(f"warm run    {measurement.warm:,} {unit}")
     console.result(

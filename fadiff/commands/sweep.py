@@ -138,15 +138,10 @@ def _row(model: str, design: Design, result: Result, latency: LatencyModel) -> d
 
 
 def _print(console: Console, rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
     shown = [key for key in rows[0] if key != "latency_error"]
-    table = Table(*shown, box=None)
-    for row in sorted(rows, key=lambda r: (r["model"], r["edp_uj_cycles"] or float("inf"))):
-        table.add_row(
-            *(
-                f"{value:.6g}" if isinstance(value, float) else str(value if value is not None else "")
-                for value in (row[key] for key in shown)
-            )
-        )
-    console.table(table)
+    best_first = sorted(rows, key=lambda r: (r["model"], r["edp_uj_cycles"] or float("inf")))
+    console.table(shown, ([_cell(row[key]) for key in shown] for row in best_first))
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value if value is not None else "")

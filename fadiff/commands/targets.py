@@ -44,17 +44,14 @@ def list_targets(console: Console, as_json: bool) -> None:
     Example:
       fadiff targets list --json
     """
-    from rich.table import Table
-
     from costmodel.target.target import load_target, preset_names
 
     presets = [load_target(name) for name in preset_names()]
     if as_json:
         console.result(json.dumps([_summary(target) for target in presets], indent=2))
         return
-    table = Table("name", "array", "scratchpad", "accumulator", "elements", "fusion path", box=None)
-    for target in presets:
-        table.add_row(
+    rows = (
+        (
             target.name,
             f"{target.side} x {target.side}",
             f"{target.scratchpad_bytes // 1024} KB",
@@ -62,7 +59,9 @@ def list_targets(console: Console, as_json: bool) -> None:
             target.element_type,
             target.fusion_path,
         )
-    console.table(table)
+        for target in presets
+    )
+    console.table(("name", "array", "scratchpad", "accumulator", "elements", "fusion path"), rows)
 
 
 @targets.command()
@@ -104,14 +103,9 @@ def import_target(console: Console, header: Path, name: str | None, out: Path | 
 
     target = target_from_header(header, name)
     text = f"# From {header.name}.\n{target_yaml(target)}"
-    if out is None:
-        console.result(text.rstrip())
-    else:
-        if out.suffix not in (".yaml", ".yml"):
-            raise InputError(f"{out}: a target file ends in .yaml")
-        check_new(out, force=force)
-        out.write_text(text, encoding="utf-8")
-        console.note(f"wrote {out}")
+    if out is not None:
+        _check_ending(out)
+    _write(console, text, out, force=force)
     console.note("The header does not say these; check them against your configuration:")
     for line in unsaid(target):
         console.note(f"  {line}")
@@ -134,13 +128,7 @@ def export_target(console: Console, name: str, out: Path | None, force: bool) ->
     from costmodel.target.target import load_target
     from emulator.params import params_header
 
-    text = params_header(load_target(name))
-    if out is None:
-        console.result(text.rstrip())
-        return
-    check_new(out, force=force)
-    out.write_text(text, encoding="utf-8")
-    console.note(f"wrote {out}")
+    _write(console, params_header(load_target(name)), out, force=force)
 
 
 @targets.command()
@@ -202,8 +190,7 @@ def calibrate(console: Console, name: str, folders: tuple[Path, ...], out: Path,
     from costmodel.target.target import load_target, target_yaml
 
     target = load_target(name)
-    if out.suffix not in (".yaml", ".yml"):
-        raise InputError(f"{out}: a target file ends in .yaml")
+    _check_ending(out)
     check_new(out, force=force)
     samples = [sample for folder in folders for sample in samples_of(*_measured(folder, target))]
     try:
@@ -222,6 +209,21 @@ def calibrate(console: Console, name: str, folders: tuple[Path, ...], out: Path,
     out.write_text(f"# {name}, calibrated.\n{target_yaml(found.target)}", encoding="utf-8")
     console.note(f"wrote {out}")
     return OK
+
+
+def _write(console: Console, text: str, out: Path | None, *, force: bool) -> None:
+    """To a new file, or else to the terminal."""
+    if out is None:
+        console.result(text.rstrip())
+        return
+    check_new(out, force=force)
+    out.write_text(text, encoding="utf-8")
+    console.note(f"wrote {out}")
+
+
+def _check_ending(out: Path) -> None:
+    if out.suffix not in (".yaml", ".yml"):
+        raise InputError(f"{out}: a target file ends in .yaml")
 
 
 def _remedy(field: str, target: Target) -> str:

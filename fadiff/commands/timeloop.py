@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fadiff.commands.options import PATH, console_options, file_option
-from fadiff.console import Console
+from fadiff.console import Console, numbers
 from fadiff.errors import CHECK_FAILED, OK, InputError, naming
 from fadiff.output import check_new
 
@@ -143,27 +143,24 @@ def _row(result: Comparison) -> dict[str, object]:
 
 
 def _print(console: Console, results: tuple[Comparison, ...]) -> None:
-    from rich.table import Table
-
-    table = Table("layer", box=None)
-    for heading in ("runs", "cycles", "Timeloop", "energy uJ", "Timeloop"):
-        table.add_column(heading, justify="right")
-    table.add_column("accesses")
-    table.add_column("")
+    columns = ["layer", *numbers("runs", "cycles", "Timeloop", "energy uJ", "Timeloop"), "accesses", ""]
+    rows = []
     for result in results:
         measured = result.measured
         differ, total = len(result.differences), len(result.accesses)
-        table.add_row(
-            result.file,
-            str(result.runs),
-            f"{result.predicted.cycles:,}",
-            f"{measured.cycles:,}" if measured else "-",
-            f"{result.predicted.energy_pj * 1e-6:,.3f}",
-            f"{measured.energy_pj * 1e-6:,.3f}" if measured else "-",
-            "-" if not measured else f"{differ} of {total} differ" if differ else f"{total} equal",
-            result.problem or result.status,
+        rows.append(
+            (
+                result.file,
+                str(result.runs),
+                f"{result.predicted.cycles:,}",
+                f"{measured.cycles:,}" if measured else "-",
+                f"{result.predicted.energy_pj * 1e-6:,.3f}",
+                f"{measured.energy_pj * 1e-6:,.3f}" if measured else "-",
+                "-" if not measured else f"{differ} of {total} differ" if differ else f"{total} equal",
+                result.problem or result.status,
+            )
         )
-    console.table(table)
+    console.table(columns, rows)
     counted = [result.status for result in results]
     summary = ", ".join(f"{counted.count(status)} {status}" for status in dict.fromkeys(counted))
     console.result(f"{len(results)} problems: {summary}")
@@ -171,15 +168,12 @@ def _print(console: Console, results: tuple[Comparison, ...]) -> None:
 
 def _print_accesses(console: Console, results: tuple[Comparison, ...], *, everything: bool) -> None:
     """Words read and written, all instances; only what differs unless asked."""
-    from rich.table import Table
-
-    table = Table("layer", "level", "tensor", "access", box=None)
-    for heading in ("predicted", "Timeloop"):
-        table.add_column(heading, justify="right")
-    for result in results:
-        for level, tensor, what, ours, theirs in result.accesses:
-            if everything or (ours != theirs and result.status == "differs"):
-                table.add_row(result.file, level, tensor, what, f"{ours:,}", f"{theirs:,}")
-    if table.row_count:
+    rows = [
+        (result.file, level, tensor, what, f"{ours:,}", f"{theirs:,}")
+        for result in results
+        for level, tensor, what, ours, theirs in result.accesses
+        if everything or (ours != theirs and result.status == "differs")
+    ]
+    if rows:
         console.result("")
-        console.table(table)
+        console.table(["layer", "level", "tensor", "access", *numbers("predicted", "Timeloop")], rows)

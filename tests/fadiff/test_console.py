@@ -8,19 +8,16 @@ from io import StringIO
 
 import pytest
 from rich.console import Console as RichConsole
-from rich.table import Table
 
-from fadiff.console import Console, print_error
+from fadiff.console import Console, numbers, print_error
 
 
 @pytest.mark.parametrize("width", [30, 80])
 def test_tables_cut_neither_names_nor_numbers(width):
     name, operator, number = "layer1_0.body.0.1.Conv", "global_average_pool", "123,456,789"
-    table = Table("layer", "operator", box=None)
-    table.add_column("bytes", justify="right")
-    table.add_row(name, operator, number)
     shown = StringIO()
-    Console(out=RichConsole(file=shown, width=width, force_terminal=True, color_system=None)).table(table)
+    console = Console(out=RichConsole(file=shown, width=width, force_terminal=True, color_system=None))
+    console.table(["layer", "operator", *numbers("bytes")], [(name, operator, number)])
     text = shown.getvalue()
     assert number in text and (name in text or width < 70)
     assert all(len(line) <= width for line in text.splitlines())
@@ -47,9 +44,7 @@ def test_names_cannot_rule_the_terminal(capfd):
     console.note(name)
     console.warn(name)
     console.result(f"{name}\nsecond line")
-    table = Table("layer")
-    table.add_row(name)
-    console.table(table)
+    console.table(["layer"], [(name,)])
     print_error(name)
     out, err = capfd.readouterr()
     assert (out + err).count("\\x1b[2Jconv\\u202e\\r") >= 7
