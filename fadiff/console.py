@@ -20,6 +20,7 @@ from converter.printable import printable
 
 PATIENCE = 2.0
 """Seconds before which nothing is said about how long a stage will take."""
+Columns = Iterable[str | Column]
 _COUNTED = re.compile(r"(\d+) of (\d+)\b")
 
 
@@ -144,9 +145,7 @@ class Console:
         """One line of the result on stdout."""
         self.out.print(text, markup=False)
 
-    def table(
-        self, columns: Iterable[str | Column], rows: Iterable[Sequence[str]], title: str | None = None
-    ) -> None:
+    def table(self, columns: Columns, rows: Iterable[Sequence[str]], title: str | None = None) -> None:
         """A result table on stdout; as wide as it needs to be when stdout is not a terminal.
 
         On a narrow one text goes on in the next line; names and numbers are never cut.
@@ -162,9 +161,9 @@ class Console:
         self.out.print(table)
 
 
-def numbers(*headings: str) -> list[Column]:
+def numbers(*headings: str) -> tuple[Column, ...]:
     """Columns of a table that hold numbers."""
-    return [Column(heading, justify="right") for heading in headings]
+    return tuple(Column(heading, justify="right") for heading in headings)
 
 
 def _escape(message: str) -> str:

@@ -8,6 +8,7 @@ predictions do not describe these calls.  Layers that the library cannot express
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from converter.ir.graph import TensorCoreLayer
 from converter.ir.host import Add
@@ -68,105 +69,54 @@ def _matmul(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str, tile: 
     d, w = layer.dims, layer.weight.strides
     transposed = d.K > 1 and w[4] != 1
     bias = bias if bias == "NULL" else _at(bias, 0, d.K, d.G)
-    arguments: tuple[Expr, ...] = (
-        d.P,
-        d.K,
-        d.C,
+    operands = (
         _at("input", layer.input.offset, layer.input.strides[0], d.G),
         _at(weights, layer.weight.offset, w[0], d.G),
         bias,
         _at("result", layer.output.offset, layer.output.strides[0], d.G),
-        layer.input.strides[2],
-        w[4] if transposed else w[3],
-        d.K,
-        layer.output.strides[2],
-        "MVIN_SCALE_IDENTITY",
-        "MVIN_SCALE_IDENTITY",
-        1,
-        ACTIVATIONS[layer.activation],
-        float_literal(layer.scale),
-        0,
-        "true",
-        *tile,
-        "false",
-        "true" if transposed else "false",
-        "false",
-        "false",
-        0,
-        "WS",
     )
-    if d.G == 1:
-        c.call(function, *arguments)
-        return
-    with c.loop("g", d.G):
-        c.call(function, *arguments)
+    strides = (layer.input.strides[2], w[4] if transposed else w[3], d.K, layer.output.strides[2])
+    scales = ("MVIN_SCALE_IDENTITY", "MVIN_SCALE_IDENTITY", 1)
+    result = (ACTIVATIONS[layer.activation], float_literal(layer.scale), 0, "true")
+    modes = ("false", "true" if transposed else "false", "false", "false", 0, "WS")
+    with c.loop("g", d.G) if d.G > 1 else nullcontext():
+        c.call(function, d.P, d.K, d.C, *operands, *strides, *scales, *result, *tile, *modes)
 
 
 def _conv(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str, tile: tuple[int, ...] = ()) -> None:
     """`tile`: images, output rows and columns, output channels, kernel rows and columns, input channels;
     without, gemmini.h chooses."""
     d, (h, w) = layer.dims, layer.input_size
-    c.call(
-        "tiled_conv" if tile else "tiled_conv_stride_auto",
-        d.N,
-        h,
-        w,
-        d.C,
-        d.K,
-        d.P,
-        d.Q,
-        layer.stride[0],
-        1,
-        layer.dilation[0],
-        layer.pads[0],
-        d.R,
-        layer.input.strides[3],
-        layer.weight.strides[3],
-        layer.output.strides[3],
-        "false",
-        "false",
-        "false",
-        "false",
-        "false",
-        *tile,
+    function = "tiled_conv" if tile else "tiled_conv_stride_auto"
+    window = (layer.stride[0], 1, layer.dilation[0], layer.pads[0], d.R)
+    strides = (layer.input.strides[3], layer.weight.strides[3], layer.output.strides[3])
+    transposed = ("false",) * 5
+    operands = (
         _at("input", layer.input.offset, 0, 1),
         _at(weights, layer.weight.offset, 0, 1),
         bias,
         _at("result", layer.output.offset, 0, 1),
-        ACTIVATIONS[layer.activation],
-        float_literal(layer.scale),
-        0,
-        0,
-        0,
-        "WS",
     )
+    sizes = (d.N, h, w, d.C, d.K, d.P, d.Q)
+    c.call(function, *sizes, *window, *strides, *transposed, *tile, *operands, *_stores(layer))
 
 
 def _depthwise(c: CPrinter, layer: TensorCoreLayer, weights: str, bias: str) -> None:
     d, (h, w) = layer.dims, layer.input_size
     # The library's parameters are not const; it only reads them.
-    c.call(
-        "tiled_conv_dw_auto",
-        d.N,
-        h,
-        w,
-        d.G,
-        d.P,
-        d.Q,
-        layer.stride[0],
-        layer.pads[0],
-        d.R,
+    operands = (
         f"(elem_t *)(uintptr_t)({_at('input', layer.input.offset, 0, 1)})",
         f"(elem_t *)(uintptr_t){weights}",
         f"(acc_t *)(uintptr_t){bias}",
         _at("result", layer.output.offset, 0, 1),
-        ACTIVATIONS[layer.activation],
-        float_literal(layer.scale),
-        0,
-        0,
-        0,
-        "WS",
     )
+    window = (layer.stride[0], layer.pads[0], d.R)
+    c.call("tiled_conv_dw_auto", d.N, h, w, d.G, d.P, d.Q, *window, *operands, *_stores(layer))
+
+
+def _stores(layer: TensorCoreLayer) -> tuple[Expr, ...]:
+    """How a convolution's results are stored: none of them pooled."""
+    return ACTIVATIONS[layer.activation], float_literal(layer.scale), 0, 0, 0, "WS"
 
 
 def print_addition(c: CPrinter, add: Add, size: int, target: Target, operands: Sequence[str]) -> None:

@@ -146,4 +146,4 @@ def _print(console: Console, rows: list[dict[str, Any]]) -> None:
         )
         for row in rows
     )
-    console.table(["method", *columns], lines)
+    console.table(("method", *columns), lines)

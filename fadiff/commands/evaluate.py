@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from fadiff.commands.options import LATENCY, PATH, choice, console_options, target_option
-from fadiff.console import Console, numbers
+from fadiff.console import Columns, Console, numbers
 from fadiff.errors import naming
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int,
         )
         for layer in cost.layers
     )
-    console.table(["layer", "limit", *numbers("energy uJ", "cycles", "DRAM B")], rows)
+    console.table(("layer", "limit", *numbers("energy uJ", "cycles", "DRAM B")), rows)
     console.result(
         f"{schedule.graph.name} on {schedule.target.name}, profile {schedule.profile}, "
         f"{schedule.fusion_model} fusion: {cost.energy_pj * 1e-6:,.1f} uJ x {cycles:,} cycles "
@@ -277,13 +277,13 @@ def _print_readings(console: Console, schedule: Schedule, found: Readings) -> No
         )
         for row in found.readings
     )
-    columns = [
+    columns: Columns = (
         "fusion",
         "latency",
         "groups",
         *numbers("energy uJ", "cycles", "EDP uJ x cycles"),
         "latency model",
-    ]
+    )
     console.table(columns, rows, title="the same schedule, counted otherwise")
     if any(group.resident_tensors for group in schedule.groups):
         console.result("paper: tensors that stay on chip between groups go to DRAM, it knows none")

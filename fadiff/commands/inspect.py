@@ -12,7 +12,7 @@ import click
 
 from fadiff.commands.options import console_options, model_argument
 from fadiff.commands.reading import bound_dims, cut_options, dim_option, state_options, without_option
-from fadiff.console import Console, numbers
+from fadiff.console import Columns, Console, numbers
 
 if TYPE_CHECKING:
     from converter import Cut, Graph
@@ -95,7 +95,7 @@ def _list_cuts(console: Console, model: Path, dims: dict[str, int], cut: Cut, *,
         (p.tensor, "x".join(map(str, p.shape)), p.after, f"{p.macs_before:,}", f"{p.macs_behind:,}")
         for p in points
     )
-    console.table(["tensor", "shape", "after", *numbers("MACs before", "behind")], rows)
+    console.table(("tensor", "shape", "after", *numbers("MACs before", "behind")), rows)
     last = points[-1].tensor
     console.result(f"cut with --outputs or --inputs, for example --outputs {shlex.quote(last)}")
 
@@ -161,7 +161,14 @@ def describe(graph: Graph) -> dict[str, object]:
 
 
 def _print(console: Console, summary: dict[str, object]) -> None:
-    columns = ["layer", "op", "runs on", "dims", "stride", *numbers("MACs", "weights B", "in B", "out B")]
+    columns: Columns = (
+        "layer",
+        "op",
+        "runs on",
+        "dims",
+        "stride",
+        *numbers("MACs", "weights B", "in B", "out B"),
+    )
     layers = summary["layers"]
     totals = summary["totals"]
     assert isinstance(layers, list) and isinstance(totals, dict)

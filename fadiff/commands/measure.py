@@ -107,7 +107,7 @@ def print_measurement(console: Console, measurement: Measurement) -> None:
     for layer in measurement.layers:
         ratio = f"{layer.predicted / layer.measured:.2f}" if layer.measured and layer.predicted else ""
         rows.append((layer.name, str(layer.calls), f"{layer.measured:,}", f"{layer.predicted:,.0f}", ratio))
-    console.table(["layer", *columns], rows)
+    console.table(("layer", *columns), rows)
     console.result(f"cold run    {measurement.cold:,} {unit}")
     console.result(f"warm run    {measurement.warm:,} {unit}")
     console.result(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fadiff.commands.options import PATH, console_options, file_option
-from fadiff.console import Console, numbers
+from fadiff.console import Columns, Console, numbers
 from fadiff.errors import CHECK_FAILED, OK, InputError, naming
 from fadiff.output import check_new
 
@@ -143,7 +143,12 @@ def _row(result: Comparison) -> dict[str, object]:
 
 
 def _print(console: Console, results: tuple[Comparison, ...]) -> None:
-    columns = ["layer", *numbers("runs", "cycles", "Timeloop", "energy uJ", "Timeloop"), "accesses", ""]
+    columns: Columns = (
+        "layer",
+        *numbers("runs", "cycles", "Timeloop", "energy uJ", "Timeloop"),
+        "accesses",
+        "",
+    )
     rows = []
     for result in results:
         measured = result.measured
@@ -176,4 +181,4 @@ def _print_accesses(console: Console, results: tuple[Comparison, ...], *, everyt
     ]
     if rows:
         console.result("")
-        console.table(["layer", "level", "tensor", "access", *numbers("predicted", "Timeloop")], rows)
+        console.table(("layer", "level", "tensor", "access", *numbers("predicted", "Timeloop")), rows)

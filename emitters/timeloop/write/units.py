@@ -163,17 +163,8 @@ def _clipped(mapping: Mapping, bounds: Dims) -> Mapping:
     def clip(tile: Dims) -> Dims:
         return Dims(*(min(tile[d], bounds[d]) for d in DIMS))
 
-    return Mapping(
-        clip(mapping.tile_l2),
-        clip(mapping.tile_l1),
-        clip(mapping.tile_l0),
-        mapping.rows,
-        mapping.cols,
-        mapping.order_l3,
-        mapping.order_l2,
-        mapping.order_l1,
-        mapping.order_l0,
-    )
+    l2, l1, l0 = map(clip, (mapping.tile_l2, mapping.tile_l1, mapping.tile_l0))
+    return replace(mapping, tile_l2=l2, tile_l1=l1, tile_l0=l0, issue="instructions")
 
 
 def _only_pixels_read(layer: TensorCoreLayer) -> TensorCoreLayer:
