@@ -11,16 +11,9 @@ from typing import Any
 import numpy as np
 
 from costmodel.target.target import Target
-from emitters.memory_map import (
-    LayerPlace,
-    MemoryMap,
-    Region,
-    TensorPlace,
-    Tile,
-    read_memory_map,
-)
+from emitters.memory_map import LayerPlace, MemoryMap, Region, TensorPlace, Tile, read_memory_map
 from emulator.errors import ExecutionError, FirmwareError
-from emulator.machine import Counts, Machine, Traffic
+from emulator.machine import Counts, Machine
 
 BEGIN, END, COMPLETE = 0, 1, 2
 _LOCAL = ("scratchpad", "accumulator")
@@ -151,8 +144,9 @@ class Firmware:
         traffic: dict[str, list[RegionTraffic]] = {layer.name: [] for layer in self.memory_map.layers}
         for layer, regions in zip(self.memory_map.layers, self._regions, strict=True):
             for region, number in regions:
-                moved = _region_traffic(region, self._machine.traffic(number))
-                traffic[region.layer or layer.name].append(moved)
+                moved = self._machine.traffic(number)
+                of_region = RegionTraffic(region.tensor, region.role, region.memory, moved.read, moved.write)
+                traffic[region.layer or layer.name].append(of_region)
         return tuple(
             LayerRun(layer.name, tuple(traffic[layer.name]), cycles)
             for layer, cycles in zip(self.memory_map.layers, observer.cycles, strict=True)
@@ -323,7 +317,3 @@ def _aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     room = np.zeros(nbytes + _REQUEST_BYTES, np.uint8)
     start = -room.ctypes.data % _REQUEST_BYTES
     return room[start : start + nbytes].view(dtype).reshape(shape)
-
-
-def _region_traffic(region: Region, moved: Traffic) -> RegionTraffic:
-    return RegionTraffic(region.tensor, region.role, region.memory, moved.read, moved.write)

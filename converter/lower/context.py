@@ -209,6 +209,12 @@ class Lowering:
         assert view is not None
         return view
 
+    def sliced(self, value: Strided, axis: int, start: int, step: int, count: int) -> Strided:
+        """Evenly spaced indices of an axis, through a dense copy where strides cannot say it."""
+        part = value.slice(axis, start, step, count) or self.copy(value).slice(axis, start, step, count)
+        assert part is not None
+        return part
+
     def move(self, source: Strided, target: Strided, name: str = "copy", nodes: tuple[str, ...] = ()) -> None:
         """A host layer that copies elements between two accesses of equal shape and scale."""
         source, loops = self.walk(source, target)

@@ -15,22 +15,11 @@ from converter.lower.integers import lower_integers, select
 from converter.plan.plan import Step
 
 _FUNCTIONS = {
-    "Add": "add",
-    "Sub": "sub",
-    "Mul": "mul",
-    "Div": "div",
-    "Max": "max",
-    "Min": "min",
-    "Sum": "add",
-    "PRelu": "prelu",
-    "Equal": "equal",
-    "Greater": "greater",
+    **{op: op.lower() for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu", "And", "Or", "Xor")},
+    **{op: op.lower() for op in ("Equal", "Greater", "Less")},
     "GreaterOrEqual": "greater_or_equal",
-    "Less": "less",
     "LessOrEqual": "less_or_equal",
-    "And": "and",
-    "Or": "or",
-    "Xor": "xor",
+    "Sum": "add",
 }
 
 

@@ -57,16 +57,9 @@ def take_range(lowering: Lowering, value: Strided, axis: int, picked: range) -> 
     """The given indices of an axis as a view, through a dense copy where strides cannot say it."""
     if picked.step < 0 and len(picked) > 1:
         part = take_range(lowering, value, axis, picked[::-1])
-        backwards = part.slice(axis, len(picked) - 1, -1, len(picked))
-        if backwards is None:
-            backwards = lowering.copy(part).slice(axis, len(picked) - 1, -1, len(picked))
-        assert backwards is not None
+        backwards = lowering.sliced(part, axis, len(picked) - 1, -1, len(picked))
         return lowering.copy(backwards, name="reversed")
-    view = value.slice(axis, picked.start, picked.step, len(picked))
-    if view is None:
-        view = lowering.copy(value).slice(axis, picked.start, picked.step, len(picked))
-        assert view is not None
-    return view
+    return lowering.sliced(value, axis, picked.start, picked.step, len(picked))
 
 
 def lower_split(lowering: Lowering, step: Step) -> None:
@@ -145,10 +138,8 @@ def lower_pad(lowering: Lowering, step: Step) -> None:
     assert found is not None
     begin, end, fill = found
     mode = node.attributes.get("mode", "constant")
-    if mode != "constant":
-        _pad_by_index(
-            lowering, step, value, begin, end, {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}[mode]
-        )
+    if mode != "constant":  # edge, reflect, wrap: numpy's names, too
+        _pad_by_index(lowering, step, value, begin, end, mode)
         return
     kept = [
         range(max(0, -before), size + min(0, after))

@@ -23,6 +23,7 @@ from emitters.gemmini.functions import FunctionPrinter
 from emitters.gemmini.layer_checks import layer_checks
 from emitters.gemmini.memory_map import memory_map
 from emitters.gemmini.plan import FirmwarePlan, plan_firmware
+from emitters.gemmini.run import parameters
 from emitters.gemmini.skeletons import render
 from emitters.gemmini.weights import BlobSums
 from emitters.memory_map import memory_map_json
@@ -124,10 +125,7 @@ def firmware_files(
         "layer_count": len(graph.layers),
         "interface_version": INTERFACE_VERSION,
         "stack_bytes": STACK_BYTES,
-        "signature": ", ".join(
-            [f"const {C_TYPES[graph.tensors[n].dtype]} *input{i}" for i, n in enumerate(graph.arguments)]
-            + [f"{C_TYPES[graph.tensors[n].dtype]} *output{i}" for i, n in enumerate(graph.results)]
-        ),
+        "signature": parameters(graph),
         "arguments": ", ".join(
             [f"input{i}" for i in range(len(graph.arguments))]
             + [f"output{i}" for i in range(len(graph.results))]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from converter.ir.dims import Dim
 from costmodel.mapping.mapping import Level
 from emitters.gemmini.expression import Expr, add, box_extent, mul
-from emitters.gemmini.form import PIXELS, Form
+from emitters.gemmini.form import PIXELS, Axis, Form
 from emitters.gemmini.nest import Nest, absolute
 
 
@@ -44,25 +44,23 @@ class Positions:
 
     def box(self) -> tuple[Expr, Expr]:
         """Height and width of the input box of the scratchpad tile."""
-        form = self.form
-        h = box_extent(self.extent("L2", "P"), form.y.stride, self.extent("L2", "R"), form.y.dilation)
-        w = box_extent(self.extent("L2", "Q"), form.x.stride, self.extent("L2", "S"), form.x.dilation)
+        h, w = (
+            box_extent(self.extent("L2", p), axis.stride, self.extent("L2", r), axis.dilation)
+            for p, r, axis in self._axes()
+        )
         return h, w
 
     def input_pixel(self, level: Level) -> tuple[Expr, Expr]:
         """Image row and column that the first output and tap of the tile of `level` read."""
-        form = self.form
-        y = add(
-            mul(self.start(level, "P"), form.y.stride),
-            mul(self.start(level, "R"), form.y.dilation),
-            -form.y.pad,
-        )
-        x = add(
-            mul(self.start(level, "Q"), form.x.stride),
-            mul(self.start(level, "S"), form.x.dilation),
-            -form.x.pad,
+        y, x = (
+            add(mul(self.start(level, p), axis.stride), mul(self.start(level, r), axis.dilation), -axis.pad)
+            for p, r, axis in self._axes()
         )
         return y, x
+
+    def _axes(self) -> tuple[tuple[Dim, Dim, Axis], ...]:
+        """Outputs, taps and image, down and across."""
+        return ("P", "R", self.form.y), ("Q", "S", self.form.x)
 
     def group(self, level: Level, *, boxed: bool) -> Expr:
         """First group of the tile of `level`: in the whole layer, or `boxed` in the box of a group tile."""

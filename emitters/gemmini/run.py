@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from converter.ir.graph import HostLayer, TensorCoreLayer
+from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from converter.ir.host import Add
 from costmodel.group.pipeline import runs_on_core
 from emitters.gemmini.constants import C_TYPES
@@ -18,6 +18,15 @@ from emitters.gemmini.loop_tiles import plus
 from emitters.gemmini.operands import pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from emitters.gemmini.printer import CPrinter
+
+
+def parameters(graph: Graph) -> str:
+    """Of `run` in C."""
+    types = {name: C_TYPES[tensor.dtype] for name, tensor in graph.tensors.items()}
+    return ", ".join(
+        [f"const {types[name]} *input{i}" for i, name in enumerate(graph.arguments)]
+        + [f"{types[name]} *output{i}" for i, name in enumerate(graph.results)]
+    )
 
 
 class RunPrinter:
@@ -41,11 +50,8 @@ class RunPrinter:
     def print(self) -> None:
         """The function."""
         c, graph = self.c, self.graph
-        parameters = [
-            f"const {C_TYPES[graph.tensors[name].dtype]} *input{i}" for i, name in enumerate(graph.arguments)
-        ] + [f"{C_TYPES[graph.tensors[name].dtype]} *output{i}" for i, name in enumerate(graph.results)]
         c.line()
-        with c.function(f"int {self.plan.model}_run({', '.join(parameters)})"):
+        with c.function(f"int {self.plan.model}_run({parameters(graph)})"):
             for index, name in enumerate(graph.arguments):
                 if not graph.consumers(name):
                     c.line(f"(void)input{index};")

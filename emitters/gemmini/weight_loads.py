@@ -150,10 +150,7 @@ class WeightPrinter:
         first = self.at.region.first
         if self.prefetched:
             return
-        if not first:
-            self._load_all()
-            return
-        with self.c.block(f"if ({first})"):
+        with self.c.block(f"if ({first})") if first else nullcontext():
             self._load_all()
 
     def _load_all(self) -> None:
