@@ -36,22 +36,6 @@ CLOCK_NEEDS_A_PROGRAM = "latency clock counts cycles of programs: profile hw, fu
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Bytes of one tensor through one memory in one direction.
-
-    `role` is the operand (W, I, O, bias, psum), `memory` where the bytes are: dram, tile-buffer,
-    scratchpad, accumulator, register, or host (a layer that runs on the core).
-    """
-
-    level: str
-    role: str
-    tensor: str
-    direction: str
-    bytes: int
-    memory: str
-
-
-@dataclass(frozen=True)
 class LayerCost:
     """Cost of one layer: picojoules, cycles, what binds (compute, L1, L2, L3, tile-buffer, issue, host)."""
 
@@ -66,16 +50,11 @@ class LayerCost:
     compute_cycles: int = 0
     """Cycles the array is busy; 0 for host layers."""
 
-    @cached_property
-    def traffic(self) -> tuple[Traffic, ...]:
-        """Every access, by level, tensor and direction."""
-        return tuple(
-            Traffic(move.level, move.role, tensor, move.direction, move.bytes, move.memory)
-            for tensor, move in self.moves
-        )
-
     def bytes_in(self, memory: str) -> dict[str, tuple[int, int]]:
-        """{tensor: (bytes read, bytes written)} of one memory."""
+        """{tensor: (bytes read, bytes written)} of one memory.
+
+        Spilled partial sums of tensor T go to a scratch area and are reported as `T.psum`.
+        """
         totals: dict[str, tuple[int, int]] = {}
         for tensor, move in self.moves:
             if move.memory == memory:
@@ -115,17 +94,6 @@ class NetworkCost:
     def by_name(self) -> MappingABC[str, LayerCost]:
         """Cost of each layer."""
         return {layer.name: layer for layer in self.layers}
-
-    def dram_traffic(self, layer: str) -> dict[str, tuple[int, int]]:
-        """{tensor: (bytes read, bytes written)} that Gemmini's DMA moves for one layer.
-
-        Spilled partial sums of tensor T go to a scratch area and are reported as `T.psum`.
-        """
-        return self.by_name[layer].bytes_in("dram")
-
-    def tile_buffer_traffic(self, layer: str) -> dict[str, tuple[int, int]]:
-        """{tensor: (bytes read, bytes written)} of fused intermediates in the tile buffer."""
-        return self.by_name[layer].bytes_in("tile-buffer")
 
 
 def evaluate(

@@ -45,10 +45,6 @@ class Readings:
     readings: tuple[Reading, ...]
     obstacle: str | None = None
 
-    def of(self, fusion_model: FusionModel) -> tuple[Reading, ...]:
-        """Readings under one fusion model, none if it cannot be counted so."""
-        return tuple(reading for reading in self.readings if reading.fusion_model == fusion_model)
-
 
 def readings(schedule: Schedule) -> Readings:
     """Every reading of `schedule`, its own fusion model first.

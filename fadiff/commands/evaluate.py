@@ -199,7 +199,7 @@ def _counted(console: Console, schedule: Schedule, profile: Profile) -> Schedule
 
 
 def _dram_bytes(cost: NetworkCost, layer: str) -> int:
-    return sum(read + write for read, write in cost.dram_traffic(layer).values())
+    return sum(read + write for read, write in cost.by_name[layer].bytes_in("dram").values())
 
 
 def _all_dram_bytes(cost: NetworkCost) -> int:

@@ -76,7 +76,7 @@ def test_bytes_are_what_the_group_does(tile_p, tile_q, halo, resident):
     for name in ("a", "b"):
         layer = network.by_name[name]
         seen = walk(shape_of(layer), mappings[name], plan[name].computed, LARGE.side).counts
-        dram, buffer = cost.dram_traffic(name), cost.tile_buffer_traffic(name)
+        dram, buffer = cost.by_name[name].bytes_in("dram"), cost.by_name[name].bytes_in("tile-buffer")
         weights = layer.dims.K * layer.dims.C * 9 if name in resident else seen["W dram"]
         assert dram[f"{name}.w"] == (weights, 0)
         if name == "a":
@@ -107,19 +107,19 @@ def test_residual_block_stays_on_chip():
     group = FusionGroup(("a", "b", "sum"), GroupTile(1, 4, 8))
     cost = evaluate(schedule_of(network, group, mappings))
     # Each of the two tiles needs five rows of y (halo), of which the add reads four.
-    assert cost.tile_buffer_traffic("a") == {"y": (0, 2 * 5 * 8 * 4)}
-    assert cost.tile_buffer_traffic("b") == {"y": (2 * 5 * 8 * 4, 0), "z": (0, 256)}
-    assert cost.tile_buffer_traffic("sum") == {"z": (256, 0), "y": (256, 0)}
-    assert cost.dram_traffic("sum") == {"w": (0, 256)}
+    assert cost.by_name["a"].bytes_in("tile-buffer") == {"y": (0, 2 * 5 * 8 * 4)}
+    assert cost.by_name["b"].bytes_in("tile-buffer") == {"y": (2 * 5 * 8 * 4, 0), "z": (0, 256)}
+    assert cost.by_name["sum"].bytes_in("tile-buffer") == {"z": (256, 0), "y": (256, 0)}
+    assert cost.by_name["sum"].bytes_in("dram") == {"w": (0, 256)}
 
 
 def test_intermediate_read_outside_is_stored_once():
     network = residual()
     mappings = {name: whole_tile(network.by_name[name].dims.replace({"P": 4})) for name in ("a", "b")}
     cost = evaluate(schedule_of(network, FusionGroup(("a", "b"), GroupTile(1, 4, 8)), mappings))
-    assert cost.dram_traffic("a")["y"] == (0, 256)
-    assert cost.tile_buffer_traffic("a")["y"] == (0, 2 * 5 * 8 * 4)
-    assert cost.dram_traffic("sum") == {"z": (256, 0), "y": (256, 0), "w": (0, 256)}
+    assert cost.by_name["a"].bytes_in("dram")["y"] == (0, 256)
+    assert cost.by_name["a"].bytes_in("tile-buffer")["y"] == (0, 2 * 5 * 8 * 4)
+    assert cost.by_name["sum"].bytes_in("dram") == {"z": (256, 0), "y": (256, 0), "w": (0, 256)}
 
 
 def test_dosa_keeps_the_intermediate_in_the_scratchpad():
@@ -128,9 +128,11 @@ def test_dosa_keeps_the_intermediate_in_the_scratchpad():
         name: whole_tile(network.by_name[name].dims, P=5 if name == "a" else 4) for name in ("a", "b")
     }
     cost = evaluate(schedule_of(network, FusionGroup(("a", "b"), GroupTile(1, 4, 8)), mappings, "dosa"))
-    assert "y" not in cost.dram_traffic("a") and "y" not in cost.dram_traffic("b")
-    written = [t for t in cost.by_name["a"].traffic if t.memory == "scratchpad" and t.tensor == "y"]
-    assert [(t.direction, t.bytes) for t in written] == [("write", 2 * 5 * 8 * 4)]
+    assert "y" not in cost.by_name["a"].bytes_in("dram") and "y" not in cost.by_name["b"].bytes_in("dram")
+    written = [
+        move for tensor, move in cost.by_name["a"].moves if move.memory == "scratchpad" and tensor == "y"
+    ]
+    assert [(move.direction, move.bytes) for move in written] == [("write", 2 * 5 * 8 * 4)]
 
 
 def test_paper_fusion_deletes_refetches():
@@ -141,9 +143,9 @@ def test_paper_fusion_deletes_refetches():
     group = FusionGroup(("a", "b"), GroupTile(1, 8, 8))
     alone = evaluate(Schedule(network, LARGE, mappings, (FusionGroup(("a",)), FusionGroup(("b",)))))
     fused = evaluate(schedule_of(network, group, mappings, model="paper"))
-    assert alone.dram_traffic("b")["y"] == (2 * 2 * 5 * 8 * 4, 0)
-    assert "y" not in fused.dram_traffic("b") and "y" not in fused.dram_traffic("a")
-    assert fused.dram_traffic("a")["x"] == alone.dram_traffic("a")["x"]
+    assert alone.by_name["b"].bytes_in("dram")["y"] == (2 * 2 * 5 * 8 * 4, 0)
+    assert "y" not in fused.by_name["b"].bytes_in("dram") and "y" not in fused.by_name["a"].bytes_in("dram")
+    assert fused.by_name["a"].bytes_in("dram")["x"] == alone.by_name["a"].bytes_in("dram")["x"]
 
 
 @pytest.mark.parametrize(
@@ -222,16 +224,20 @@ def test_price_of_every_fusion_path(path, R, stored, loaded):
     cost = fused_pair(on(path), R)
     y = {
         name: [
-            (t.memory, t.direction, t.bytes)
-            for t in cost.by_name[name].traffic
-            if t.tensor == "y" and t.memory != "accumulator"
+            (move.memory, move.direction, move.bytes)
+            for tensor, move in cost.by_name[name].moves
+            if tensor == "y" and move.memory != "accumulator"
         ]
         for name in ("a", "b")
     }
     array_reads = [] if path == "acc" else [("scratchpad", "read", 64 * R * R * 4)]
     assert sorted(y["a"]) == stored
     assert sorted(y["b"]) == sorted([*loaded, *array_reads])
-    in_place = [t.bytes for t in cost.by_name["b"].traffic if t.tensor == "y" and t.memory == "accumulator"]
+    in_place = [
+        move.bytes
+        for tensor, move in cost.by_name["b"].moves
+        if tensor == "y" and move.memory == "accumulator"
+    ]
     assert in_place == ([64 * R * R * 4 * 4] if path == "acc" else [])
 
 
@@ -355,9 +361,9 @@ def test_keys_and_values_of_a_head_are_loaded_once_for_all_of_its_rows():
         run = schedule_of(network, FusionGroup(names, tile, "recompute", frozenset(resident)), mappings)
         cost = evaluate(run)
         for name, tensor in (("scores", "k"), ("context", "v")):
-            assert cost.dram_traffic(name)[tensor] == (loads * heads * keys * depth, 0)
-        assert cost.dram_traffic("scores")["q"] == (heads * rows * depth, 0)
-        assert cost.tile_buffer_traffic("context") == {"shares.out": (heads * rows * keys, 0)}
+            assert cost.by_name[name].bytes_in("dram")[tensor] == (loads * heads * keys * depth, 0)
+        assert cost.by_name["scores"].bytes_in("dram")["q"] == (heads * rows * depth, 0)
+        assert cost.by_name["context"].bytes_in("tile-buffer") == {"shares.out": (heads * rows * keys, 0)}
 
 
 @pytest.mark.parametrize(

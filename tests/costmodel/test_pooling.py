@@ -36,9 +36,13 @@ def test_bytes_of_a_vgg_pool():
     network = stem(16, 16, 2, 2, (0, 0, 0, 0))
     schedule = pooled(network, GroupTile(1, 8, 8), {"conv": mapping(16, 16, P=4, Q=16, K=4)})
     cost = evaluate(schedule)
-    assert cost.dram_traffic("conv") == {"x": (16 * 16 * 4, 0), "conv.w": (4 * 8, 0), "z": (0, 8 * 8 * 8)}
+    assert cost.by_name["conv"].bytes_in("dram") == {
+        "x": (16 * 16 * 4, 0),
+        "conv.w": (4 * 8, 0),
+        "z": (0, 8 * 8 * 8),
+    }
     assert cost.by_name["pool"].moves == () and cost.by_name["pool"].latency_cycles == 0
-    drained = [m.bytes for m in cost.by_name["conv"].traffic if (m.memory, m.role) == ("accumulator", "O")]
+    drained = [m.bytes for _, m in cost.by_name["conv"].moves if (m.memory, m.role) == ("accumulator", "O")]
     assert drained == [8 * 8 * 8 * 4 * 4]  # four taps of four bytes for each pooled element
 
 
@@ -50,7 +54,11 @@ def test_bytes_of_overlapping_windows():
     assert plan["conv"].computed.P == ((0, 4), (3, 8))  # row -1 is padding; row 3 is computed twice
     assert plan["conv"].computed.Q == ((0, 8),)
     cost = evaluate(schedule)
-    assert cost.dram_traffic("conv") == {"x": (9 * 8 * 4, 0), "conv.w": (2 * 4 * 8, 0), "z": (0, 4 * 4 * 8)}
+    assert cost.by_name["conv"].bytes_in("dram") == {
+        "x": (9 * 8 * 4, 0),
+        "conv.w": (2 * 4 * 8, 0),
+        "z": (0, 4 * 4 * 8),
+    }
 
 
 def test_bytes_when_the_pooled_tensor_stays_in_the_group():
@@ -64,9 +72,9 @@ def test_bytes_when_the_pooled_tensor_stays_in_the_group():
         group = FusionGroup(("conv", "pool", "last"), GroupTile(1, 2, 4), halo)
         schedule = Schedule(network, SIDE_4, {"conv": mapping(6, 8), "last": last}, (group,))
         cost = evaluate(schedule)
-        assert cost.tile_buffer_traffic("conv") == {"z": (0, rows * 4 * 8)}
-        assert cost.tile_buffer_traffic("last") == {"z": (6 * 4 * 8, 0)}
-        assert cost.dram_traffic("conv")["x"] == (2 * rows * 8 * 4, 0)
+        assert cost.by_name["conv"].bytes_in("tile-buffer") == {"z": (0, rows * 4 * 8)}
+        assert cost.by_name["last"].bytes_in("tile-buffer") == {"z": (6 * 4 * 8, 0)}
+        assert cost.by_name["conv"].bytes_in("dram")["x"] == (2 * rows * 8 * 4, 0)
         document = to_document(schedule, cost, generator="test")
         assert [edge.path for edge in document.fusion.edges] == ["store", "tile-buffer"]
         assert schedule_from_document(document, network).groups == schedule.groups

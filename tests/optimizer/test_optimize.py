@@ -361,7 +361,7 @@ def test_no_partial_sums_are_stored_where_the_accumulator_cannot_be_read_in_full
     budget = 0.01 if method in ("dosa", "genetic", "bayesian", "random") else None
     found = optimize(residual(), NARROW, method=method, time_budget=budget).schedule
     written = {
-        move.tensor for cost in evaluate(found).layers for move in cost.traffic if move.memory == "dram"
+        tensor for cost in evaluate(found).layers for tensor, move in cost.moves if move.memory == "dram"
     }
     assert not any(tensor.endswith(".psum") for tensor in written)
 

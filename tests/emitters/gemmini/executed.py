@@ -86,8 +86,8 @@ def measured(result: RunResult) -> Bytes:
 def predicted(schedule: Schedule) -> Bytes:
     bytes_: Bytes = {}
     for layer in evaluate(schedule).layers:
-        for move in layer.traffic:
+        for tensor, move in layer.moves:
             if move.memory in ("dram", "tile-buffer"):
-                key = (layer.name, move.memory, move.tensor, move.direction)
+                key = (layer.name, move.memory, tensor, move.direction)
                 bytes_[key] = bytes_.get(key, 0) + move.bytes
     return bytes_

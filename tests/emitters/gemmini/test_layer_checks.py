@@ -121,7 +121,7 @@ def test_the_table_of_layers_and_a_hook_that_stops(firmware: Path, tmp_path: Pat
     cost, cycles = evaluate(schedule), program_cycles(schedule)
     for row, layer in zip(table, schedule.graph.layers, strict=True):
         moved = {
-            memory: sum(t.bytes for t in cost.by_name[layer.name].traffic if t.memory == memory)
+            memory: sum(move.bytes for _, move in cost.by_name[layer.name].moves if move.memory == memory)
             for memory in ("dram", "tile-buffer")
         }
         assert (row.operation.decode(), row.name.decode()) == (layer.op, layer.name)
