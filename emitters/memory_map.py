@@ -9,9 +9,10 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from converter.errors import BadInput
+from costmodel.target.record import Record
 
 Role = Literal["I", "I2", "W", "bias", "psum", "O"]
 
@@ -20,18 +21,14 @@ class MemoryMapError(BadInput, ValueError):
     """A memory map that cannot be read; the message names file and field."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SymbolRecord(_Record):
+class SymbolRecord(Record):
     """A static object of the firmware."""
 
     name: str
     bytes: int
 
 
-class Symbols(_Record):
+class Symbols(Record):
     """The static objects of the firmware; zero bytes mean that the symbol does not exist."""
 
     arena: SymbolRecord
@@ -40,14 +37,14 @@ class Symbols(_Record):
     state: SymbolRecord = SymbolRecord(name="", bytes=0)
 
 
-class StateNames(_Record):
+class StateNames(Record):
     """Two ends of a state, by tensor: what a run leaves, and what the next one reads."""
 
     output: str
     input: str
 
 
-class TensorPlace(_Record):
+class TensorPlace(Record):
     """An activation: where it is in full, or symbol None where it never is."""
 
     shape: tuple[int, ...]
@@ -61,7 +58,7 @@ class TensorPlace(_Record):
     bytes: int = 0
 
 
-class Region(_Record):
+class Region(Record):
     """DRAM that Gemmini may touch while a layer runs."""
 
     tensor: str
@@ -75,7 +72,7 @@ class Region(_Record):
     """A later layer whose traffic this is: its weights are loaded early."""
 
 
-class Tile(_Record):
+class Tile(Record):
     """A box of a fused layer's output that its run number `visit` leaves behind; strides in elements.
 
     In local memory `offset` and `strides` are rows, the last stride from one block of channels to the
@@ -94,7 +91,7 @@ class Tile(_Record):
     activation: Literal["none", "relu"] = "none"
 
 
-class Work(_Record):
+class Work(Record):
     """What the core does itself in a layer, over all its visits; priced by the target's core."""
 
     operator: str
@@ -102,7 +99,7 @@ class Work(_Record):
     visits: int
 
 
-class LayerPlace(_Record):
+class LayerPlace(Record):
     """One layer: its index in the list is what the observer gets."""
 
     name: str
@@ -126,7 +123,7 @@ class LayerPlace(_Record):
         return n, p, q, slice(*(tile.groups or (0, self.image[3])))
 
 
-class MemoryMap(_Record):
+class MemoryMap(Record):
     """The whole file."""
 
     version: Literal[1]

@@ -24,9 +24,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from converter.printable import printable
+from costmodel.target.record import Record
 from costmodel.target.text_file import load_yaml
 from costmodel.target.validation import one_line
 from fadiff import errors
@@ -43,14 +44,12 @@ if TYPE_CHECKING:
 MOST_DESIGNS = 100_000
 
 
-class DesignSpace(BaseModel):
+class DesignSpace(Record):
     """The YAML file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     base: str
     vary: dict[str, list[int | float | bool | str]] = Field(min_length=1)
-    search: dict[str, Any] = {}
+    search: dict[str, Any] = Field({})
     area: Area = Area()
 
 

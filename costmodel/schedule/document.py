@@ -10,19 +10,13 @@ import json
 import math
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from converter.ir.dims import Dim
 from converter.ir.graph import TensorCoreOp
 from costmodel.mapping.mapping import AdditionIssue, Issue, Level
 from costmodel.schedule.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
+from costmodel.target.record import Record
 from costmodel.target.target import FusionPath, Target
 
 Positive = Annotated[int, Field(ge=1)]
@@ -34,13 +28,7 @@ Extents = dict[Dim, Positive]
 """Dimensions that are left out are 1."""
 
 
-class _Record(BaseModel):
-    """Read from JSON, or from an object with attributes of the same names."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, from_attributes=True)
-
-
-class TensorRecord(_Record):
+class TensorRecord(Record):
     """A tensor in storage order (images are N H W C)."""
 
     name: str
@@ -53,14 +41,14 @@ class TensorRecord(_Record):
     zero: int = Field(0, description="the integer that stands for 0.0")
 
 
-class StateRecord(_Record):
+class StateRecord(Record):
     """An output tensor that becomes an input tensor of the next run."""
 
     output: str
     input: str
 
 
-class ModelRecord(_Record):
+class ModelRecord(Record):
     """Where the schedule came from."""
 
     name: str
@@ -71,7 +59,7 @@ class ModelRecord(_Record):
     """Outputs that are inputs of the next run."""
 
 
-class ViewRecord(_Record):
+class ViewRecord(Record):
     """Strided access to a tensor; see converter.ir.graph.View."""
 
     tensor: str
@@ -79,7 +67,7 @@ class ViewRecord(_Record):
     strides: tuple[int, int, int, int, int]
 
 
-class OperandsRecord(_Record):
+class OperandsRecord(Record):
     """What a tensor-core layer reads and writes."""
 
     input: ViewRecord
@@ -88,14 +76,14 @@ class OperandsRecord(_Record):
     bias: str | None = None
 
 
-class SpatialRecord(_Record):
+class SpatialRecord(Record):
     """Factors unrolled over the array."""
 
     rows: Extents
     cols: Extents
 
 
-class MappingRecord(_Record):
+class MappingRecord(Record):
     """One loop nest; L3 DRAM, L2 scratchpad, L1 accumulator, L0 array block."""
 
     temporal: dict[Level, Extents] = Field(
@@ -114,25 +102,25 @@ class MappingRecord(_Record):
     by_core: str = Field("", description="why no hardware loop runs it, where the core does; for people")
 
 
-class TransferRecord(_Record):
+class TransferRecord(Record):
     """Bytes one tensor of one layer moves."""
 
     read: int = 0
     write: int = 0
 
 
-class TrafficRecord(_Record):
+class TrafficRecord(Record):
     """What the emitted C moves, and what the functional model measures.
 
     Keys are roles: I, I2 (second input of an addition), W, bias, O, psum (spilled partial sums).
     """
 
     dram: dict[str, TransferRecord]
-    tile_buffer: dict[str, TransferRecord] = {}
+    tile_buffer: dict[str, TransferRecord] = Field({})
     host_bytes: int = Field(0, description="moved by the core, not by Gemmini")
 
 
-class CostRecord(_Record):
+class CostRecord(Record):
     """Cost of one layer."""
 
     energy_pj: float
@@ -153,7 +141,7 @@ class CostRecord(_Record):
 Attribute = bool | int | float | str
 
 
-class LayerRecord(_Record):
+class LayerRecord(Record):
     """A layer, its place in the ONNX model, its mapping and its cost.  Host layers have no mapping."""
 
     name: str
@@ -172,7 +160,7 @@ class LayerRecord(_Record):
     operands: OperandsRecord | None = None
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = Field(min_length=1)
-    attributes: dict[str, Attribute | tuple[Attribute, ...]] = {}
+    attributes: dict[str, Attribute | tuple[Attribute, ...]] = Field({})
     mapping: MappingRecord | None = None
     issue: AdditionIssue | None = Field(
         None,
@@ -213,7 +201,7 @@ class LayerRecord(_Record):
 EdgePath = Literal["dram", "tile-buffer", "spad", "acc", "store"]
 
 
-class EdgeRecord(_Record):
+class EdgeRecord(Record):
     """A tensor from one layer to another."""
 
     producer: str
@@ -227,7 +215,7 @@ class EdgeRecord(_Record):
     )
 
 
-class GroupTileRecord(_Record):
+class GroupTileRecord(Record):
     """Extents of one group tile in the last member's output."""
 
     N: int
@@ -236,7 +224,7 @@ class GroupTileRecord(_Record):
     G: int | None = Field(None, description="of the groups (heads) that all members have alike; null: all")
 
 
-class ExecutionRecord(_Record):
+class ExecutionRecord(Record):
     """How a fusion group runs."""
 
     tile: GroupTileRecord | None = None
@@ -264,7 +252,7 @@ class ExecutionRecord(_Record):
         )
 
 
-class FusionRecord(_Record):
+class FusionRecord(Record):
     """Which layers run together."""
 
     edges: tuple[EdgeRecord, ...]
@@ -279,7 +267,7 @@ class FusionRecord(_Record):
         return self
 
 
-class HistoryPoint(_Record):
+class HistoryPoint(Record):
     """The best feasible schedule known at a moment of the search."""
 
     seconds: float
@@ -287,7 +275,7 @@ class HistoryPoint(_Record):
     edp_uj_cycles: float
 
 
-class SearchRecord(_Record):
+class SearchRecord(Record):
     """How the schedule was found."""
 
     method: str
@@ -301,7 +289,7 @@ class SearchRecord(_Record):
     history: tuple[HistoryPoint, ...] = ()
 
 
-class TotalsRecord(_Record):
+class TotalsRecord(Record):
     """Cost of the network: energies and latencies of the layers summed, then multiplied."""
 
     energy_pj: float
@@ -318,7 +306,7 @@ class TotalsRecord(_Record):
     gap: float | None = Field(None, description="edp / lower bound - 1")
 
 
-class ReadingRecord(_Record):
+class ReadingRecord(Record):
     """Cost of the same schedule under one set of assumptions."""
 
     fusion_model: FusionModel
@@ -333,21 +321,21 @@ class ReadingRecord(_Record):
     latency_error: str = Field(description="how far the latency model was from RTL cycles")
 
 
-class ReadingsRecord(_Record):
+class ReadingsRecord(Record):
     """What the schedule costs if it is counted otherwise."""
 
     rows: tuple[ReadingRecord, ...] = ()
     obstacle: str | None = Field(None, description="why it is not legal under the other fusion model")
 
 
-class QuantizationRecord(_Record):
+class QuantizationRecord(Record):
     """Signal to noise of one tensor, quantised model against float model."""
 
     tensor: str
     sqnr_db: float
 
 
-class OutputAccuracyRecord(_Record):
+class OutputAccuracyRecord(Record):
     """One output of the integers against the float model."""
 
     output: str = Field(description="ONNX name")
@@ -358,7 +346,7 @@ class OutputAccuracyRecord(_Record):
     classifies: bool = Field(False, description="probabilities or indices: rows are answers, not vectors")
 
 
-class AccuracyRecord(_Record):
+class AccuracyRecord(Record):
     """The integers (bit for bit those of the device) against the float model in the file."""
 
     inputs: Literal["test", "calibration", "random"] = Field(description="random says nothing about data")
@@ -366,7 +354,7 @@ class AccuracyRecord(_Record):
     outputs: tuple[OutputAccuracyRecord, ...]
 
 
-class FloatRecord(_Record):
+class FloatRecord(Record):
     """Layers kept in float32 beside an int8 array, and what they gain."""
 
     layers: tuple[str, ...]
@@ -376,7 +364,7 @@ class FloatRecord(_Record):
     after_db: float | None = None
 
 
-class ConversionRecord(_Record):
+class ConversionRecord(Record):
     """What the front end did to the model."""
 
     notes: tuple[str, ...] = ()
@@ -390,7 +378,7 @@ class ConversionRecord(_Record):
     )
 
 
-class ScheduleDocument(_Record):
+class ScheduleDocument(Record):
     """The whole of schedule.json."""
 
     version: Literal[1] = 1

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from converter.errors import BadInput
+from costmodel.target.record import Record
 
 Unit = Literal["cycles", "instructions"]
 
@@ -21,10 +20,8 @@ class MeasurementError(BadInput, ValueError):
     """A log that is no measurement of this program; the message names it and the remedy."""
 
 
-class LayerMeasurement(BaseModel):
+class LayerMeasurement(Record):
     """One layer, all its calls in one run together; fences at both ends."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     calls: int
@@ -32,14 +29,12 @@ class LayerMeasurement(BaseModel):
     predicted: float
 
 
-class Measurement(BaseModel):
+class Measurement(Record):
     """measured.json: one measurement of one output folder.
 
     `cold` and `warm` are whole runs without observer; `layers` are those of a third run, in which fences
     around every layer forbid overlap, so that their sum may exceed `warm`.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[1] = 1
     source: str

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    create_model,
-    model_serializer,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer
+
+from costmodel.target.record import Record
 
 HOST_INSTRUCTIONS: Mapping[str, float] = {
     "arg_max": 5.1,  # per element read
@@ -66,9 +61,7 @@ CYCLES_PER_INSTRUCTION: Mapping[str, float] = {
 """Rocket's, of operators that were timed on RTL (benchmarks/rtl_measured.csv)."""
 
 
-class _Prices(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Prices(Record):
     @model_serializer(mode="wrap")
     def _given(self, everything: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Defaults that stand elsewhere are left out."""

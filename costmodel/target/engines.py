@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from costmodel.target.record import Record
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class CalibrationError(_Section):
+class CalibrationError(Record):
     """Predicted against measured cycles of layers that the fit did not see."""
 
     layers: int = Field(ge=1)
@@ -17,7 +15,7 @@ class CalibrationError(_Section):
     p90_error: float = Field(ge=0)
 
 
-class Engines(_Section):
+class Engines(Record):
     """Cycles where a target gives its own (`fadiff targets calibrate`); else those fitted to RTL."""
 
     short_strip: float | None = Field(

@@ -13,8 +13,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
+from costmodel.target.record import Record
 from costmodel.target.text_file import FormatError, read_text
 
 HIDDEN = 4
@@ -26,10 +25,8 @@ class EpaError(ValueError):
     """A table that cannot be used; the message names file, line and remedy."""
 
 
-class CapacityCurve(BaseModel):
+class CapacityCurve(Record):
     """ln pJ = bias + slope x + sum_i output_i tanh(weight_i x + offset_i), x = (ln KB - center) / scale."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     center: float
     scale: float
@@ -50,10 +47,8 @@ class CapacityCurve(BaseModel):
         return functions.exp(self.bias + self.slope * x + terms)
 
 
-class Epa(BaseModel):
+class Epa(Record):
     """Fitted curves; None means the closed form."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     scratchpad: CapacityCurve | None = None
     accumulator: CapacityCurve | None = None

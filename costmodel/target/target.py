@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from converter.did_you_mean import did_you_mean
 from converter.errors import BadInput
 from costmodel.target.core import Core
 from costmodel.target.engines import Engines
 from costmodel.target.epa import Epa, EpaError, fit_table
+from costmodel.target.record import Record
 from costmodel.target.text_file import FormatError, load_yaml
 from costmodel.target.validation import one_line
 
@@ -30,11 +31,7 @@ class TargetError(BadInput, ValueError):
     """A target file that cannot be used; the message names file, field and remedy."""
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Energy(_Spec):
+class Energy(Record):
     """Picojoules.  Defaults: DOSA's closed form (dataset/dse/energy_model.py lines 101-226)."""
 
     mac: float = Field(0.5608, ge=0)
@@ -49,7 +46,7 @@ class Energy(_Spec):
     )
 
 
-class Bandwidth(_Spec):
+class Bandwidth(Record):
     """Per cycle, reads and writes shared."""
 
     dram_bytes: float = Field(8.0, gt=0)
@@ -110,7 +107,7 @@ class Prices:
         return default if self.bandwidth.scratchpad_bytes is None else self.bandwidth.scratchpad_bytes
 
 
-class Target(_Spec, Prices):
+class Target(Record, Prices):
     """A Gemmini instance.
 
     Units: bytes unless the name says rows.  A scratchpad row holds `side` elements of

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
+from costmodel.target.record import Record
 from costmodel.target.text_file import load_yaml
 from costmodel.target.validation import one_line
 from emitters.timeloop.read.yaml_lines import TimeloopFormatError
@@ -14,11 +15,7 @@ from emitters.timeloop.read.yaml_lines import TimeloopFormatError
 FORMAT: Literal[1] = 1
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class IndexEntry(_Record):
+class IndexEntry(Record):
     """One run: files (relative to the index), how often the layer does it, how exact Timeloop is."""
 
     layer: str
@@ -30,7 +27,7 @@ class IndexEntry(_Record):
     notes: tuple[str, ...] = ()
 
 
-class Index(_Record):
+class Index(Record):
     """The manifest of a folder of Timeloop files."""
 
     format: Literal[1]

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from costmodel.target.record import Record
 from costmodel.target.target import Prices
 
 
-class Area(BaseModel):
+class Area(Record):
     """Square millimetres at 40 nm."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     fixed: float = Field(0.01384, ge=0)
     edge: float = Field(0.001088, description="per row of the array", ge=0)

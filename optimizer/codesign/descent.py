@@ -26,7 +26,7 @@ from optimizer.codesign.hardware import Hardware
 from optimizer.cut.decode import VARIABLES
 from optimizer.cut.problem import Problem
 from optimizer.cut.settings import Settings
-from optimizer.gradient.adam import Adam
+from optimizer.gradient.adam import Adam, one_thread
 from optimizer.gradient.choices import Choices
 from optimizer.gradient.descent import HELD, PENALTIES, RATE, SIGMA_START, point_of, schedule_at
 from optimizer.gradient.relaxation import Relaxation, Variables
@@ -163,21 +163,12 @@ def _rest(problem: Problem) -> tuple[float, float]:
     return energy, latency
 
 
+@one_thread()
 def descend(
     codesign: Codesign, starts: Sequence[Sizes], seed: int, share: Callable[[], float]
 ) -> tuple[list[Sizes], int]:
     """Designs that restarts come to, best first, and the steps taken; `share` of the time is used so far."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _descend(codesign, starts, torch.Generator().manual_seed(seed), share)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _descend(
-    codesign: Codesign, starts: Sequence[Sizes], generator: torch.Generator, share: Callable[[], float]
-) -> tuple[list[Sizes], int]:
+    generator = torch.Generator().manual_seed(seed)
     variables, sizes = codesign.start(starts, generator)
     optimizer = Adam((variables.x, variables.order, sizes, variables.sigma), RATE)
     lowest: dict[Sizes, float] = {}

@@ -1,16 +1,28 @@
-"""Adam, to the bit that of torch.optim at its default betas.
+"""Adam, to the bit that of torch.optim at its default betas; and how many threads descent takes.
 
 torch.optim loads torch's compiler when the first optimiser is made, which takes longer than a small search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The tensors of a step are small: a second thread costs more in synchronisation than it saves."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class Adam:

@@ -29,7 +29,7 @@ from costmodel.schedule.schedule import GroupTile
 from optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, joined_groups
 from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem, value
-from optimizer.gradient.adam import Adam
+from optimizer.gradient.adam import Adam, one_thread
 from optimizer.gradient.relaxation import Known, Relaxation, Sample, Variables
 from optimizer.group.network import RelaxedNetwork
 from optimizer.group.residency import Layers
@@ -214,21 +214,13 @@ def point_of(network: RelaxedNetwork, partition: Partition) -> Known:
     )
 
 
+@one_thread()
 def descend(problem: Problem, effort: Effort, again: int = 0) -> Descent:
     """Run the descent; deterministic for a seed unless a time budget cuts it short.
 
     `again` counts earlier descents of the search: each starts elsewhere.
     """
-    threads = torch.get_num_threads()
-    # The tensors of a step are small: a second thread costs more in synchronisation than it saves.
-    torch.set_num_threads(1)
-    try:
-        return _descend(problem, effort, torch.Generator().manual_seed(problem.seed + (again << 32)))
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _descend(problem: Problem, effort: Effort, generator: torch.Generator) -> Descent:
+    generator = torch.Generator().manual_seed(problem.seed + (again << 32))
     loss_of = Loss(problem)
     sample = loss_of.relaxation.sample
     began = problem.seconds

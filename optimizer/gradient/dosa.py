@@ -34,7 +34,7 @@ from costmodel.schedule.batch import evaluate_columns
 from costmodel.schedule.schedule import FusionGroup
 from optimizer.cut.partition import Partition
 from optimizer.cut.problem import Problem, value
-from optimizer.gradient.adam import Adam
+from optimizer.gradient.adam import Adam, one_thread
 from optimizer.gradient.cosa import TILED, Start, cosa_start, hardware_of, random_hardware
 from optimizer.gradient.dosa_loss import FACTORS, LOOPS, DosaLoss
 from optimizer.group.hull import Way
@@ -72,16 +72,12 @@ class _Rounded(NamedTuple):
         return _Rounded(self.factors[starts], self.order[starts], self.energy[starts], self.latency[starts])
 
 
+@one_thread()
 def dosa(problem: Problem) -> Partition:
     """The best rounded network of all starts."""
     if not problem.graph.tensor_core_layers:
         return tuple(problem.groups.alone(layer.name).ways[0] for layer in problem.graph.layers)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _Dosa(problem).run()
-    finally:
-        torch.set_num_threads(threads)
+    return _Dosa(problem).run()
 
 
 def _chosen(costs: NDArray[Any], order: Ints) -> Floats:
