@@ -12,6 +12,7 @@ from converter.contrib.call import Call
 from converter.contrib.table import FUNCTIONS, MICROSOFT, REFUSED, REFUSED_DOMAINS, Function
 from converter.decompose.nodes import Nodes
 from converter.errors import Unsupported
+from converter.ir.program import static_shapes
 from converter.read.fold import constant_tensors, fold_sizes
 from converter.read.opsets import opset_of
 from converter.read.runtime import open_session, session_options
@@ -84,11 +85,7 @@ def _domain(node: NodeProto) -> str:
 
 def _shapes(model: onnx.ModelProto, calls: Iterable[NodeProto]) -> dict[str, tuple[int, ...]]:
     """Static shapes of what contrib operators read, as ONNX Runtime infers them: it knows these operators."""
-    found = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    for value in model.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        if value.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
-            found[value.name] = tuple(d.dim_value for d in dims)
+    found = static_shapes(model.graph, model.graph.input)
     computed = {value for node in model.graph.node for value in node.output if value}
     wanted = {value for node in calls for value in node.input if value in computed}
     for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC"):  # (folded, more shapes are known; but it may fail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -143,6 +143,18 @@ class Program:
         return (value for value in node.inputs if value and value not in self.constants)
 
 
+def static_shapes(
+    graph: onnx.GraphProto, values: Iterable[onnx.ValueInfoProto]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of constants, and of those of some values of which every size is known, by name."""
+    found = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in values:
+        tensor_type = value.type.tensor_type
+        if tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in tensor_type.shape.dim):
+            found[value.name] = tuple(d.dim_value for d in tensor_type.shape.dim)
+    return found
+
+
 def program_of(model: onnx.ModelProto, weights: StoredWeights | None = None) -> Program:
     """Read a normalised model (subgraphs already folded away or left as attributes).
 
@@ -153,14 +165,12 @@ def program_of(model: onnx.ModelProto, weights: StoredWeights | None = None) -> 
     opsets = {o.domain or "": o.version for o in model.opset_import}
     opsets.setdefault("", opsets.get("ai.onnx", 0))
     constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
-    shapes = {name: tuple(array.shape) for name, array in constants.items()}
     types = {t.name: t.data_type for t in graph.initializer}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor_type = value.type.tensor_type
-        if tensor_type.elem_type or value.name not in types:  # (an output without a type may be a constant)
-            types[value.name] = tensor_type.elem_type
-        if tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in tensor_type.shape.dim):
-            shapes[value.name] = tuple(d.dim_value for d in tensor_type.shape.dim)
+    values = (*graph.input, *graph.value_info, *graph.output)
+    for value in values:
+        kind = value.type.tensor_type.elem_type
+        if kind or value.name not in types:  # (an output without a type may be a constant)
+            types[value.name] = kind
     nodes = []
     for node in graph.node:
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -179,7 +189,7 @@ def program_of(model: onnx.ModelProto, weights: StoredWeights | None = None) -> 
     return Program(
         nodes=tuple(nodes),
         constants=Constants(constants, weights) if weights else constants,
-        shapes=shapes,
+        shapes=static_shapes(graph, values),
         types=types,
         inputs=tuple(v.name for v in graph.input if v.name not in constants and v.name not in weights),
         outputs=tuple(v.name for v in graph.output),

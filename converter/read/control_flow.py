@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from converter.read.fold import constant_tensors, fold_constants
+from converter.ir.program import static_shapes
+from converter.read.fold import constant_sizes, constant_tensors, fold_constants
 from converter.read.opsets import opset_of
 
 _CONTROL = ("If", "Loop", "Scan")
@@ -39,28 +40,12 @@ def _with_constant_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """Shape operators replaced by constants where the shape is static."""
     del model.graph.value_info[:]
     model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    shapes = _shapes(model.graph)
-    kept = []
-    for node in model.graph.node:
-        shape = shapes.get(node.input[0]) if node.op_type == "Shape" else None
-        if shape is None:
-            kept.append(node)
-            continue
-        ends = {attribute.name: attribute.i for attribute in node.attribute}
-        part = np.asarray(shape[ends.get("start", 0) : ends.get("end")], np.int64)
-        model.graph.initializer.append(numpy_helper.from_array(part, node.output[0]))
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
+    constant_sizes(model, _shapes(model.graph))
     return model
 
 
 def _shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
-    found = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for value in (*graph.input, *graph.value_info):
-        tensor_type = value.type.tensor_type
-        if tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in tensor_type.shape.dim):
-            found[value.name] = tuple(d.dim_value for d in tensor_type.shape.dim)
-    return found
+    return static_shapes(graph, (*graph.input, *graph.value_info))
 
 
 class _Inliner:

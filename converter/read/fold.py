@@ -30,19 +30,26 @@ def fold_sizes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) ->
         model: its nodes in topological order.
         shapes: static shapes by value name.
     """
-    given = {value.name for value in model.graph.output}
+    if constant_sizes(model, shapes, but={value.name for value in model.graph.output}):
+        fold_constants(model, keep=("QuantizeLinear", "DequantizeLinear"), largest=_LARGEST_SIZES)
+
+
+def constant_sizes(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], but: Collection[str] = ()
+) -> bool:
+    """Replace Shape of values whose shape is known, in place, `but` some results; whether there were any."""
     kept = []
     for node in model.graph.node:
-        if node.op_type != "Shape" or node.input[0] not in shapes or node.output[0] in given:
+        if node.op_type != "Shape" or node.input[0] not in shapes or node.output[0] in but:
             kept.append(node)
             continue
         part = {attribute.name: attribute.i for attribute in node.attribute}
         sizes = shapes[node.input[0]][part.get("start", 0) : part.get("end")]
         model.graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int64), node.output[0]))
-    if len(kept) < len(model.graph.node):
-        del model.graph.node[:]
-        model.graph.node.extend(kept)
-        fold_constants(model, keep=("QuantizeLinear", "DequantizeLinear"), largest=_LARGEST_SIZES)
+    changed = len(kept) < len(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return changed
 
 
 def fold_constants(model: onnx.ModelProto, keep: Collection[str] = (), largest: int = _LARGEST_FOLD) -> None:
