@@ -12,8 +12,7 @@ import math
 
 from converter.ir.dims import Dim, Dims
 from converter.ir.graph import TensorCoreLayer
-from costmodel.count.nest import LoopNest
-from costmodel.group.loop_products import streams_pixels
+from costmodel.group.loop_products import obstacle_in_loads, obstacle_in_sums
 from costmodel.group.loop_setting import LoopSetting
 from costmodel.mapping.mapping import ceil_div
 from costmodel.mapping.shape import extents, shape_of
@@ -86,13 +85,9 @@ def obstacle_to_convolution_call(setting: LoopSetting) -> str:
     walked = [x for x in mapping.order_l3 if trips[x] > 1]
     if walked != [x for x in walk if trips[x] > 1]:
         return f"its DRAM loops are {''.join(walked)}, not {''.join(walk)}"
-    nest = LoopNest(shape_of(layer), mapping, setting.region)
     pixels, reduction = trips.N * trips.P * trips.Q, trips.R * trips.S * trips.C
-    loads = (1 if pixels * reduction <= 2 else trips.K, 1 if reduction * trips.K <= 2 else pixels)
-    wanted = (nest.fetch("I", 1)[0], nest.fetch("W", 1)[0])
-    if loads != wanted:
-        return f"it would load its operands {loads[0]} and {loads[1]} times, not {wanted[0]} and {wanted[1]}"
-    return ""
+    inputs, weights = 1 if pixels * reduction <= 2 else trips.K, 1 if reduction * trips.K <= 2 else pixels
+    return obstacle_in_loads(setting, inputs, weights)
 
 
 def loop_steps(layer: TensorCoreLayer) -> tuple[int, int]:
@@ -171,11 +166,7 @@ def _obstacle_in_tiles(setting: LoopSetting) -> str:
     for dim, block in blocks.items():
         if block != min(tile[dim], side):
             return f"it does not fill array blocks of {side} x {side}"
-    if LoopNest(shape_of(layer), mapping, setting.region).fetch("O", 2)[0] > 1:
-        return "it stores partial sums"
-    if not streams_pixels(mapping):
-        return "its accumulator loops change weights inside those over pixels"
-    return ""
+    return obstacle_in_sums(setting)
 
 
 def _obstacle_in_pooling(setting: LoopSetting) -> str:

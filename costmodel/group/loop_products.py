@@ -60,11 +60,15 @@ def obstacle_to_product_call(setting: LoopSetting) -> str:
     walked = [x for x in mapping.order_l3 if trips[x] > 1 and x != "G"]
     if walked != [x for x in ("P", "K", "C") if trips[x] > 1]:
         return f"its DRAM loops are {''.join(walked)}, not P K C"
-    nest = LoopNest(shape_of(layer), mapping, setting.region)
-    loads = (1 if j == 1 or i * k <= 2 else j, 1 if i == 1 or j * k <= 2 else i)
+    return obstacle_in_loads(setting, 1 if j == 1 or i * k <= 2 else j, 1 if i == 1 or j * k <= 2 else i)
+
+
+def obstacle_in_loads(setting: LoopSetting, inputs: int, weights: int) -> str:
+    """Why a function that loads operands so many times is not the mapping; empty if it is."""
+    nest = LoopNest(shape_of(setting.layer), setting.mapping, setting.region)
     wanted = (nest.fetch("I", 1)[0], nest.fetch("W", 1)[0])
-    if loads != wanted:
-        return f"it would load its operands {loads[0]} and {loads[1]} times, not {wanted[0]} and {wanted[1]}"
+    if (inputs, weights) != wanted:
+        return f"it would load its operands {inputs} and {weights} times, not {wanted[0]} and {wanted[1]}"
     return ""
 
 
@@ -78,10 +82,14 @@ def _obstacle_in_tiles(setting: LoopSetting) -> str:
     for dim in ("C", "K"):
         if mapping.tile_l2[dim] % side and mapping.tile_l2[dim] < d[dim]:
             return f"its scratchpad tile of {mapping.tile_l2[dim]} {dim} is no multiple of {side}"
-    nest = LoopNest(shape_of(layer), mapping, setting.region)
-    if nest.fetch("O", 2)[0] > 1:
+    return obstacle_in_sums(setting)
+
+
+def obstacle_in_sums(setting: LoopSetting) -> str:
+    """Why the units, which finish sums and stream pixels, are not the mapping; empty if they are."""
+    if LoopNest(shape_of(setting.layer), setting.mapping, setting.region).fetch("O", 2)[0] > 1:
         return "it stores partial sums"
-    if not streams_pixels(mapping):
+    if not streams_pixels(setting.mapping):
         return "its accumulator loops change weights inside those over pixels"
     return ""
 
