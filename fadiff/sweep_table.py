@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from fadiff.errors import InputError
@@ -53,9 +52,7 @@ class SweepTable:
     def __enter__(self) -> SweepTable:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.path is not None:
             self._file.close()
 
