@@ -24,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from converter.printable import printable
 from costmodel.target.record import Record
@@ -45,7 +45,9 @@ MOST_DESIGNS = 100_000
 
 
 class DesignSpace(Record):
-    """The YAML file."""
+    """The YAML file; what is infinite is a design that cannot exist."""
+
+    model_config = ConfigDict(allow_inf_nan=True)
 
     base: str
     vary: dict[str, list[int | float | bool | str]] = Field(min_length=1)

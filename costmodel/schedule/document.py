@@ -10,7 +10,7 @@ import json
 import math
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from converter.ir.dims import Dim
 from converter.ir.graph import TensorCoreOp
@@ -28,7 +28,13 @@ Extents = dict[Dim, Positive]
 """Dimensions that are left out are 1."""
 
 
-class TensorRecord(Record):
+class _Record(Record):
+    """Read from JSON, or from an object with attributes of the same names."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class TensorRecord(_Record):
     """A tensor in storage order (images are N H W C)."""
 
     name: str
@@ -41,14 +47,14 @@ class TensorRecord(Record):
     zero: int = Field(0, description="the integer that stands for 0.0")
 
 
-class StateRecord(Record):
+class StateRecord(_Record):
     """An output tensor that becomes an input tensor of the next run."""
 
     output: str
     input: str
 
 
-class ModelRecord(Record):
+class ModelRecord(_Record):
     """Where the schedule came from."""
 
     name: str
@@ -59,7 +65,7 @@ class ModelRecord(Record):
     """Outputs that are inputs of the next run."""
 
 
-class ViewRecord(Record):
+class ViewRecord(_Record):
     """Strided access to a tensor; see converter.ir.graph.View."""
 
     tensor: str
@@ -67,7 +73,7 @@ class ViewRecord(Record):
     strides: tuple[int, int, int, int, int]
 
 
-class OperandsRecord(Record):
+class OperandsRecord(_Record):
     """What a tensor-core layer reads and writes."""
 
     input: ViewRecord
@@ -76,14 +82,14 @@ class OperandsRecord(Record):
     bias: str | None = None
 
 
-class SpatialRecord(Record):
+class SpatialRecord(_Record):
     """Factors unrolled over the array."""
 
     rows: Extents
     cols: Extents
 
 
-class MappingRecord(Record):
+class MappingRecord(_Record):
     """One loop nest; L3 DRAM, L2 scratchpad, L1 accumulator, L0 array block."""
 
     temporal: dict[Level, Extents] = Field(
@@ -102,14 +108,14 @@ class MappingRecord(Record):
     by_core: str = Field("", description="why no hardware loop runs it, where the core does; for people")
 
 
-class TransferRecord(Record):
+class TransferRecord(_Record):
     """Bytes one tensor of one layer moves."""
 
     read: int = 0
     write: int = 0
 
 
-class TrafficRecord(Record):
+class TrafficRecord(_Record):
     """What the emitted C moves, and what the functional model measures.
 
     Keys are roles: I, I2 (second input of an addition), W, bias, O, psum (spilled partial sums).
@@ -120,7 +126,7 @@ class TrafficRecord(Record):
     host_bytes: int = Field(0, description="moved by the core, not by Gemmini")
 
 
-class CostRecord(Record):
+class CostRecord(_Record):
     """Cost of one layer."""
 
     energy_pj: float
@@ -141,7 +147,7 @@ class CostRecord(Record):
 Attribute = bool | int | float | str
 
 
-class LayerRecord(Record):
+class LayerRecord(_Record):
     """A layer, its place in the ONNX model, its mapping and its cost.  Host layers have no mapping."""
 
     name: str
@@ -201,7 +207,7 @@ class LayerRecord(Record):
 EdgePath = Literal["dram", "tile-buffer", "spad", "acc", "store"]
 
 
-class EdgeRecord(Record):
+class EdgeRecord(_Record):
     """A tensor from one layer to another."""
 
     producer: str
@@ -215,7 +221,7 @@ class EdgeRecord(Record):
     )
 
 
-class GroupTileRecord(Record):
+class GroupTileRecord(_Record):
     """Extents of one group tile in the last member's output."""
 
     N: int
@@ -224,7 +230,7 @@ class GroupTileRecord(Record):
     G: int | None = Field(None, description="of the groups (heads) that all members have alike; null: all")
 
 
-class ExecutionRecord(Record):
+class ExecutionRecord(_Record):
     """How a fusion group runs."""
 
     tile: GroupTileRecord | None = None
@@ -252,7 +258,7 @@ class ExecutionRecord(Record):
         )
 
 
-class FusionRecord(Record):
+class FusionRecord(_Record):
     """Which layers run together."""
 
     edges: tuple[EdgeRecord, ...]
@@ -267,7 +273,7 @@ class FusionRecord(Record):
         return self
 
 
-class HistoryPoint(Record):
+class HistoryPoint(_Record):
     """The best feasible schedule known at a moment of the search."""
 
     seconds: float
@@ -275,7 +281,7 @@ class HistoryPoint(Record):
     edp_uj_cycles: float
 
 
-class SearchRecord(Record):
+class SearchRecord(_Record):
     """How the schedule was found."""
 
     method: str
@@ -289,7 +295,7 @@ class SearchRecord(Record):
     history: tuple[HistoryPoint, ...] = ()
 
 
-class TotalsRecord(Record):
+class TotalsRecord(_Record):
     """Cost of the network: energies and latencies of the layers summed, then multiplied."""
 
     energy_pj: float
@@ -306,7 +312,7 @@ class TotalsRecord(Record):
     gap: float | None = Field(None, description="edp / lower bound - 1")
 
 
-class ReadingRecord(Record):
+class ReadingRecord(_Record):
     """Cost of the same schedule under one set of assumptions."""
 
     fusion_model: FusionModel
@@ -321,21 +327,21 @@ class ReadingRecord(Record):
     latency_error: str = Field(description="how far the latency model was from RTL cycles")
 
 
-class ReadingsRecord(Record):
+class ReadingsRecord(_Record):
     """What the schedule costs if it is counted otherwise."""
 
     rows: tuple[ReadingRecord, ...] = ()
     obstacle: str | None = Field(None, description="why it is not legal under the other fusion model")
 
 
-class QuantizationRecord(Record):
+class QuantizationRecord(_Record):
     """Signal to noise of one tensor, quantised model against float model."""
 
     tensor: str
     sqnr_db: float
 
 
-class OutputAccuracyRecord(Record):
+class OutputAccuracyRecord(_Record):
     """One output of the integers against the float model."""
 
     output: str = Field(description="ONNX name")
@@ -346,7 +352,7 @@ class OutputAccuracyRecord(Record):
     classifies: bool = Field(False, description="probabilities or indices: rows are answers, not vectors")
 
 
-class AccuracyRecord(Record):
+class AccuracyRecord(_Record):
     """The integers (bit for bit those of the device) against the float model in the file."""
 
     inputs: Literal["test", "calibration", "random"] = Field(description="random says nothing about data")
@@ -354,7 +360,7 @@ class AccuracyRecord(Record):
     outputs: tuple[OutputAccuracyRecord, ...]
 
 
-class FloatRecord(Record):
+class FloatRecord(_Record):
     """Layers kept in float32 beside an int8 array, and what they gain."""
 
     layers: tuple[str, ...]
@@ -364,7 +370,7 @@ class FloatRecord(Record):
     after_db: float | None = None
 
 
-class ConversionRecord(Record):
+class ConversionRecord(_Record):
     """What the front end did to the model."""
 
     notes: tuple[str, ...] = ()
@@ -378,7 +384,7 @@ class ConversionRecord(Record):
     )
 
 
-class ScheduleDocument(Record):
+class ScheduleDocument(_Record):
     """The whole of schedule.json."""
 
     version: Literal[1] = 1

@@ -6,9 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Record(BaseModel):
-    """Fields of its own and no others, never changed, no infinite numbers.
+    """Fields of its own and no others, never changed, no infinite numbers."""
 
-    Read from JSON or YAML, or from an object with attributes of the same names.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, from_attributes=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -30,7 +30,7 @@ def _what(kind: str, message: str, given: Any, known: list[str], place: tuple[in
         return f"unknown field: {remedy}"
     if kind == "missing":
         return "is missing"
-    if kind in ("model_type", "dict_type"):
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
         return "should be a mapping, `field: value` on every line"
     said = message.removeprefix("Value error, ").removeprefix("Input ").partition(", unable to parse")[0]
     return (

@@ -124,6 +124,7 @@ def first_core(content: dict) -> dict:
         (lambda c: c["target"]["bandwidth"].update(dram_bytes=0), "greater than 0"),
         (lambda c: first_core(c).update(mapping=None), "mapping is missing"),
         (lambda c: c["fusion"]["groups"].pop(), "execution"),
+        (lambda c: c.update(model=3), "model: should be a mapping"),
     ],
 )
 def test_a_wrong_field_is_named_in_one_line(document, tmp_path, edit, says):
