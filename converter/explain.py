@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from converter.ir.graph import Graph
 from converter.ir.program import Program
@@ -32,18 +33,16 @@ def explain(program: Program, steps: Sequence[Step], graph: Graph) -> tuple[str,
         else:
             fused.update((node.op, step.head.op) for node in step.nodes if node is not step.head)
     copies = sum(layer.op == "copy" for layer in graph.layers)
-    lines = [
-        f"{FOLD_EPILOGUES}: {count} {op} folded into {into}" for (op, into), count in sorted(fused.items())
-    ]
-    lines += [f"{ABSORB_MOVEMENT}: {count} {op} became strides" for op, count in sorted(views.items())]
-    lines += [
-        f"{FOLD_CHAINS}: {count} chains of {length} nodes became tables"
-        for length, count in sorted(tables.items())
-    ]
-    lines += [f"{FOLD_CHAINS}: {count} {ops} became a scale" for ops, count in sorted(scales.items())]
-    lines += [
-        f"{FOLD_NORMS}: {count} normalisations of {length} nodes became layers"
-        for length, count in sorted(norms.items())
-    ]
-    lines.append(f"copies: {copies} remain; {len(program.nodes)} nodes are {len(graph.layers)} layers")
-    return tuple(lines)
+    return (
+        *_counted(FOLD_EPILOGUES, "{0[0]} folded into {0[1]}", fused),
+        *_counted(ABSORB_MOVEMENT, "{} became strides", views),
+        *_counted(FOLD_CHAINS, "chains of {} nodes became tables", tables),
+        *_counted(FOLD_CHAINS, "{} became a scale", scales),
+        *_counted(FOLD_NORMS, "normalisations of {} nodes became layers", norms),
+        f"copies: {copies} remain; {len(program.nodes)} nodes are {len(graph.layers)} layers",
+    )
+
+
+def _counted(rewrite: str, text: str, counts: Counter[Any]) -> Iterator[str]:
+    """How often a rewrite did something, and to what."""
+    return (f"{rewrite}: {count} {text.format(key)}" for key, count in sorted(counts.items()))

@@ -135,17 +135,13 @@ def designs(space: DesignSpace, path: Path) -> Iterator[Design]:
     """
     from costmodel.target.target import Target
 
-    base = base_target(space, path).model_dump(exclude_none=True)
+    base = base_target(space, path)
     for field in space.vary:
         _check_field(field, path)
     for values in itertools.product(*space.vary.values()):
         changes = dict(zip(space.vary, values, strict=True))
-        content: dict[str, Any] = {**base, "name": _name(space.base, changes)}
-        for field, value in changes.items():
-            outer, _, inner = field.partition(".")
-            content[outer] = {**content[outer], inner: value} if inner else value
         try:
-            yield Design(changes, Target.model_validate(content))
+            yield Design(changes, base.changed(_name(space.base, changes), changes))
         except ValidationError as error:
             yield Design(changes, None, one_line(error, Target))
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from converter.ir.dims import RELEVANT, Dim
+from converter.ir.dims import Dim
 from converter.ir.graph import TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.loop_setting import LoopSetting, Strides
-from costmodel.mapping.mapping import Mapping, ceil_div
+from costmodel.mapping.mapping import ceil_div
 from costmodel.mapping.shape import Region, extents, shape_of
 
 _PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
@@ -89,18 +89,9 @@ def obstacle_in_sums(setting: LoopSetting) -> str:
     """Why the units, which finish sums and stream pixels, are not the mapping; empty if they are."""
     if LoopNest(shape_of(setting.layer), setting.mapping, setting.region).fetch("O", 2)[0] > 1:
         return "it stores partial sums"
-    if not streams_pixels(setting.mapping):
+    if not setting.mapping.streams_pixels:
         return "its accumulator loops change weights inside those over pixels"
     return ""
-
-
-def streams_pixels(mapping: Mapping) -> bool:
-    """Whether weights, once in the array, meet all pixels of an accumulator tile."""
-    trips = mapping.trips("L1", mapping.tile_l1)
-    inside = [d for d in mapping.order_l1 if trips[d] > 1]
-    pixels = [i for i, d in enumerate(inside) if d in _PIXELS]
-    weights = [i for i, d in enumerate(inside) if d in RELEVANT["W"]]
-    return not pixels or not weights or max(weights) < min(pixels)
 
 
 def product_rows(setting: LoopSetting) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Literal
 
 from converter.errors import BadInput
-from converter.ir.dims import DIMS, Dim, Dims
+from converter.ir.dims import DIMS, RELEVANT, Dim, Dims
 
 Level = Literal["L3", "L2", "L1", "L0"]
 Order = tuple[Dim, ...]
@@ -128,6 +128,15 @@ class Mapping:
             "L1": (self.tile_l1, self.tile_l0),
         }[level]
         return Dims(*map(ceil_div, outer, inner))
+
+    @property
+    def streams_pixels(self) -> bool:
+        """Whether weights, once in the array, meet all pixels of an accumulator tile."""
+        trips = self.trips("L1", self.tile_l1)
+        inside = [d for d in self.order_l1 if trips[d] > 1]
+        pixels = [i for i, d in enumerate(inside) if d in ("N", "P", "Q")]
+        weights = [i for i, d in enumerate(inside) if d in RELEVANT["W"]]
+        return not pixels or not weights or max(weights) < min(pixels)
 
     def is_divisor(self, bounds: Dims) -> bool:
         """Whether every tile divides the one above it (Timeloop's perfect factors)."""

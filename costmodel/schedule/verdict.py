@@ -61,11 +61,8 @@ class Verdict:
 
     def lines(self) -> list[str]:
         """For people: one line of figures, more where they are bad."""
-        figures = [] if self.sqnr_db is None else [f"SQNR {self.sqnr_db:.1f} dB"]
-        if self.top1_agreement is not None:
-            figures.append(f"top-1 {100 * self.top1_agreement:.1f} %")
-        of = f"{self.record.samples} {self.record.inputs} inputs"
-        head = f"{', '.join(figures) or 'equal'} against the float model on {of}"
+        figures = figures_of(self.sqnr_db, self.top1_agreement) or "equal"
+        head = f"{figures} against the float model on {self.record.samples} {self.record.inputs} inputs"
         if self.state == "meaningless":
             return [f"{head}: says nothing about real data ({self.remedy})"]
         if self.state == "good":
@@ -138,3 +135,10 @@ def _remedy(document: ScheduleDocument, state: State) -> str:
         keep = f"keep the layers that lose it in float32: --keep-float auto --min-sqnr {POOR_SQNR_DB:.0f}"
         return f"give more (or more typical) calibration inputs, or {keep}; docs/accuracy.md has more"
     return "give more (or more typical) calibration inputs, or a float32 target; docs/accuracy.md has more"
+
+
+def figures_of(sqnr_db: float | None, top1_agreement: float | None) -> str:
+    """In words; empty where neither is known."""
+    noise = "" if sqnr_db is None else f"SQNR {sqnr_db:.1f} dB"
+    answers = "" if top1_agreement is None else f"top-1 {100 * top1_agreement:.1f} %"
+    return ", ".join(filter(None, (noise, answers)))

@@ -7,6 +7,7 @@ file in targets/*.yaml.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -169,6 +170,18 @@ class Target(Record, Prices):
         if self.fusion_path == "acc" and not self.ex_read_from_acc:
             raise ValueError("fusion_path acc needs ex_read_from_acc")
         return self
+
+    def changed(self, name: str, changes: Mapping[str, Any]) -> Target:
+        """The target under another name with other values, by field (`bandwidth.dram_bytes`).
+
+        Raises:
+            ValidationError: there is no such Gemmini.
+        """
+        content: dict[str, Any] = {**self.model_dump(exclude_none=True), "name": name}
+        for field, value in changes.items():
+            outer, _, inner = field.partition(".")
+            content[outer] = {**content[outer], inner: value} if inner else value
+        return Target.model_validate(content)
 
     @property
     def sizes(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from converter.ir.dims import RELEVANT, Dim, Dims
+from converter.ir.dims import Dim, Dims
 from converter.ir.graph import TensorCoreLayer
 from costmodel.count.row_layout import splits_block
 from costmodel.mapping.mapping import Mapping, ceil_div
@@ -96,7 +96,7 @@ def form_of(layer: TensorCoreLayer, mapping: Mapping, side: int, *, holds_input:
     transposed = layer.dims.K > 1 and weight[4] != 1
     return Form(
         layer=layer,
-        mapping=_widen_stream(mapping, dims),
+        mapping=_widen_stream(mapping),
         dims=dims,
         depthwise=depthwise,
         transposed=transposed,
@@ -129,13 +129,9 @@ def _axis(layer: TensorCoreLayer, axis: int, *, skips: bool) -> tuple[Axis, int,
     return Axis(1, 1, lead, touched), stride, lead * stride - pad
 
 
-def _widen_stream(mapping: Mapping, dims: Dims) -> Mapping:
+def _widen_stream(mapping: Mapping) -> Mapping:
     """Let the stream cover the pixel loops of L1 when no loop that changes weights is inside them."""
-    trips = mapping.trips("L1", dims)
-    order = [d for d in mapping.order_l1 if trips[d] > 1]
-    pixels = [i for i, d in enumerate(order) if d in PIXELS]
-    weights = [i for i, d in enumerate(order) if d in RELEVANT["W"]]
-    if pixels and weights and min(pixels) < max(weights):
+    if not mapping.streams_pixels:
         return mapping
     tile = mapping.tile_l0.replace({d: mapping.tile_l1[d] for d in PIXELS})
     return replace(mapping, tile_l0=tile)

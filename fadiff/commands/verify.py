@@ -62,6 +62,8 @@ def print_accuracy(console: Console, accuracy: Verdict | None) -> None:
 
 def print_verification(console: Console, report: VerifyReport) -> None:
     """The outcome in a few lines; shared with `fadiff compile --verify`."""
+    from costmodel.schedule.verdict import figures_of
+
     if report.error is not None:
         console.result(f"  verified    FAILED: {report.error}")
         return
@@ -92,8 +94,8 @@ def print_verification(console: Console, report: VerifyReport) -> None:
     for layer in report.layers:
         if not layer.traffic_exact:
             console.result(f"              {layer.name}: {_traffic(layer)}")
-    if report.sqnr_db is not None or report.top1_agreement is not None:
-        console.result(f"  measured    {_figures(report)} against the float model, on the test vectors")
+    if figures := figures_of(report.sqnr_db, report.top1_agreement):
+        console.result(f"  measured    {figures} against the float model, on the test vectors")
     if report.quantized_top1_agreement is not None and not report.tolerance:
         console.result(
             f"  rounding    top-1 {100 * report.quantized_top1_agreement:.1f} % as {_runtime_model(report)}"
@@ -103,13 +105,6 @@ def print_verification(console: Console, report: VerifyReport) -> None:
             f"  meaning     {report.runtime_sqnr_db:.1f} dB against {_runtime_model(report)}: FAILED "
             "(the conversion is wrong; please report the model)"
         )
-
-
-def _figures(report: VerifyReport) -> str:
-    figures = [] if report.sqnr_db is None else [f"SQNR {report.sqnr_db:.1f} dB"]
-    if report.top1_agreement is not None:
-        figures.append(f"top-1 {100 * report.top1_agreement:.1f} %")
-    return ", ".join(figures)
 
 
 def _worst(report: VerifyReport) -> str:

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,14 +52,9 @@ class Designs:
         return self._targets[design]
 
     def _made(self, design: Sizes) -> Target | None:
-        content: dict[str, Any] = self.base.model_dump(exclude_none=True)
         changes = self.changes(design)
-        for name, value in changes.items():
-            outer, _, inner = name.partition(".")
-            content[outer] = {**content[outer], inner: value} if inner else value
-        content["name"] = "-".join([self.base.name, *map(str, changes.values())])
         try:
-            target = Target.model_validate(content)
+            target = self.base.changed("-".join([self.base.name, *map(str, changes.values())]), changes)
         except ValidationError:
             return None
         return target if elaborates(target) else None
