@@ -4,18 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.timeloop_counts import LevelLoops, Workload, count
 from converter.ir.dims import DIMS, Dims
 from costmodel.count.nest import LoopNest, layer_traffic
 from costmodel.count.sliding_window import sliding_input_words
-from costmodel.count.timeloop_counts import (
-    Count,
-    LevelLoops,
-    Loop,
-    Workload,
-    count,
-    cycles_at,
-    words_entering,
-)
+from costmodel.count.timeloop_counts import Count, Loop, cycles_at, words_entering
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import LayerShape, whole
 from costmodel.mapping.tiling import Window
