@@ -37,10 +37,9 @@ def find_schedule(
     target: Target,
     search: Settings,
     console: Console,
-    what: str = "",
     solved: SolvedLayers | None = None,
 ) -> SearchResult:
-    """Run the optimiser; `what` tells people one search from another, `solved` are layers of earlier ones.
+    """Run the optimiser; `solved` are layers that earlier searches solved.
 
     Raises:
         InputError: the method cannot search this fusion model, or needs a package that is not installed.
@@ -48,7 +47,7 @@ def find_schedule(
     if search.obstacle:
         raise InputError(search.obstacle)
     limit = search.limit(graph)
-    with console.stage(f"searching ({search.method}{what}, at most {duration(limit)})", limit):
+    with console.stage(f"searching ({search.method}, at most {duration(limit)})", limit):
         try:
             found = optimize(graph, target, search, progress=console.update, solved=solved)
         except ImportError as error:

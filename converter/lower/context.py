@@ -106,14 +106,9 @@ class Lowering:
 
     # writing -------------------------------------------------------------------------------
 
-    def output(
-        self,
-        step: Step,
-        order: Sequence[int] | None = None,
-        name: str | None = None,
-    ) -> Strided:
-        """A new dense tensor for the value of a step (or `name`), stored in axis `order`."""
-        value = name or step.output
+    def output(self, step: Step, order: Sequence[int] | None = None) -> Strided:
+        """A new dense tensor for the value of a step, stored in axis `order`."""
+        value = step.output
         shape = self.program.shapes[value]
         scale = self.scale(value)
         order = tuple(range(len(shape))) if order is None else tuple(order)

@@ -31,9 +31,6 @@ group tile in scratchpad tiles of its own.  Weights that fit whole are taken to 
 
 A residual add is a node, too (`Node.is_add`): it has no mapping of its own, only a tile along N, P, Q;
 both its operands are fusable edges, and what it needs of them is what its own readers need of it.
-
-`sliding_window` (profile dosa, as in costmodel.count.nest.layer_traffic) ignores Timeloop's jump-back
-correction, which needs two split loops of one image axis.
 """
 
 from __future__ import annotations

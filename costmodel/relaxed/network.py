@@ -67,12 +67,11 @@ class NetworkConstants:
         halo: Halo = "recompute",
         latency: LatencyModel = "roofline",
         network_weights: int = 0,
-        sliding_window: bool = False,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.target, self.profile, self.paper = target, profile, fusion_model == "paper"
         self.counting = COUNTING[profile]
-        self.sliding_window, self.dtype = sliding_window and not self.counting.clips_padding, dtype
+        self.dtype = dtype
         self.n_layers = len(nodes)
         shapes = [node.shape for node in nodes]
 

@@ -157,8 +157,7 @@ class Terms:
             return fetches(trips, gates, member, m.fetch_orders[what]) * weights
 
         self.fetch_w = times("weight_fills").sum(dim=0)
-        inputs = times("input_fills")
-        self.fetch_i = (inputs * self._slide(gate) if m.sliding_window else inputs).sum(dim=0)
+        self.fetch_i = times("input_fills").sum(dim=0)
         self.fetch_o = times("outputs").sum(dim=0)
         self.fetch_w0 = times("weight_loads").sum(dim=0)
         self.gate3 = gate[..., 16:24]
@@ -173,20 +172,6 @@ class Terms:
         for d, runs in zip((N, P, Q), self.runs, strict=True):
             outer[d] = outer[d] / runs
         return torch.stack(outer, dim=-1)
-
-    def _slide(self, gate: Tensor) -> Tensor:
-        """Share of the input fetched anew when the innermost relevant loop keeps halos, [O, B, L]."""
-        m = self.model
-        relevant = m.relevant["I"][:, 16:24] * gate[..., m.loops[:, 16:24]]
-        before = torch.cumprod(1 - relevant, dim=-1)
-        innermost = relevant * torch.cat([torch.ones_like(before[..., :1]), before[..., :-1]], dim=-1)
-        fresh = [torch.ones_like(self.count3[P])] * 8
-        for axis, box in zip(m.axes, self.boxes(), strict=True):
-            for d, step in ((axis.outputs, axis.stride), (axis.taps, axis.dilation)):
-                n = self.count3[d]
-                fresh[d] = (box + (n - 1) * torch.minimum(box, step * self.l2[d])) / (n * box)
-        ratio = torch.stack(fresh, dim=-1)[..., m.loops[:, 16:24] % 8]
-        return (1 + (innermost * (ratio - 1)).sum(dim=-1)).permute(2, 0, 1)
 
     # -- quantities ------------------------------------------------------------------------------
     def quantities(self) -> Quantities:

@@ -67,21 +67,6 @@ def test_packed_rows_equal_exact(profile, data):
     assert math.ceil(cost.latency_cycles.item() - 1e-6) == exact.latency_cycles
 
 
-@settings(max_examples=50, deadline=None)
-@given(data=st.data())
-def test_sliding_window_equals_exact(data):
-    """Kernel loops stay inside: with both P and R split Timeloop's correction applies."""
-    shape = data.draw(layer_shapes())
-    mapping = data.draw(mappings(shape, orders=ORDERS, divisor=True))
-    kernel = {d: shape.dims[d] for d in "RS"}
-    mapping = replace(
-        mapping, tile_l2=mapping.tile_l2.replace(kernel), tile_l1=mapping.tile_l1.replace(kernel)
-    )
-    exact = layer_cost(shape, mapping, SMALL, "dosa", sliding_window=True)
-    model = RelaxedModel([Node(shape)], [], SMALL, "dosa", dtype=torch.float64, sliding_window=True)
-    assert model(point_of([mapping])).energy_pj.item() == pytest.approx(exact.energy_pj, rel=1e-9)
-
-
 @pytest.mark.parametrize("profile, tolerance", [("dosa", 1e-9), ("hw", 1e-9)])
 @settings(max_examples=30, deadline=None)
 @given(
