@@ -11,6 +11,7 @@ from fadiff.console import Console, duration
 from fadiff.errors import InputError
 from optimizer import SearchResult, Settings, optimize
 from optimizer.finish.issue import with_issues
+from optimizer.finish.pipelines import with_pipelines
 from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
 from optimizer.finish.weight_prefetch import with_prefetches
 from optimizer.search import PROVING
@@ -79,6 +80,13 @@ def _issued(found: SearchResult, limit: int | None) -> SearchResult:
     return replace(found, schedule=issued, cost=evaluate(issued, settings.latency))
 
 
+def _pipelined(found: SearchResult, limit: int | None) -> SearchResult:
+    """The schedule with the pipelines that the clock finds to pay, within `limit` DRAM bytes."""
+    settings = found.settings
+    schedule = with_pipelines(found.schedule, settings.objective, limit)
+    return replace(found, schedule=schedule, cost=evaluate(schedule, settings.latency))
+
+
 def load_early(found: SearchResult, limit: int | None, console: Console) -> tuple[SearchResult, str]:
     """The schedule with prefetches where they pay, and a note of what they change."""
     with console.stage("prefetching weights"):
@@ -121,6 +129,8 @@ def decide(
     if search.profile == "hw":
         with console.stage("choosing hardware loops"):
             found = _issued(found, limit)
+            if search.fusion and search.method != "layerwise":
+                found = _pipelined(found, limit)
     notes = [text for text in notes if text]
     for text in notes:
         console.note(text)

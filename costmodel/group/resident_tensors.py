@@ -71,14 +71,19 @@ def with_resident_tensors(
         if first < last and not row_readers(graph, groups[first], tensor)
     }
     writers = {layer.name for tensor in staying for layer in graph.producers(tensor)}
+    held: list[set[str]] = [set() for _ in groups]
+    for tensor in staying:
+        first, last = spans[tensor]
+        for there in held[first : last + 1]:
+            there.add(tensor)
     return tuple(
         replace(
             group,
-            resident_tensors=frozenset(t for t in staying if spans[t][0] <= i <= spans[t][1]),
+            resident_tensors=frozenset(there),
             in_scratchpad=group.in_scratchpad - writers,
             in_accumulator=group.in_accumulator - writers,
         )
-        for i, group in enumerate(groups)
+        for group, there in zip(groups, held, strict=True)
     )
 
 

@@ -17,7 +17,7 @@ from costmodel.group.pipeline import pipeline_tiles, rounds, stages
 from costmodel.group.placement import placement_of
 from costmodel.group.weight_prefetch import early_loads
 from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock_of, layer_cycles
-from costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, nest_counts
+from costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, first_weights, nest_counts
 from costmodel.mapping.mapping import AdditionIssue, Mapping
 from costmodel.mapping.shape import shape_of
 from costmodel.schedule.schedule import FusionGroup, Schedule
@@ -88,11 +88,16 @@ def group_counts(
         else:
             issue = None if additions is None else additions.get(name, "instructions")
             found[name] = host_counts(graph, group, plan, layer, target, issue)
-    return _in_pipeline(graph, group, plan, found, target) if group.pipelined else found
+    return _in_pipeline(graph, group, plan, found, mappings, target) if group.pipelined else found
 
 
 def _in_pipeline(
-    graph: Graph, group: FusionGroup, plan: dict[str, Member], counts: ProgramCounts, target: Target
+    graph: Graph,
+    group: FusionGroup,
+    plan: dict[str, Member],
+    counts: ProgramCounts,
+    mappings: MappingABC[str, Mapping],
+    target: Target,
 ) -> ProgramCounts:
     """The counts with what of each host operator is hidden: in every step of the pipeline in which both work,
     what Gemmini is given just before, or all of the operator.  Its fences are those of members on the array.
@@ -100,7 +105,10 @@ def _in_pipeline(
     c, stage, found = clock_of(target), stages(graph, group), dict(counts)
     tiles = pipeline_tiles(plan)
     for turn in rounds(graph, group)[-1]:
-        under_way = in_flight(counts[turn.issued], c)
+        issued = counts[turn.issued]
+        if turn.issued in group.resident_weights and isinstance(issued, LayerCounts):
+            issued = _without_weights(graph, group, plan, turn.issued, mappings, target)
+        under_way = in_flight(issued, c)
         for name in turn.computed:
             work = counts[name]
             assert isinstance(work, HostCounts)
@@ -110,6 +118,23 @@ def _in_pipeline(
             found[name] = work._replace(hidden=hidden * steps / tiles)
             under_way -= hidden
     return found
+
+
+def _without_weights(
+    graph: Graph,
+    group: FusionGroup,
+    plan: dict[str, Member],
+    name: str,
+    mappings: MappingABC[str, Mapping],
+    target: Target,
+) -> LayerCounts:
+    """Of a member whose weights stay: the first group tile, which nothing hides, loads them."""
+    layer, mapping = graph.by_name[name], mappings[name]
+    assert isinstance(layer, TensorCoreLayer)
+    nest = LoopNest(shape_of(layer), mapping, plan[name].computed)
+    nbytes = int(nest.quantities(target, "hw", resident=True).weight_fills) * target.element_bytes
+    first = first_weights(nest, layer.dims, nbytes, target, graph.weight_bytes)
+    return layer_counts(graph, group, plan, layer, mapping, target, NONE_EARLY.plus(first, -1))
 
 
 def in_flight(counts: LayerCounts | HostCounts, c: ClockCoefficients) -> float:

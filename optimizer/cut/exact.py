@@ -121,6 +121,11 @@ class Certificate:
         priced = self._priced
         return {v: priced[v] if v in priced else self._floors.of(v) for v in self.cuts.placed_groups}
 
+    @property
+    def best(self) -> Solution[Partition]:
+        """The best partition into ways that can be executed."""
+        return self.cuts.optimum(self.sure, self.problem.objective)
+
     def run(self, most_fronts: int | None = None, share: float = 1.0) -> Certified:
         """The best partition, its tensors in their places; optimal unless `share` of the time budget, or
         `most_fronts` fronts enumerated from now on, stop it."""

@@ -141,8 +141,7 @@ def _no_slower(
 def _prices(schedule: Schedule, chosen: list[Replacement], objective: Objective, dram_price: float) -> Prices:
     """What the objective pays, if DRAM took `dram_price` times the energy that it does."""
     energy, cycles = sum(way.energy for way in chosen), sum(way.clock for way in chosen)
-    weights = {"edp": (cycles, energy), "energy": (1.0, 1e-6), "latency": (1e-6, 1.0)}[objective]
-    return Prices(*weights, (dram_price - 1) * schedule.target.energy.dram_byte * weights[0])
+    return Prices.of(objective, energy, cycles, (dram_price - 1) * schedule.target.energy.dram_byte)
 
 
 def _choose(units: list[list[Replacement]], limit: int | None, objective: Objective) -> list[Replacement]:

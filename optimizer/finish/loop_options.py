@@ -21,6 +21,7 @@ from costmodel.group.loop_setting import LoopSetting
 from costmodel.mapping.mapping import LOOPS, Issue
 from costmodel.mapping.mapping import Mapping as LayerMapping
 from costmodel.schedule.legality import check_member
+from optimizer.cut.partition import Objective
 
 SHORTEST_FIRST: tuple[Issue, ...] = ("tiled_matmul", "loop_ws", "tiled_conv", "loop_conv_ws")
 _UNIT: dict[Issue, Issue] = {"tiled_matmul": "loop_ws", "tiled_conv": "loop_conv_ws"}
@@ -33,6 +34,12 @@ class Prices(NamedTuple):
     energy: float
     cycle: float
     byte: float
+
+    @classmethod
+    def of(cls, objective: Objective, energy: float, cycles: float, byte: float = 0.0) -> Prices:
+        """What the objective pays where it stands; for a byte, `byte` pJ beside those that it takes."""
+        weights = {"edp": (cycles, energy), "energy": (1.0, 1e-6), "latency": (1e-6, 1.0)}[objective]
+        return cls(*weights, byte * weights[0])
 
 
 class Priced(NamedTuple):

@@ -20,6 +20,7 @@ from costmodel.count.traffic import Placement
 from costmodel.group.fusion import Member, ScheduleError, plan_group
 from costmodel.group.issue import loop_settings, prefetching_layers
 from costmodel.group.loop_setting import PLACES, LoopSetting, PinnedWeights
+from costmodel.group.pipeline import obstacle_to_pipeline, places
 from costmodel.group.placement import placement_of
 from costmodel.group.tile_buffer import box_bytes
 from costmodel.mapping.columns import MappingColumns
@@ -89,6 +90,12 @@ class LoopWays:
             best = min(found, key=lambda way: way.worth, default=best)
         return Replacement.of(self.schedule, best.groups, best.mappings)
 
+    def of(self, run: FusionGroup, prices: Prices) -> Replacement | None:
+        """The best way to run layers as one group, all on loop units; None if they cannot be."""
+        found = [way.best(prices) for way in self._open(run, as_is=False)]
+        best = min(found, key=lambda way: way.worth, default=None)
+        return best and Replacement.of(self.schedule, best.groups, best.mappings)
+
     def _cut(self, group: FusionGroup, prices: Prices) -> Iterator[_Priced]:
         """The cheapest ways to cut the layers of a group into groups and to run these."""
         best: list[_Priced | None] = [_Priced(0, (), {})]
@@ -126,8 +133,8 @@ class LoopWays:
         tiles += [
             GroupTile(1, h, w, groups)
             for groups in groups_per_tile(graph, layers)
-            for w in (_shares(q) if pools else [q])
-            for h in ([p] if groups else []) + _shares(p)
+            for w in (shares(q) if pools else [q])
+            for h in ([p] if groups else []) + shares(p)
         ]
         if group.layers == layers and group.tile is not None:
             tiles.append(group.tile)
@@ -151,6 +158,8 @@ class LoopWays:
         trial = Decision(graph, schedule.target, schedule.mappings, (group,))
         try:
             plan = plan_group(graph, group)
+            if group.pipelined and obstacle_to_pipeline(graph, group, plan):
+                return
             settings = loop_settings(trial, group, plan, prefetching_layers(schedule))
         except ScheduleError:
             return
@@ -168,7 +177,8 @@ class LoopWays:
     def _fits(self, group: FusionGroup, plan: dict[str, Member]) -> bool:
         """Whether the tile buffer has room, as far as bytes tell."""
         graph, target = self.schedule.graph, self.schedule.target
-        boxes = sum(box_bytes(graph, member, target) for member in plan.values() if member.writes_inside)
+        count = places(graph, group, plan)
+        boxes = sum(count[name] * box_bytes(graph, plan[name], target) for name in count)
         whole = sum(graph.tensors[name].nbytes for name in group.resident_tensors)
         return boxes + whole <= target.tile_buffer_bytes
 
@@ -230,7 +240,7 @@ class LoopWays:
         return self._candidates[key]
 
 
-def _shares(extent: int) -> list[int]:
+def shares(extent: int) -> list[int]:
     """The half of an extent, a quarter, an eighth, a sixteenth."""
     return [size for parts in (2, 4, 8, 16) if (size := ceil_div(extent, parts)) < extent]
 

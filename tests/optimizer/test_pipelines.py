@@ -1,0 +1,87 @@
+"""Which groups go through a pipeline: only where all that counts is no worse for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.rtl import converted
+from converter.ir.graph import Graph
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.target.target import load_target
+from fadiff.console import Console
+from fadiff.search import SearchOptions, decide
+from optimizer import optimize
+from optimizer.cut.partition import Objective
+from optimizer.cut.problem import value
+from optimizer.finish.issue import with_issues
+from optimizer.finish.pipelines import LEAST_GAIN, with_pipelines
+from optimizer.finish.traffic_limit import dram_bytes
+from tests.emitters.gemmini.executed import Case, check
+
+TARGET = load_target("gemmini-default")
+TABLE = "32x14x14 c32k3 sig"
+
+
+def graph_of(program: str, tmp_path: Path) -> Graph:
+    return converted(program, TARGET, tmp_path)[0].graph
+
+
+def issued(program: str, tmp_path: Path, objective: Objective = "edp") -> Schedule:
+    """As it is before groups are pipelined."""
+    found = optimize(graph_of(program, tmp_path), TARGET, method="exact", objective=objective)
+    return with_issues(found.schedule, None, objective)
+
+
+def pipelined(schedule: Schedule) -> list[FusionGroup]:
+    return [group for group in schedule.groups if group.pipelined]
+
+
+def test_a_table_hides_the_convolution(tmp_path):
+    """The functional model, which knows nothing of the choice, finds most of what the clock promises."""
+    before = issued(TABLE, tmp_path)
+    after = with_pipelines(before, "edp")
+    [group] = pipelined(after)
+    assert group.tile == GroupTile(1, 7, 14)
+    promised = evaluate(before, "clock").latency_cycles - evaluate(after, "clock").latency_cycles
+    one_by_one, in_pipeline = check(Case(before)), check(Case(after))
+    assert one_by_one.counts.cycles - in_pipeline.counts.cycles > 0.75 * promised > 0
+
+
+@pytest.mark.parametrize("objective", ["edp", "latency", "energy"])
+@pytest.mark.parametrize(
+    "program", [TABLE, "32x64 fc256 gelu fc64 +0", "24x14x14 c96k1 sig dw3 sig c24k1 +0"]
+)
+def test_only_what_lowers_the_objective_within_the_limit(program, objective, tmp_path):
+    before = issued(program, tmp_path, objective)
+    now = evaluate(before, "clock")
+    for limit in (None, dram_bytes(now), dram_bytes(now) - 1):
+        after = with_pipelines(before, objective, limit)
+        then = evaluate(after, "clock")
+        assert limit is None or dram_bytes(then) <= dram_bytes(now)
+        worth = [value(objective, cost.energy_pj, cost.latency_cycles) for cost in (now, then)]
+        assert after == before or worth[1] < (1 - LEAST_GAIN) * worth[0]
+        assert bool(pipelined(after)) == (after != before)
+        assert with_pipelines(before, objective, limit) == after
+
+
+def test_a_limit_keeps_halos_from_being_fetched_twice(tmp_path):
+    before = issued(TABLE, tmp_path)
+    bytes_now = dram_bytes(evaluate(before))
+    [group] = pipelined(with_pipelines(before, "edp", bytes_now + 2 * 14 * 32))
+    assert group.tile == GroupTile(1, 7, 14)
+    assert not pipelined(with_pipelines(before, "edp", bytes_now + 2 * 14 * 32 - 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, 1), ({"fusion": False}, 0), ({"method": "layerwise"}, 0), ({"method": "random"}, 0)],
+)
+def test_layers_that_may_not_be_grouped_are_not(options, expected, tmp_path):
+    conversion, _ = converted(TABLE, TARGET, tmp_path)
+    search = SearchOptions(**{"method": "exact", "time_budget": 1} | options)
+    _, found = decide(conversion, TARGET, search, "gemmini-auto", Console(verbosity=-1))
+    assert len(pipelined(found.schedule)) == expected
+    assert found.schedule.groups and found.cost == evaluate(found.schedule)
