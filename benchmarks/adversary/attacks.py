@@ -37,7 +37,6 @@ from optimizer.group.candidates import candidate_groups
 from optimizer.group.hull import GroupHull, Way
 from optimizer.group.residency import OFF_CHIP, PlacedGroup, surroundings_of
 from optimizer.layer.canonical import L3_ORDERS, canonical_mapping
-from optimizer.layer.enumerate import best_inner
 from optimizer.layer.fronts import FrontCache
 from optimizer.layer.space import LayerSpace, Rules
 
@@ -118,17 +117,21 @@ def few_channels(rng: Rng) -> LayerShape:
 
 
 def drawn_mapping(space: LayerSpace, rng: Rng, *, canonical: bool) -> Mapping | None:
-    """A mapping of canonical form, at the space's extents or at any; None where no accumulator tile fits."""
+    """A mapping of canonical form, at the space's scratchpad extents or at any, with any accumulator tile;
+    None where none fits."""
     bounds, tile = space.bounds, {}
     for d in ("N", "K", "C", "P", "Q", "R", "S"):
         extents = space.tiles(d) if canonical or rng.random() < 0.5 else range(1, bounds[d] + 1)
         tile[str(d)] = int(rng.choice([extents[-1], extents[int(rng.integers(len(extents)))]]))
     tile |= {"k": tile["K"], "n": tile["N"], "p": tile["P"], "q": tile["Q"]}
     if rng.random() < 0.6:
-        inner = best_inner(space, tile["N"], tile["P"], tile["Q"], space.accumulator_limit(split=True))
-        if inner is None:
-            return None
-        tile |= {"k": space.block(tile["K"])} | dict(zip("npq", inner, strict=True))
+        tile["k"], room = space.block(tile["K"]), space.accumulator_limit(split=True)
+        for d in rng.permutation(list("NPQ")).tolist():
+            most = min(tile[d], room)
+            if not most:
+                return None
+            tile[d.lower()] = int(rng.choice([most, int(rng.integers(1, most + 1))]))
+            room //= tile[d.lower()]
     return canonical_mapping(space, tile, list(L3_ORDERS.values())[int(rng.integers(3))])
 
 

@@ -1,48 +1,42 @@
 """Every mapping of one layer that can be on its energy-latency front, in columns.
 
 Canonical form (see `canonical`): three DRAM orders; the accumulator tile either covers the scratchpad
-tile (class A) or is one column block by the pixels that make fewest tiles (class B).  Inside that
-space the result is a superset of the front: a tile is dropped only when a larger one that fits is
+tile (class A) or is one column block by any shape of pixels (class B, see `accumulator_tiles`).  Inside
+that space the result is a superset of the front: a tile is dropped only when a larger one that fits is
 at least as good in every count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
 
 from converter.ir.dims import Dim
-from costmodel.count.nest import bias_fills
-from costmodel.count.traffic import ALONE
-from costmodel.mapping.tiling import tile_count, tile_extents
+from costmodel.mapping.tiling import tile_count
+from optimizer.layer.accumulator_tiles import (
+    PIXELS,
+    Columns,
+    bias_loads,
+    pixels_only,
+    spread,
+    undominated_tiles,
+)
 from optimizer.layer.canonical import STATIONARY, Points, canonical_columns
 from optimizer.layer.footprint import Footprint
 from optimizer.layer.space import Bools, Ints, LayerSpace
 
-Columns = dict[str, Ints]
 _CHUNK = 256
-_PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
 
 
 def enumerate_space(space: LayerSpace) -> Points:
     """All undominated canonical mappings of `space`; empty if nothing fits."""
-    covering, split = _pixels(_pixels_only(space))
+    covering, split = _pixels(pixels_only(space))
     blocks = [_combine(space, covering, True)]
     if split is not None and not space.output_is_in_place:
         blocks.append(_combine(space, split, False))
     tile = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
     return Points(space, tile, np.arange(len(STATIONARY))[:, None])
-
-
-def _pixels_only(space: LayerSpace) -> LayerSpace:
-    """`space` without what its pixel extents do not depend on: layers that differ in channels share them."""
-    dims = space.shape.dims.replace({"G": 1, "K": 1, "C": 1})
-    shape = space.shape._replace(dims=dims, is_depthwise=False, has_transposed_weights=False)
-    placement = ALONE._replace(pooled=space.placement.pooled)
-    region = space.region._replace(G=((0, 1),))
-    return LayerSpace(shape, region, space.rules, placement, reserved_accumulator=space.reserved_accumulator)
 
 
 @lru_cache(maxsize=1 << 8)
@@ -55,7 +49,7 @@ def _pixels(space: LayerSpace) -> tuple[Columns, Columns | None]:
 
 def _pixel_grid(space: LayerSpace) -> Columns:
     """All (R, S, N, P, Q) scratchpad extents with input volume, box on chip and tiles."""
-    names: tuple[Dim, ...] = ("R", "S", *_PIXELS)
+    names: tuple[Dim, ...] = ("R", "S", *PIXELS)
     axes = [np.asarray(space.tiles(d), dtype=np.int64) for d in names]
     index = [a.ravel() for a in np.meshgrid(*(np.arange(len(x)) for x in axes), indexing="ij")]
     grid: Columns = {name: axis[i] for name, axis, i in zip(names, axes, index, strict=True)}
@@ -65,19 +59,10 @@ def _pixel_grid(space: LayerSpace) -> Columns:
         volume = space.input_positions(dim, axes[out][:, None], axes[taps])
         volume = np.broadcast_to(volume, (len(axes[out]), len(axes[taps])))
         grid["volume"] *= volume[index[out], index[taps]]
-    for d in _PIXELS:
+    for d in PIXELS:
         grid["tiles"] *= tile_count(space.outline(d), grid[d])
     grid["foot"] = grid["N"] * space.box("P", grid["P"], grid["R"]) * space.box("Q", grid["Q"], grid["S"])
     return grid
-
-
-def _bias_loads(space: LayerSpace, tile: Mapping[str, Ints | int]) -> Ints:
-    """Mvins that initialise all accumulator tiles n p q of scratchpad tiles N P Q, where they count."""
-    loads = np.zeros(np.shape(tile["n"]), dtype=np.int64)
-    if space.rules.counting.moves_accumulator and space.shape.has_bias:
-        pieces = [tile_extents(space.outline(d), tile[d], tile[d.lower()]) for d in _PIXELS]
-        loads = loads + bias_fills(pieces, space.side)
-    return loads
 
 
 def _class_a(space: LayerSpace, grid: Columns) -> Columns:
@@ -86,58 +71,26 @@ def _class_a(space: LayerSpace, grid: Columns) -> Columns:
     grid["area"] = grid["N"] * grid["P"] * grid["Q"]
     able = np.flatnonzero(space.pools(grid["P"], grid["Q"]))
     grid = {name: column[able] for name, column in grid.items()}
-    grid["bias"] = _bias_loads(space, grid)
+    grid["bias"] = np.broadcast_to(bias_loads(space, [grid[d] for d in PIXELS]), len(able))
     keep = _undominated(grid, ("foot", "tiles", "volume", "area", "bias"))
     return {name: column[keep] for name, column in grid.items()}
 
 
 def _class_b(space: LayerSpace, grid: Columns) -> Columns:
-    """One column block by the pixels that make the fewest accumulator tiles."""
-    grid = dict(grid)
+    """One column block by every undominated shape of its pixels."""
     b = space.bounds
     shape = (grid["N"] * (b.P + 1) + grid["P"]) * (b.Q + 1) + grid["Q"]
     _, first, inverse = np.unique(shape, return_index=True, return_inverse=True)
     limit = space.accumulator_limit(split=True)
-    tiles = zip(*(grid[d][first].tolist() for d in _PIXELS), strict=True)
-    found = [best_inner(space, n, p, q, limit) or (0, 0, 0) for n, p, q in tiles]
-    inner = np.array(found, dtype=np.int64)
-    for name, column in zip("npq", inner[inverse].T, strict=True):
-        grid[name] = column
-    able = np.flatnonzero(grid["n"])
-    grid = {name: column[able] for name, column in grid.items()}
-    grid["l1_tiles"] = np.ones(len(able), dtype=np.int64)
-    for d in _PIXELS:
-        grid["l1_tiles"] *= tile_count(space.outline(d), grid[d], grid[d.lower()])
-    grid["bias"] = _bias_loads(space, grid)
+    inner = undominated_tiles(space, [grid[d][first] for d in PIXELS], limit)
+    at = inner.pop("at")
+    count = np.bincount(at, minlength=len(first))
+    row, member = spread((np.cumsum(count) - count)[inverse], count[inverse])
+    pick = np.argsort(at, kind="stable")[member]
+    grid = {name: column[row] for name, column in grid.items()}
+    grid |= {name: column[pick] for name, column in inner.items()}
     keep = _undominated(grid, ("foot", "tiles", "volume", "l1_tiles", "bias"))
     return {name: column[keep] for name, column in grid.items()}
-
-
-def best_inner(space: LayerSpace, n: int, p: int, q: int, limit: int) -> tuple[int, int, int] | None:
-    """Accumulator extents of one column block that cut n x p x q tiles into the fewest pieces; of several
-    those with the fewest loads of the bias.
-
-    `limit`: accumulator rows of one piece.  None if no piece that a max pool can take fits.
-    """
-    pools = space.placement.pooled is not None
-    if n * p * q <= limit and (not pools or space.pools(np.array([p]), np.array([q]))[0]):
-        return n, p, q
-    tiles = (space.pixel_tiles(d, size) for d, size in zip(_PIXELS, (n, p, q), strict=True))
-    options = [np.array(extents, dtype=np.int64) for extents in tiles]
-    columns = [a.ravel() for a in np.meshgrid(*options, indexing="ij")]
-    fits = np.flatnonzero(
-        (columns[0] * columns[1] * columns[2] <= limit) & space.pools(columns[1], columns[2])
-    )
-    if not len(fits):
-        return None
-    columns = [c[fits] for c in columns]
-    pieces = np.ones(len(fits), dtype=np.int64)
-    for d, outer, column in zip(_PIXELS, (n, p, q), columns, strict=True):
-        pieces *= tile_count(space.outline(d), outer, column)
-    fewest = np.flatnonzero(pieces == pieces.min())
-    small = {d: column[fewest] for d, column in zip("npq", columns, strict=True)}
-    best = int(np.argmin(_bias_loads(space, {"N": n, "P": p, "Q": q, **small})))
-    return int(small["n"][best]), int(small["p"][best]), int(small["q"][best])
 
 
 def _combine(space: LayerSpace, pixels: Columns, covers: bool) -> Columns:

@@ -17,8 +17,8 @@ from costmodel.latency.roofline import roofline
 from costmodel.mapping.mapping import Mapping, ceil_div
 from costmodel.mapping.numbers import Number, largest
 from costmodel.schedule.batch import Floats, cost_columns
+from optimizer.layer.accumulator_tiles import PIXELS, fewest_tiles, pixels_only
 from optimizer.layer.canonical import L3_ORDERS, STATIONARY, canonical_mapping
-from optimizer.layer.enumerate import best_inner
 from optimizer.layer.pricing import first_weight_bytes
 from optimizer.layer.space import Ints, LayerSpace
 
@@ -88,13 +88,20 @@ def _least_work(space: LayerSpace) -> tuple[Mapping, LoopNest, Quantities]:
 def _one_tile(space: LayerSpace) -> tuple[Mapping, LoopNest]:
     """A scratchpad tile of everything, by accumulator tiles of one column block."""
     b = space.bounds
-    inner = best_inner(space, b.N, b.P, b.Q, space.rules.target.accumulator_rows)
-    assert inner is not None
-    n, p, q = inner
     tile = {"N": b.N, "K": b.K, "C": b.C, "P": b.P, "Q": b.Q, "R": b.R, "S": b.S}
-    tile.update(n=n, k=space.block(b.K), p=p, q=q)
+    fits = space.rules.target.accumulator_rows >= b.N * b.P * b.Q
+    tile |= {"n": b.N, "p": b.P, "q": b.Q} if fits else _fewest(pixels_only(space))
+    tile["k"] = space.block(b.K)
     mapping = canonical_mapping(space, tile, L3_ORDERS[STATIONARY[0]])
     return mapping, LoopNest(space.shape, mapping, space.region)
+
+
+@lru_cache(maxsize=1 << 12)
+def _fewest(space: LayerSpace) -> dict[str, int]:
+    """Extents n, p, q of the accumulator tiles of which a space needs the fewest."""
+    whole = [np.array([space.bounds[d]]) for d in PIXELS]
+    fewest = fewest_tiles(space, whole, space.rules.target.accumulator_rows)
+    return {name: int(fewest[name][0]) for name in "npq"}
 
 
 def _cost(space: LayerSpace, mapping: Mapping, work: Quantities) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from costmodel.count.row_layout import resident_dim, splits_block
 from costmodel.count.traffic import ALONE, Placement
 from costmodel.group.pooling import MOST_PIXELS, most_columns
 from costmodel.mapping.counting import COUNTING, Counting
-from costmodel.mapping.mapping import Issue
+from costmodel.mapping.mapping import Issue, ceil_div
 from costmodel.mapping.numbers import Number
 from costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
 from costmodel.mapping.tiling import Interval, Outline, Window, box_rows, outline, spanned_rows
@@ -232,8 +232,17 @@ class LayerSpace:
             return candidates.extents(size, self.rules.tiling)
         if not step:
             return (size,)
-        windows = candidates.extents(-(-size // step), self.rules.tiling)
+        windows = candidates.extents(ceil_div(size, step), self.rules.tiling)
         return tuple(min(size, step * count) for count in windows)
+
+    def accumulator_extents(self, dim: Dim, size: int, most: int) -> Ints:
+        """Every extent of accumulator tiles that nests in a scratchpad extent `size`, ascending; those above
+        `most` may be missing."""
+        step = self._pool_step(dim)
+        if self.rules.tiling == "divisor" or not step:
+            return np.array(self.pixel_tiles(dim, size), dtype=np.int64)
+        windows = min(ceil_div(size, step), ceil_div(most, step))
+        return np.minimum(size, step * np.arange(1, windows + 1))
 
     def _pool_step(self, dim: Dim) -> int:
         """What tiles along `dim` must be multiples of; 0: no tile may cut a region (group.pooling)."""

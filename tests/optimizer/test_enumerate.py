@@ -14,6 +14,7 @@ from costmodel.mapping.shape import LayerShape, whole
 from costmodel.mapping.tiling import Window
 from costmodel.schedule.batch import evaluate_columns
 from costmodel.target.target import Target, load_target
+from optimizer.layer.canonical import L1_ORDER, L2_ORDER, L3_ORDERS
 from optimizer.layer.enumerate import _pixels
 from optimizer.layer.floors import ideal_cost
 from optimizer.layer.fronts import FrontCache
@@ -37,8 +38,9 @@ def shape_of_case(dims):
     return LayerShape(dims, *windows, is_depthwise=dims.K == dims.C == 1 and dims.G > 1, has_bias=False)
 
 
-def every_mapping(shape, side):
-    """All extents (not only candidates) x spatial factors x orders of the loops that exist."""
+def every_mapping(shape, side, l3_orders=None):
+    """All extents (not only candidates) x spatial factors x orders of the loops that exist (of DRAM: or those
+    given, with the canonical ones inside)."""
     dims = shape.dims
     column = "G" if shape.is_depthwise else "K"
     looped = [d for d in DIMS if dims[d] > 1]
@@ -60,7 +62,9 @@ def every_mapping(shape, side):
         at = DIMS.index(d)
         l2[:, at], l1[:, at], l0[:, at] = tiles[:, i, 0], tiles[:, i, 1], tiles[:, i, 2]
         (cols if d == column else rows)[:, at] = tiles[:, i, 2]
-    orders = [(*rest, *p) for p in permutations(looped)]
+    for order in l3_orders or ():
+        yield MappingColumns(l2.T, l1.T, l0.T, rows.T, cols.T, [(order, L2_ORDER, L1_ORDER)])
+    orders = [] if l3_orders else [(*rest, *p) for p in permutations(looped)]
     # The accumulator level only has one order worth trying per position of the pixel loops; the
     # canonical one and its reverse are enough to show it.
     inner = (STREAM_ORDER, tuple(reversed(STREAM_ORDER)))
@@ -73,27 +77,62 @@ def tiny(profile):
     return Target(name="tiny", side=2, scratchpad_bytes=spad // 2, accumulator_bytes=64)
 
 
-@pytest.mark.parametrize("profile", ["dosa", "hw"])
-@pytest.mark.parametrize("case", CASES)
-def test_front_equals_brute_force(case, profile):
-    shape, target = shape_of_case(CASES[case]), tiny(profile)
-    front = FrontCache().front(LayerSpace(shape, whole(shape.dims), Rules(target, profile, "ragged", False)))
-    assert len(front) > 0
-    slopes = [0.0, *np.geomspace(1e-2, 1e6, 17)]
-    least = np.full(len(slopes), np.inf)
-    edp = np.inf
-    for batch in every_mapping(shape, target.side):
+SLOPES = [0.0, *np.geomspace(1e-2, 1e6, 17)]
+
+
+def assert_best(shape, target, profile, front, batches):
+    """The front is as good as the best legal mapping at every slope, and in EDP."""
+    least, edp = np.full(len(SLOPES), np.inf), np.inf
+    for batch in batches:
         fits = legal(shape, batch, target, profile)
         if not fits.any():
             continue
         cost = evaluate_columns(shape, batch, target, profile)
         energy, latency = cost.energy[fits], cost.latency[fits]
         edp = min(edp, float((energy * latency).min()))
-        for i, slope in enumerate(slopes):
-            least[i] = min(least[i], float((energy + slope * latency).min()))
-    found = [float((front.energy + slope * front.latency).min()) for slope in slopes]
+        least = np.minimum(least, [float((energy + slope * latency).min()) for slope in SLOPES])
+    found = [float((front.energy + slope * front.latency).min()) for slope in SLOPES]
     assert found == pytest.approx(list(least), rel=1e-12)
     assert float((front.energy * front.latency).min()) == pytest.approx(edp, rel=1e-12)
+
+
+@pytest.mark.parametrize("profile", ["dosa", "hw"])
+@pytest.mark.parametrize("case", CASES)
+def test_front_equals_brute_force(case, profile):
+    shape, target = shape_of_case(CASES[case]), tiny(profile)
+    front = FrontCache().front(LayerSpace(shape, whole(shape.dims), Rules(target, profile, "ragged", False)))
+    assert len(front) > 0
+    assert_best(shape, target, profile, front, every_mapping(shape, target.side))
+
+
+@pytest.mark.parametrize("rows", [3, 6])
+@pytest.mark.parametrize("profile", ["dosa", "hw"])
+@pytest.mark.parametrize(
+    "dims",
+    [
+        Dims(K=2, C=3, P=7, Q=2, R=3),
+        Dims(K=3, C=2, P=6, Q=4),
+        Dims(K=5, P=7, Q=4),
+        Dims(N=3, K=2, P=5, Q=3),
+        Dims(G=3, P=7, Q=3, R=2),
+    ],
+    ids=["conv", "pointwise", "one-channel", "images", "depthwise"],
+)
+def test_every_accumulator_tile_of_every_scratchpad_tile_is_tried(dims, profile, rows):
+    """With a bias, of which larger tiles may take more loads, and ragged scratchpad tiles."""
+    shape = shape_of_case(dims)._replace(has_bias=True)
+    target = Target(name="tiny", side=2, scratchpad_bytes=64, scratchpad_banks=2, accumulator_bytes=8 * rows)
+    space = LayerSpace(shape, whole(dims), Rules(target, profile, "ragged", False))
+    extents = {d: np.unique([lanes.tiles(d) for lanes in space.by_lanes()]) for d in DIMS}
+
+    def nested():
+        for batch in every_mapping(shape, target.side, list(L3_ORDERS.values())):
+            able = np.all([np.isin(batch.l2[i], extents[d]) for i, d in enumerate(DIMS)], axis=0)
+            yield replace(
+                batch, **{n: getattr(batch, n)[:, able] for n in ("l2", "l1", "l0", "rows", "cols")}
+            )
+
+    assert_best(shape, target, profile, FrontCache().front(space), nested())
 
 
 PACKED = Target(name="packed", side=8, scratchpad_bytes=8192, accumulator_bytes=512)
