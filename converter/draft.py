@@ -6,8 +6,9 @@ that is better only a run of the network can tell.  Split channels are finer, bu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import onnx
 
@@ -19,7 +20,8 @@ from converter.lower import unsupported
 from converter.plan.floats import keep_float
 from converter.plan.plan import Step, plan
 from converter.quantise.choose import WORTH_DB, Calibration
-from converter.quantise.equalise import Equalised, equalise
+from converter.quantise.equalise import Pair, equalise, find_pairs
+from converter.quantise.pairwise import gaining_pairs
 from converter.quantise.scales import inherited, unfit_clips, unknown_scales
 from converter.quantise.split import split
 from converter.quantise.zeros import Zeros, prescribed
@@ -27,8 +29,6 @@ from converter.read.inputs import Samples
 from converter.rewrites import BORDER_ZEROS, EQUALISE_CHANNELS, FOLD_EPILOGUES, SHIFT_ZEROS, SPLIT_CHANNELS
 from converter.simplify import Simplified
 
-_LEAST_BITS = (0.0, 1.0)
-"""Equalised are all pairs of layers, or only those of which one loses a bit to its loudest channel."""
 _SPLIT_WORTH_DB = 1.0
 
 
@@ -37,10 +37,12 @@ class Draft:
     """A model as it is to be calibrated, and what was done to it."""
 
     calibration: Calibration
-    least: float | None
-    """Pairs of layers that lose so many bits were equalised."""
+    pairs: tuple[Pair, ...] = ()
+    """Whose channels were made alike."""
     notes: tuple[str, ...] = ()
     is_split: bool = False
+    lines: tuple[str, ...] = ()
+    """What was tried."""
 
     def beats(self, other: Draft, margin: float) -> bool:
         """Whether samples kept out of calibration gain so many dB."""
@@ -75,45 +77,70 @@ class Drafter:
         if self.element != "int8":
             return plain
         judged = plain.calibration.is_judged and bool(plain.calibration.values)
-        best = plain if EQUALISE_CHANNELS in self.without else self._equalised(plain, judged, progress)
-        if SPLIT_CHANNELS in self.without or not judged:
-            return best
-        progress("trying to split channels")
-        whole = [n for step in plain.calibration.steps if step.is_float for n in step.onnx_nodes]
-        finer = self._draft(best.least, whole=whole)
-        if finer.is_split and finer.beats(best, _SPLIT_WORTH_DB):
-            return replace(finer, notes=(*best.notes, finer.notes[-1]))
-        return best
-
-    def _equalised(self, plain: Draft, judged: bool, progress: Callable[[str], None]) -> Draft:
-        every = self._draft(_LEAST_BITS[0])
-        if not every.notes:
-            return plain
-        if not judged:
-            return every
-        best = replace(plain, notes=(f"{EQUALISE_CHANNELS}: none, as held-out samples gain nothing by it",))
-        for least in _LEAST_BITS:
-            progress(f"trying to equalise channels that cost {least:.0f} bits or more")
-            draft = self._draft(least)
-            if draft.notes and draft.beats(best, WORTH_DB):
+        drafts = [plain] if EQUALISE_CHANNELS in self.without else self._equalised(plain, judged, progress)
+        best = drafts[0]
+        for draft in drafts[1:]:
+            if draft.beats(best, WORTH_DB):
                 best = draft
-        return best
+        if not judged:
+            return best
+        if SPLIT_CHANNELS not in self.without:
+            progress("trying to split channels")
+            whole = [n for step in plain.calibration.steps if step.is_float for n in step.onnx_nodes]
+            # those that lose here too: which pairs are worth it is another question once channels are split
+            finer = [self._split(draft, whole) for draft in drafts if draft is best or draft.pairs]
+            drafts += [draft for draft in finer if draft.is_split]
+            finest = max(drafts, key=lambda draft: draft.calibration.promise())
+            if finest.is_split and finest.beats(best, _SPLIT_WORTH_DB):
+                best = finest
+        tried = drafts if any(draft.pairs for draft in drafts) else []
+        return replace(best, lines=tuple(map(self._line, tried)))
 
-    def _draft(self, least: float | None = None, *, whole: Collection[str] | None = None) -> Draft:
-        """A draft whose channels are equalised from `least` bits on and, but for `whole` nodes, split."""
+    def _equalised(self, plain: Draft, judged: bool, progress: Callable[[str], None]) -> list[Draft]:
+        """Drafts to be judged, the simplest first: no pair, all, those that gain; all where nobody judges."""
+        pairs = self._pairs
+        if not pairs:
+            return [plain]
+        progress("trying to equalise channels")
+        every = self._draft(pairs)
+        if not judged:
+            return [every]
+        progress("trying to equalise channels of some layers")
+        some = gaining_pairs(plain.calibration, every.calibration, pairs)
+        none = replace(plain, notes=(f"{EQUALISE_CHANNELS}: none, as held-out samples gain nothing by it",))
+        return [none, every, *([self._draft(some)] if 0 < len(some) < len(pairs) else [])]
+
+    def _split(self, draft: Draft, whole: Collection[str]) -> Draft:
+        finer = self._draft(draft.pairs, whole=whole)
+        return replace(finer, notes=(*draft.notes, finer.notes[-1])) if finer.is_split else finer
+
+    def _line(self, draft: Draft) -> str:
+        parted = ", channels split" if draft.is_split else ""
+        return (
+            f"{EQUALISE_CHANNELS}: {len(draft.pairs)} of {len(self._pairs)} pairs{parted}: "
+            f"{draft.calibration.promise():.1f} dB on {len(draft.calibration.held_out)} held-out samples"
+        )
+
+    @cached_property
+    def _pairs(self) -> tuple[Pair, ...]:
+        seen = () if self.weights or FOLD_EPILOGUES in self.without else self.samples
+        simple = self.simplified
+        return find_pairs(self.file, simple.model, simple.program, seen, self.scales)
+
+    def _draft(self, pairs: Sequence[Pair] = (), *, whole: Collection[str] | None = None) -> Draft:
+        """A draft: channels equalised between some pairs of layers and, but for `whole` nodes, split."""
         model = onnx.ModelProto()
         model.CopyFrom(self.simplified.model)
-        program, equalised, parted, notes = self.simplified.program, Equalised(), "", []
-        if least is not None:
-            seen = () if self.weights or FOLD_EPILOGUES in self.without else self.samples
-            equalised = equalise(self.file, model, program, seen, self.scales, least)
-            notes.append(equalised.note)
+        program, caps, parted, notes = self.simplified.program, frozenset[str](), "", []
+        if pairs:
+            note, caps = equalise(model, program, pairs, len(self._pairs))
+            notes.append(note)
             program = self._read(model)
         if whole is not None:
             parted = split(model, program, whole)
             notes.append(parted)
             program = self._read(model)
-        steps = self._plan(program, caps=equalised.caps)
+        steps = self._plan(program, caps=caps)
         problems = unsupported(program, steps, self.element)
         if problems:
             raise UnsupportedError(self.file, problems)
@@ -133,7 +160,7 @@ class Drafter:
             self._kept_zeros(program, steps),
             self.samples,
         )
-        return Draft(calibration, least, tuple(note for note in notes if note), bool(parted))
+        return Draft(calibration, tuple(pairs), tuple(note for note in notes if note), bool(parted))
 
     def _read(self, model: onnx.ModelProto) -> Program:
         return replace(program_of(model, self.weights), states=self.simplified.program.states)

@@ -259,7 +259,12 @@ def convert(
         original if original.ByteSize() else None,
         tuple(notes),
         tuple(warnings),
-        (*explain(program, steps, graph), *(f"{CHOOSE_RANGES}: {line}" for line in choice.lines), *done),
+        (
+            *explain(program, steps, graph),
+            *best.lines,
+            *(f"{CHOOSE_RANGES}: {line}" for line in choice.lines),
+            *done,
+        ),
         tuple(draft.samples) if choice.ranges else (),
         drawn,
         mixed,

@@ -137,6 +137,19 @@ class Calibration:
         """What plain ways of finding ranges come to, in dB on held-out samples."""
         return max(self._score(_Way(method)) for method in _PLAIN)
 
+    def plain_ranges(self) -> Mapping[str, Range]:
+        """The better of the plain ranges, of the samples that calibrate while others judge."""
+        return self.fitting._ranges(max((_Way(method) for method in _PLAIN), key=self._score))
+
+    def fit(self, constants: Mapping[str, np.ndarray], ranges: Mapping[str, Range]) -> float:
+        """What other constants and ranges come to, in dB on half of the samples that calibrate."""
+        program = replace(self.program, constants={**self.program.constants, **constants})
+        return self._fit_judge.score(quantise(program, self.steps, ranges, self.known))
+
+    @cached_property
+    def _fit_judge(self) -> Judge:
+        return Judge(self.file, self.model, self._simulation, self.fitting.samples[::2])
+
     def choose(self, without: Collection[str], progress: Callable[[str], None]) -> Choice:
         """The best ranges and corrections, the widest ranges where nothing can be judged.
 

@@ -16,8 +16,8 @@ treated alike: their channels are multiplied as far as their range has room.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -45,54 +45,33 @@ _MOST_BITS = 20
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """Two products, and the channels between them."""
+class Pair:
+    """Two products, the channels between them, and what makes these alike."""
 
     first: Node
     second: Node
-    channels: int
     clip: Node | None
     """Clip(0, max) right behind `first`."""
     values: tuple[str, ...]
     """What lies between them, in order."""
     bias: str
     """The constant that `first` adds to each channel, or that an Add behind a MatMul does; empty: none."""
+    factor: np.ndarray = field(repr=False, compare=False)
+    """What each channel is divided by: float32 powers of two."""
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """What changes with the channels."""
+        return tuple(name for name in (self.first.inputs[1], self.bias, self.second.inputs[1]) if name)
 
 
-@dataclass(frozen=True)
-class Equalised:
-    """What became of a model."""
-
-    note: str = ""
-    """Empty where nothing changed."""
-    caps: frozenset[str] = frozenset()
-    """Min nodes behind a ReLU with one bound per channel: int8 saturates before the least of them."""
-
-
-@dataclass
-class _Raised:
-    """By how much channels of a limited range are multiplied, and by how much they may be."""
-
-    most: np.ndarray
-    factor: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.factor = np.ones_like(self.most)
-
-
-def equalise(
-    file: str,
-    model: onnx.ModelProto,
-    program: Program,
-    samples: Samples,
-    scales: Mapping[str, float],
-    least: float = 0.0,
-) -> Equalised:
-    """Scale channels of a normalised model in place, where that saves a layer a bit.
+def find_pairs(
+    file: str, model: onnx.ModelProto, program: Program, samples: Samples, scales: Mapping[str, float]
+) -> tuple[Pair, ...]:
+    """The pairs of a normalised model and what makes all their channels alike; none if no layer saves a bit.
 
     `samples` are what the model will be calibrated on; without any, channels of a limited range stay.
     `scales` are those that the file prescribes: weights that have one stay, ranges of values are limits.
-    Pairs of layers that both lose fewer than `least` bits stay.
 
     Raises:
         ModelError: the samples do not fit the model.
@@ -101,53 +80,66 @@ def equalise(
     pairs = [pair for pair in pairs if _is_free(program, pair, scales)]
     limits = {pair.first.name: _limits(program, pair, scales) for pair in pairs}
     pairs = [pair for pair in pairs if samples or not limits[pair.first.name]]
-    products = {node.name: node for pair in pairs for node in (pair.first, pair.second)}
-    before = {name: _lost_bits(node, program.constants) for name, node in products.items()}
-    if max(before.values(), default=0.0) < _WORTH_BITS:
-        return Equalised()
-    pairs = [pair for pair in pairs if max(before[pair.first.name], before[pair.second.name]) >= least]
-    limits = {pair.first.name: limits[pair.first.name] for pair in pairs}
+    if max(_lost_bits(pairs, program.constants).values(), default=0.0) < _WORTH_BITS:
+        return ()
+    limits = {pair.first.name: limit for pair in pairs if (limit := limits[pair.first.name])}
     limited = {value for limit in limits.values() for value in limit}
     largest = channel_maxima(file, model, samples, limited) if limited else {}
-    raised = {name: _Raised(_room(limit, largest)) for name, limit in limits.items() if limit}
-    weights = {
-        name: np.array(program.constants[name], order="C")
-        for pair in pairs
-        for name in (pair.first.inputs[1], pair.bias, pair.second.inputs[1])
-        if name
-    }
+    room = {name: _room(limit, largest) for name, limit in limits.items()}
+    weights, found = equalised(program.constants, pairs), list(pairs)
     for _ in range(_MOST_SWEEPS):
-        changed = [_scale(pair, weights, raised.get(pair.first.name)) for pair in pairs]
-        if not any(changed):
+        changed = False
+        for i, pair in enumerate(found):
+            factor = _factor(pair, weights, room.get(pair.first.name))
+            _divide(pair, weights, factor)
+            found[i] = replace(pair, factor=pair.factor * factor)
+            changed = changed or bool(np.any(factor != 1))
+        if not changed:
             break
-    saved = max(
-        before[n] - _lost_bits(products[n], weights) for n in products if products[n].inputs[1] in weights
-    )
-    if saved < _WORTH_BITS:
-        return Equalised()
+    return tuple(found) if _saved_bits(program, found) >= _WORTH_BITS else ()
+
+
+def equalised(constants: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
+    """The constants of some pairs, whose channels are alike then."""
+    weights = {name: np.array(constants[name], order="C") for pair in pairs for name in pair.constants}
+    for pair in pairs:
+        _divide(pair, weights, pair.factor)
+    return weights
+
+
+def equalise(
+    model: onnx.ModelProto, program: Program, pairs: Sequence[Pair], count: int
+) -> tuple[str, frozenset[str]]:
+    """Make the channels of some of `count` pairs alike, in place.
+
+    Returns a note, and the Min nodes behind a ReLU with one bound per channel: int8 saturates before the
+    least of them.
+    """
+    weights = equalised(program.constants, pairs)
     for tensor in model.graph.initializer:
         if tensor.name in weights:
             tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
     caps = [
-        _cap(model, program, pair.clip, raised[pair.first.name])
+        _cap(model, program, pair.clip, pair.factor)
         for pair in pairs
-        if pair.clip is not None and np.any(raised[pair.first.name].factor > 1)
+        if pair.clip is not None and np.any(pair.factor < 1)
     ]
-    return Equalised(
-        f"equalise-channels: between {len(pairs)} pairs of layers channels are scaled by powers of two; that "
-        f"leaves the float model as it is; the layer that gains most has {saved:.1f} bits more per weight",
-        frozenset(caps),
-    )
+    some = f"{len(pairs)}" if len(pairs) == count else f"{len(pairs)} of {count}"
+    return (
+        f"equalise-channels: between {some} pairs of layers channels are scaled by powers of two; that "
+        f"leaves the float model as it is; the layer that gains most has {_saved_bits(program, pairs):.1f} "
+        "bits more per weight"
+    ), frozenset(caps)
 
 
-def _is_free(program: Program, pair: _Pair, scales: Mapping[str, float]) -> bool:
+def _is_free(program: Program, pair: Pair, scales: Mapping[str, float]) -> bool:
     """Whether no prescribed scale holds the weights, or lets values pass the bound of the Clip."""
     between = [scales[value] for value in pair.values if value in scales]
     fits = pair.clip is None or all(saturates_at(_bound(program, pair.clip), scale) for scale in between)
     return fits and not {pair.first.inputs[1], pair.second.inputs[1]} & scales.keys()
 
 
-def _limits(program: Program, pair: _Pair, scales: Mapping[str, float]) -> dict[str, float]:
+def _limits(program: Program, pair: Pair, scales: Mapping[str, float]) -> dict[str, float]:
     """Values between two products that have a largest magnitude: clipped, or of a prescribed scale."""
     limits = {value: INT8_MAX * scales[value] for value in pair.values if value in scales}
     if pair.clip is not None:
@@ -169,10 +161,10 @@ def _room(limits: Mapping[str, float], largest: Mapping[str, np.ndarray]) -> np.
     return np.asarray(np.maximum(np.exp2(np.floor(np.log2(np.min(ratios, axis=0)))), 1))
 
 
-def _cap(model: onnx.ModelProto, program: Program, clip: Node, raised: _Raised) -> str:
+def _cap(model: onnx.ModelProto, program: Program, clip: Node, factor: np.ndarray) -> str:
     """Clip(0, max) as a ReLU and one bound per channel; the name of the Min."""
     (source, result), shape = (clip.inputs[0], clip.outputs[0]), program.shapes[clip.outputs[0]]
-    bounds = (_bound(program, clip) * raised.factor).astype(np.float32).reshape(-1, *(1 for _ in shape[2:]))
+    bounds = (_bound(program, clip) / factor).astype(np.float32).reshape(-1, *(1 for _ in shape[2:]))
     rectified, name = f"{result}.relu", f"{clip.name}.bounds"
     graph = model.graph
     at = next(i for i, node in enumerate(graph.node) if result in node.output)
@@ -186,7 +178,7 @@ def _cap(model: onnx.ModelProto, program: Program, clip: Node, raised: _Raised) 
     return name
 
 
-def _pair(program: Program, first: Node) -> _Pair | None:
+def _pair(program: Program, first: Node) -> Pair | None:
     """The product that alone reads what `first` computes, through homogeneous functions of each channel."""
     if first.op not in _PRODUCTS or not _is_owned(program, first, bias=True):
         return None
@@ -210,7 +202,8 @@ def _pair(program: Program, first: Node) -> _Pair | None:
             summed = 1 if reader.op == "Conv" else len(program.shapes[value]) - 1
             fits = _is_owned(program, reader, bias=False) and summed == axis
             fits = fits and program.shapes[value][axis] == channels
-            return _Pair(first, reader, channels, clip, tuple(values), bias) if fits else None
+            ones = np.ones(channels, np.float32)
+            return Pair(first, reader, clip, tuple(values), bias, ones) if fits else None
         if axis != 1 and reader.op not in _OF_ELEMENTS:
             return None
         if not _is_homogeneous(program, reader) or len([v for v in reader.outputs if v]) > 1:
@@ -282,26 +275,42 @@ def _ranges(weight: np.ndarray, axes: int | tuple[int, ...]) -> np.ndarray:
     return np.asarray(np.maximum(weight.max(axes), -weight.min(axes)))
 
 
-def _lost_bits(node: Node, weights: Mapping[str, np.ndarray]) -> float:
-    """By how much one scale is too coarse for a channel, on average over output channels."""
-    ranges = _ranges(_outputs_first(node, weights[node.inputs[1]]), 1)
-    ranges = ranges[ranges > 0]
-    return float(np.mean(np.log2(ranges.max()) - np.log2(ranges))) if ranges.size else 0.0
+def _lost_bits(pairs: Sequence[Pair], weights: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """By how much one scale is too coarse for an output channel, on average, product by product."""
+    found = {}
+    for node in (node for pair in pairs for node in (pair.first, pair.second)):
+        ranges = _ranges(_outputs_first(node, weights[node.inputs[1]]), 1)
+        ranges = ranges[ranges > 0]
+        found[node.name] = float(np.mean(np.log2(ranges.max()) - np.log2(ranges))) if ranges.size else 0.0
+    return found
 
 
-def _scale(pair: _Pair, weights: dict[str, np.ndarray], raised: _Raised | None) -> bool:
-    """Equalise one pair in place; whether that changed anything."""
+def _saved_bits(program: Program, pairs: Sequence[Pair]) -> float:
+    """Of the layer that gains most."""
+    after = _lost_bits(pairs, equalised(program.constants, pairs))
+    before = _lost_bits(pairs, program.constants)
+    return max((before[name] - lost for name, lost in after.items()), default=0.0)
+
+
+def _factor(pair: Pair, weights: Mapping[str, np.ndarray], most: np.ndarray | None) -> np.ndarray:
+    """What makes the channels of a pair more alike than `pair.factor` did; they rise by `most` at most."""
     first = _outputs_first(pair.first, weights[pair.first.inputs[1]])
-    second = _by_input(pair.second, weights[pair.second.inputs[1]], pair.channels)
+    second = _by_input(pair.second, weights[pair.second.inputs[1]], len(pair.factor))
     one, other = _ranges(first, 1), _ranges(second, (1, 3)).reshape(-1)
     used = (one > 0) & (other > 0)
-    factor = np.ones(pair.channels, np.float32)
+    factor = np.ones(len(pair.factor), np.float32)
     factor[used] = np.exp2(np.rint(np.log2(one[used] / other[used]) / 2))
-    if raised is not None:
-        factor = (raised.factor / np.clip(raised.factor / factor, 1, raised.most)).astype(np.float32)
-        raised.factor /= factor
+    if most is not None:
+        factor = np.clip(pair.factor * factor, 1 / most, 1) / pair.factor
+    return factor.astype(np.float32)
+
+
+def _divide(pair: Pair, weights: Mapping[str, np.ndarray], factor: np.ndarray) -> None:
+    """Divide the channels of a pair, in place."""
+    first = _outputs_first(pair.first, weights[pair.first.inputs[1]])
+    second = _by_input(pair.second, weights[pair.second.inputs[1]], len(factor))
     first /= factor[:, None]
     second *= factor.reshape(len(second), 1, -1, 1)
     if pair.bias:
-        weights[pair.bias] /= factor
-    return bool(np.any(factor != 1))
+        bias = weights[pair.bias]
+        bias /= factor
