@@ -39,6 +39,14 @@ class Product:
     """Of its output channels."""
     weight: str
 
+    def passed(self, sums: np.ndarray) -> np.ndarray:
+        """What becomes of sums: the ReLU behind them hides what is negative, and what it is off by."""
+        return np.maximum(sums, 0) if self.step.activation == "relu" else sums
+
+    def passing(self, sums: np.ndarray) -> np.ndarray:
+        """The share of sums, by channel, that the ReLU passes; all without one."""
+        return mean_of_channels(sums > 0 if self.step.activation == "relu" else np.ones_like(sums), self.axis)
+
 
 def mean_inputs(
     file: str, model: onnx.ModelProto, samples: Samples, products: Sequence[Product]
@@ -53,6 +61,21 @@ def mean_inputs(
     for name, array in activations(file, model, StoredWeights(), samples, sources):
         means[name] = means.get(name, np.float32(0)) + array / np.float32(len(samples))
     return means
+
+
+def mean_outputs(
+    file: str, model: onnx.ModelProto, samples: Samples, products: Sequence[Product]
+) -> dict[str, np.ndarray]:
+    """The means [samples, channels] of what products hand on, by the value of their sums.
+
+    Raises:
+        ModelError: the samples do not fit the model.
+    """
+    of = {product.sums: product for product in products}
+    means: dict[str, list[np.ndarray]] = {}
+    for name, array in activations(file, model, StoredWeights(), samples, of):
+        means.setdefault(name, []).append(mean_of_channels(of[name].passed(array), of[name].axis))
+    return {name: np.stack(found) for name, found in means.items()}
 
 
 def weight_shift(

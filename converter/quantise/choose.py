@@ -19,11 +19,19 @@ from converter.ir.program import Program
 from converter.ir.stored import StoredWeights
 from converter.ir.work import macs_of
 from converter.plan.plan import Step
-from converter.quantise.biases import Corrections, Product, biased_products, mean_inputs, shared, weight_shift
+from converter.quantise.biases import (
+    Corrections,
+    Product,
+    biased_products,
+    mean_inputs,
+    mean_outputs,
+    shared,
+    weight_shift,
+)
 from converter.quantise.importance import importances
 from converter.quantise.judge import Judge
 from converter.quantise.layerwise import corrected_layer_by_layer
-from converter.quantise.observe import Observed, channel_means, observe
+from converter.quantise.observe import Observed, observe
 from converter.quantise.ranges import METHODS, Range, ranges
 from converter.quantise.rounding import Rounder
 from converter.quantise.sentinels import without_sentinels
@@ -254,9 +262,8 @@ class Calibration:
         return mean_inputs(self.file, self.model, self._few, self._products)
 
     @cached_property
-    def _mean_sums(self) -> Mapping[str, np.ndarray]:
-        axes = {product.sums: product.axis for product in self._products}
-        return channel_means(self.file, self.model, self._few, axes)
+    def _mean_outputs(self) -> Mapping[str, np.ndarray]:
+        return mean_outputs(self.file, self.model, self._few, self._products)
 
     def _rounder(self, simulation: Simulation) -> Rounder:
         if not self._rounders:
@@ -283,7 +290,9 @@ class Calibration:
         if way.biases == "of weights":
             shifts = weight_shift(self.model, self.program, plain, self._products, self._mean_inputs)
         else:
-            shifts = corrected_layer_by_layer(simulation, self._few, plain, self._products, self._mean_sums)
+            shifts = corrected_layer_by_layer(
+                simulation, self._few, plain, self._products, self._mean_outputs
+            )
         return replace(found, corrections=shared(shifts, self._products, self.program.roles))
 
     def _quantised(self, choice: Choice) -> Quantisation:

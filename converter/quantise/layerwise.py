@@ -1,7 +1,8 @@
 """Layer by layer: biases fitted to what the layers before, in int8, really hand on.
 
 The quantised model runs product by product on all samples; the bias of each takes back what the mean of each
-output channel has lost by everything so far.
+output channel has lost by everything so far.  Behind a ReLU only what passes counts: saturation leaves
+negative sums too large, and to take that back would make what passes too small.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from converter.quantise.observe import mean_of_channels
 from converter.quantise.simulate import Simulation
 from converter.quantise.weights import Quantisation
 from converter.read.inputs import Samples
+
+_LEAST_PASSING = 0.2
+"""The share of sums behind a ReLU that corrections count on: of few they would be large and unsure."""
 
 
 def corrected_layer_by_layer(
@@ -31,7 +35,7 @@ def corrected_layer_by_layer(
         samples: what is calibrated on.
         quantisation: without corrections, with the ranges and weights that are chosen.
         products: those that have a bias, in order.
-        means: [samples, channels] of the sums of each in the float model.
+        means: [samples, channels] of what each hands on in the float model.
     """
     return _Run(simulation, samples, quantisation).corrections(products, means)
 
@@ -61,8 +65,10 @@ class _Run:
 
     def _correct(self, product: Product, sums: str, wanted: np.ndarray) -> np.ndarray:
         shape = [-1 if i == product.axis else 1 for i in range(self.states[0][sums].ndim)]
-        got = np.stack([mean_of_channels(state[sums], product.axis) for state in self.states])
-        shift = certain_mean(wanted - got)
+        arrays = [state[sums] for state in self.states]
+        got = np.stack([mean_of_channels(product.passed(array), product.axis) for array in arrays])
+        passing = np.mean([product.passing(array) for array in arrays], axis=0)
+        shift = np.asarray(certain_mean(wanted - got) / np.maximum(passing, _LEAST_PASSING))
         for state in self.states:
             state[sums] = state[sums] + shift.reshape(shape).astype(np.float32)
         return shift

@@ -146,16 +146,6 @@ def channel_axis(program: Program, value: str, op: str) -> int:
     return 1 if op in ("Conv", "ConvTranspose") else len(program.shapes[value]) - 1
 
 
-def channel_means(
-    file: str, model: onnx.ModelProto, samples: Samples, axes: Mapping[str, int]
-) -> dict[str, np.ndarray]:
-    """The means [samples, channels] of some computed values, channels along the given axis."""
-    means: dict[str, list[np.ndarray]] = {}
-    for name, array in activations(file, model, StoredWeights(), samples, axes):
-        means.setdefault(name, []).append(mean_of_channels(array, axes[name]))
-    return {name: np.stack(found) for name, found in means.items()}
-
-
 def mean_of_channels(array: np.ndarray, axis: int) -> np.ndarray:
     """The mean over all axes but one, in double precision."""
     return np.asarray(array.mean(tuple(i for i in range(array.ndim) if i != axis), dtype=np.float64))

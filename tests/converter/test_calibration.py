@@ -12,10 +12,12 @@ from onnx import helper
 from converter import Conversion, convert
 from converter.ir.program import program_of
 from converter.plan.plan import plan
-from converter.quantise.biases import biased_products, mean_inputs, weight_shift
+from converter.quantise.biases import biased_products, mean_inputs, mean_outputs, weight_shift
 from converter.quantise.judge import Judge, deciding_values
+from converter.quantise.layerwise import corrected_layer_by_layer
 from converter.quantise.observe import Observed
 from converter.quantise.ranges import METHODS
+from converter.quantise.simulate import Simulation
 from converter.quantise.weights import Quantisation
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
@@ -147,6 +149,31 @@ def test_the_shift_of_weights_is_that_of_the_whole_convolution(tmp_path: Path) -
         means.append(np.mean([runtime.run(None, s)[0].mean((0, 2, 3)) for s in samples], axis=0))
     np.testing.assert_allclose(found[step.name], means[0] - means[1], atol=1e-5)
     assert np.abs(found[step.name]).max() > 1e-2
+
+
+def test_layer_by_layer_only_what_passes_a_relu_counts(tmp_path: Path) -> None:
+    """Half of the samples saturate, which leaves their sums 7 too large, but negative as they should be.
+
+    The weight 0.4 / 127 rounds to nothing; what that takes from the other half is all that biases give back.
+    """
+    lost = np.float32(0.4 / 127)
+    w, b = np.array([[-1, -1], [0, lost]], np.float32), np.full(2, 0.5, np.float32)
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["s"]),
+        helper.make_node("Relu", ["s"], ["r"]),
+        helper.make_node("Gemm", ["r", "v"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (1, 2)}, {"y": None}, {"w": w, "b": b, "v": weights(0, 2, 3)})
+    up_to_one = [{"x": np.ones((1, 2), np.float32)}]
+    converted = _convert(model, tmp_path, calibration=up_to_one, without=[*ALL, "equalise-channels"])
+    program, steps, plain = converted._program, converted._steps, converted._quantisation
+    assert program is not None
+    products = biased_products(program, steps)[:1]
+    samples = [{"x": np.array([[x, 1]], np.float32)} for x in (*np.arange(10) / 127, *[8.0] * 10)]
+    means = mean_outputs("", converted.float_model, samples, products)
+    simulation = Simulation(converted.float_model, program, steps, plain)
+    (found,) = corrected_layer_by_layer(simulation, samples, plain, products, means).values()
+    np.testing.assert_allclose(found, [0, lost], atol=0.1 * lost)
 
 
 def test_outputs_that_squash_are_judged_by_what_they_squash(tmp_path: Path) -> None:
