@@ -26,7 +26,7 @@ from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Placement
 from costmodel.mapping.intervals import cut, input_box, uncovered
 from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import LayerShape, Region, extents
+from costmodel.mapping.shape import LayerShape, Region, extents, whole
 from costmodel.mapping.tiling import Interval
 from costmodel.schedule.evaluate import layer_cost
 from costmodel.target.target import Target
@@ -160,7 +160,7 @@ def plan_depth_first(
             from_accumulator += moved
         else:
             taken += size[i + 1]
-        region = Region(((0, shape.dims.G),), ((0, shape.dims.N),), output.fresh_rows, output.fresh_columns)
+        region = whole(shape.dims)._replace(P=output.fresh_rows, Q=output.fresh_columns)
         placement = Placement(staged[i], on_chip, not on_chip, resident)
         stages.append(Stage(shape, region, placement, taken, on_chip or (last and held_whole)))
     return DepthFirstPlan(target, tuple(stages), from_dram, to_dram, from_accumulator, through)

@@ -86,7 +86,8 @@ class Tile(Record):
     offset: int
     strides: tuple[int, int, int, int]
     groups: tuple[int, int] | None = None
-    """First group whose channels these are, and the one after the last; None: all."""
+    """First group whose channels these are, and the one after the last (where the group tile has some of the
+    channels: as many are a group); None: all."""
     scale: float = 1.0
     activation: Literal["none", "relu"] = "none"
 

@@ -1,11 +1,12 @@
 """Tries to break the certificate: what is below a bound called proven, by means that the search does not use.
 
-Five attacks take turns until the time is up, each case from a seed of its own:
+Six attacks take turns until the time is up, each case from a seed of its own:
     fronts      mappings of layers with few channels, priced by `costmodel`, against the enumerated front
     cuts        every partition of crossing graphs, with tensors on chip, against the dynamic program
     residents   every set of resident weights of a group against what its solver finds
     schedules   random walks over legal schedules, both profiles and latencies, against the bound
     heads       such walks over schedules of attention, whose group tiles may have some of the heads
+    channels    such walks where group tiles may have some of the channels
 
 Exit code 1 if one breaks a bound; the seed is printed (`--attack NAME --first SEED --cases 1` repeats it).
 Mappings and tiles are at extents that the canonical space has; some are at others, which may be better and
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from benchmarks.adversary.attacks import Attempt, Rng, cuts, fronts, residents
-from benchmarks.adversary.walk import heads, schedules
+from benchmarks.adversary.walk import channels, heads, schedules
 from benchmarks.command import command
 
 ATTACKS: dict[str, Callable[[Rng], Attempt]] = {
@@ -31,6 +32,7 @@ ATTACKS: dict[str, Callable[[Rng], Attempt]] = {
     "residents": residents,
     "schedules": schedules,
     "heads": heads,
+    "channels": channels,
 }
 
 

@@ -14,11 +14,13 @@ from converter.ir.loops import Access, Loops
 class Net:
     """Convolutions and adds on [N, H, W, C] images."""
 
-    def __init__(self, size: int = 8, channels: int = 4, batch: int = 1) -> None:
+    def __init__(self, size: int = 8, channels: int = 4, batch: int = 1, width: int | None = None) -> None:
+        """Images of `size` rows, and as many columns or `width`."""
         self.builder = GraphBuilder("net")
         self.shape: dict[str, tuple[int, int, int, int]] = {}
-        self.x = self.builder.input("x", (batch, size, size, channels), scale=0.5)
-        self.shape[self.x] = (batch, size, size, channels)
+        shape = batch, size, width or size, channels
+        self.x = self.builder.input("x", shape, scale=0.5)
+        self.shape[self.x] = shape
 
     def conv(
         self, name: str, source: str, k: int, kernel: int = 1, stride: int = 1, depthwise: bool = False
@@ -26,10 +28,10 @@ class Net:
         """Square kernels, padded to keep the size; the name of the output."""
         n, h, w, c = self.shape[source]
         pad = kernel // 2
-        p = (h + 2 * pad - kernel) // stride + 1
+        p, q = ((size + 2 * pad - kernel) // stride + 1 for size in (h, w))
         groups = c if depthwise else 1
-        dims = Dims(groups, n, k // groups, c // groups, p, p, kernel, kernel)
-        out = self.builder.tensor(f"{name}.out", (n, p, p, k), scale=0.5)
+        dims = Dims(groups, n, k // groups, c // groups, p, q, kernel, kernel)
+        out = self.builder.tensor(f"{name}.out", (n, p, q, k), scale=0.5)
         zeros = np.broadcast_to(np.int8(0), (dims.G, dims.R, dims.S, dims.C, dims.K))
         weight = self.builder.tensor(f"{name}.weight", zeros.shape, "int8", 0.5, zeros)
         self.builder.tensor_core(
@@ -38,12 +40,12 @@ class Net:
             dims,
             image_view(source, self.shape[source], groups),
             weight_view(weight, dims),
-            image_view(out, (n, p, p, k), groups),
+            image_view(out, (n, p, q, k), groups),
             (h, w),
             stride=(stride, stride),
             pads=(pad, pad, pad, pad),
         )
-        self.shape[out] = (n, p, p, k)
+        self.shape[out] = (n, p, q, k)
         return out
 
     def add(self, name: str, a: str, b: str) -> str:
@@ -146,6 +148,23 @@ def some_heads(rng: np.random.Generator) -> Graph:
     """Attention of a few heads, rows and keys."""
     heads, rows, keys, depth = (int(rng.integers(low, 13)) for low in (2, 1, 2, 1))
     return attention(1 + heads % 4, rows, keys, depth, table=bool(rng.random() < 0.6))
+
+
+def some_channels(rng: np.random.Generator) -> Graph:
+    """A product or two, then tables, adds and depthwise convolutions: nothing mixes channels any more."""
+    net, k = Net(int(rng.integers(2, 9)), int(rng.choice([1, 4, 16]))), int(rng.choice([4, 8, 12, 16, 32]))
+    tensors = [net.conv(f"c{i}", net.x, k) for i in range(int(rng.integers(1, 3)))]
+    x = tensors[0] if len(tensors) == 1 else net.add("sum", *tensors)
+    for i in range(int(rng.integers(1, 3))):
+        kind = str(rng.choice(["table", "add", "depthwise"]))
+        if kind == "add" and tensors[-1] != x:
+            x = net.add(f"add{i}", x, tensors[-1])
+        elif kind == "depthwise":
+            x = net.conv(f"d{i}", x, k, 3, depthwise=True)
+        else:
+            x = net.lookup(f"t{i}", x)
+        tensors.append(x)
+    return net.build(net.conv("out", x, int(rng.choice([4, 16]))) if rng.random() < 0.4 else x)
 
 
 def network(rng: np.random.Generator, layers: int) -> Graph:

@@ -14,9 +14,9 @@ import networkx as nx
 import numpy as np
 
 from benchmarks.adversary.attacks import Attempt, Rng, drawn_mapping, profile_of, small_target, with_group
-from benchmarks.adversary.graphs import network, some_heads
+from benchmarks.adversary.graphs import network, some_channels, some_heads
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group, shared_groups
+from costmodel.group.fusion import ScheduleError, plan_group, shared_channels, shared_groups
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, LatencyModel, Schedule
@@ -44,6 +44,11 @@ def schedules(rng: Rng) -> Attempt:
 def heads(rng: Rng) -> Attempt:
     """One walk over schedules of attention."""
     return _walk(rng, "heads", some_heads)
+
+
+def channels(rng: Rng) -> Attempt:
+    """One walk over schedules of what hands on channels one by one."""
+    return _walk(rng, "channels", some_channels)
 
 
 def _walk(rng: Rng, name: str, drawn: Callable[[Rng], Graph]) -> Attempt:
@@ -138,10 +143,10 @@ def _groups(
             layers = candidates[int(rng.integers(len(candidates)))]
             broken = {name for g in groups if set(g.layers) & set(layers) for name in g.layers}
             alone = [FusionGroup((name,)) for name in graph.by_name if name in broken - set(layers)]
-            changed = [_drawn_group(graph, layers, core, rng, canonical), *alone]
+            changed = [_drawn_group(problem, layers, core, rng, canonical), *alone]
             return with_group(groups, changed), core & broken
     if kind == 2 and len(group.layers) > 1:  # another tile
-        return with_group(groups, [_drawn_group(graph, group.layers, core, rng, canonical)]), core & set(
+        return with_group(groups, [_drawn_group(problem, group.layers, core, rng, canonical)]), core & set(
             group.layers
         )
     if kind == 3 and len(group.layers) > 1 and core & set(group.layers):  # other resident weights
@@ -152,8 +157,9 @@ def _groups(
 
 
 def _drawn_group(
-    graph: Graph, layers: tuple[str, ...], core: frozenset[str], rng: Rng, canonical: bool
+    problem: Problem, layers: tuple[str, ...], core: frozenset[str], rng: Rng, canonical: bool
 ) -> FusionGroup:
+    graph = problem.graph
     size = last_output(graph, layers)
     if size is None:
         raise ScheduleError(f"{layers[0]}: an add cannot lead a group")
@@ -169,7 +175,15 @@ def _drawn_group(
     groups, some = shared_groups(graph, layers), None
     if groups > 1 and rng.random() < 0.7:
         some = 1 if canonical else int(rng.choice(divisors(groups)))
-    return FusionGroup(layers, GroupTile(n, p, q, some), halo, kept)
+    tile = GroupTile(n, p, q, some)
+    every = shared_channels(graph, layers)
+    if every > 1 and rng.random() < 0.7:
+        tiles = problem.groups.channel_tiles(layers)
+        if canonical and tiles:
+            tile = tiles[int(rng.integers(len(tiles)))]
+        elif not canonical:
+            tile = replace(tile, K=int(rng.choice(divisors(every))))
+    return FusionGroup(layers, tile, halo if size[2] == tile.Q else "recompute", kept)
 
 
 def _staying(schedule: Schedule, problem: Problem, rng: Rng) -> frozenset[str]:

@@ -20,7 +20,7 @@ class Occupancy(NamedTuple):
     """What one member holds on chip, in rows (profile dosa: bytes, and words of the fullest column).
 
     Double-buffered tiles (`..._twice`) count twice.  `resident_weights` is the whole weight tensor, of the
-    groups of a group tile; it replaces `weights` when the group keeps it.
+    groups or channels of a group tile; it replaces `weights` when the group keeps it.
     """
 
     weights: Number

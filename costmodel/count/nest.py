@@ -62,7 +62,7 @@ class LoopNest:
         self.by_lines = tiles.issue in ("loop_conv_ws", "tiled_conv")
         self.orders = [_positions(levels) for levels in tiles.orders]
         self.outlines: list[Outline] = [((bound, 1),) for bound in shape.dims]
-        for d, axis in zip((G, N, P, Q), region, strict=True):
+        for d, axis in zip((G, K, N, P, Q), region, strict=True):
             self.outlines[d] = outline(axis)
         self.bounds = tuple(extents[-1][0] for extents in self.outlines)
         dims = zip(self.outlines, self.l2, self.l1, self.l0, tiles.spatial, strict=True)

@@ -41,8 +41,8 @@ def run_elements(graph: Graph, group: FusionGroup, plan: Mapping[str, Member], l
     member, output = plan[layer.name], graph.tensors[layer.outputs[0]]
     if len(group.layers) == 1:
         return output.size
-    lines, columns = (max(extents(axis)) for axis in member.computed[2:])
-    return lines * columns * (output.size // math.prod(member.size))
+    channels, _, lines, columns = (max(extents(axis)) for axis in member.computed[1:])
+    return channels * lines * columns * (output.size // math.prod(member.size))
 
 
 def obstacle_to_resadd(
@@ -53,14 +53,16 @@ def obstacle_to_resadd(
     if len(group.layers) > 1:
         if group.halo == "retain":
             return "its lines wrap around in the tile buffer"
+        if len(member.computed.K) > 1:
+            return "it adds some channels of every pixel at a time"
         if member.writes_inside and member.writes_outside:
             return "its sum is stored twice"
-        lines, columns = (set(extents(axis)) for axis in member.computed[2:])
+        lines, columns = (set(extents(axis)) for axis in member.computed[3:])
         inside = [plan[graph.producers(name)[0].name] for name in layer.inputs if name in member.fused_inputs]
         inside += [member] if member.writes_inside else []
         widths = {max(extents(other.needed.Q)) for other in inside}
         if len(inside) < len(layer.inputs) + 1:
-            widths.add(member.size[3])
+            widths.add(member.size[4])
         if len(lines) > 1 or columns != widths:
             return "its lines do not adjoin in every operand and group tile"
     size = run_elements(graph, group, plan, layer)
@@ -73,10 +75,10 @@ def waits(
     graph: Graph, group: FusionGroup, plan: Mapping[str, Member], layer: HostLayer, target: Target
 ) -> int:
     """How often an addition by single instructions waits between operands: once per half accumulator."""
-    images, lines, columns = (extents(axis) for axis in plan[layer.name].computed[1:])
+    channels, images, lines, columns = (extents(axis) for axis in plan[layer.name].computed[1:])
     size, runs = run_elements(graph, group, plan, layer), 1
     if len(group.layers) > 1:
-        runs = sum(images) * len(lines) * len(columns)
+        runs = len(channels) * sum(images) * len(lines) * len(columns)
     if group.halo == "retain":  # line by line
         size, runs = size // max(lines), runs // len(lines) * sum(lines)
     return runs * ceil_div(size, target.accumulator_rows // 2 * target.side)

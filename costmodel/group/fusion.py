@@ -1,7 +1,8 @@
 """Fusion groups: which region of each member one group tile needs, and where every tensor lives.
 
 A group walks the (N, P, Q) tiles of its last member's output, or (G, N, P, Q) tiles where all members have
-the same groups, as the two products of attention have heads.  Needs are traced back from there:
+the same groups, as the two products of attention have heads, or (K, N, P, Q) tiles where members hand on
+channels one by one, as functions of one element do.  Needs are traced back from there:
 a convolution needs its input box (halo included, clipped to the image), an `add` the same region, a
 max pool (which the stores of the convolution before it do, costmodel.group.pooling) its windows.
 With halo `recompute` every tile computes its whole need; with `retain` only the rows that no
@@ -26,8 +27,11 @@ from costmodel.mapping.intervals import covers, cut, hull, input_box, uncovered
 from costmodel.mapping.shape import Region, extents, shape_of, whole
 from costmodel.mapping.tiling import Interval, Window
 
-_G, _, _P, _Q = range(4)
+_G, _K, _N, _P, _Q = range(5)
 """Places of the axes in sizes and regions."""
+
+
+Size = tuple[int, int, int, int, int]
 
 
 class ScheduleError(BadInput, ValueError):
@@ -47,8 +51,9 @@ class Member:
     """
 
     name: str
-    size: tuple[int, int, int, int]
-    """G, N, P, Q of the whole output; a host layer has the groups that all members have alike, or one."""
+    size: Size
+    """G, K, N, P, Q of the whole output; a host layer has the groups or channels that all members hand on one
+    by one, or one."""
     needed: Region
     computed: Region
     needed_grid: Region
@@ -103,7 +108,8 @@ class _Part(NamedTuple):
     """What no group tile changes about a member."""
 
     layer: Layer
-    size: tuple[int, int, int, int]
+    size: Size
+    """Channels that are handed on one by one count as K, those of a depthwise layer, too."""
     producers: tuple[str, ...]
     """Members that it reads."""
     axes: tuple[Window, Window] | None
@@ -132,7 +138,7 @@ class GroupPlanner:
             _check_host(graph, layer, self._inside)
             sizes[layer.name] = output_size(layer, graph, sizes)
         self.layers, self.last, self.size = tuple(names), names[-1], sizes[names[-1]]
-        self.groups = shared_groups(graph, names)
+        self.groups, self.channels = shared_groups(graph, names), shared_channels(graph, names)
         read = {self.last}
         self._parts: list[_Part] = []
         for layer in reversed(layers):
@@ -162,10 +168,12 @@ class GroupPlanner:
         if is_rows and outside:
             _check_last_rows(graph, layer, inside, is_last=is_last)
         pool = pool_after(graph, layer, inside)
-        groups = layer.dims.G if isinstance(layer, TensorCoreLayer) else self.groups
+        groups, channels = self.groups, self.channels
+        if isinstance(layer, TensorCoreLayer) and channels == 1:
+            groups, channels = layer.dims.G, layer.dims.K
         return _Part(
             layer,
-            (groups, *sizes[layer.name]),
+            (groups, channels, *sizes[layer.name]),
             tuple(producer.name for _, producer in fused),
             windows(graph, layer),
             frozenset(tensor for tensor, _ in fused if tensor not in self.resident_tensors),
@@ -176,33 +184,44 @@ class GroupPlanner:
         )
 
     def axes(self, tile: GroupTile, halo: Halo) -> list[dict[str, Along]]:
-        """Intervals of every member along G, N, P and Q.
+        """Intervals of every member along G, K, N, P and Q.
 
         Raises:
             ScheduleError: the tile does not suit the group: too large, retained rows of tiles that are not
                 full-width, an output that is read outside but not computed everywhere, or read nowhere.
         """
-        _check_tile(self.last, tile, halo, (self.groups, *self.size))
+        _check_tile(self.last, tile, halo, self.bounds)
         found = []
-        for axis, extent in enumerate((tile.G, tile.N, tile.P, tile.Q)):
+        for axis, extent in enumerate((tile.G, tile.K, tile.N, tile.P, tile.Q)):
             retain = halo == "retain" and axis == _P
             key = axis, extent, retain
             if key not in self._along:
-                along = self._all_groups() if extent is None else self._trace(axis, extent, retain)
+                along = self._all(axis) if extent is None else self._trace(axis, extent, retain)
                 self._along[key] = along
             found.append(self._along[key])
         return found
 
-    def _all_groups(self) -> dict[str, Along]:
-        """One interval of every member: all groups that it has."""
+    @property
+    def bounds(self) -> Size:
+        """What group tiles divide: groups and channels that all members hand on, and pixels."""
+        return self.groups, self.channels, *self.size
+
+    def _all(self, axis: int) -> dict[str, Along]:
+        """One interval of every member: all groups, or channels, that it has."""
         found = {}
         for part in self._parts:
-            every = ((0, part.size[_G]),)
-            found[part.layer.name] = Along(every, every, every, every, every, part.size[_G])
+            every = ((0, part.size[axis]),)
+            found[part.layer.name] = Along(every, every, every, every, every, part.size[axis])
         return found
 
+    def _order(self, layer: Layer) -> tuple[int, ...]:
+        """Axes of group tiles in the order of the layer's: channels of a depthwise one are its groups."""
+        if self.channels > 1 and layer.op == "depthwise":
+            return (_K, _G, _N, _P, _Q)
+        return (_G, _K, _N, _P, _Q)
+
     def _trace(self, axis: int, extent: int, retain: bool) -> dict[str, Along]:
-        needed = {self.last: cut(extent, (self.groups, *self.size)[axis])}
+        needed = {self.last: cut(extent, self.bounds[axis])}
         found: dict[str, Along] = {}
         for part in self._parts:
             name, size = part.layer.name, part.size[axis]
@@ -242,12 +261,14 @@ class GroupPlanner:
         members = {}
         for part in reversed(self._parts):
             name = part.layer.name
+            order = self._order(part.layer)
             held, needed_grid, computed_grid, needed, computed = (
-                Region(*along) for along in zip(*(axis[name][:5] for axis in axes), strict=True)
+                Region(*along) for along in zip(*(axes[axis][name][:5] for axis in order), strict=True)
             )
+            g, k, n, p, q = (part.size[axis] for axis in order)
             members[name] = Member(
                 name,
-                part.size,
+                (g, k, n, p, q),
                 needed,
                 computed,
                 needed_grid,
@@ -308,18 +329,45 @@ def shared_groups(graph: Graph, names: Sequence[str]) -> int:
     return counts.pop() if len(counts) == 1 else 1
 
 
-def _check_tile(last: str, tile: GroupTile, halo: Halo, size: tuple[int, int, int, int]) -> None:
-    """`size` is that of the output of the last member, with the groups that all members have alike."""
-    groups = size[_G] if tile.G is None else tile.G
-    if tile.G is not None and size[_G] == 1:
-        raise ScheduleError(
-            f"{last}: group tile G={tile.G}, but its fusion group hands on no groups one by one"
-        )
-    for axis, extent, bound in zip("GNPQ", (groups, tile.N, tile.P, tile.Q), size, strict=True):
+def shared_channels(graph: Graph, names: Sequence[str]) -> int:
+    """Output channels that all members have and hand on one by one (none but depthwise layers read another
+    through the array), so that a group tile may have some of them; 1: there are none."""
+    inside, counts = set(names), set()
+    for name in names:
+        layer = graph.by_name[name]
+        first = source(graph, layer, inside)
+        if first is None:
+            return 1
+        d = first.dims
+        channels = d.G if first.op == "depthwise" else d.K
+        counts.add(channels)
+        if isinstance(layer, TensorCoreLayer):
+            reads = {producer.name for producer in graph.producers(layer.input.tensor)}
+            if layer.op != "depthwise" and (d.G > 1 or reads & inside):
+                return 1
+        elif (layer.op != "add" and row_length(layer) != 1) or (
+            graph.tensors[layer.outputs[0]].size != d.N * d.P * d.Q * channels
+        ):
+            return 1
+    return counts.pop() if len(counts) == 1 else 1
+
+
+def _check_tile(last: str, tile: GroupTile, halo: Halo, size: Size) -> None:
+    """`size` is that of the output of the last member, with what all members hand on one by one."""
+    for axis, what, extent, most in zip("GK", ("groups", "channels"), (tile.G, tile.K), size, strict=False):
+        if extent is None:
+            continue
+        if most == 1:
+            raise ScheduleError(
+                f"{last}: group tile {axis}={extent}, but its fusion group hands on no {what} one by one"
+            )
+        if not 1 <= extent <= most:
+            raise ScheduleError(f"{last}: group tile {axis}={extent} is outside 1..{most}")
+        if most % extent:
+            raise ScheduleError(f"{last}: group tile {axis}={extent} does not divide {most} {what}")
+    for axis, extent, bound in zip("NPQ", (tile.N, tile.P, tile.Q), size[_N:], strict=True):
         if not 1 <= extent <= bound:
             raise ScheduleError(f"{last}: group tile {axis}={extent} is outside 1..{bound}")
-    if size[_G] % groups:
-        raise ScheduleError(f"{last}: group tile G={groups} does not divide {size[_G]} groups")
     if halo == "retain" and size[_Q] != tile.Q:
         raise ScheduleError(f"{last}: halo retain needs full-width group tiles, Q={tile.Q} of {size[_Q]}")
 
@@ -329,7 +377,7 @@ def _check_read_outside(layer: Layer, axis: int, intervals: Sequence[Interval], 
     if not covers(intervals, size):
         raise ScheduleError(
             f"{layer.name}: read outside its fusion group, "
-            f"which does not compute all of {'GNPQ'[axis]}={size}"
+            f"which does not compute all of {'GKNPQ'[axis]}={size}"
         )
     if axis == _Q and isinstance(layer, HostLayer) and layer.op == "max_pool" and len(intervals) > 1:
         raise ScheduleError(
@@ -348,10 +396,10 @@ def stored_as(members: Mapping[str, Member], name: str) -> Member:
 
 
 def box_channels(graph: Graph, member: Member) -> int:
-    """Channels of a pixel in the box of a member's output: those of the groups of one group tile."""
-    groups, *pixels = member.size
-    channels = graph.tensors[graph.by_name[member.name].outputs[0]].size // math.prod(pixels)
-    return channels * max(extents(member.needed.G)) // groups
+    """Channels of a pixel in the box of a member's output: those that one group tile has."""
+    groups, channels, *pixels = member.size
+    stored = graph.tensors[graph.by_name[member.name].outputs[0]].size // math.prod(pixels)
+    return stored * max(extents(member.needed.G)) * max(extents(member.needed.K)) // (groups * channels)
 
 
 def pooled(graph: Graph, members: Mapping[str, Member], name: str) -> Pooled | None:
@@ -396,9 +444,9 @@ def paper_plan(graph: Graph, group: FusionGroup) -> dict[str, Member]:
 def _alone(layer: Layer) -> Member:
     if isinstance(layer, TensorCoreLayer):
         region = whole(layer.dims)
-        size = (layer.dims.G, layer.dims.N, layer.dims.P, layer.dims.Q)
+        size = (layer.dims.G, layer.dims.K, layer.dims.N, layer.dims.P, layer.dims.Q)
     else:
-        region, size = Region(*[((0, 1),)] * 4), (1, 1, 1, 1)
+        region, size = Region(*[((0, 1),)] * 5), (1, 1, 1, 1, 1)
     return Member(layer.name, size, region, region, region, region, frozenset(), False, True, region)
 
 

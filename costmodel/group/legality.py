@@ -92,7 +92,7 @@ def _rules(
     yield from _array(shape, m, target, profile)
     in_rows = COUNTING[profile].in_rows
     if in_rows:
-        yield from _blocks(shape, m, is_resident=room.is_resident)
+        yield from _blocks(shape, m, region, is_resident=room.is_resident)
         visits, several = LoopNest(shape, m, region).fetch("O", 2)
         if not target.has_full_width_read:
             text = "it stores partial sums, but target {} has no has_full_width_read"
@@ -205,8 +205,11 @@ def _array(shape: LayerShape, m: MappingColumns, target: Target, profile: Profil
         yield Rule(m.l2[G] == 1, text, (m.l2[G],))
 
 
-def _blocks(shape: LayerShape, m: MappingColumns, *, is_resident: bool) -> Iterator[Rule]:
-    block = m.spatial
+def _blocks(shape: LayerShape, m: MappingColumns, region: Region, *, is_resident: bool) -> Iterator[Rule]:
+    block, bounds = m.spatial, bounds_of(shape, region)
+    splits = splits_block(bounds[G], shape.dims.G, block[G])
+    text = "group tiles of {} channels split an array block of {}"
+    yield Rule(np.logical_not(splits), text, (bounds[G], block[G]))
     for d in (G, K, C):
         splits = splits_block(m.l1[d], m.l2[d], block[d])
         text = "accumulator tile {}={} splits an array block of {}"
@@ -214,6 +217,6 @@ def _blocks(shape: LayerShape, m: MappingColumns, *, is_resident: bool) -> Itera
     if is_resident:
         name = resident_dim(shape)
         d = DIMS.index(name)
-        splits = splits_block(m.l2[d], shape.dims[name], block[d])
+        splits = splits_block(m.l2[d], bounds[d], block[d])
         text = "resident weights need scratchpad tiles of whole array blocks, {}={} splits a block of {}"
         yield Rule(np.logical_not(splits), text, (name, m.l2[d], block[d]))

@@ -67,6 +67,8 @@ def obstacle(
     producer, member = graph.by_name[name], plan[name]
     if not member.writes_inside:
         return "no later member reads it"
+    if group.tile is not None and group.tile.K is not None:
+        return "its channels are handed on tile by tile"
     readers = [r for r in graph.consumers(producer.outputs[0]) if r.name in plan]
     for layer in (producer, *readers):
         if not isinstance(layer, TensorCoreLayer):
@@ -107,7 +109,7 @@ def held_tensors(
         producer = graph.by_name[name]
         assert isinstance(producer, TensorCoreLayer)
         last = max(names.index(r.name) for r in graph.consumers(producer.outputs[0]) if r.name in plan)
-        _, n, h, w = (max(extents(axis)) for axis in plan[name].held_grid)
+        *_, n, h, w = (max(extents(axis)) for axis in plan[name].held_grid)
         blocks = ceil_div(channels_out(producer), side)
         start = resident_rows if path == "spad" else 0
         lifetime = (0, len(names) - 1) if group.halo == "retain" else (first, last)

@@ -73,8 +73,8 @@ def obstacle_in_loads(setting: LoopSetting, inputs: int, weights: int) -> str:
 
 
 def _obstacle_in_tiles(setting: LoopSetting) -> str:
-    layer, mapping, side = setting.layer, setting.mapping, setting.target.side
-    d = layer.dims
+    mapping, side = setting.mapping, setting.target.side
+    d = setting.bounds
     if mapping.tile_l1 != mapping.tile_l2:
         return "its accumulator tile is not its scratchpad tile"
     if (min(d.C, side), min(d.K, side)) != (mapping.rows.C, mapping.cols.K) or mapping.rows.S > 1:
@@ -122,7 +122,7 @@ def pixel_pitch(tile: Sequence[int], region: Region, strides: Strides) -> int | 
     """
     pitch, whole, adjoins = strides[2], True, 0
     merged = False
-    for extent, axis, stride in zip(reversed(tile), reversed(region[1:]), reversed(strides), strict=True):
+    for extent, axis, stride in zip(reversed(tile), reversed(region[2:]), reversed(strides), strict=True):
         if extent == 1:
             continue
         if merged and not (whole and stride == adjoins):

@@ -164,5 +164,5 @@ class LoopSetting:
     def _box_strides(self, producer: str) -> Strides:
         member = self.members[producer]
         channels = box_channels(self.graph, member)
-        _, _, p, q = (max(extents(axis)) for axis in member.needed)
+        *_, p, q = (max(extents(axis)) for axis in member.needed)
         return p * q * channels, q * channels, channels

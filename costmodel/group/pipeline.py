@@ -93,7 +93,7 @@ def places(graph: Graph, group: FusionGroup, plan: Mapping[str, Member]) -> dict
 
 
 def pipeline_axis(plan: Mapping[str, Member]) -> int:
-    """The axis (of G, N, P, Q) along which a pipelined group has several tiles."""
+    """The axis (of G, K, N, P, Q) along which a pipelined group has several tiles."""
     return next(axis for axis, tiles in enumerate(_tiles(plan)) if len(tiles) > 1)
 
 

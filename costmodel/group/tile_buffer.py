@@ -87,7 +87,7 @@ def plan_tile_buffer(
 
 def box_bytes(graph: Graph, member: Member, target: Target) -> int:
     """Space for the largest region of a fused tensor that one group tile needs."""
-    pixels = math.prod([max(extents(axis)) for axis in member.needed[1:]])
+    pixels = math.prod([max(extents(axis)) for axis in member.needed[2:]])
     return pixels * box_channels(graph, member) * target.element_bytes
 
 

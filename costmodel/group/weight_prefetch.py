@@ -92,8 +92,8 @@ def _planned(
         raise fail("the paper's model knows no prefetch")
     if not isinstance(layer, TensorCoreLayer) or schedule.graph.tensors[layer.weight.tensor].data is None:
         raise fail("it has no constant weights")
-    if group.tile is not None and group.tile.G is not None:
-        raise fail("its group runs one part of its groups after the other")
+    if group.tile is not None and group.tile.is_part:
+        raise fail("its group runs one part of its groups or channels after the other")
     earlier = schedule.graph.by_name.get(during)
     if before is None or during not in before.layers or not isinstance(earlier, TensorCoreLayer):
         raise fail("that is no convolution or matrix product of the group before")

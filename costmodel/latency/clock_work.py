@@ -231,7 +231,7 @@ def _cache_use(nest: LoopNest, element: int) -> cache.CacheUse:
     )
     # The regions of a group are the outermost loops.
     trips = [(d, counts[d].l3 / counts[d].regions) for d in nest.orders[0][0]]
-    trips += [(d, counts[d].regions) for d in (Q, P, N, G)]
+    trips += [(d, counts[d].regions) for d in (Q, P, N, K, G)]
     loops = [
         cache.Loop(times, walks(d, contiguous), DIMS[d] in REDUCTION)
         for d, times in trips

@@ -1,12 +1,12 @@
 """What is decided for one graph on one target: mappings, fusion groups and the rules they obey.
 
-A fusion group runs its members once per *group tile*: a block (N, P, Q) of the last member's
-output, of all its groups or (attention: heads) of some.  For every group tile, member by member in graph
-order, the region of the member's output that later members need (halo included) is computed by the member's
-own loop nest, whose bounds are that region instead of the whole layer.  What flows between members never
-goes to DRAM: it goes through the tile buffer or the target's fusion path.  Between groups tensors go to
-DRAM, except those in `resident_tensors`, which stay on chip whole.  A layer alone is a group of one whose
-tile is its whole output.
+A fusion group runs its members once per *group tile*: a block (N, P, Q) of the last member's output, of all
+its groups or (attention: heads) of some, of all its channels or of some.  For every group tile, member by
+member in graph order, the region of the member's output that later members need (halo included) is computed
+by the member's own loop nest, whose bounds are that region instead of the whole layer.  What flows between
+members never goes to DRAM: it goes through the tile buffer or the target's fusion path.  Between groups
+tensors go to DRAM, except those in `resident_tensors`, which stay on chip whole.  A layer alone is a group
+of one whose tile is its whole output.
 
 The cost model's rules are written in terms of a `Decision`; one that obeys them all is a `Schedule`
 (costmodel.schedule.schedule), from which everything above the rules takes these types.
@@ -37,13 +37,20 @@ class GroupTile:
     """Extents of one group tile in the last member's output; ragged at the edges.
 
     `G` of the groups (attention: heads) that all members have alike; None: every member computes all its own.
-    Tiles of groups are the outermost loop of the tiles, those of N, P and Q follow in this order.
+    `K` of the output channels that all members hand on one by one (groups of a depthwise layer); None: all.
+    Tiles of groups or channels are the outermost loop of the tiles, those of N, P and Q follow in this order.
     """
 
     N: int
     P: int
     Q: int
     G: int | None = None
+    K: int | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it has some of the groups or channels only."""
+        return self.G is not None or self.K is not None
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class FusionGroup:
     `tile` is None for a group of one.  `halo` says where overlapping rows of intermediates come
     from: computed again, or kept from the previous tile (then tiles are full-width).  Weights of
     `resident_weights` members are loaded once and stay in the scratchpad: all of them for the whole group,
-    or those of a tile's G as long as its N, P and Q tiles run.
+    or those of a tile's G or K as long as its N, P and Q tiles run.
     Outputs of the members `in_scratchpad` (copied there when final) and `in_accumulator` (read in
     place) never leave local memory on their way to later members; the others of the group go through
     the tile buffer.  Profile dosa and the paper's model ignore both: everything stays in the scratchpad.

@@ -30,6 +30,7 @@ class Region(NamedTuple):
     """
 
     G: tuple[Interval, ...]
+    K: tuple[Interval, ...]
     N: tuple[Interval, ...]
     P: tuple[Interval, ...]
     Q: tuple[Interval, ...]
@@ -42,15 +43,15 @@ def extents(intervals: tuple[Interval, ...]) -> tuple[int, ...]:
 
 def whole(dims: Dims) -> Region:
     """The region of a layer that runs alone."""
-    return Region(((0, dims.G),), ((0, dims.N),), ((0, dims.P),), ((0, dims.Q),))
+    return Region(((0, dims.G),), ((0, dims.K),), ((0, dims.N),), ((0, dims.P),), ((0, dims.Q),))
 
 
 @lru_cache(maxsize=1 << 14)
 def bounds_of(shape: LayerShape, region: Region) -> tuple[int, ...]:
     """Largest extent of every dimension that one run of the nest sees, in the order of DIMS."""
-    g, n, p, q = (max(extents(axis)) for axis in region)
+    g, k, n, p, q = (max(extents(axis)) for axis in region)
     d = shape.dims
-    return g, n, d.K, d.C, p, q, d.R, d.S
+    return g, n, k, d.C, p, q, d.R, d.S
 
 
 @lru_cache(maxsize=1 << 14)

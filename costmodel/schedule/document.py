@@ -221,6 +221,11 @@ class EdgeRecord(_Record):
     )
 
 
+def _new(record: dict[str, Any], name: str, used: bool) -> dict[str, Any]:
+    """Without a field that is not `used`, as before there was one: timed programs go by the bytes."""
+    return {key: value for key, value in record.items() if used or key != name}
+
+
 class GroupTileRecord(_Record):
     """Extents of one group tile in the last member's output."""
 
@@ -228,6 +233,11 @@ class GroupTileRecord(_Record):
     P: int
     Q: int
     G: int | None = Field(None, description="of the groups (heads) that all members have alike; null: all")
+    K: int | None = Field(None, description="of the channels that all members hand on one by one; null: all")
+
+    @model_serializer(mode="wrap")
+    def _only_if_some_channels(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _new(serialise(self), "K", self.K is not None)
 
 
 class ExecutionRecord(_Record):
@@ -251,11 +261,7 @@ class ExecutionRecord(_Record):
 
     @model_serializer(mode="wrap")
     def _only_if_pipelined(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Other groups are written as before there were pipelines: timed programs go by the bytes."""
-        found: dict[str, Any] = serialise(self)
-        return (
-            found if self.pipelined else {name: value for name, value in found.items() if name != "pipelined"}
-        )
+        return _new(serialise(self), "pipelined", self.pipelined)
 
 
 class FusionRecord(_Record):

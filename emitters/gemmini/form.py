@@ -16,7 +16,7 @@ from costmodel.mapping.mapping import Mapping, ceil_div
 from emitters.gemmini.errors import EmitError
 
 PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
-TILED: tuple[Dim, ...] = ("G", *PIXELS)
+TILED: tuple[Dim, ...] = ("G", "K", *PIXELS)
 """Axes of group tiles, outermost first."""
 
 

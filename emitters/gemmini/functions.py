@@ -116,7 +116,7 @@ class FunctionPrinter:
             parameters.append("elem_t *whole")
         if group.fused:
             parameters.append("const region_t *region")
-            region = Region({d: f"{d.lower()}_start" for d in group.axes}, "region->first")
+            region = Region({d: f"{d.lower()}_start" for d in group.axes(layer)}, "region->first")
         with c.function(f"static void {function}({', '.join(parameters)})"):
             if group.fused:
                 self._region_constants(plan, group)
@@ -217,7 +217,7 @@ class FunctionPrinter:
         return box_of(self.graph, group, producer) if group.in_tile_buffer(producer) else None
 
     def _region_constants(self, plan: LayerPlan, group: GroupPlan) -> None:
-        for d in group.axes:
+        for d in group.axes(plan.form.layer):
             low = d.lower()
             self.c.constant(f"{low}_start", f"region->{low}.start")
             if plan.varies[d]:

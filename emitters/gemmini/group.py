@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from converter.ir.host import Add
 from costmodel.group.additions import run_elements
-from costmodel.group.fusion import Member, box_channels, stored_as
+from costmodel.group.fusion import Member, Size, box_channels, stored_as
 from costmodel.group.pipeline import pipeline_axis, runs_on_core
 from costmodel.schedule.schedule import GroupTile
 from emitters.gemmini.expression import Expr, add, bare, mul, sub
@@ -23,7 +23,7 @@ from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.row_members import RowPrinter
 from emitters.gemmini.tile_intervals import TileIntervals
 
-_G, _N, _P, _Q = range(4)
+_G, _K, _N, _P, _Q = range(5)
 """Places in TILED."""
 
 
@@ -85,9 +85,10 @@ class GroupPrinter:
 
     def _described(self, tile: GroupTile) -> str:
         """How many group tiles of which extents."""
-        extents = [f"{d}{getattr(tile, d)}" for d in self.group.axes]
-        counts = self.tiles[-len(extents) :]
-        return f"{' x '.join(map(str, counts))} group tiles of {' '.join(extents)}"
+        extents = {d: getattr(tile, d) for d in TILED}
+        several = [count for d, count in zip(TILED, self.tiles, strict=True) if extents[d] is not None]
+        text = " ".join(f"{d}{extent}" for d, extent in extents.items() if extent is not None)
+        return f"{' x '.join(map(str, several))} group tiles of {text}"
 
     def _declared(self) -> Iterator[TileIntervals]:
         """All that the members use, in their order."""
@@ -96,8 +97,8 @@ class GroupPrinter:
             for axis in range(len(TILED)):
                 if axis == _N and self.graph.by_name[name].op == "max_pool" and not member.writes_inside:
                     continue  # its convolution has the same images
-                if axis == _G and isinstance(self.graph.by_name[name], HostLayer):
-                    continue  # it works on whole boxes
+                if axis in (_G, _K) and self._works_on_boxes(name):
+                    continue
                 yield self._interval(i, axis)
                 if self._needs_more(name, axis) and member.writes_inside:
                     yield self._interval(i, axis, True)
@@ -107,6 +108,13 @@ class GroupPrinter:
                 and member.held_grid != member.needed_grid
             ):
                 yield self._fresh_lines(i)
+
+    def _works_on_boxes(self, name: str) -> bool:
+        """Whether a host operator finds all that it reads and writes in the tile buffer."""
+        layer, member = self.graph.by_name[name], self.group.members[name]
+        read = layer.inputs if layer.op == "add" else layer.inputs[:1]
+        inside = not member.writes_outside and member.fused_inputs.issuperset(read)
+        return isinstance(layer, HostLayer) and (inside or layer.op == "max_pool")
 
     def _there(self, name: str, axis: int) -> tuple[tuple[int, int], ...]:
         """Intervals of a member's output that its readers find, in held rows with the padding around."""
@@ -191,13 +199,13 @@ class GroupPrinter:
             with c.initialiser("const held_t held"):
                 held_fields(c, held, (str(n.start), str(y.start), str(x.start)))
             lines = self._fresh_lines(i) if held.ring else y
-            c.call("clear_padding", "&held", n.value, lines.value, x.value, *member.size[2:])
+            c.call("clear_padding", "&held", n.value, lines.value, x.value, *member.size[3:])
 
     def _region(self, i: int, layer: TensorCoreLayer) -> None:
         """The region_t of this tile: what to compute, where the tile-buffer boxes start."""
         member = self.group.members[layer.name]
         fields: list[tuple[str, Expr]]
-        axes = self.group.axes
+        axes = self.group.axes(layer)
         fields = [(d.lower(), self._interval(i, TILED.index(d)).initialiser) for d in axes]
         fused = [t for t in layer.inputs if t in member.fused_inputs]
         if fused:
@@ -223,7 +231,7 @@ class GroupPrinter:
         )
 
     def _first(self, member: Member) -> str:
-        """Condition of the first tile that the member computes something in, of every tile of groups."""
+        """Condition of the first tile in which the member computes something of its groups or channels."""
         starts = (
             next(at for at, (start, stop) in enumerate(axis) if stop > start)
             for axis in member.computed_grid[_N:]
@@ -270,25 +278,30 @@ class GroupPrinter:
     def _add(self, layer: HostLayer) -> None:
         """Per image: the lines of the box, operands in memory or in the tile buffer."""
         c, member = self.c, self.group.members[layer.name]
-        tensor = self.graph.tensors[layer.outputs[0]]
-        _, n, p, q = member.size
-        channels = tensor.size // (n * p * q)
-        whole = Box((p * q * channels, q * channels, channels), 0)
         retained = self.group.group.halo == "retain"
         both = member.writes_inside and member.writes_outside
         if self.plan.schedule.additions.get(layer.name) == "tiled_resadd":
-            self._tiled_resadd(layer, whole)
+            self._tiled_resadd(layer)
             return
         own = self.group.group.layers.index(layer.name)
         lines, columns = self._interval(own, _P), self._interval(own, _Q)
+        by_pixel = len(member.computed.K) > 1 and member.size[_Q] > 1
         with self._images(own) as image:
-            if retained:  # lines of a ring of rows go one by one: every operand may wrap elsewhere
+            # One by one: lines of a ring of rows, where every operand may wrap elsewhere, and lines whose
+            # pixels do not adjoin.
+            if retained or by_pixel:
                 with c.block(f"for (int32_t p = {bare(lines.start)}; p < {bare(lines.end)}; p++)"):
-                    self._sum(layer, (image, "p", columns.start), whole, channels, also=both)
-                    c.call("add_lines", "&sum")
+                    self._sum(layer, (image, "p", columns.start), also=both, by_pixel=by_pixel)
+                    if both and not retained:
+                        old = f"MAX({bare(sub(columns.previous_end, columns.start))}, 0)"
+                        old = f"p < {lines.previous_end} ? sum.lines : {old}"
+                        c.call("add_fresh", "&sum", old, 0)
+                    else:
+                        c.call("add_lines", "&sum")
                 return
-            self._sum(layer, (image, lines.start, columns.start), whole, channels, also=both)
+            self._sum(layer, (image, lines.start, columns.start), also=both)
             if both:
+                channels = box_channels(self.graph, member)
                 first = mul(f"MAX({bare(sub(columns.previous_end, columns.start))}, 0)", channels)
                 c.call(
                     "add_fresh",
@@ -309,7 +322,7 @@ class GroupPrinter:
         with self.c.block(f"for (int32_t n = {bare(images.start)}; n < {bare(images.end)}; n++)"):
             yield "n"
 
-    def _tiled_resadd(self, layer: HostLayer, whole: Box) -> None:
+    def _tiled_resadd(self, layer: HostLayer) -> None:
         """A call of gemmini.h's per image; costmodel.group.additions made sure that lines adjoin."""
         member, target = self.group.members[layer.name], self.plan.schedule.target
         own = self.group.group.layers.index(layer.name)
@@ -321,15 +334,15 @@ class GroupPrinter:
             first = (image, self._interval(own, _P).start, self._interval(own, _Q).start)
             tensors = (*layer.inputs, layer.outputs[0])
             addresses = [
-                self._pixel(name, first, whole, producer)[0]
+                self._pixel(name, first, own, producer)[0]
                 for name, producer in zip(tensors, producers, strict=True)
             ]
             print_addition(self.c, layer.operator, size, target, addresses)
 
     def _sum(
-        self, layer: HostLayer, first: tuple[Expr, Expr, Expr], whole: Box, channels: int, also: bool
+        self, layer: HostLayer, first: tuple[Expr, Expr, Expr], also: bool, by_pixel: bool = False
     ) -> None:
-        """The sum_t of the lines from the pixel `first` on."""
+        """The sum_t of the lines from the pixel `first` on; `by_pixel`: of the pixels of one line."""
         member, add = self.group.members[layer.name], layer.operator
         assert isinstance(add, Add)
         self.headers.add("sums")
@@ -344,45 +357,61 @@ class GroupPrinter:
             places.append(("also", layer.outputs[0], None))
         fields = []
         for field, tensor, producer in places:
-            address, stride = self._pixel(tensor, first, whole, producer)
-            fields += [f".{field} = {address}", f".{field}_line = {stride}"]
+            address, (line, pixel) = self._pixel(tensor, first, own, producer)
+            fields += [f".{field} = {address}", f".{field}_line = {pixel if by_pixel else line}"]
         count = 1 if first[1] == "p" else sub(lines.end, lines.start)
-        length = mul(sub(columns.end, columns.start), channels)
+        length: Expr = box_channels(self.graph, member)
+        if by_pixel:
+            count = sub(columns.end, columns.start)
+        else:
+            length = mul(sub(columns.end, columns.start), length)
         fields += [f".lines = {bare(count)}", f".length = {_size(length)}"]
         self.c.fields("const sum_t sum", [*fields, *sum_fields(add)])
 
     def _rows(self, layer: HostLayer) -> None:
         """A host operator on every line of its box."""
         c, member = self.c, self.group.members[layer.name]
-        channels = box_channels(self.graph, member)
-        *_, p, q = member.size
-        whole = Box((p * q * channels, q * channels, channels), 0)
-        producers: dict[str, int | None] = {layer.inputs[0]: self._producer(layer.inputs[0])}
+        read, written = layer.inputs[0], layer.outputs[0]
         own = self.group.group.layers.index(layer.name)
-        producers[layer.outputs[0]] = own if member.writes_inside else None
+        producers = {read: self._producer(read), written: own if member.writes_inside else None}
 
         lines, columns = self._interval(own, _P), self._interval(own, _Q)
         with self._images(own) as image:
 
             def pixel(tensor: str, column: Expr) -> str:
-                return self._pixel(tensor, (image, "p", column), whole, producers[tensor])[0]
+                return self._pixel(tensor, (image, "p", column), own, producers[tensor])[0]
 
+            channels = box_channels(self.graph, member)
+            at_read, at_written = (self._box(t, of, member.size) for t, of in producers.items())
+            pitches = at_read.strides[2], at_written.strides[2]
             with c.block(f"for (int32_t p = {bare(lines.start)}; p < {bare(lines.end)}; p++)"):
-                printer = RowPrinter(c, self.graph, self.plan.memory, layer, channels)
+                printer = RowPrinter(c, self.graph, self.plan.memory, layer, channels, pitches)
                 printer.print(pixel, image, columns.start, columns.end)
 
-    def _pixel(
-        self, tensor: str, at: tuple[Expr, Expr, Expr], whole: Box, producer: int | None
-    ) -> tuple[str, int]:
-        """Address of pixel (n, p, q) in the box of member `producer`, or in memory; line stride."""
-        box, start = whole, list(at)
+    def _box(self, tensor: str, producer: int | None, size: Size) -> Box:
+        """How a tensor lies in the box of member `producer`, or in memory."""
         if producer is not None:
-            box = box_of(self.graph, self.group, self.group.group.layers[producer])
+            return box_of(self.graph, self.group, self.group.group.layers[producer])
+        *_, n, p, q = size
+        channels = self.graph.tensors[tensor].size // (n * p * q)
+        return Box((p * q * channels, q * channels, channels), 0)
+
+    def _pixel(
+        self, tensor: str, at: tuple[Expr, Expr, Expr], own: int, producer: int | None
+    ) -> tuple[str, tuple[int, int]]:
+        """Address of pixel (n, p, q) in the box of member `producer`, or in memory that member `own` reads or
+        writes: its first channel of the group tile.  Line and pixel strides."""
+        size = self.group.members[self.group.group.layers[own]].size
+        box, start = self._box(tensor, producer, size), list(at)
+        first: Expr = 0
+        if producer is None:
+            first = self._interval(own, _K).start
+        else:
             start = [sub(i, self._interval(producer, axis, True).start) for axis, i in enumerate(at, _N)]
             if box.ring:
                 start[1] = f"({bare(at[1])} % {box.ring})"
-        offset = add(*(mul(index, stride) for index, stride in zip(start, box.strides, strict=True)))
-        return plus(self._address(tensor, producer is not None), offset), box.strides[1]
+        offset = add(first, *(mul(index, stride) for index, stride in zip(start, box.strides, strict=True)))
+        return plus(self._address(tensor, producer is not None), offset), box.strides[1:]
 
 
 def _size(count: Expr) -> str:

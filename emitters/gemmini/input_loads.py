@@ -87,7 +87,7 @@ class InputPrinter:
         form = self.form
         h, w = at.box()
         y, x = at.input_pixel("L2")
-        channel = at.start("L2", form.input_channel)
+        channel = at.input_channel(boxed=self.boxed)
         if not form.depthwise:
             group_stride = form.dims.C if self.boxed else form.input_strides[0]
             channel = add(channel, mul(at.group("L2", boxed=self.boxed), group_stride))

@@ -104,7 +104,7 @@ class ConvolutionLoops(LoopTiles):
         first: list[Expr] = [form.input_offset]
         if self.input_box is not None:
             group, first = form.dims.C, []
-        first.append(at.start("L2", form.input_channel))
+        first.append(at.input_channel(boxed=self.input_box is not None))
         if not form.depthwise:
             first.append(mul(at.group("L2", boxed=self.input_box is not None), group))
         return plus("input", add(*first))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from dataclasses import asdict
 from itertools import product as combinations
 from typing import Any, Literal
 
 from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
-from costmodel.group.fusion import Member, stored_as
+from costmodel.group.fusion import stored_as
 from costmodel.group.host_work import host_work
 from costmodel.group.local_tensors import channels_out
 from costmodel.group.pipeline import runs_on_core
@@ -102,15 +101,21 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
         return _held_tiles(plan, layer, group)
     graph = plan.schedule.graph
     place, box = plan.memory.boxes[layer.outputs[0]], box_of(graph, group, layer.name)
-    channels = box.strides[2]
+    tile = group.group.tile
+    assert tile is not None
     e = plan.schedule.target.element_bytes
     visits = zip(combinations(*member.computed_grid), combinations(*member.needed_grid), strict=True)
     tiles: list[Tile] = []
     for visit, (computed, needed) in enumerate(visits):
-        groups, (n, n_end), (p, p_end), (q, q_end) = computed
         first = place.offset + visit % group.places[layer.name] * (place.nbytes // group.places[layer.name])
-        _, *corner = (start for start, _ in needed)
-        some: dict[str, Any] = {} if len(member.computed.G) == 1 else {"groups": groups}
+        groups, channels, (n, n_end), (p, p_end), (q, q_end) = computed
+        _, _, *corner = (start for start, _ in needed)
+        some: dict[str, Any] = {}
+        if tile.K is not None:  # the channels of a tile as a group
+            part = (groups[0] + channels[0]) // tile.K
+            some = {"groups": (part, part + 1)}
+        elif tile.G is not None:
+            some = {"groups": groups}
         while p < p_end and n < n_end and q < q_end:
             row, rows = p - corner[1], p_end - p
             if box.ring:
@@ -122,7 +127,7 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
                 Tile(
                     visit=visit,
                     origin=(n, p, q),
-                    shape=(n_end - n, rows, q_end - q, channels),
+                    shape=(n_end - n, rows, q_end - q, box.strides[2]),
                     symbol="tile_buffer",
                     offset=first + e * offset,
                     strides=(*box.strides, 1),
@@ -130,7 +135,7 @@ def _tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]
                 )
             )
             p += rows
-    return {**_image(graph, layer, member, set(group.members)), "tiles": tuple(tiles)}
+    return {**_image(graph, layer, group), "tiles": tuple(tiles)}
 
 
 def _held_tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str, Any]:
@@ -142,31 +147,35 @@ def _held_tiles(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> dict[str,
     tiles: list[Tile] = []
     grids = (member.computed_grid, member.held_grid)
     for visit, (computed, kept) in enumerate(zip(*(combinations(*g) for g in grids), strict=True)):
-        _, (n, n_end), (p, p_end), (q, q_end) = computed
+        *_, (n, n_end), (p, p_end), (q, q_end) = computed
         if n >= n_end or q >= q_end:
             continue
         for y in range(p, p_end):
-            line = y % h if held.ring else y - kept[2][0]
+            line = y % h if held.ring else y - kept[3][0]
             tiles.append(
                 Tile(
                     visit=visit,
                     origin=(n, y, q),
                     shape=(n_end - n, 1, q_end - q, channels),
                     symbol="accumulator" if held.in_accumulator else "scratchpad",
-                    offset=held.row + ((n - kept[1][0]) * h + line) * w + q - kept[3][0],
+                    offset=held.row + ((n - kept[2][0]) * h + line) * w + q - kept[4][0],
                     strides=(h * w, w, 1, held.block_rows),
                     scale=layer.scale,
                     activation=layer.activation,
                 )
             )
-    return {**_image(plan.schedule.graph, layer, member, set(group.members)), "tiles": tuple(tiles)}
+    return {**_image(plan.schedule.graph, layer, group), "tiles": tuple(tiles)}
 
 
-def _image(graph: Graph, layer: Layer, member: Member, group: Set[str]) -> dict[str, tuple[int, ...]]:
+def _image(graph: Graph, layer: Layer, group: GroupPlan) -> dict[str, tuple[int, ...]]:
     """Sizes N, P, Q, groups and channels of the whole output, and how it is stored."""
-    _, n, p, q = member.size
-    first = source(graph, layer, group)
+    *_, n, p, q = group.members[layer.name].size
+    first = source(graph, layer, set(group.members))
     channels = graph.tensors[layer.outputs[0]].size // (n * p * q)
+    tile = group.group.tile
+    if tile is not None and tile.K is not None:
+        strides = (p * q * channels, q * channels, channels, tile.K, 1)
+        return {"image": (n, p, q, channels // tile.K, tile.K), "image_strides": strides}
     if first is None or first.op == "depthwise" or first.dims.G == 1:
         strides = (p * q * channels, q * channels, channels, channels, 1)
         return {"image": (n, p, q, 1, channels), "image_strides": strides}

@@ -12,8 +12,8 @@ from emitters.gemmini.plan import GroupPlan
 from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.tile_intervals import TileIntervals
 
-COUNTERS = ("g", "i", "j", "k")
-"""C variables of the group tiles along G, N, P and Q."""
+COUNTERS = ("g", "g", "i", "j", "k")
+"""C variables of the group tiles along G, K, N, P and Q: of one of G and K there is only one."""
 
 
 def print_pipeline(

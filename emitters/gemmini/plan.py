@@ -50,7 +50,7 @@ class LayerPlan:
     loads_weights: bool
     """Whether it loads any itself."""
     varies: MappingABC[Dim, bool]
-    """Whether the extent to compute along G, N, P, Q differs between group tiles."""
+    """Whether the extent to compute along G, K, N, P, Q differs between group tiles."""
     setting: LoopSetting
 
 
@@ -81,10 +81,12 @@ class GroupPlan:
     places: MappingABC[str, int]
     """Of the boxes that the members write, in turn for one group tile after the other."""
 
-    @property
-    def axes(self) -> tuple[Dim, ...]:
-        """Along which the members' functions are told what to compute."""
-        return PIXELS if self.group.tile is None or self.group.tile.G is None else TILED
+    def axes(self, layer: TensorCoreLayer) -> tuple[Dim, ...]:
+        """Along which the function of a member is told what to compute."""
+        tile = self.group.tile
+        if tile is None or not tile.is_part:
+            return PIXELS
+        return ("K" if tile.K is not None and layer.op != "depthwise" else "G", *PIXELS)
 
     @property
     def fused(self) -> bool:
@@ -93,7 +95,7 @@ class GroupPlan:
 
     def box_extents(self, name: str) -> tuple[int, int, int]:
         """Largest N, P, Q that one group tile needs of a member's output: its tile-buffer box."""
-        _, n, p, q = (max(extents(axis)) for axis in self.members[name].needed)
+        *_, n, p, q = (max(extents(axis)) for axis in self.members[name].needed)
         return n, p, q
 
     def in_tile_buffer(self, name: str) -> bool:
@@ -267,7 +269,7 @@ def _place_residents(group: FusionGroup, shaped: MappingABC[str, _Shaped], top: 
         form, nest, _ = shaped[name]
         d = "C" if form.transposed else form.output_channel
         block = form.depth if form.transposed else form.columns
-        assert not splits_block(form.mapping.tile_l2[d], form.dims[d], block), f"{name}: resident {d}"
+        assert not splits_block(form.mapping.tile_l2[d], nest.full[d], block), f"{name}: resident {d}"
         top -= weight_tile_rows(form, nest.full)
         places[name] = top
     return places

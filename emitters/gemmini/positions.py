@@ -14,12 +14,12 @@ from emitters.gemmini.nest import Nest, absolute
 
 @dataclass(frozen=True)
 class Region:
-    """What one run of the nest computes: first output index of G, N, P and Q (0 where absent)."""
+    """What one run of the nest computes: first output index of G, K, N, P and Q (0 where absent)."""
 
     start: MappingABC[Dim, Expr] = field(default_factory=dict)
     first: str = ""
-    """C condition: this is the first run for its groups, which loads resident weights.  Empty when there is
-    only one."""
+    """C condition: this is the first run for its groups or channels, which loads resident weights.  Empty
+    when there is only one."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,17 @@ class Positions:
         """First group of the tile of `level`: in the whole layer, or `boxed` in the box of a group tile."""
         return absolute(self.nest, level, "G") if boxed else self.start(level, "G")
 
+    def input_channel(self, *, boxed: bool) -> Expr:
+        """First input channel of the scratchpad tile, without its group."""
+        return self._channel("L2", self.form.input_channel, boxed=boxed)
+
+    def _channel(self, level: Level, d: Dim, *, boxed: bool) -> Expr:
+        """A box has the channels of its group tile only."""
+        return absolute(self.nest, level, d) if boxed else self.start(level, d)
+
     def output_channel(self, group_stride: int, *, boxed: bool = False) -> Expr:
         """First output channel of the accumulator tile; `group_stride` apart from group to group."""
-        channel = self.start("L1", self.form.output_channel)
+        channel = self._channel("L1", self.form.output_channel, boxed=boxed)
         if self.form.depthwise:
             return channel
         return add(channel, mul(self.group("L1", boxed=boxed), group_stride))

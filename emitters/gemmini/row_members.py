@@ -21,18 +21,34 @@ Pixel = Callable[[str, Expr], str]
 class RowPrinter:
     """Prints one operator; `p` is the row in the surrounding loop."""
 
-    def __init__(self, c: CPrinter, graph: Graph, memory: Memory, layer: HostLayer, channels: int) -> None:
-        """`channels`: of a pixel, groups included."""
+    def __init__(
+        self,
+        c: CPrinter,
+        graph: Graph,
+        memory: Memory,
+        layer: HostLayer,
+        channels: int,
+        pitches: tuple[int, int],
+    ) -> None:
+        """`channels`: of a pixel, groups included; `pitches`: from pixel to pixel of the input and output."""
         self.c, self.graph, self.memory, self.layer, self.channels = c, graph, memory, layer, channels
+        self.pitches = pitches
 
     def print(self, pixel: Pixel, image: Expr, first: Expr, end: Expr) -> None:
         """Columns `first` to `end` of one line of an image."""
         c, columns = self.c, sub(end, first)
         if isinstance(self.layer.operator, StridedOperator):
-            c.constant("count", mul(columns, self.channels))
-            c.constant("step", 1)
+            if columns == 1 or set(self.pitches) == {self.channels}:
+                c.constant("count", mul(columns, self.channels))
+                c.constant("step", 1)
+                loops = ".rank = 1, .operands = 2, .shape = &count, .strides = {&step, &step},"
+            else:  # channels of a group tile beside others
+                c.line(f"const int32_t shape[] = {{{bare(columns)}, {self.channels}}};")
+                for name, pitch in zip(("read", "written"), self.pitches, strict=True):
+                    c.line(f"const int32_t {name}[] = {{{pitch}, 1}};")
+                loops = ".rank = 2, .operands = 2, .shape = shape, .strides = {read, written},"
             with c.initialiser("const loops_t loops"):
-                c.line(".rank = 1, .operands = 2, .shape = &count, .strides = {&step, &step},")
+                c.line(loops)
             self._call(self.layer, pixel, first, "&loops")
             return
         length, masks = row_length(self.layer), mask_rows(self.layer)

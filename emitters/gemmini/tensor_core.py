@@ -37,7 +37,7 @@ class LayerPrinter:
         destinations: Destinations,
         early: EarlyPrinter | None = None,
     ) -> None:
-        """`resident`: the group's first tile loads all weights (of some groups: the first for these);
+        """`resident`: the group's first tile loads all weights (of some channels: the first of these);
         `prefetched`: an earlier layer has loaded them, or the first tile; `boxed_input`: it is in the tile
         buffer, where the channels of all groups of a pixel are together; `early`: weights of a later layer to
         load meanwhile.
@@ -205,7 +205,7 @@ class LayerPrinter:
         r2, s2, c2, k2 = (extent("L2", d) for d in ("R", "S", "C", "K"))
         if self.resident:
             at = at | {d: absolute(self.nest, "L0", d) for d in ("G", "K", "C", "R", "S")}
-            r2, s2, c2, k2 = form.dims.R, form.dims.S, form.dims.C, form.dims.K
+            r2, s2, c2, k2 = form.dims.R, form.dims.S, form.dims.C, self.nest.full.K
         if form.depthwise:
             tap = add(mul(at["R"], s2), at["S"])
             return add("weight_row", mul(at["G"], r2, s2), mul(tap, extent("L0", "G")))

@@ -154,15 +154,16 @@ class WeightPrinter:
             self._load_all()
 
     def _load_all(self) -> None:
-        groups, first = self.at.nest.full.G, self.at.region.start.get("G", 0)
+        full, first = self.at.nest.full, self.at.region.start
         start: dict[Dim, Expr] = dict.fromkeys(DIMS, 0)
-        extent: dict[Dim, Expr] = dict(self.form.dims.as_dict())
-        if self.form.depthwise or groups == 1:
-            self._load("weight_row", start | {"G": first}, extent | {"G": groups})
+        start["G"], start["K"] = first.get("G", 0), first.get("K", 0)
+        extent: dict[Dim, Expr] = dict(full.as_dict())
+        if self.form.depthwise or full.G == 1:
+            self._load("weight_row", start, extent)
             return
-        with self.c.loop("g", groups):
+        with self.c.loop("g", full.G):
             row = add("weight_row", mul("g", rows_per_group(self.form)))
-            self._load(row, start | {"G": add(first, "g")}, extent | {"G": 1})
+            self._load(row, start | {"G": add(start["G"], "g")}, extent | {"G": 1})
 
     def _load(
         self,

@@ -30,8 +30,8 @@ Cells = tuple[str, ...]
 
 def tile_text(tile: GroupTileRecord) -> str:
     """Extents of a group tile."""
-    groups = "" if tile.G is None else f"G{tile.G} "
-    return f"{groups}N{tile.N} P{tile.P} Q{tile.Q}"
+    extents = {"G": tile.G, "K": tile.K, "N": tile.N, "P": tile.P, "Q": tile.Q}
+    return " ".join(f"{d}{extent}" for d, extent in extents.items() if extent is not None)
 
 
 def fused_groups(document: ScheduleDocument) -> list[tuple[tuple[str, ...], ExecutionRecord]]:

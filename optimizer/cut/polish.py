@@ -147,16 +147,19 @@ class Polish:
         return [replace(tile, P=p, Q=q) for p in heights for q in widths]
 
     def _coarse(self, layers: Layers) -> list[GroupTile]:
-        """The whole output, and full-width tiles of halved heights, of all groups or one."""
+        """The whole output, and full-width tiles of halved heights, of all groups and channels or parts."""
         size = last_output(self.problem.graph, layers)
         if size is None:
             return []
         n, p, q = size
         return [
-            GroupTile(batch, h, q, groups)
-            for groups in groups_per_tile(self.problem.graph, layers)
-            for batch in dict.fromkeys((1, n))
-            for h in self._halved(p)
+            *(
+                GroupTile(batch, h, q, groups)
+                for groups in groups_per_tile(self.problem.graph, layers)
+                for batch in dict.fromkeys((1, n))
+                for h in self._halved(p)
+            ),
+            *self.problem.groups.channel_tiles(layers),
         ]
 
     def _blocks(self, layers: Layers) -> list[GroupTile]:
@@ -174,13 +177,7 @@ class Polish:
 
     def _halved(self, size: int) -> list[int]:
         """`size` and the candidates nearest to its half, quarter, ..., descending."""
-        extents = candidates.extents(size, self.problem.rules.tiling)
-        found = {size}
-        share = 2
-        while share <= size:
-            found.add(min(extents, key=lambda e: abs(e - size / share)))
-            share *= 2
-        return sorted(found, reverse=True)
+        return candidates.halved(size, candidates.extents(size, self.problem.rules.tiling))
 
 
 def _around(extents: tuple[int, ...], at: int) -> list[int]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -237,6 +238,9 @@ class Problem:
         if self.fusion_model == "paper":
             return paper_hull(self.graph, layers, self.rules, self.fronts)
         runs = group_runs(self.graph, layers, self.rules.tiling, tiles)
+        if tiles is None:
+            some = self.groups.channel_tiles(layers, surroundings)
+            runs = chain(runs, group_runs(self.graph, layers, self.rules.tiling, some))
         alone = self.unfused(layers, surroundings)
         energy, latency = (np.concatenate(p) for p in zip(alone, known.costs, strict=True))
         keep = lower_hull(energy, latency)

@@ -32,7 +32,7 @@ def convolution_mappings(setting: LoopSetting) -> Iterator[Mapping]:
 
 def _pixel_tiles(setting: LoopSetting) -> Iterator[Dims]:
     """Tiles of whole images, of whole lines, of parts of a line that fill array rows."""
-    _, n, p, q = (max(extents(axis)) for axis in setting.region)
+    *_, n, p, q = (max(extents(axis)) for axis in setting.region)
     whole = Dims(N=n, P=p, Q=q, R=setting.layer.dims.R, S=setting.layer.dims.S)
     yield from (whole.replace({"N": images}) for images in sizes(n, 1) if images > 1)
     for columns in sizes(q, setting.target.side):
@@ -43,7 +43,7 @@ def _pixel_tiles(setting: LoopSetting) -> Iterator[Dims]:
 def _channel_tiles(setting: LoopSetting, pixels: Dims) -> Iterator[Dims]:
     """For every number of output channels the most input channels that fit, and half of them: while a call's
     products run, the next one's operands load."""
-    d, side = setting.layer.dims, setting.target.side
+    d, side = setting.bounds, setting.target.side
     if setting.layer.op == "depthwise":
         yield pixels.replace({"G": min(d.G, side)})
         return

@@ -260,7 +260,7 @@ def _pins(settings: list[LoopSetting]) -> Iterator[PinnedWeights | None]:
 
 def _weight_rows(setting: LoopSetting, tiles: int) -> int:
     """Of a tile of weights, where as many make up all; at most."""
-    d, side = setting.layer.dims, setting.target.side
+    d, side = setting.bounds, setting.target.side
     if setting.layer.op == "depthwise":
         return d.R * d.S * side
     return ceil_div(ceil_div(d.K, side), tiles) * d.R * d.S * ceil_div(d.C, side) * side

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import ScheduleError
+from costmodel.group.fusion import ScheduleError, shared_channels
 from costmodel.group.issue import prefetching_layers
 from costmodel.group.loop_setting import PLACES
 from costmodel.group.pipeline import runs_on_core
@@ -146,6 +146,10 @@ class _Search:
         for some in groups_per_tile(self.graph, layers):
             if some is not None:
                 yield FusionGroup(layers, GroupTile(n, p, q, some), pipelined=True)
+        channels = shared_channels(self.graph, layers)
+        for some in shares(channels):
+            if channels % some == 0 == some % self.schedule.target.side:  # every weight is of one tile
+                yield FusionGroup(layers, GroupTile(n, p, q, K=some), pipelined=True)
         tiles = [GroupTile(1, p, q)] if n > 1 else []
         tiles += [GroupTile(n, h, q) for h in shares(p)] or [GroupTile(n, p, w) for w in shares(q)]
         weights = frozenset(

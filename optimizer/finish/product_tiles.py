@@ -19,7 +19,7 @@ _ORDER_IN_UNIT: Order = ("G", "R", "S", "C", "K", "N", "P", "Q")
 
 def product_mappings(setting: LoopSetting) -> Iterator[Mapping]:
     """Candidates, not all of them legal; none for layers that are no products."""
-    d, side, target = setting.layer.dims, setting.target.side, setting.target
+    d, side, target = setting.bounds, setting.target.side, setting.target
     if setting.layer.op == "depthwise" or d.R * d.S > 1:
         return
     rows, cols = Dims(C=min(d.C, side)), Dims(K=min(d.K, side))
@@ -50,7 +50,7 @@ def sizes(bound: int, unit: int) -> list[int]:
 
 def _pixel_tiles(setting: LoopSetting) -> Iterator[Dims]:
     """Tiles of whole rows, of a part of one, of whole images."""
-    _, n, p, q = (max(extents(axis)) for axis in setting.region)
+    *_, n, p, q = (max(extents(axis)) for axis in setting.region)
     side = setting.target.side
     if q == 1:
         yield from (Dims(P=rows) for rows in sizes(p, side))

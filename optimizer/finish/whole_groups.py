@@ -68,7 +68,7 @@ def _parts(graph: Graph, group: FusionGroup) -> list[FusionGroup]:
     for name in group.layers:
         pool = plan[name].pooled_by
         if pool is not None:
-            parts.append(FusionGroup((name, pool), GroupTile(*plan[pool].size[1:])))
+            parts.append(FusionGroup((name, pool), GroupTile(*plan[pool].size[2:])))
         elif name not in pooled:
             parts.append(FusionGroup((name,)))
     return parts

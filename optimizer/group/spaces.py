@@ -64,7 +64,7 @@ class GroupSpaces:
 
     def _may_prefetch(self, layer: TensorCoreLayer, group: FusionGroup) -> bool:
         """Whether the first layer of a group is counted as if its first weights were there."""
-        if group.tile is not None and group.tile.G is not None:
+        if group.tile is not None and group.tile.is_part:
             return False
         return self.rules.prefetch and self.graph.tensors[layer.weight.tensor].data is not None
 
@@ -135,10 +135,17 @@ class GroupSpaces:
         host = self.host_cost(group, least)
         energy, latency = energy + host[0], latency + host[1]
         for name, spaces in self._resident_spaces(group, least):
-            # Groups share nothing: tiles of them change neither the work nor how often weights are used.
-            pixels = np.array([math.prod(axis[name].total for axis in axes[1:]) for axes in along])
-            times = np.array([math.prod(len(axis[name].computed) for axis in axes[1:]) for axes in along])
-            floors = [ideal_costs(part, pixels, times) for space in spaces for part in space.by_lanes()]
+            # Groups and channels share no weights: tiles of them change neither the products nor how often
+            # weights are used.
+            pixels = np.array([math.prod(axis[name].total for axis in axes[2:]) for axes in along])
+            times = np.array([math.prod(len(axis[name].computed) for axis in axes[2:]) for axes in along])
+            # What reads all channels of a pixel reads it for every tile of channels.
+            parts = np.array([len(axes[1][name].computed) for axes in along])
+            floors = [
+                ideal_costs(part, pixels, times, 1 if part.shape.is_depthwise else parts)
+                for space in spaces
+                for part in space.by_lanes()
+            ]
             energy += np.minimum.reduce([e for e, _ in floors])
             latency += np.minimum.reduce([lat for _, lat in floors])
         return able, energy, latency

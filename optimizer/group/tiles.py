@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, output_size, shared_groups
+from costmodel.group.fusion import ScheduleError, output_size, shared_channels, shared_groups
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.layer import candidates
+from optimizer.layer.space import Rules
 
 
 def group_runs(
@@ -58,3 +60,22 @@ def all_tiles(
             for width in reversed(candidates.extents(q, tiling)):
                 for height in reversed(candidates.extents(p, tiling)):
                     yield GroupTile(batch, height, width, some)
+
+
+def channel_tiles(graph: Graph, layers: tuple[str, ...], rules: Rules) -> tuple[GroupTile, ...]:
+    """Tiles of some of the channels that all members hand on one by one.
+
+    Equal parts of whole array blocks, of full width and about 1, 1/2, 1/4, ... of the height; with depthwise
+    members about 2, 4, 8, ... parts of full height (so that there is no halo).
+    """
+    every, size = shared_channels(graph, layers), last_output(graph, layers)
+    parts = [k for k in reversed(candidates.divisors(every)) if k < every and k % rules.target.side == 0]
+    if size is None or not parts:
+        return ()
+    n, p, q = size
+    if any(graph.by_name[name].op == "depthwise" for name in layers):
+        parts, heights = candidates.halved(every, parts), [p]
+    else:
+        heights = candidates.halved(p, candidates.extents(p, rules.tiling))
+    tiles = product(dict.fromkeys((1, n)), parts, heights)
+    return tuple(GroupTile(batch, height, q, K=channels) for batch, channels, height in tiles)

@@ -26,10 +26,11 @@ from costmodel.group.scratchpad import live_bytes
 from costmodel.group.tile_buffer import box_bytes
 from costmodel.mapping.shape import Region, extents, shape_of
 from costmodel.schedule.evaluate import group_cost
-from costmodel.schedule.schedule import FusionGroup
+from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.group.hull import EMPTY, GroupHull, Way, above, merge
 from optimizer.group.residency import OFF_CHIP, Surroundings
 from optimizer.group.spaces import GroupSpaces
+from optimizer.group.tiles import channel_tiles, last_output
 from optimizer.layer.fronts import Floats, FrontCache, minkowski
 from optimizer.layer.hull import lower_hull
 from optimizer.layer.space import LayerSpace, Rules
@@ -161,6 +162,20 @@ class GroupSolver:
             same = replace(way, group=group)
             found.append(GroupHull(np.array([energy]), np.array([float(latency)]), (same,)))
         return merge(found)
+
+    def channel_tiles(
+        self, layers: tuple[str, ...], surroundings: Surroundings = OFF_CHIP
+    ) -> tuple[GroupTile, ...]:
+        """Tiles of some of the channels; none where a tile of all channels and pixels has room."""
+        tiles, size = channel_tiles(self.graph, layers, self.rules), last_output(self.graph, layers)
+        if not tiles or size is None:
+            return ()
+        whole = FusionGroup(layers, GroupTile(*size), resident_tensors=surroundings.tensors)
+        try:
+            room = self._room(whole, self.spaces.plan(whole), surroundings.reserved)
+        except ScheduleError:
+            return ()
+        return tiles if room is None else ()
 
     def solve(
         self,
@@ -314,7 +329,7 @@ class GroupSolver:
 
     def resident_size(self, layer: TensorCoreLayer, region: Region) -> int:
         """Scratchpad rows (dosa: bytes) of the weights that stay while a layer computes `region`."""
-        d = layer.dims.replace({"G": max(extents(region.G))})
+        d = layer.dims.replace({"G": max(extents(region.G)), "K": max(extents(region.K))})
         if not self.rules.counting.in_rows:
             return self.rules.target.element_bytes * d.G * d.K * d.C * d.R * d.S
         space = LayerSpace.alone(shape_of(layer), self.rules)

@@ -29,7 +29,7 @@ def pixels_only(space: LayerSpace) -> LayerSpace:
     dims = space.shape.dims.replace({"G": 1, "K": 1, "C": 1})
     shape = space.shape._replace(dims=dims, is_depthwise=False, has_transposed_weights=False)
     placement = ALONE._replace(pooled=space.placement.pooled)
-    region = space.region._replace(G=((0, 1),))
+    region = space.region._replace(G=((0, 1),), K=((0, 1),))
     return LayerSpace(shape, region, space.rules, placement, reserved_accumulator=space.reserved_accumulator)
 
 

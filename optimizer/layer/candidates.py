@@ -7,6 +7,7 @@ them.  `divisor` tiling keeps those that divide D (Timeloop's perfect factors).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal
 
@@ -39,6 +40,12 @@ def divisors(size: int) -> tuple[int, ...]:
 def extents(size: int, tiling: Tiling) -> tuple[int, ...]:
     """Candidate extents of a dimension of `size`, ascending, `size` included."""
     return divisors(size) if tiling == "divisor" else ragged(size)
+
+
+def halved(size: int, extents: Sequence[int]) -> list[int]:
+    """Of `extents` those nearest to `size`, its half, quarter, ..., descending."""
+    shares = (size / 2**i for i in range(size.bit_length()))
+    return sorted({min(extents, key=lambda e: abs(e - share)) for share in shares}, reverse=True)
 
 
 @cache

@@ -38,9 +38,10 @@ def ideal_cost(space: LayerSpace) -> tuple[float, float]:
     return min(way[0] for way in ways), latency
 
 
-def ideal_costs(space: LayerSpace, pixels: Ints, runs: Ints) -> tuple[Floats, Floats]:
+def ideal_costs(space: LayerSpace, pixels: Ints, runs: Ints, parts: Ints | int = 1) -> tuple[Floats, Floats]:
     """Energy and latency [T] that no mapping is below under T group tiles, which make the layer compute
-    `pixels` (N x P x Q, halo included) in `runs` of its nest for the same weights.
+    `pixels` (N x P x Q, halo included) in `runs` of its nest for the same weights, its output channels in so
+    many `parts`, all of which need the same inputs.
 
     `space` has resident weights, and the region that every one of these tiles costs at least: pixels beyond
     it are products and accumulations, runs load the array's weights.
@@ -56,6 +57,7 @@ def ideal_costs(space: LayerSpace, pixels: Ints, runs: Ints) -> tuple[Floats, Fl
         updates=work.updates // least * pixels,
         input_reads=work.input_reads // least * pixels,
         weight_loads=np.maximum(work.weight_loads, loads),
+        input_fills=work.input_fills * parts,
     )
     early = _early(space, mapping)
     ways = (work, work._replace(weight_loads=loads, spills=work.updates - work.outputs))  # as in ideal_cost

@@ -117,7 +117,7 @@ class LayerSpace:
 
     @cached_property
     def outlines(self) -> dict[str, Outline]:
-        """Extents of G, N, P and Q over all regions."""
+        """Extents of G, K, N, P and Q over all regions."""
         result = {}
         for dim, intervals in zip(Region._fields, self.region, strict=True):
             result[dim] = outline(intervals)
@@ -317,7 +317,7 @@ class LayerSpace:
         for window, intervals in ((self.shape.height, self.region.P), (self.shape.width, self.region.Q)):
             positions *= _touched(window, intervals)
         d = self.shape.dims
-        return d.G * d.C * self.total("N") * positions
+        return d.G * d.C * len(self.region.K) * self.total("N") * positions
 
     def box(self, dim: Dim, out: Ints, taps: Ints) -> Ints:
         """Rows (dim P) or columns (dim Q) that a tile's input occupies on chip."""

@@ -126,9 +126,9 @@ def walk(shape, mapping, region, side):
     """Run the interpreter over all regions (one run per group tile)."""
     result = Walk(shape, mapping, side)
     largest = {d: shape.dims[d] for d in DIMS}
-    for d, axis in zip("GNPQ", region, strict=True):
+    for d, axis in zip("GKNPQ", region, strict=True):
         largest[d] = max(b - a for a, b in axis)
-    for g, n, p, q in product(*region):
-        bounds = {d: (0, shape.dims[d]) for d in DIMS} | {"G": g, "N": n, "P": p, "Q": q}
+    for g, k, n, p, q in product(*region):
+        bounds = {d: (0, shape.dims[d]) for d in DIMS} | {"G": g, "K": k, "N": n, "P": p, "Q": q}
         result.run(bounds, largest)
     return result

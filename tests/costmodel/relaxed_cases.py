@@ -174,10 +174,7 @@ def cases(draw, network, halo="recompute", paper=False):
             limits = {}
             if plan and len(layers) > 1 and not paper:
                 region = plan[name].computed
-                limits = {
-                    d: max((b - a for a, b in axis), default=1)
-                    for d, axis in zip("GNPQ", region, strict=True)
-                }
+                limits = {d: max((b - a for a, b in getattr(region, d)), default=1) for d in "GNPQ"}
             tiles[name] = [float(limits.get(d, dims[d])) for d in "PQ"]
             if two_levels and limits:
                 limits |= {d: draw(st.integers(1, limits[d])) for d in "PQ"}

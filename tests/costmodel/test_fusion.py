@@ -69,7 +69,7 @@ def test_bytes_are_what_the_group_does(tile_p, tile_q, halo, resident):
     mappings = {}
     for name in ("a", "b"):
         largest = {
-            d: max(y - x for x, y in axis) for d, axis in zip("GNPQ", plan[name].computed, strict=True)
+            d: max(y - x for x, y in axis) for d, axis in zip("GKNPQ", plan[name].computed, strict=True)
         }
         mappings[name] = whole_tile(network.by_name[name].dims.replace(largest), K=2)
     cost = evaluate(schedule_of(network, group, mappings))

@@ -82,7 +82,7 @@ def test_fused_pair_equals_exact(profile, tolerance, size, kernel, tile):
     chosen = {}
     for name in ("a", "b"):
         largest = {
-            d: max(b - a for a, b in axis) for d, axis in zip("GNPQ", plan[name].computed, strict=True)
+            d: max(b - a for a, b in axis) for d, axis in zip("GKNPQ", plan[name].computed, strict=True)
         }
         mapping = whole_tile(network.by_name[name].dims, side=32, **largest)
         chosen[name] = replace(mapping, order_l3=OS.l3, order_l2=OS.l2, order_l1=OS.l1)

@@ -54,10 +54,7 @@ def scheduled(network, fused, tile, size, residents=True):
             largest = {}
             if len(group.layers) > 1:
                 region = plan[name].computed
-                largest = {
-                    d: max(stop - start for start, stop in axis)
-                    for d, axis in zip("GNPQ", region, strict=True)
-                }
+                largest = {d: max(stop - start for start, stop in getattr(region, d)) for d in "GNPQ"}
             mapping = whole_tile(dims, side=16, **largest)
             mappings[name] = replace(mapping, order_l3=OS.l3, order_l2=OS.l2, order_l1=OS.l1)
     return groups, mappings

@@ -10,7 +10,7 @@ from optimizer.cut.exact import Floors
 from optimizer.cut.problem import Problem
 from optimizer.group.hull import EMPTY
 from optimizer.group.residency import PlacedGroup
-from optimizer.group.tiles import group_runs
+from optimizer.group.tiles import channel_tiles, group_runs
 from optimizer.layer.space import Rules
 from tests.optimizer.graphs import Net, random_dags
 
@@ -54,7 +54,8 @@ def test_no_group_tile_is_below_its_floor(profile, latency, graph, data):
     problem = Problem(graph, Rules(TARGET, profile, latency=latency))
     groups = problem.groups
     for layers in problem.candidates:
-        runs = list(group_runs(graph, layers, "ragged"))
+        some = channel_tiles(graph, layers, problem.rules)
+        runs = [*group_runs(graph, layers, "ragged"), *group_runs(graph, layers, "ragged", some)]
         chosen = data.draw(st.lists(st.sampled_from(runs), max_size=3, unique=True))
         try:
             planner = groups.spaces.planner(layers, frozenset())

@@ -10,6 +10,7 @@ from benchmarks.rtl import converted
 from converter.ir.graph import Graph
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from costmodel.schedule.serialize import schedule_from_document, to_document
 from costmodel.target.target import load_target
 from fadiff.console import Console
 from fadiff.search import SearchOptions, decide
@@ -45,6 +46,18 @@ def test_a_table_hides_the_convolution(tmp_path):
     after = with_pipelines(before, "edp")
     [group] = pipelined(after)
     assert group.tile == GroupTile(1, 7, 14)
+    promised = evaluate(before, "clock").latency_cycles - evaluate(after, "clock").latency_cycles
+    one_by_one, in_pipeline = check(Case(before)), check(Case(after))
+    assert one_by_one.counts.cycles - in_pipeline.counts.cycles > 0.75 * promised > 0
+
+
+def test_a_table_hides_the_next_weights_where_all_of_them_have_no_room(tmp_path):
+    """In tiles of channels, whose weights are fetched once: of pixels every tile would fetch them all."""
+    before = issued("16x256 fc512 gelu", tmp_path)
+    after = with_pipelines(before, "edp")
+    [group] = pipelined(after)
+    assert group.tile == GroupTile(1, 16, 1, K=128)
+    assert schedule_from_document(to_document(after, evaluate(after), generator="")).groups == after.groups
     promised = evaluate(before, "clock").latency_cycles - evaluate(after, "clock").latency_cycles
     one_by_one, in_pipeline = check(Case(before)), check(Case(after))
     assert one_by_one.counts.cycles - in_pipeline.counts.cycles > 0.75 * promised > 0

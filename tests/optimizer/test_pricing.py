@@ -32,7 +32,7 @@ def regions(draw, shape):
         return tuple((max(0, a - halo), min(bound, a + step + halo)) for a in range(0, bound, step))
 
     d = shape.dims
-    return Region(((0, d.G),), ((0, d.N),), axis(d.P), axis(d.Q))
+    return Region(((0, d.G),), ((0, d.K),), ((0, d.N),), axis(d.P), axis(d.Q))
 
 
 @pytest.mark.parametrize("tiling", ["ragged", "divisor"])

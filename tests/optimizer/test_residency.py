@@ -12,7 +12,7 @@ from benchmarks.adversary.graphs import attention
 from benchmarks.adversary.partitions import executable, partitions
 from benchmarks.adversary.walk import keeps_over_gaps
 from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.fusion import ScheduleError, plan_group, shared_channels
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
 from costmodel.group.tile_buffer import plan_tile_buffer
 from costmodel.mapping.shape import shape_of
@@ -57,6 +57,22 @@ def block():
     net = Net(2, 2)
     y = net.conv("a", net.x, 2, stride=2)
     return net.build(net.conv("c", net.add("sum", net.conv("b", y, 2), y), 2))
+
+
+def widened():
+    """A product of four channels on two pixels, and a table that works on one channel after the other."""
+    net = Net(2, 2, width=1)
+    return net.build(net.lookup("table", net.conv("a", net.x, 4)))
+
+
+def every_tile(graph, layers, side):
+    """All group tiles; of some of the channels those of whole array blocks."""
+    size = last_output(graph, layers)
+    yield from all_tiles(*size, "ragged", groups_per_tile(graph, layers))
+    every = shared_channels(graph, layers)
+    for part in range(side, every, side):
+        if every % part == 0:
+            yield from (replace(tile, K=part) for tile in all_tiles(*size, "ragged"))
 
 
 def every_mapping(layer, rules):
@@ -106,7 +122,7 @@ class Everything:
         size = last_output(self.graph, layers) if len(layers) > 1 else None
         if len(layers) > 1 and size is None:
             return  # an add cannot lead a group
-        tiles = [None] if size is None else all_tiles(*size, "ragged", groups_per_tile(self.graph, layers))
+        tiles = [None] if size is None else every_tile(self.graph, layers, self.target.side)
         for tile, kept in product(tiles, subsets(members) if len(layers) > 1 else [()]):
             group = FusionGroup(
                 layers, tile, "recompute", frozenset(kept), resident_tensors=groups[at].resident_tensors
@@ -194,6 +210,17 @@ def test_exact_is_the_best_of_all_schedules_of_attention(profile, table, room):
     assert found.lower_bound == pytest.approx(edp, rel=1e-12)
     (group,) = found.schedule.groups
     assert group.tile is not None and group.tile.G == 1
+
+
+def test_exact_is_the_best_of_all_schedules_of_some_channels():
+    """With room for half of the product's results, and for half of its weights."""
+    target = TINY.model_copy(update={"tile_buffer_bytes": 4, "scratchpad_bytes": 8})
+    edp, _ = Everything(widened(), target, "hw").best(2)
+    found = optimize(widened(), target, method="exact", row_packing=False)
+    assert found.cost.edp_uj_cycles == pytest.approx(edp, rel=1e-12)
+    assert found.lower_bound == pytest.approx(edp, rel=1e-12)
+    (group,) = found.schedule.groups
+    assert group.tile == GroupTile(1, 2, 1, K=2)
 
 
 def all_surroundings(graph, groups, rules):

@@ -104,7 +104,9 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
         plan = (paper_plan if schedule.fusion_model == "paper" else plan_group)(schedule.graph, group)
         member, stored = plan[layer.name], stored_as(plan, layer.name)
         sizes = product(*(extents(axis) for axis in member.computed))
-        regions = Counter(layer.dims.replace({"G": g, "N": n, "P": p, "Q": q}) for g, n, p, q in sizes)
+        regions = Counter(
+            layer.dims.replace({"G": g, "K": k, "N": n, "P": p, "Q": q}) for g, k, n, p, q in sizes
+        )
         if layer.input.tensor in member.fused_inputs:
             inputs_in, why = _fused_level(schedule, input_path(schedule.graph, group, layer))
             notes.append(f"Inputs come from the fused layer before, {why}: bypassed at DRAM")
@@ -158,7 +160,7 @@ def _units(schedule: Schedule, layer: TensorCoreLayer, names: FileNames) -> Iter
 
 
 def _clipped(mapping: Mapping, bounds: Dims) -> Mapping:
-    """The mapping on a region that may be smaller than its tiles (along G, N, P and Q)."""
+    """The mapping on a region that may be smaller than its tiles (along G, K, N, P and Q)."""
 
     def clip(tile: Dims) -> Dims:
         return Dims(*(min(tile[d], bounds[d]) for d in DIMS))

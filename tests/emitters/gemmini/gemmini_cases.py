@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from converter.ir.builder import GraphBuilder
 from converter.ir.dims import DIMS, Dim, Dims
 from converter.ir.graph import Graph, TensorCoreLayer, View
-from costmodel.group.fusion import Member, ScheduleError, plan_group, shared_groups
+from costmodel.group.fusion import Member, ScheduleError, plan_group, shared_channels, shared_groups
 from costmodel.group.local_tensors import obstacle
 from costmodel.group.pipeline import stages
 from costmodel.mapping.mapping import Mapping
@@ -45,8 +45,8 @@ def first_legal(attempt: Callable[[], Case | None]) -> Case | None:
 
 def largest_region(layer: TensorCoreLayer, member: Member) -> Dims:
     """The largest extents that a member computes of its layer in one group tile."""
-    g, n, p, q = (max(extents(axis)) for axis in member.computed)
-    return layer.dims.replace({"G": g, "N": n, "P": p, "Q": q})
+    g, k, n, p, q = (max(extents(axis)) for axis in member.computed)
+    return layer.dims.replace({"G": g, "K": k, "N": n, "P": p, "Q": q})
 
 
 def random_runs(rng: random.Random, graph: Graph, sizes: Sequence[Shape]) -> list[FusionGroup]:
@@ -231,6 +231,55 @@ def grouped_case(rng: random.Random) -> Case | None:
     return first_legal(lambda: _random_group(rng, net, graph, shape, target))
 
 
+def streamed_case(rng: random.Random) -> Case | None:
+    """A convolution or two, then tables, additions, depthwise convolutions; tiles of some of the channels."""
+    net, channels = Net(rng), rng.choice([2, 4, 6, 8, 12, 16, 24, 32])
+    shape: Shape = (
+        rng.choice([1, 1, 2]),
+        rng.randint(2, 9),
+        rng.choice([1, rng.randint(2, 9)]),
+        rng.randint(1, 20),
+    )
+    image = net.input(shape)
+    values: list[str] = []
+    kernel = rng.choice([1, 1, 3])
+    for _ in range(rng.choice([1, 1, 2])):
+        built = net.conv(image, shape, outputs=channels, kernel=(kernel, kernel), pads=(kernel // 2,) * 4)
+        assert built is not None
+        values.append(built[0])
+    shape = built[1]
+    other = net.input(shape)
+    x = values[0] if len(values) == 1 else net.add(*values, shape)
+    for _ in range(rng.choice([1, 1, 2])):
+        kind = rng.choice(["table", "add", "depthwise"])
+        if kind == "table":
+            x = net.lookup(x, shape)
+        elif kind == "add":
+            x = net.add(*rng.sample([x, rng.choice([other, *values[-1:]])], 2), shape)
+        else:
+            before = shape
+            stride = rng.choice([1, 1, 2])
+            built = net.conv(
+                x,
+                shape,
+                outputs=channels,
+                groups=channels,
+                kernel=(3, 3),
+                pads=(1,) * 4,
+                stride=(stride,) * 2,
+            )
+            if built is None:
+                return None
+            x, shape = built
+            if shape != before:
+                values, other = [x], net.input(shape)
+        values.append(x)
+    outputs = [x, *([rng.choice(values)] if rng.random() < 0.2 else [])]
+    graph = net.builder.build(tuple(dict.fromkeys(outputs)))
+    target = rng.choice(TARGETS)
+    return first_legal(lambda: _random_group(rng, net, graph, shape, target))
+
+
 def random_conv(rng: random.Random, net: Net, x: str, shape: Shape) -> tuple[str, Shape] | None:
     c = shape[3]
     kind = rng.choice(["same", "same", "pointwise", "any", "depthwise"])
@@ -261,12 +310,15 @@ def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, targ
     halo = rng.choice(["recompute", "retain"])
     groups = shared_groups(graph, net.names)
     some = rng.choice([None, *candidates.divisors(groups)]) if groups > 1 else None
-    tile = GroupTile(rng.randint(1, n), rng.randint(1, p), q if halo == "retain" else rng.randint(1, q), some)
+    channels = shared_channels(graph, net.names)
+    part = rng.choice(candidates.divisors(channels)) if channels > 1 and rng.random() < 0.8 else None
+    tile = GroupTile(rng.randint(1, n), rng.randint(1, p), q if halo == "retain" else rng.randint(1, q))
+    tile = replace(tile, G=some, K=part)
     resident = {layer.name for layer in graph.tensor_core_layers if rng.random() < 0.3}
     group = FusionGroup(tuple(net.names), tile, halo, frozenset(resident))
     if len(set(stages(graph, group).values())) > 1 and rng.random() < 0.6:
         group = replace(
-            group, tile=_along_one_axis(rng, tile, shape, groups), halo="recompute", pipelined=True
+            group, tile=_along_one_axis(rng, tile, shape, groups, channels), halo="recompute", pipelined=True
         )
     try:
         plan = plan_group(graph, group)
@@ -278,10 +330,12 @@ def _random_group(rng: random.Random, net: Net, graph: Graph, shape: Shape, targ
         return None
 
 
-def _along_one_axis(rng: random.Random, tile: GroupTile, shape: Shape, groups: int) -> GroupTile:
+def _along_one_axis(
+    rng: random.Random, tile: GroupTile, shape: Shape, groups: int, channels: int
+) -> GroupTile:
     """A group tile that is as large as the output but along one axis."""
-    whole = GroupTile(*shape[:3], groups if tile.G else None)
-    axis = rng.choice(["P", "P", "Q", "N", *(["G"] if tile.G else [])])
+    whole = GroupTile(*shape[:3], groups if tile.G else None, channels if tile.K else None)
+    axis = rng.choice(["P", "P", "Q", "N", *(["G"] if tile.G else []), *(["K", "K"] if tile.K else [])])
     return replace(whole, **{axis: getattr(tile, axis)})
 
 

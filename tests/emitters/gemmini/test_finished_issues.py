@@ -80,7 +80,7 @@ def test_groups_of_one_tile_are_layers_one_after_the_other() -> None:
         if case is None or case.schedule.target.side == 4:
             continue
         (group,) = case.schedule.groups
-        last = plan_group(case.graph, group)[group.layers[-1]].size[1:]
+        last = plan_group(case.graph, group)[group.layers[-1]].size[2:]
         whole = replace(group, tile=GroupTile(*last), halo="recompute")
         try:
             schedule = replace(case.schedule, groups=(whole,))

@@ -117,7 +117,7 @@ def test_accepted_schedules_are_emitted(seed: int) -> None:
             full = (
                 {}
                 if computed is None
-                else dict(zip("GNPQ", (max(extents(a)) for a in computed), strict=True))
+                else dict(zip("GKNPQ", (max(extents(a)) for a in computed), strict=True))
             )
             mappings[layer.name] = any_mapping(rng, layer.dims.replace(full), layer, TINY.side)  # type: ignore[arg-type]
         legal = accepted(graph, mappings, groups)

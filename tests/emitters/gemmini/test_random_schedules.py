@@ -21,6 +21,7 @@ from tests.emitters.gemmini.gemmini_cases import (
     held_case,
     layer_case,
     rows_case,
+    streamed_case,
 )
 from tests.emitters.gemmini.nets import Net
 
@@ -77,6 +78,15 @@ def test_host_operators_between_fused_layers(seed: int) -> None:
 @given(SEEDS)
 def test_groups_of_channels_one_after_the_other(seed: int) -> None:
     case = grouped_case(random.Random(seed))
+    assume(case is not None)
+    assert case is not None
+    check(case)
+
+
+@settings(SETTINGS, max_examples=10)
+@given(SEEDS)
+def test_some_of_the_channels_one_after_the_other(seed: int) -> None:
+    case = streamed_case(random.Random(seed))
     assume(case is not None)
     assert case is not None
     check(case)
