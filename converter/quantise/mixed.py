@@ -123,8 +123,11 @@ class MixedSearch:
         return kept.union(*sets)
 
     def _needed(self, kept: frozenset[str], wanted: float, progress: Callable[[str], None]) -> frozenset[str]:
-        """Without the layers that are not needed, the most expensive ones first."""
-        for name in sorted(kept - self.named, key=lambda name: -self._work({name})):
+        """Without the layers that are not needed, the most expensive ones first.
+
+        Equal ones go by name, so that the same are kept in every run.
+        """
+        for name in sorted(kept - self.named, key=lambda name: (-self._work({name}), name)):
             progress(f"{len(kept)} layers in float: trying without {name}")
             if self.score(kept - {name}) >= wanted:
                 kept -= {name}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from converter import convert
 from converter.check.reference import run_reference
 from converter.errors import ModelError
 from converter.ir.graph import Graph, HostLayer
+from converter.quantise.mixed import MixedSearch
 from tests.converter.oracle import session
 
 
@@ -133,3 +135,10 @@ def test_other_powers_have_no_float_form(tmp_path):
     model = one_layer(helper.make_node("Pow", ["x", "w"], ["y"], "one"), (1, 8), w=np.array([3.0]))
     with pytest.raises(ModelError, match="Pow has no float32 form beside int8"):
         run_in_float(model, tmp_path, np.ones((1, 8), np.float32))
+
+
+def test_of_equal_layers_the_same_stay_int8_in_every_run():
+    """Sets of strings have another order in every process; here one of twenty layers alone can do without."""
+    names = frozenset(f"layer{i:02}" for i in range(20))
+    search = SimpleNamespace(named=frozenset(), score=lambda kept: float(len(kept)), _work=lambda names: 1.0)
+    assert names - MixedSearch._needed(search, names, 19.0, lambda line: None) == {"layer00"}
