@@ -7,6 +7,7 @@ Six attacks take turns until the time is up, each case from a seed of its own:
     schedules   random walks over legal schedules, both profiles and latencies, against the bound
     heads       such walks over schedules of attention, whose group tiles may have some of the heads
     channels    such walks where group tiles may have some of the channels
+    chains      such walks over schedules of seven to nine layers of few channels in a row
 
 Exit code 1 if one breaks a bound; the seed is printed (`--attack NAME --first SEED --cases 1` repeats it).
 Mappings and tiles are at extents that the canonical space has; some are at others, which may be better and
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from benchmarks.adversary.attacks import Attempt, Rng, cuts, fronts, residents
-from benchmarks.adversary.walk import channels, heads, schedules
+from benchmarks.adversary.walk import chains, channels, heads, schedules
 from benchmarks.command import command
 
 ATTACKS: dict[str, Callable[[Rng], Attempt]] = {
@@ -33,6 +34,7 @@ ATTACKS: dict[str, Callable[[Rng], Attempt]] = {
     "schedules": schedules,
     "heads": heads,
     "channels": channels,
+    "chains": chains,
 }
 
 

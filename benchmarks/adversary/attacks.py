@@ -270,7 +270,8 @@ def residents(
         tried += 1
         edps.append(run[0])
     nothing = np.zeros(0), np.zeros(0)
-    found = Problem(graph, rules).groups.solve(names, [FusionGroup(names, tile)], nothing)
+    groups = Problem(graph, rules).groups
+    found = groups.solve(groups.tile_floors(names, runs=[FusionGroup(names, tile)]), nothing)
     if not edps:
         return Attempt(0, np.inf, case)
     bound = float((found.energy * found.latency).min()) if len(found) else np.inf

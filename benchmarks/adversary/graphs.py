@@ -179,9 +179,22 @@ def network(rng: np.random.Generator, layers: int) -> Graph:
         elif rng.random() < 0.1:
             tensors.append(net.lookup(f"lookup{i}", source))
         else:
-            kernel, stride = ((1, 1), (3, 1), (3, 2), (5, 1))[int(rng.integers(4))]
-            channels = net.shape[source][3]
-            depthwise = channels > 1 and rng.random() < 0.3
-            k = channels if depthwise else int(rng.choice([4, channels, 2 * channels]))
-            tensors.append(net.conv(f"c{i}", source, k, kernel, stride, depthwise))
+            tensors.append(_convolution(net, rng, i, source, 2))
     return net.build()
+
+
+def chain(rng: np.random.Generator, layers: int) -> Graph:
+    """Convolutions of at most four channels in a row."""
+    net = Net(int(rng.choice([5, 8, 12])), int(rng.choice([1, 2, 4])))
+    x = net.x
+    for i in range(layers):
+        x = _convolution(net, rng, i, x, 1)
+    return net.build()
+
+
+def _convolution(net: Net, rng: np.random.Generator, i: int, source: str, growth: int) -> str:
+    kernel, stride = ((1, 1), (3, 1), (3, 2), (5, 1))[int(rng.integers(4))]
+    channels = net.shape[source][3]
+    depthwise = channels > 1 and rng.random() < 0.3
+    k = channels if depthwise else int(rng.choice([4, channels, growth * channels]))
+    return net.conv(f"c{i}", source, k, kernel, stride, depthwise)

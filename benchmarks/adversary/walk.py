@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 
 from benchmarks.adversary.attacks import Attempt, Rng, drawn_mapping, profile_of, small_target, with_group
-from benchmarks.adversary.graphs import network, some_channels, some_heads
+from benchmarks.adversary.graphs import chain, network, some_channels, some_heads
 from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, plan_group, shared_channels, shared_groups
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
@@ -49,6 +49,11 @@ def heads(rng: Rng) -> Attempt:
 def channels(rng: Rng) -> Attempt:
     """One walk over schedules of what hands on channels one by one."""
     return _walk(rng, "channels", some_channels)
+
+
+def chains(rng: Rng) -> Attempt:
+    """One walk over schedules of a long chain of few channels: groups may be large."""
+    return _walk(rng, "chains", lambda rng: chain(rng, int(rng.integers(7, 10))))
 
 
 def _walk(rng: Rng, name: str, drawn: Callable[[Rng], Graph]) -> Attempt:
@@ -138,7 +143,7 @@ def _groups(
     if kind == 0 and len(group.layers) > 1:  # apart
         return with_group(groups, [FusionGroup((name,)) for name in group.layers]), core & set(group.layers)
     if kind == 1:  # another group, and what it breaks apart
-        candidates = list(candidate_groups(graph, 4, adds=problem.fuses_adds))
+        candidates = list(candidate_groups(graph, problem.most_members, adds=problem.fuses_adds))
         if candidates:
             layers = candidates[int(rng.integers(len(candidates)))]
             broken = {name for g in groups if set(g.layers) & set(layers) for name in g.layers}

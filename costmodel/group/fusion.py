@@ -124,7 +124,7 @@ class GroupPlanner:
     """Plans the same layers at any group tile: what no tile changes is worked out once, and intervals once
     per extent of a tile, as axes do not depend on each other."""
 
-    def __init__(self, graph: Graph, names: Sequence[str], resident_tensors: Set[str] = frozenset()) -> None:
+    def __init__(self, graph: Graph, names: Sequence[str]) -> None:
         """`names` of two layers or more, in graph order.
 
         Raises:
@@ -132,7 +132,7 @@ class GroupPlanner:
                 member that feeds nobody inside, layouts that differ).
         """
         layers = [graph.by_name[name] for name in names]
-        self._inside, self.resident_tensors = set(names), frozenset(resident_tensors)
+        self._inside = set(names)
         sizes: dict[str, tuple[int, int, int]] = {}
         for layer in layers:
             _check_host(graph, layer, self._inside)
@@ -176,8 +176,8 @@ class GroupPlanner:
             (groups, channels, *sizes[layer.name]),
             tuple(producer.name for _, producer in fused),
             windows(graph, layer),
-            frozenset(tensor for tensor, _ in fused if tensor not in self.resident_tensors),
-            bool(readers & inside) and pool is None and output not in self.resident_tensors,
+            frozenset(tensor for tensor, _ in fused),
+            bool(readers & inside) and pool is None,
             outside,
             is_rows and not outside and _is_only_reader(graph, layer),
             pool,
@@ -252,7 +252,7 @@ class GroupPlanner:
         return found
 
     def plan(self, tile: GroupTile, halo: Halo = "recompute") -> dict[str, Member]:
-        """Regions and placements of every member, in graph order.
+        """Regions and placements of every member, in graph order, no tensor resident (`keeping`).
 
         Raises:
             ScheduleError: the tile does not suit the group.
@@ -294,7 +294,19 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         return {layer.name: _alone(layer)}
     if group.tile is None:
         raise ScheduleError(f"{group.layers[0]}: a group of {len(group.layers)} layers needs a group tile")
-    return GroupPlanner(graph, group.layers, group.resident_tensors).plan(group.tile, group.halo)
+    plan = GroupPlanner(graph, group.layers).plan(group.tile, group.halo)
+    return keeping(graph, plan, group.resident_tensors)
+
+
+def keeping(graph: Graph, members: dict[str, Member], resident_tensors: Set[str]) -> dict[str, Member]:
+    """A plan without resident tensors as it is with them: they are handed over in no box."""
+    found = dict(members)
+    for name, member in members.items() if resident_tensors else ():
+        fused = member.fused_inputs - resident_tensors
+        inside = member.writes_inside and graph.by_name[name].outputs[0] not in resident_tensors
+        if (fused, inside) != (member.fused_inputs, member.writes_inside):
+            found[name] = replace(member, fused_inputs=fused, writes_inside=inside)
+    return found
 
 
 def _check_host(graph: Graph, layer: Layer, inside: Set[str]) -> None:

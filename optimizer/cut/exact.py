@@ -20,10 +20,9 @@ from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.cut.partition import Partition, Partitioner
 from optimizer.cut.problem import Problem, value
 from optimizer.group.hull import EMPTY, GroupHull, Way, merge
-from optimizer.group.least_regions import least_regions
 from optimizer.group.residency import Layers, PlacedGroup, Surroundings
 from optimizer.group.tiles import last_output
-from optimizer.layer.hull import Solution
+from optimizer.layer.hull import Solution, lower_hull
 
 Hulls = dict[PlacedGroup, GroupHull]
 CERTIFIED_FRONTS = 2000
@@ -107,19 +106,30 @@ class Certificate:
         self.cuts = cuts or problem.cuts
         self.sure: Hulls = dict(problem.alone)
         """Ways that can be executed, of all groups that have some."""
-        self._priced = dict(problem.alone)
         self._price = price or problem.price
         self._floors = Floors(problem)
+        self._optimistic: Hulls = {}
+        self._priced = set(problem.alone)
+        self._by_tile: set[PlacedGroup] = set()
+        """Groups whose floors are those of their tiles: most of those that get chosen need no price then."""
+        self._refines = price is None and problem.fusion_model == "sound"
 
     def offer(self, hulls: Hulls) -> None:
         """Ways found elsewhere."""
         for placed, hull in hulls.items():
             self.sure[placed] = merge((self.sure.get(placed, EMPTY), hull))
+            if placed in self._optimistic:
+                self._optimistic[placed] = merge((self._optimistic[placed], hull))
 
     def optimistic(self) -> Hulls:
         """Hulls of what is priced, floors of the rest (kept: the first time takes longest)."""
-        priced = self._priced
-        return {v: priced[v] if v in priced else self._floors.of(v) for v in self.cuts.placed_groups}
+        if not self._optimistic:
+            alone = self.problem.alone
+            self._optimistic = {
+                placed: alone[placed] if placed in alone else self._floors.of(placed)
+                for placed in self.cuts.placed_groups
+            }
+        return self._optimistic
 
     @property
     def best(self) -> Solution[Partition]:
@@ -144,10 +154,16 @@ class Certificate:
         while True:
             hulls = self.optimistic()
             result = self.cuts.best(hulls, objective)
-            wanted = {self.cuts.placed(step) for step, _ in result.best.argmin} - self._priced.keys()
+            wanted = {self.cuts.placed(step) for step, _ in result.best.argmin} - self._priced
             if not wanted:
                 problem.record(value("edp", result.best.energy, result.best.latency))
                 return Certified(self.cuts.partition(hulls, result.best.argmin), result.lower_bound, True)
+            rough = {placed for placed in wanted if len(placed.layers) > 1} - self._by_tile
+            if self._refines and rough and not stop():
+                self._by_tile |= rough
+                for placed in rough:
+                    hulls[placed] = merge((sure.get(placed, EMPTY), self._floors.by_tile(placed)))
+                continue
             has_more = False
             for placed in sorted(wanted, key=_order):
                 if stop():
@@ -156,7 +172,8 @@ class Certificate:
                     problem.say(f"pricing fusion group {problem.steps}: {' + '.join(placed.layers)}")
                 known = sure.get(placed, EMPTY)
                 fresh = self._price(placed, known)
-                sure[placed] = self._priced[placed] = merge((known, fresh))
+                sure[placed] = hulls[placed] = merge((known, fresh))
+                self._priced.add(placed)
                 has_more |= len(fresh) > 0
                 problem.steps += 1
             is_over = stop()
@@ -192,6 +209,13 @@ class Floors:
             found = self._found[key] = self._solve(*key)
         return found
 
+    def by_tile(self, placed: PlacedGroup) -> GroupHull:
+        """Hull of the floors of every group tile that may have room."""
+        floors = self.problem.groups.tile_floors(*placed)
+        keep = lower_hull(floors.energy, floors.latency)
+        ways = tuple(Way(floors.tiles[i], (), ()) for i in keep)
+        return GroupHull(floors.energy[keep], floors.latency[keep], ways)
+
     def _solve(self, layers: Layers, at: Surroundings) -> GroupHull:
         problem = self.problem
         if len(layers) == 1:
@@ -200,13 +224,12 @@ class Floors:
         if size is None:
             return EMPTY
         group = FusionGroup(layers, GroupTile(*size), resident_tensors=at.tensors)
-        is_paper = problem.fusion_model == "paper"
+        is_paper, spaces = problem.fusion_model == "paper", problem.groups.spaces
         try:
-            plan = paper_plan(problem.graph, group) if is_paper else problem.groups.spaces.plan(group)
+            least = paper_plan(problem.graph, group) if is_paper else spaces.least(layers, at.tensors)
         except ScheduleError:
             return EMPTY
-        least = plan if is_paper else least_regions(problem.graph, plan)
-        energy, latency = problem.groups.spaces.group_floor(group, least, is_paper=is_paper)
+        energy, latency = spaces.group_floor(group, least, is_paper=is_paper)
         return GroupHull(np.array([energy]), np.array([latency]), (Way(group, (), ()),))
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 
@@ -59,7 +58,7 @@ class Problem:
     progress: Progress | None = None
     fuses_adds: bool = True
     """Whether residual adds join groups (never in profile dosa, where they are free)."""
-    most_members: int = 6
+    most_members: int = 8
     """Layers of the largest fusion group."""
     residency: bool = True
     """Whether tensors may stay on chip from one group to later ones (with sound fusion only)."""
@@ -237,14 +236,12 @@ class Problem:
         way to run the group `known` already, beats."""
         if self.fusion_model == "paper":
             return paper_hull(self.graph, layers, self.rules, self.fronts)
-        runs = group_runs(self.graph, layers, self.rules.tiling, tiles)
-        if tiles is None:
-            some = self.groups.channel_tiles(layers, surroundings)
-            runs = chain(runs, group_runs(self.graph, layers, self.rules.tiling, some))
+        runs = None if tiles is None else group_runs(self.graph, layers, self.rules.tiling, tiles)
+        floors = self.groups.tile_floors(layers, surroundings, runs)
         alone = self.unfused(layers, surroundings)
         energy, latency = (np.concatenate(p) for p in zip(alone, known.costs, strict=True))
         keep = lower_hull(energy, latency)
-        return self.groups.solve(layers, runs, (energy[keep], latency[keep]), surroundings)
+        return self.groups.solve(floors, (energy[keep], latency[keep]), surroundings)
 
     def same_group(self, group: FusionGroup) -> GroupHull:
         """Hull of a scheduled group at its group tile, with the same tensors on chip."""

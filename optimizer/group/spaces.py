@@ -3,22 +3,60 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import GroupPlanner, Member, ScheduleError
+from costmodel.group.fusion import Along, GroupPlanner, Member, ScheduleError, keeping
 from costmodel.group.local_tensors import obstacle
 from costmodel.group.placement import placement_of
-from costmodel.mapping.shape import shape_of
+from costmodel.group.tile_buffer import box_bytes
+from costmodel.mapping.shape import extents, shape_of
 from costmodel.schedule.batch import Floats
 from costmodel.schedule.evaluate import host_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.group.least_regions import least_regions
 from optimizer.layer.floors import ideal_cost, ideal_costs
-from optimizer.layer.space import LayerSpace, Rules
+from optimizer.layer.space import Ints, LayerSpace, Rules
+
+
+class Walks(NamedTuple):
+    """Group tiles of one group that can be walked, and what each makes every member do [T]."""
+
+    tiles: list[FusionGroup]
+    pixels: dict[str, Ints]
+    """Computed in all, halo included."""
+    times: dict[str, Ints]
+    """Runs of the member."""
+    parts: dict[str, Ints]
+    """Of its channels: what reads all channels of a pixel reads it for every tile of channels."""
+    boxes: dict[str, Ints]
+    """Pixels of its output that a tile needs, at most, times its groups and channels."""
+
+
+class TileFloors(NamedTuple):
+    """Group tiles of one group, with energy and latency [T] that no way to run them is below."""
+
+    tiles: list[FusionGroup]
+    energy: Floats
+    latency: Floats
+    nbytes: Floats
+    """Tile-buffer bytes [T] of fused tensors, at least."""
+
+    @classmethod
+    def unknown(cls, tiles: list[FusionGroup]) -> TileFloors:
+        """Floors of zero."""
+        nothing = np.zeros(len(tiles))
+        return cls(tiles, nothing, nothing, nothing)
+
+    def within(self, nbytes: int) -> TileFloors:
+        """Those that may have room in so many bytes."""
+        keep = np.flatnonzero(self.nbytes <= nbytes)
+        tiles = [self.tiles[i] for i in keep]
+        return TileFloors(tiles, self.energy[keep], self.latency[keep], self.nbytes[keep])
 
 
 class GroupSpaces:
@@ -27,18 +65,19 @@ class GroupSpaces:
     def __init__(self, graph: Graph, rules: Rules) -> None:
         self.graph, self.rules = graph, rules
         self._floors: dict[LayerSpace, tuple[float, float]] = {}
-        self._planners: dict[tuple[tuple[str, ...], frozenset[str]], GroupPlanner] = {}
+        self._tile_floors: dict[tuple[LayerSpace, bytes], tuple[Floats, Floats]] = {}
+        self._planners: dict[tuple[str, ...], GroupPlanner] = {}
+        self._least: dict[tuple[str, ...], dict[str, Member]] = {}
 
-    def planner(self, layers: tuple[str, ...], resident_tensors: frozenset[str]) -> GroupPlanner:
+    def planner(self, layers: tuple[str, ...]) -> GroupPlanner:
         """Plans of two layers or more at any tile.
 
         Raises:
             ScheduleError: the layers cannot be executed as one group.
         """
-        key = layers, resident_tensors
-        if key not in self._planners:
-            self._planners[key] = GroupPlanner(self.graph, layers, resident_tensors)
-        return self._planners[key]
+        if layers not in self._planners:
+            self._planners[layers] = GroupPlanner(self.graph, layers)
+        return self._planners[layers]
 
     def plan(self, group: FusionGroup) -> dict[str, Member]:
         """Plan of a group of two layers or more.
@@ -47,7 +86,19 @@ class GroupSpaces:
             ScheduleError: the group cannot be executed as one.
         """
         assert group.tile is not None
-        return self.planner(group.layers, group.resident_tensors).plan(group.tile, group.halo)
+        plan = self.planner(group.layers).plan(group.tile, group.halo)
+        return keeping(self.graph, plan, group.resident_tensors)
+
+    def least(self, layers: tuple[str, ...], resident_tensors: frozenset[str]) -> dict[str, Member]:
+        """Plan of what no group tile makes less expensive.
+
+        Raises:
+            ScheduleError: the layers cannot be executed as one group of one tile.
+        """
+        if layers not in self._least:
+            planner = self.planner(layers)
+            self._least[layers] = least_regions(self.graph, planner.plan(GroupTile(*planner.size)))
+        return keeping(self.graph, self._least[layers], resident_tensors)
 
     def space(
         self, layer: TensorCoreLayer, plan: dict[str, Member], group: FusionGroup, resident: bool
@@ -112,11 +163,13 @@ class GroupSpaces:
             latency += min(lat for _, lat in floors)
         return energy, latency
 
-    def tile_floors(
-        self, planner: GroupPlanner, runs: Iterable[FusionGroup]
-    ) -> tuple[list[FusionGroup], Floats, Floats]:
-        """Group tiles that can be walked, with energy and latency [T] that no way to run them is below
-        (judged by what they make members compute: most tiles need no plan)."""
+    def walks(self, layers: tuple[str, ...], runs: Iterable[FusionGroup]) -> Walks:
+        """What group tiles with halo policies make members compute (most tiles need no plan).
+
+        Raises:
+            ScheduleError: the layers cannot be executed as one group.
+        """
+        planner = self.planner(layers)
         able, along = [], []
         for run in runs:
             assert run.tile is not None
@@ -125,30 +178,55 @@ class GroupSpaces:
                 able.append(run)
             except ScheduleError:
                 continue
-        energy, latency = np.zeros(len(able)), np.zeros(len(able))
-        whole = GroupTile(*planner.size)
+        # Groups and channels share no weights: tiles of them change neither the products nor how often
+        # weights are used.
+        pixels = [axes[2:] for axes in along]
+        return Walks(
+            able,
+            {name: _products(pixels, name, lambda axis: axis.total) for name in layers},
+            {name: _products(pixels, name, _many) for name in layers},
+            {name: _products([axes[1:2] for axes in along], name, _many) for name in layers},
+            {name: _products(along, name, lambda axis: max(extents(axis.needed))) for name in layers},
+        )
+
+    def tile_floors(
+        self, walks: Walks, layers: tuple[str, ...], resident_tensors: frozenset[str]
+    ) -> TileFloors:
+        """Costs that no way to run these tiles is below."""
         try:
-            least = least_regions(self.graph, planner.plan(whole))
+            least = self.least(layers, resident_tensors)
         except ScheduleError:
-            return able, energy, latency
-        group = FusionGroup(planner.layers, whole, resident_tensors=planner.resident_tensors)
+            return TileFloors.unknown(walks.tiles)
+        whole = GroupTile(*self.planner(layers).size)
+        group = FusionGroup(layers, whole, resident_tensors=resident_tensors)
         host = self.host_cost(group, least)
-        energy, latency = energy + host[0], latency + host[1]
+        energy, latency = (np.full(len(walks.tiles), cost) for cost in host)
         for name, spaces in self._resident_spaces(group, least):
-            # Groups and channels share no weights: tiles of them change neither the products nor how often
-            # weights are used.
-            pixels = np.array([math.prod(axis[name].total for axis in axes[2:]) for axes in along])
-            times = np.array([math.prod(len(axis[name].computed) for axis in axes[2:]) for axes in along])
-            # What reads all channels of a pixel reads it for every tile of channels.
-            parts = np.array([len(axes[1][name].computed) for axes in along])
-            floors = [
-                ideal_costs(part, pixels, times, 1 if part.shape.is_depthwise else parts)
-                for space in spaces
-                for part in space.by_lanes()
-            ]
+            work = walks.pixels[name], walks.times[name], walks.parts[name]
+            floors = [self._ideal_costs(part, *work) for space in spaces for part in space.by_lanes()]
             energy += np.minimum.reduce([e for e, _ in floors])
             latency += np.minimum.reduce([lat for _, lat in floors])
-        return able, energy, latency
+        return TileFloors(walks.tiles, energy, latency, self._boxes(walks, least))
+
+    def _ideal_costs(self, space: LayerSpace, pixels: Ints, runs: Ints, parts: Ints) -> tuple[Floats, Floats]:
+        """`ideal_costs`, which groups that differ in other members have alike."""
+        if space.shape.is_depthwise:
+            parts = np.ones_like(parts)
+        key = space, np.stack((pixels, runs, parts)).tobytes()
+        if key not in self._tile_floors:
+            self._tile_floors[key] = ideal_costs(space, pixels, runs, parts)
+        return self._tile_floors[key]
+
+    def _boxes(self, walks: Walks, least: dict[str, Member]) -> Floats:
+        """Tile-buffer bytes [T] that fused tensors need at least, from what one tile of everything needs
+        (0 where they may be elsewhere)."""
+        rules, found = self.rules, np.zeros(len(walks.tiles))
+        if rules.counting.has_tile_buffer and rules.target.fusion_path == "tile-buffer":
+            for name, member in least.items():
+                if member.writes_inside and not member.in_place:
+                    whole = math.prod(max(extents(axis)) for axis in member.needed)
+                    found += box_bytes(self.graph, member, rules.target) * walks.boxes[name] // whole
+        return found
 
     def _resident_spaces(
         self, group: FusionGroup, plan: dict[str, Member], *, is_paper: bool = False
@@ -166,3 +244,16 @@ class GroupSpaces:
                     for s in spaces
                 }
             yield name, spaces
+
+
+def _products(along: list[list[dict[str, Along]]], name: str, count: Callable[[Along], int]) -> Ints:
+    """What a member counts along some axes of every group tile [T], multiplied."""
+    found = np.ones(len(along), dtype=np.int64)
+    for axis in zip(*along, strict=True):
+        counts = {at: count(one[name]) for at, one in {id(one): one for one in axis}.items()}
+        found *= np.array([counts[id(one)] for one in axis])
+    return found
+
+
+def _many(axis: Along) -> int:
+    return len(axis.computed)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import combinations, count
+from itertools import chain, combinations, count
 from typing import NamedTuple
 
 import numpy as np
@@ -29,8 +29,8 @@ from costmodel.schedule.evaluate import group_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.group.hull import EMPTY, GroupHull, Way, above, merge
 from optimizer.group.residency import OFF_CHIP, Surroundings
-from optimizer.group.spaces import GroupSpaces
-from optimizer.group.tiles import channel_tiles, last_output
+from optimizer.group.spaces import GroupSpaces, TileFloors, Walks
+from optimizer.group.tiles import channel_tiles, group_runs, last_output
 from optimizer.layer.fronts import Floats, FrontCache, minkowski
 from optimizer.layer.hull import lower_hull
 from optimizer.layer.space import LayerSpace, Rules
@@ -97,6 +97,8 @@ class GroupSolver:
         self.graph, self.rules, self.cache, self._stop = graph, rules, cache, stop
         self.spaces = GroupSpaces(graph, rules)
         self._alone: dict[tuple[str, Surroundings], GroupHull] = {}
+        self._walks: dict[tuple[tuple[str, ...], tuple[GroupTile, ...]], Walks] = {}
+        self._floors: dict[tuple[tuple[str, ...], Surroundings], TileFloors] = {}
 
     def alone(self, name: str, surroundings: Surroundings = OFF_CHIP) -> GroupHull:
         """A layer that is not fused.
@@ -177,24 +179,48 @@ class GroupSolver:
             return ()
         return tiles if room is None else ()
 
-    def solve(
+    def tile_floors(
         self,
         layers: tuple[str, ...],
-        runs: Iterable[FusionGroup],
-        known: tuple[Floats, Floats],
         surroundings: Surroundings = OFF_CHIP,
+        runs: Iterable[FusionGroup] | None = None,
+    ) -> TileFloors:
+        """Floors of group tiles with halo policies (default: all, kept) that may have room."""
+        if runs is None and (layers, surroundings) in self._floors:
+            return self._floors[layers, surroundings]
+        try:
+            walks = self._walk(layers, surroundings, runs)
+            floors = self.spaces.tile_floors(walks, layers, surroundings.tensors)
+        except ScheduleError:
+            return TileFloors.unknown([])
+        found = floors
+        if self.rules.counting.has_tile_buffer:
+            found = floors.within(self.rules.target.tile_buffer_bytes - surroundings.reserved)
+        if runs is None:
+            self._floors[layers, surroundings] = found
+        return found
+
+    def _walk(
+        self, layers: tuple[str, ...], surroundings: Surroundings, runs: Iterable[FusionGroup] | None
+    ) -> Walks:
+        if runs is not None:
+            return self.spaces.walks(layers, runs)
+        some = self.channel_tiles(layers, surroundings)
+        if (layers, some) not in self._walks:
+            tiling = self.rules.tiling
+            runs = chain(group_runs(self.graph, layers, tiling), group_runs(self.graph, layers, tiling, some))
+            self._walks[layers, some] = self.spaces.walks(layers, runs)
+        return self._walks[layers, some]
+
+    def solve(
+        self, floors: TileFloors, known: tuple[Floats, Floats], surroundings: Surroundings = OFF_CHIP
     ) -> GroupHull:
         """Hull of what beats `known` (the hull of the members unfused) somewhere.
 
-        `runs` are group tiles with halo policies; every set of resident weights is tried with each, until
-        it is time to stop.  Best first: tiles by their floors, ways of those reached by their own.
+        Every set of resident weights is tried with each tile, until it is time to stop.  Best first: tiles by
+        their floors, ways of those reached by their own.
         """
-        try:
-            planner = self.spaces.planner(layers, surroundings.tensors)
-        except ScheduleError:
-            return EMPTY
-        runs = (replace(run, resident_tensors=surroundings.tensors) for run in runs)
-        tiles, energy, latency = self.spaces.tile_floors(planner, runs)
+        tiles, energy, latency, _ = floors
         # EDP of the floor and order of arrival, the floor, and a tile or residents at one.
         queue: list[tuple[float, int, tuple[float, float], FusionGroup | _Residents]] = []
         arrival = count()
@@ -212,7 +238,8 @@ class GroupSolver:
             if above(bound, *floor):
                 continue
             if isinstance(what, FusionGroup):
-                for path in self._paths(what, self.spaces.plan(what), surroundings.reserved):
+                run = replace(what, resident_tensors=surroundings.tensors)
+                for path in self._paths(run, self.spaces.plan(run), surroundings.reserved):
                     residents = _Residents(path, tuple(path.sizes))
                     wait(self._floor(residents), residents)
                 continue

@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from costmodel.group.fusion import ScheduleError
+from costmodel.group.tile_buffer import box_bytes
 from costmodel.target.target import load_target
 from optimizer.cut.exact import Floors
 from optimizer.cut.problem import Problem
@@ -58,12 +59,14 @@ def test_no_group_tile_is_below_its_floor(profile, latency, graph, data):
         runs = [*group_runs(graph, layers, "ragged"), *group_runs(graph, layers, "ragged", some)]
         chosen = data.draw(st.lists(st.sampled_from(runs), max_size=3, unique=True))
         try:
-            planner = groups.spaces.planner(layers, frozenset())
+            walks = groups.spaces.walks(layers, chosen)
         except ScheduleError:
             continue
-        tiles, *floors = groups.spaces.tile_floors(planner, chosen)
-        for run, energy, latency in zip(tiles, *floors, strict=True):
-            hull = groups.solve(layers, [run], EMPTY.costs)
+        floors = groups.spaces.tile_floors(walks, layers, frozenset())
+        for run, energy, latency, nbytes in zip(*floors, strict=True):
+            hull = groups.solve(groups.tile_floors(layers, runs=[run]), EMPTY.costs)
+            boxes = [m for m in groups.spaces.plan(run).values() if m.writes_inside and not m.in_place]
+            assert nbytes <= sum(box_bytes(graph, box, TARGET) for box in boxes), (layers, run)
             if len(hull):
                 assert energy <= hull.energy.min() * (1 + 1e-9), (layers, run)
                 assert latency <= hull.latency.min() * (1 + 1e-9), (layers, run)

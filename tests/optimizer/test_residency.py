@@ -26,7 +26,7 @@ from optimizer.cut.problem import Problem
 from optimizer.gradient.descent import Effort
 from optimizer.group.candidates import candidate_groups
 from optimizer.group.hull import GroupHull, Way
-from optimizer.group.residency import OFF_CHIP, PlacedGroup, surroundings_of, with_places
+from optimizer.group.residency import OFF_CHIP, PlacedGroup, Surroundings, surroundings_of, with_places
 from optimizer.group.tiles import all_tiles, groups_per_tile, last_output
 from optimizer.layer.canonical import L3_ORDERS, canonical_mapping
 from optimizer.layer.enumerate import enumerate_space
@@ -107,6 +107,8 @@ class Everything:
         self.pool = {layer.name: every_mapping(layer, Rules(target, profile)) for layer in self.layers}
         self.smallest = {name: min(pool, key=lambda m: m.tile_l2.product) for name, pool in self.pool.items()}
         self.fronts = {}
+        self.keeps = True
+        """Whether tensors may stay from group to group."""
 
     def front(self, groups, at):
         """(energy, latency) of every undominated legal way to run groups[at]."""
@@ -168,6 +170,7 @@ class Everything:
         alone = [(name,) for name in names]
         candidates = list(candidate_groups(self.graph, most, adds=self.profile == "hw"))
         able = [t for t in self.graph.tensors if not obstacle_to_staying(self.graph, t, self.profile)]
+        able = able if self.keeps else []
         best = float("inf"), ()
         for cuts in partitions(names, alone + candidates):
             if not executable(self.graph, cuts):
@@ -195,6 +198,32 @@ def test_exact_is_the_best_of_all_schedules(profile, make, most):
     assert complete
     assert found == pytest.approx(edp, rel=1e-12)
     assert bound * 1e-6 == pytest.approx(edp, rel=1e-12)
+
+
+@pytest.mark.parametrize(("profile", "has_room"), [("hw", False), ("dosa", True)])
+def test_tensors_on_chip_leave_group_tiles_less_of_the_tile_buffer(profile, has_room):
+    """In profile dosa they are in the scratchpad."""
+    rules = Rules(TINY.model_copy(update={"tile_buffer_bytes": 2}), profile)
+    floors = Problem(rows(), rules).groups.tile_floors(("c1", "c2"), Surroundings(reserved=4))
+    assert bool(floors.tiles) == has_room
+
+
+@pytest.mark.parametrize("profile", ["hw", "dosa"])
+def test_exact_is_the_best_of_all_schedules_of_a_long_chain(profile):
+    """Seven products of one number; all loop orders of one cost the same."""
+    net = Net(1, 1)
+    x = net.x
+    for i in range(7):
+        x = net.conv(f"c{i}", x, 1)
+    graph = net.build(x)
+    everything = Everything(graph, TINY, profile)
+    everything.pool = {name: pool[:1] for name, pool in everything.pool.items()}
+    everything.keeps = False
+    edp, _ = everything.best(7)
+    found = optimize(graph, TINY, method="exact", profile=profile, residency=False)
+    assert found.cost.edp_uj_cycles == pytest.approx(edp, rel=1e-12)
+    assert found.lower_bound == pytest.approx(edp, rel=1e-12)
+    assert [len(group.layers) for group in found.schedule.groups] == [7]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +376,7 @@ def test_tensors_stay_where_that_pays(method, profile, monkeypatch):
     assert not resident_tensors(without.schedule.groups)
     assert found.bound == without.bound == "proven"
     assert found.value == pytest.approx(found.lower_bound)
-    assert found.value < 0.99 * without.value
+    assert found.value < 0.998 * without.value
 
 
 @pytest.mark.parametrize("method", ["layerwise", "dosa", "random", "gemmini-auto"])
