@@ -112,6 +112,8 @@ class LayerPlace(Record):
     """Of kind host."""
     reads: int | None = None
     """Of kind host in a pipeline: the layer whose box of this run it reads, while Gemmini stores others."""
+    inputs: tuple[str, ...] | None = None
+    """Of kind host beside a layer on Gemmini: the tensors that it reads while that one stores another."""
     image: tuple[int, int, int, int, int] = (1, 1, 1, 1, 1)
     """N, P, Q, groups and channels per group of the output that `tiles` are boxes of."""
     image_strides: tuple[int, int, int, int, int] = (1, 1, 1, 1, 1)

@@ -232,7 +232,13 @@ class _Observer:
                     self.tensors[name] = self._take(place)
 
     def _require_fence(self, index: int, layer: LayerPlace) -> None:
-        """Of all that Gemmini stored; in a pipeline of the box that the layer reads."""
+        """Of all that Gemmini stored; while it runs another layer, of what this one uses."""
+        if layer.inputs is not None:
+            for name in (*layer.inputs, *layer.outputs):
+                place = self.firmware.memory_map.tensors[name]
+                address = self.firmware.locate(place.symbol or "", place.index, place.offset)
+                self.machine.require_fence(f"layer {layer.name}", address, place.bytes)
+            return
         if layer.reads is None:
             self.machine.require_fence(f"layer {layer.name}")
             return

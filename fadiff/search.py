@@ -12,6 +12,7 @@ from fadiff.errors import InputError
 from optimizer import SearchResult, Settings, optimize
 from optimizer.finish.issue import with_issues
 from optimizer.finish.pipelines import with_pipelines
+from optimizer.finish.side_by_side import with_side_by_side
 from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
 from optimizer.finish.weight_prefetch import with_prefetches
 from optimizer.search import PROVING
@@ -81,9 +82,11 @@ def _issued(found: SearchResult, limit: int | None) -> SearchResult:
 
 
 def _pipelined(found: SearchResult, limit: int | None) -> SearchResult:
-    """The schedule with the pipelines that the clock finds to pay, within `limit` DRAM bytes."""
+    """The schedule with the pipelines that the clock finds to pay, within `limit` DRAM bytes, and with host
+    operators beside other layers."""
     settings = found.settings
     schedule = with_pipelines(found.schedule, settings.objective, limit)
+    schedule = with_side_by_side(schedule, settings.objective)
     return replace(found, schedule=schedule, cost=evaluate(schedule, settings.latency))
 
 

@@ -22,6 +22,7 @@ from costmodel.count.traffic import Pooled
 from costmodel.group.fused_layouts import obstacle_to_shared_layout
 from costmodel.group.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of
 from costmodel.group.row_operators import obstacle_to_rows, row_length, source, stores_channels_together
+from costmodel.group.side_by_side import obstacle_to_side_by_side, parts_of
 from costmodel.mapping.decision import FusionGroup, GroupTile, Halo
 from costmodel.mapping.intervals import covers, cut, hull, input_box, uncovered
 from costmodel.mapping.shape import Region, extents, shape_of, whole
@@ -293,9 +294,24 @@ def plan_group(graph: Graph, group: FusionGroup) -> dict[str, Member]:
         layer = graph.by_name[group.layers[0]]
         return {layer.name: _alone(layer)}
     if group.tile is None:
-        raise ScheduleError(f"{group.layers[0]}: a group of {len(group.layers)} layers needs a group tile")
+        return _side_by_side(graph, group.layers)
     plan = GroupPlanner(graph, group.layers).plan(group.tile, group.halo)
     return keeping(graph, plan, group.resident_tensors)
+
+
+def _side_by_side(graph: Graph, names: Sequence[str]) -> dict[str, Member]:
+    """Members that need nothing of each other; those on the core have as many visits as parts."""
+    reason = obstacle_to_side_by_side(graph, names)
+    if reason:
+        raise ScheduleError(
+            f"{names[0]}: a group of {len(names)} layers needs a group tile, "
+            f"and to run side by side without: {reason}"
+        )
+    members = {}
+    for name in names:
+        layer = graph.by_name[name]
+        members[name] = _alone(layer, 1 if isinstance(layer, TensorCoreLayer) else parts_of(layer).count)
+    return members
 
 
 def keeping(graph: Graph, members: dict[str, Member], resident_tensors: Set[str]) -> dict[str, Member]:
@@ -453,12 +469,14 @@ def paper_plan(graph: Graph, group: FusionGroup) -> dict[str, Member]:
     return members
 
 
-def _alone(layer: Layer) -> Member:
+def _alone(layer: Layer, visits: int = 1) -> Member:
+    """`visits`: parts in which a host layer is computed."""
     if isinstance(layer, TensorCoreLayer):
         region = whole(layer.dims)
         size = (layer.dims.G, layer.dims.K, layer.dims.N, layer.dims.P, layer.dims.Q)
     else:
-        region, size = Region(*[((0, 1),)] * 5), (1, 1, 1, 1, 1)
+        region = Region(*[((0, 1),)] * 5)._replace(N=tuple((at, at + 1) for at in range(visits)))
+        size = (1, 1, visits, 1, 1)
     return Member(layer.name, size, region, region, region, region, frozenset(), False, True, region)
 
 

@@ -11,15 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from converter.ir.graph import Graph, HostLayer, Layer
+from converter.ir.graph import Graph, Layer
 from costmodel.group.fusion import Member, ScheduleError
+from costmodel.group.row_operators import runs_on_core
 from costmodel.mapping.decision import Decision, FusionGroup
 from costmodel.mapping.shape import Region
-
-
-def runs_on_core(layer: Layer) -> bool:
-    """Whether the core stores the output: Gemmini may load it after a fence."""
-    return isinstance(layer, HostLayer) and layer.op != "add"
 
 
 def _in_group(layer: Layer) -> bool:

@@ -14,6 +14,11 @@ from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer, View
 from converter.ir.host import Formula, LayerNorm, Lookup, Softmax
 
 
+def runs_on_core(layer: Layer) -> bool:
+    """Whether the core stores the output: Gemmini may load it after a fence."""
+    return isinstance(layer, HostLayer) and layer.op != "add"
+
+
 def row_length(layer: HostLayer) -> int | None:
     """Stored elements that the operator needs together; None if it cannot run on parts of its input.
 

@@ -6,7 +6,8 @@ member in graph order, the region of the member's output that later members need
 by the member's own loop nest, whose bounds are that region instead of the whole layer.  What flows between
 members never goes to DRAM: it goes through the tile buffer or the target's fusion path.  Between groups
 tensors go to DRAM, except those in `resident_tensors`, which stay on chip whole.  A layer alone is a group
-of one whose tile is its whole output.
+of one whose tile is its whole output.  Several layers without a group tile run side by side: one on Gemmini,
+the others on the core meanwhile (costmodel.group.side_by_side).
 
 The cost model's rules are written in terms of a `Decision`; one that obeys them all is a `Schedule`
 (costmodel.schedule.schedule), from which everything above the rules takes these types.
@@ -57,8 +58,9 @@ class GroupTile:
 class FusionGroup:
     """Layers executed together, in graph order (each layer of the graph is in exactly one group).
 
-    `tile` is None for a group of one.  `halo` says where overlapping rows of intermediates come
-    from: computed again, or kept from the previous tile (then tiles are full-width).  Weights of
+    `tile` is None for a group of one, and for layers that run side by side.  `halo` says where overlapping
+    rows of intermediates come from: computed again, or kept from the previous tile (then tiles are
+    full-width).  Weights of
     `resident_weights` members are loaded once and stay in the scratchpad: all of them for the whole group,
     or those of a tile's G or K as long as its N, P and Q tiles run.
     Outputs of the members `in_scratchpad` (copied there when final) and `in_accumulator` (read in
@@ -82,6 +84,11 @@ class FusionGroup:
     resident_tensors: frozenset[str] = frozenset()
     prefetch_during: str | None = None
     pipelined: bool = False
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether its layers need nothing of each other (fusion model sound)."""
+        return self.tile is None and len(self.layers) > 1
 
     def path(self, producer: str) -> FusionPath:
         """How the output of a member reaches the members that read it (profile hw)."""

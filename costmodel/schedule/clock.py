@@ -28,6 +28,8 @@ QUEUED_LOOPS = 2
 """Tiles on a hardware loop that are under way at a time."""
 QUEUED_COMMANDS = 38
 """Single commands that Gemmini's queues and reservation station hold."""
+BESIDE_LOADS = 1 / 3
+"""Share of a copy by the core that Gemmini's loads can hide: both wait for memory (docs/gemmini-h.md)."""
 
 
 class HostCounts(NamedTuple):
@@ -88,7 +90,9 @@ def group_counts(
         else:
             issue = None if additions is None else additions.get(name, "instructions")
             found[name] = host_counts(graph, group, plan, layer, target, issue)
-    return _in_pipeline(graph, group, plan, found, mappings, target) if group.pipelined else found
+    if group.pipelined:
+        return _in_pipeline(graph, group, plan, found, mappings, target)
+    return _side_by_side(found, target) if group.side_by_side else found
 
 
 def _in_pipeline(
@@ -120,6 +124,23 @@ def _in_pipeline(
     return found
 
 
+def _side_by_side(counts: ProgramCounts, target: Target) -> ProgramCounts:
+    """The counts with what of each host operator is hidden: of a part no more than Gemmini has been given, of
+    all parts no more than the layer takes without the core.  All fences are that layer's.
+    """
+    c, found = clock_of(target), dict(counts)
+    [given] = [work for work in counts.values() if isinstance(work, LayerCounts)]
+    left, under_way = _without_core(given, c), in_flight(given, c)
+    for name, work in counts.items():
+        if isinstance(work, HostCounts):
+            parts, alone = work.visits, work._replace(visits=0)
+            free = BESIDE_LOADS if work.operator == "copy_runs" else 1.0
+            beside = min(left, alone.cycles(c, target.core), parts * under_way)
+            found[name] = alone._replace(hidden=free * beside)
+            left -= beside
+    return found
+
+
 def _without_weights(
     graph: Graph,
     group: FusionGroup,
@@ -144,10 +165,14 @@ def in_flight(counts: LayerCounts | HostCounts, c: ClockCoefficients) -> float:
     """
     if isinstance(counts, HostCounts):
         return 0.0
-    cycles = float(layer_cycles(counts, c))
-    issuing = counts.loops * c.loop + counts.commands * c.command + counts.visits * c.visit
     last = QUEUED_LOOPS / counts.loops if counts.loops else QUEUED_COMMANDS / counts.commands
-    return float(max(cycles - issuing, 0.0) * min(last * counts.visits, 1.0))
+    return float(_without_core(counts, c) * min(last * counts.visits, 1.0))
+
+
+def _without_core(counts: LayerCounts, c: ClockCoefficients) -> float:
+    """Cycles of a layer but those in which the core issues it."""
+    issuing = counts.loops * c.loop + counts.commands * c.command + counts.visits * c.visit
+    return float(max(layer_cycles(counts, c) - issuing, 0.0))
 
 
 def network_cycles(counts: ProgramCounts, c: ClockCoefficients, core: Core) -> dict[str, float]:

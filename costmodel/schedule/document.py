@@ -410,6 +410,14 @@ class ScheduleDocument(_Record):
     conversion: ConversionRecord = ConversionRecord()
 
     @property
+    def fused(self) -> tuple[bool, ...]:
+        """Of each group whether its layers run tile by tile: not one alone, nor some side by side."""
+        groups = zip(self.fusion.groups, self.fusion.execution, strict=True)
+        return tuple(
+            len(names) > 1 and not (self.is_executable and run.tile is None) for names, run in groups
+        )
+
+    @property
     def is_executable(self) -> bool:
         """Whether the rules it was scored by are those of a program: only then C is emitted."""
         return self.profile == "hw" and self.fusion_model == "sound"

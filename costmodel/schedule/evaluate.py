@@ -166,15 +166,15 @@ def group_cost(
     placed = replace(group, resident_tensors=frozenset()) if paper else group
     plan = paper_plan(graph, group) if paper else plan_group(graph, group)
     costs = []
-    in_pipeline = {}
-    if group.pipelined and latency == "clock":
-        in_pipeline = group_counts(graph, group, mappings, target, additions, early)
+    overlapping = {}
+    if (group.pipelined or group.side_by_side) and latency == "clock" and not paper:
+        overlapping = group_counts(graph, group, mappings, target, additions, early)
     for name in group.layers:
         layer = graph.by_name[name]
         if isinstance(layer, HostLayer):
             issue = None if additions is None else additions.get(name, "instructions")
             cost = host_cost(graph, placed, plan, layer, target, profile, latency, issue)
-            counts = in_pipeline.get(name)
+            counts = overlapping.get(name)
             if isinstance(counts, HostCounts):
                 cost = replace(cost, latency_cycles=round(counts.cycles(clock_of(target), target.core)))
             costs.append(cost)

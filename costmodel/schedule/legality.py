@@ -19,6 +19,7 @@ from costmodel.group.pipeline import check_pipelines
 from costmodel.group.pooling import obstacle_in_tiles
 from costmodel.group.resident_tensors import check_resident_tensors
 from costmodel.group.scratchpad import MemberSpace, member_spaces
+from costmodel.group.side_by_side import obstacle_to_running
 from costmodel.group.tile_buffer import plan_tile_buffer
 from costmodel.group.weight_prefetch import planned_prefetches
 from costmodel.mapping.counting import Profile
@@ -93,6 +94,10 @@ def _tensor_core(schedule: Decision, name: str) -> TensorCoreLayer | None:
 
 
 def _check_group(schedule: Decision, group: FusionGroup, plan: dict[str, Member]) -> None:
+    if group.side_by_side:
+        reason = obstacle_to_running(schedule, group)
+        if reason:
+            raise ScheduleError(f"{group.layers[0]}: its group cannot run side by side: {reason}")
     for space in member_spaces(schedule, group, plan):
         layer = space.layer
         if not schedule.counting.has_tile_buffer:

@@ -77,3 +77,8 @@ def div(a: Expr, b: int) -> Expr:
 def box_extent(outputs: Expr, stride: int, kernel: Expr, dilation: int) -> Expr:
     """Input pixels under `outputs` consecutive windows: (p - 1) stride + (r - 1) dilation + 1."""
     return add(mul(outputs, stride), mul(kernel, dilation), 1 - stride - dilation)
+
+
+def plus(base: str, offset: Expr) -> str:
+    """A pointer, moved."""
+    return base if offset == 0 else f"{base} + {bare(offset)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from converter.ir.graph import HostLayer, TensorCoreLayer
@@ -9,6 +10,7 @@ from costmodel.group.fusion import stored_as
 from costmodel.group.issue import obstacle_to_loops
 from costmodel.group.loop_products import row_pitches
 from costmodel.group.pooling import Pool, pool_of
+from costmodel.group.side_by_side import parts_of
 from costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
 from emitters.gemmini.constants import ACTIVATIONS
@@ -25,6 +27,7 @@ from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
 from emitters.gemmini.positions import Positions, Region
 from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.run import RunPrinter
+from emitters.gemmini.side_by_side import Beside
 from emitters.gemmini.tensor_core import LayerPrinter
 
 _LEVELS: tuple[Level, ...] = ("L3", "L2", "L1")
@@ -43,12 +46,13 @@ class FunctionPrinter:
         """The C function of each layer outside of groups, by layer."""
         self._known: dict[tuple[str, ...], str] = {}
         """By what they do."""
+        self.tables: dict[str, str] = {}
+        """Of host layers: names that stand for others."""
 
     def print(self) -> str:
         """Everything, callees first."""
         print_formulas(self.c, self.graph)
-        fused = {name for group in self.plan.groups if group.fused for name in group.group.layers}
-        tables = print_tables(self.c, self.graph, fused)
+        self.tables = print_tables(self.c, self.graph, self._called())
         for group in self.plan.groups:
             for name in group.group.layers:
                 layer = self.graph.by_name[name]
@@ -58,10 +62,23 @@ class FunctionPrinter:
                 printer = GroupPrinter(self.c, self.plan, group)
                 printer.print()
                 self.headers |= printer.headers
-        run = RunPrinter(self.c, self.plan, self.functions, tables)
+        run = RunPrinter(self.c, self.plan, self.functions, self.tables)
         run.print()
         self.headers |= run.headers
         return self.c.text
+
+    def _called(self) -> Iterator[HostLayer]:
+        """What is called of the host operators that run alone, or in parts beside a layer on Gemmini."""
+        whole = {group.group.layers[0] for group in self.plan.groups if len(group.group.layers) == 1}
+        parted = {
+            name for group in self.plan.groups if group.group.side_by_side for name in group.group.layers
+        }
+        for layer in self.graph.layers:
+            if isinstance(layer, HostLayer) and layer.op != "add":
+                if layer.name in whole:
+                    yield layer
+                elif layer.name in parted:
+                    yield parts_of(layer).layer
 
     # Tensor-core layers
 
@@ -117,6 +134,10 @@ class FunctionPrinter:
         if group.fused:
             parameters.append("const region_t *region")
             region = Region({d: f"{d.lower()}_start" for d in group.axes(layer)}, "region->first")
+        beside = None
+        if group.group.side_by_side:
+            beside = Beside.of(self.graph, self.plan.memory, group, plan, self.tables)
+            parameters += beside.signature
         with c.function(f"static void {function}({', '.join(parameters)})"):
             if group.fused:
                 self._region_constants(plan, group)
@@ -124,7 +145,7 @@ class FunctionPrinter:
             if issue == "instructions":
                 self._instructions(plan, region, input_box, output_box, destinations)
             else:
-                self._loops(plan, region, input_box, output_box, destinations.pool)
+                self._loops(plan, region, input_box, output_box, destinations.pool, beside)
             if not group.group.pipelined:
                 c.call("wait_for_gemmini")
         return self._describe(layer, self.cost.by_name[layer.name])
@@ -136,6 +157,7 @@ class FunctionPrinter:
         input_box: Box | None,
         output_box: Box | None,
         pool: Pool | None,
+        beside: Beside | None,
     ) -> None:
         """Scratchpad tiles run by a loop unit of Gemmini's."""
         layer, memory, e = plan.form.layer, self.plan.memory, self.plan.schedule.target.element_bytes
@@ -146,10 +168,10 @@ class FunctionPrinter:
         if plan.form.mapping.issue == "loop_ws":
             self.headers.add("loop_products")
             pitches = row_pitches(plan.setting)
-            ProductLoops(self.c, at, pinned, pitches, weights, bias, input_box, output_box).print()
+            ProductLoops(self.c, at, pinned, beside, pitches, weights, bias, input_box, output_box).print()
         else:
             self.headers.add("loop_convolutions")
-            ConvolutionLoops(self.c, at, pinned, weights, bias, input_box, output_box, pool).print()
+            ConvolutionLoops(self.c, at, pinned, beside, weights, bias, input_box, output_box, pool).print()
 
     def _instructions(
         self,

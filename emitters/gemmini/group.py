@@ -9,13 +9,13 @@ from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from converter.ir.host import Add
 from costmodel.group.additions import run_elements
 from costmodel.group.fusion import Member, Size, box_channels, stored_as
-from costmodel.group.pipeline import pipeline_axis, runs_on_core
+from costmodel.group.pipeline import pipeline_axis
+from costmodel.group.row_operators import runs_on_core
 from costmodel.schedule.schedule import GroupTile
-from emitters.gemmini.expression import Expr, add, bare, mul, sub
+from emitters.gemmini.expression import Expr, add, bare, mul, plus, sub
 from emitters.gemmini.form import PIXELS, TILED
 from emitters.gemmini.host import description
 from emitters.gemmini.library_calls import print_addition, sum_fields
-from emitters.gemmini.loop_tiles import plus
 from emitters.gemmini.operands import Box, box_of, held_fields, pointer
 from emitters.gemmini.pipeline import COUNTERS, print_pipeline
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan

@@ -6,7 +6,7 @@ Loop bounds and strides are tables in constant memory: as literals in `run` they
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from converter.ir import host as ops
@@ -293,18 +293,17 @@ def description(layer: HostLayer) -> str:
     return f"{layer.name}: {layer.op}{nodes}"
 
 
-def print_tables(c: CPrinter, graph: Graph, fused: Set[str] = frozenset()) -> dict[str, str]:
-    """The tables of all host layers but those in fusion groups, each once; names that stand for others."""
+def print_tables(c: CPrinter, graph: Graph, layers: Iterable[HostLayer]) -> dict[str, str]:
+    """The tables of host layers, each once; names that stand for others."""
     names: dict[tuple[str, tuple[str, ...]], str] = {}
     shared = {}
-    for layer in graph.layers:
-        if isinstance(layer, HostLayer) and layer.op != "add" and layer.name not in fused:
-            call = host_call(graph, layer, dict.fromkeys((*layer.inputs, *layer.outputs), ""), {})
-            for table in call.tables:
-                shared[table.name] = names.setdefault((table.ctype, table.lines), table.name)
-                if shared[table.name] == table.name:
-                    suffix = "[]" if table.ctype == "int32_t" else ""
-                    with c.initialiser(f"static const {table.ctype} {table.name}{suffix}"):
-                        for line in table.lines:
-                            c.line(line)
+    for layer in layers:
+        call = host_call(graph, layer, dict.fromkeys((*layer.inputs, *layer.outputs), ""), {})
+        for table in call.tables:
+            shared[table.name] = names.setdefault((table.ctype, table.lines), table.name)
+            if shared[table.name] == table.name:
+                suffix = "[]" if table.ctype == "int32_t" else ""
+                with c.initialiser(f"static const {table.ctype} {table.name}{suffix}"):
+                    for line in table.lines:
+                        c.line(line)
     return shared

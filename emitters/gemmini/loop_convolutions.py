@@ -8,10 +8,10 @@ from converter.ir.dims import REDUCTION
 from costmodel.group.loop_convolutions import loop_steps
 from costmodel.group.pooling import Pool
 from emitters.gemmini.constants import ACTIVATIONS
-from emitters.gemmini.expression import Expr, add, bare, mul
+from emitters.gemmini.expression import Expr, add, bare, mul, plus
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal
-from emitters.gemmini.loop_tiles import LoopTiles, ends, plus, starts, where
+from emitters.gemmini.loop_tiles import LoopTiles, ends, starts, where
 from emitters.gemmini.operands import Box
 from emitters.gemmini.outputs import pooled_strides, windows_of
 from emitters.gemmini.weight_loads import TAPS

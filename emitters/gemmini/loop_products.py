@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from converter.ir.dims import REDUCTION, Dim
 from emitters.gemmini.constants import ACTIVATIONS
-from emitters.gemmini.expression import Expr, add, bare, mul
+from emitters.gemmini.expression import Expr, add, bare, mul, plus
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal
-from emitters.gemmini.loop_tiles import LoopTiles, ends, plus, starts, where
+from emitters.gemmini.loop_tiles import LoopTiles, ends, starts, where
 from emitters.gemmini.operands import Box
 from emitters.gemmini.outputs import not_first
 

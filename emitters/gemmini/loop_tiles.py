@@ -14,6 +14,7 @@ from emitters.gemmini.form import Form
 from emitters.gemmini.nest import Loop, Nest
 from emitters.gemmini.positions import Positions
 from emitters.gemmini.printer import CPrinter
+from emitters.gemmini.side_by_side import Beside
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class LoopTiles(ABC):
     at: Positions
     pinned: PinnedWeights | None
     """Weights that stay in the scratchpad from one run of the layer to the next, and where."""
+    beside: Beside | None
+    """What the core computes meanwhile."""
 
     halves: ClassVar[tuple[tuple[str, str], ...]]
     """(operand, C variable that says in which half its tile lies)."""
@@ -51,6 +54,8 @@ class LoopTiles(ABC):
         for operand, name in self.halves:
             if self._moves(operand):
                 self.c.line(f"int32_t {name} = 2;")
+        if self.beside is not None:
+            self.beside.declare(self.c)
         self._inside(0)
 
     def _inside(self, depth: int) -> None:
@@ -60,6 +65,8 @@ class LoopTiles(ABC):
                 self.c.line(f"{name} = 3 - {name};")
         if depth == len(self.nest.outer):
             self._tile()
+            if self.beside is not None:
+                self.beside.print(self.c)
             return
         loop = self.nest.outer[depth]
         with self.c.loop(loop.variable, loop.bound, loop.step):
@@ -108,8 +115,3 @@ def ends(loops: Iterable[Loop]) -> list[str]:
 def where(conditions: list[str], pointer: Expr) -> Expr:
     """The pointer under all conditions, else NULL."""
     return f"({' && '.join(conditions)} ? {bare(pointer)} : NULL)" if conditions else pointer
-
-
-def plus(base: str, offset: Expr) -> str:
-    """A pointer, moved."""
-    return base if offset == 0 else f"{base} + {bare(offset)}"

@@ -10,8 +10,7 @@ from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
 from costmodel.group.fusion import stored_as
 from costmodel.group.host_work import host_work
 from costmodel.group.local_tensors import channels_out
-from costmodel.group.pipeline import runs_on_core
-from costmodel.group.row_operators import source
+from costmodel.group.row_operators import runs_on_core, source
 from emitters.gemmini.constants import STACK_BYTES
 from emitters.gemmini.memory import Place
 from emitters.gemmini.operands import box_of
@@ -83,12 +82,14 @@ def _layer(plan: FirmwarePlan, layer: Layer, index: int) -> LayerPlace:
 
 
 def _work(graph: Graph, layer: Layer, group: GroupPlan) -> dict[str, Any]:
-    """What the core does itself, over all visits; in a pipeline also whose output it reads."""
+    """What the core does itself, over all visits; while Gemmini works also what it reads."""
     if isinstance(layer, TensorCoreLayer) or layer.op == "add":
         return {}
     work: dict[str, Any] = {"work": Work(**asdict(host_work(graph, layer, group.members[layer.name])))}
     if group.group.pipelined and runs_on_core(layer):
         work["reads"] = graph.index[graph.producers(layer.inputs[0])[0].name]
+    if group.group.side_by_side:
+        work["inputs"] = tuple(name for name in layer.inputs if graph.tensors[name].data is None)
     return work
 
 

@@ -91,7 +91,7 @@ class GroupPlan:
     @property
     def fused(self) -> bool:
         """Whether several layers run tile by tile."""
-        return len(self.group.layers) > 1
+        return self.group.tile is not None
 
     def box_extents(self, name: str) -> tuple[int, int, int]:
         """Largest N, P, Q that one group tile needs of a member's output: its tile-buffer box."""
@@ -151,7 +151,7 @@ def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = Fal
     library = {
         plan.group.layers[0]
         for plan in groups
-        if library_calls and not plan.fused and plan.group.layers[0] in layers
+        if library_calls and len(plan.group.layers) == 1 and plan.group.layers[0] in layers
         if has_library_call(layers[plan.group.layers[0]].form.layer)
     }
     psum_bytes = {}

@@ -6,18 +6,19 @@ from collections.abc import Mapping
 
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from converter.ir.host import Add
-from costmodel.group.pipeline import runs_on_core
+from costmodel.group.row_operators import runs_on_core
+from costmodel.group.side_by_side import layer_on_gemmini
 from emitters.gemmini.constants import C_TYPES
 from emitters.gemmini.equal_steps import Statements, print_statements
-from emitters.gemmini.expression import Expr
+from emitters.gemmini.expression import Expr, plus
 from emitters.gemmini.formula import float_literal
 from emitters.gemmini.group import GroupPrinter
 from emitters.gemmini.host import description, host_call
 from emitters.gemmini.library_calls import print_addition, sum_fields
-from emitters.gemmini.loop_tiles import plus
 from emitters.gemmini.operands import pointer
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from emitters.gemmini.printer import CPrinter
+from emitters.gemmini.side_by_side import Beside
 
 
 def parameters(graph: Graph) -> str:
@@ -70,6 +71,8 @@ class RunPrinter:
         for group in self.plan.groups:
             self.c = CPrinter(float("inf"))
             layer = self.graph.by_name[group.group.layers[0]]
+            if group.group.side_by_side:
+                layer = layer_on_gemmini(self.graph, group.group)
             on_core = runs_on_core(layer) and not group.fused
             if core_stored and not on_core:
                 self.c.call("wait_for_gemmini")
@@ -77,7 +80,7 @@ class RunPrinter:
             if group.fused:
                 self._call_group(group)
             else:
-                self._call_layer(layer.name)
+                self._call_layer(layer.name, group)
             if group is not self.plan.groups[-1]:
                 self.c.call("RETURN_IF_STOPPED")
             comment = description(layer) if isinstance(layer, HostLayer) and not group.fused else ""
@@ -101,12 +104,13 @@ class RunPrinter:
         for name in group.group.layers:
             self.c.call("observe", self.graph.index[name], 2)
 
-    def _call_layer(self, name: str) -> None:
+    def _call_layer(self, name: str, group: GroupPlan) -> None:
         layer = self.graph.by_name[name]
         index = self.graph.index[name]
         self.c.call("observe", index, 0)
         if isinstance(layer, TensorCoreLayer):
-            self.c.call(self.functions[name], *self._arguments(layer))
+            beside = self._beside(group, name) if group.group.side_by_side else ()
+            self.c.call(self.functions[name], *self._arguments(layer), *beside)
         elif isinstance(layer.operator, Add):
             self._add(layer, layer.operator)
         else:
@@ -114,6 +118,14 @@ class RunPrinter:
             call = host_call(self.graph, layer, pointers, self.tables)
             self.c.call(call.function, *call.arguments)
         self.c.call("observe_end", index)
+        for other in group.group.layers:
+            if other != name:
+                self.c.call("observe", self.graph.index[other], 2)
+
+    def _beside(self, group: GroupPlan, name: str) -> list[str]:
+        """Where what the core reads and writes meanwhile is."""
+        beside = Beside.of(self.graph, self.plan.memory, group, self.plan.layers[name], self.tables)
+        return [self.address(tensor) for tensor in beside.parameters]
 
     def _arguments(self, layer: TensorCoreLayer) -> list[Expr]:
         arguments: list[Expr] = [plus(self.address(layer.input.tensor), layer.input.offset)]

@@ -90,13 +90,14 @@ def timeline(document: ScheduleDocument, clocks: Mapping[str, LayerClock]) -> Ma
     for row, label in enumerate(["group", "layer", *(ROWS[kind[0]] for kind in kinds)]):
         parts.append(text(label, 0, ROW * row + 19, "note"))
     start, number = 0.0, 0
-    for names in document.fusion.groups:
+    for names, fused in zip(document.fusion.groups, document.fused, strict=True):
         cycles = sum(clocks[name].cycles for name in names)
-        fused = len(names) > 1
-        number += fused
-        members = f"{len(names)} layers tile by tile" if fused else "one layer"
-        tip = f"{f'group {number}: ' if fused else ''}{members}, {count(cycles)} cycles"
-        kind, label = ("group fused", str(number)) if fused else ("group", "")
+        several = len(names) > 1
+        number += several
+        how = "tile by tile" if fused else "side by side"
+        members = f"{len(names)} layers {how}" if several else "one layer"
+        tip = f"{f'group {number}: ' if several else ''}{members}, {count(cycles)} cycles"
+        kind, label = ("group fused", str(number)) if several else ("group", "")
         parts.append(_block(x, start, cycles, 0, kind, tip, label))
         for name in names:
             clock = clocks[name]

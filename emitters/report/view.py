@@ -35,7 +35,7 @@ def tile_text(tile: GroupTileRecord) -> str:
 
 
 def fused_groups(document: ScheduleDocument) -> list[tuple[tuple[str, ...], ExecutionRecord]]:
-    """Groups of more than one layer and how they run; the first is number 1."""
+    """Groups of more than one layer, tile by tile or side by side, and how they run, from number 1."""
     groups = zip(document.fusion.groups, document.fusion.execution, strict=True)
     return [(names, run) for names, run in groups if len(names) > 1]
 
@@ -43,11 +43,12 @@ def fused_groups(document: ScheduleDocument) -> list[tuple[tuple[str, ...], Exec
 def group_rows(document: ScheduleDocument) -> list[Cells]:
     """Number of every fused group, its layers by their number, tile, overlap and weights that stay."""
     index = {layer.name: str(i) for i, layer in enumerate(document.layers)}
+    whole = "whole, side by side" if document.is_executable else "whole"
     return [
         (
             str(number),
             ", ".join(index[name] for name in names),
-            "whole" if run.tile is None else tile_text(run.tile) + ", in a pipeline" * run.pipelined,
+            whole if run.tile is None else tile_text(run.tile) + ", in a pipeline" * run.pipelined,
             {"recompute": "computed again", "retain": "kept"}[run.halo],
             ", ".join(index[name] for name in run.resident_weights) or "none",
         )

@@ -26,7 +26,7 @@ class Step:
 def dram_steps(document: ScheduleDocument, schedule: Schedule) -> list[Step]:
     """As far as they are known, in the order in which they save bytes; the last is this schedule."""
     automatic, unfused = _without_us(document)
-    ours = "fused" if any(len(names) > 1 for names in document.fusion.groups) else "scheduled"
+    ours = "fused" if any(document.fused) else "scheduled"
     kept = _without_residents(schedule)
     found = [
         (

@@ -190,7 +190,7 @@ def _print(console: Console, result: CompileResult, accuracy: Verdict | None) ->
     from fadiff.commands.verify import print_accuracy, print_verification
 
     document, totals = result.document, result.document.totals
-    fused = sum(len(group) > 1 for group in document.fusion.groups)
+    fused = sum(document.fused)
     console.result(
         f"{document.model.name} on {document.target.name} "
         f"({document.profile} profile, {document.latency_model} latency)"

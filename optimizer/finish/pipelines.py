@@ -13,8 +13,8 @@ from converter.ir.graph import TensorCoreLayer
 from costmodel.group.fusion import ScheduleError, shared_channels
 from costmodel.group.issue import prefetching_layers
 from costmodel.group.loop_setting import PLACES
-from costmodel.group.pipeline import runs_on_core
 from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
+from costmodel.group.row_operators import runs_on_core
 from costmodel.schedule.clock import quickest_additions
 from costmodel.schedule.evaluate import NetworkCost, evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule

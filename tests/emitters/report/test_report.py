@@ -11,6 +11,7 @@ import pytest
 from costmodel.schedule.document import HistoryPoint, ScheduleDocument, SearchRecord
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.measurement import LayerMeasurement, Measurement
+from costmodel.schedule.schedule import FusionGroup
 from costmodel.schedule.serialize import Bound, schedule_from_document, to_document
 from costmodel.target.target import load_target
 from emitters.layers_csv import layers_csv
@@ -21,11 +22,12 @@ from emitters.report.memory import Block, arena_blocks, lifetimes, memory_pictur
 from emitters.report.nest import functions, nest_boxes
 from emitters.report.svg import Scale
 from emitters.report.text import edp, picojoules, si
-from emitters.report.view import resident_rows
+from emitters.report.view import group_rows, resident_rows
 from emitters.report.waterfall import dram_steps
 from optimizer import optimize
 from samples.graphs import graph_of
 from tests.costmodel.schedules import alone, prefetching, residual
+from tests.emitters.gemmini.test_side_by_side import fork, schedule_of
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -343,3 +345,12 @@ def test_weights_that_load_early_are_named() -> None:
     text = Page(render(to_document(schedule, evaluate(schedule), generator="test"))).text
     assert "layer 1 during 0" in text
     assert "executed" in text
+
+
+def test_layers_side_by_side_are_no_fused_group() -> None:
+    together = schedule_of(fork(), FusionGroup(("l0", "l1")), P=2)
+    document = to_document(together, evaluate(together), generator="test")
+    assert document.fused == (False, False)
+    [row] = group_rows(document)
+    assert row[:3] == ("1", "0, 1", "whole, side by side")
+    assert "2 layers side by side" in render(document)

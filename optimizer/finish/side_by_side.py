@@ -1,0 +1,152 @@
+"""Layers side by side where the clock finds that this pays, in a finished schedule.
+
+A host operator that runs alone may join a layer on the array that needs nothing of it, nor it of that one,
+wherever that runs (`costmodel.group.side_by_side`): several may join one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import networkx as nx
+
+from converter.ir.graph import TensorCoreLayer
+from costmodel.group.fusion import ScheduleError
+from costmodel.group.issue import prefetching_layers
+from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
+from costmodel.group.row_operators import runs_on_core
+from costmodel.group.side_by_side import layer_on_gemmini, obstacle_to_side_by_side
+from costmodel.latency.clock import clock_of
+from costmodel.mapping.mapping import CALLS, LOOPS, Issue
+from costmodel.mapping.mapping import Mapping as LayerMapping
+from costmodel.schedule.clock import group_counts, network_cycles, quickest_additions
+from costmodel.schedule.evaluate import evaluate
+from costmodel.schedule.schedule import FusionGroup, Schedule
+from optimizer.cut.partition import Objective
+from optimizer.cut.problem import value
+from optimizer.finish.pipelines import LEAST_GAIN
+from optimizer.finish.traffic_limit import dram_bytes
+from optimizer.group.residency import with_places
+
+ROUNDING = 1e-9
+"""Of energies that are added up in another order."""
+
+BY_TILE: dict[Issue, Issue] = {"tiled_matmul": "loop_ws", "tiled_conv": "loop_conv_ws"}
+"""How the core issues the tiles of a call of gemmini.h one by one."""
+
+
+def with_side_by_side(schedule: Schedule, objective: Objective) -> Schedule:
+    """`schedule` (profile hw) with host operators beside other layers where that lowers its objective under
+    the clock, by `LEAST_GAIN` each; no bytes or energy more.
+
+    Args:
+        schedule: Whose layers are issued and pipelined as they are to be.
+        objective: What counts.
+    """
+    if objective == "energy":  # hidden cycles are all that it gains
+        return schedule
+    while (found := _joined(schedule, objective)) is not None:
+        schedule = found
+    return schedule
+
+
+def _joined(schedule: Schedule, objective: Objective) -> Schedule | None:
+    """The schedule with one more operator beside a layer: where most is gained, then the nearest; None if
+    nothing is.
+    """
+    now = evaluate(schedule, "clock")
+    least = (1 - LEAST_GAIN) * value(objective, now.energy_pj, now.latency_cycles)
+    gains = _gains(schedule, LEAST_GAIN * now.latency_cycles)
+    for _, _, given, joining in sorted((-round(gain), abs(a - b), a, b) for gain, a, b in gains):
+        try:
+            found = _together(schedule, given, joining)
+        except ScheduleError:  # no room in memories while both run
+            continue
+        then = evaluate(found, "clock")
+        worth = value(objective, then.energy_pj, then.latency_cycles)
+        as_before = dram_bytes(then) <= dram_bytes(now) and then.energy_pj < (1 + ROUNDING) * now.energy_pj
+        if worth < least and as_before:
+            return found
+    return None
+
+
+def _gains(schedule: Schedule, least: float) -> Iterator[tuple[float, int, int]]:
+    """Cycles that the clock hides, more than `least`; the groups of a layer on the array and an operator."""
+    graph, groups = schedule.graph, schedule.groups
+    order = _order(schedule, groups)
+    cycles = [_cycles(schedule, group) for group in groups]
+    joining = [
+        at
+        for at, group in enumerate(groups)
+        if len(group.layers) == 1 and runs_on_core(graph.by_name[group.layers[0]]) and cycles[at] > least
+    ]
+    if not joining:
+        return
+    early = prefetching_layers(schedule)
+    given = [at for at, group in enumerate(groups) if _has_tiles(schedule, group, early)]
+    for at in joining:
+        dependent = nx.descendants(order, at) | nx.ancestors(order, at)
+        for other in given:
+            group = _both(schedule, groups[other], groups[at])
+            if other not in dependent and not obstacle_to_side_by_side(graph, group.layers):
+                gain = cycles[at] + cycles[other] - _cycles(schedule, group)
+                if gain > least:
+                    yield gain, other, at
+
+
+def _has_tiles(schedule: Schedule, group: FusionGroup, early: frozenset[str]) -> bool:
+    """Whether a layer runs on a loop unit, beside nothing but operators; `early` concern prefetches."""
+    if (len(group.layers) > 1 and not group.side_by_side) or not early.isdisjoint(group.layers):
+        return False
+    layers = [schedule.graph.by_name[name] for name in group.layers]
+    return any(
+        isinstance(layer, TensorCoreLayer) and schedule.mappings[layer.name].issue in (*LOOPS, *CALLS)
+        for layer in layers
+    )
+
+
+def _both(schedule: Schedule, given: FusionGroup, joining: FusionGroup) -> FusionGroup:
+    names = sorted(given.layers + joining.layers, key=schedule.graph.index.__getitem__)
+    return FusionGroup(tuple(names), resident_tensors=given.resident_tensors | joining.resident_tensors)
+
+
+def _by_tile(schedule: Schedule, group: FusionGroup) -> dict[str, LayerMapping]:
+    name = layer_on_gemmini(schedule.graph, group).name
+    mapping = schedule.mappings[name]
+    return {**schedule.mappings, name: replace(mapping, issue=BY_TILE.get(mapping.issue, mapping.issue))}
+
+
+def _cycles(schedule: Schedule, group: FusionGroup) -> float:
+    """By the clock."""
+    mappings = _by_tile(schedule, group) if group.side_by_side else schedule.mappings
+    target = schedule.target
+    counts = group_counts(schedule.graph, group, mappings, target, schedule.additions)
+    return sum(network_cycles(counts, clock_of(target), target.core).values())
+
+
+def _order(schedule: Schedule, groups: tuple[FusionGroup, ...]) -> nx.DiGraph[int]:
+    """Which groups need results of which."""
+    index = {name: at for at, group in enumerate(groups) for name in group.layers}
+    order: nx.DiGraph[int] = nx.DiGraph()
+    order.add_nodes_from(range(len(groups)))
+    edges = ((index[a], index[b]) for a, b in schedule.graph.dag.edges)
+    order.add_edges_from((a, b) for a, b in edges if a != b)
+    return order
+
+
+def _together(schedule: Schedule, given: int, joining: int) -> Schedule:
+    """The schedule with an operator beside a layer, in its place; what either needs runs before.
+
+    Raises:
+        ScheduleError: they do not fit together.
+    """
+    graph, groups = schedule.graph, list(schedule.groups)
+    groups[given] = _both(schedule, groups[given], groups[joining])
+    mappings = _by_tile(schedule, groups[given])
+    del groups[joining]
+    order = _order(schedule, tuple(groups))
+    placed = tuple(groups[at] for at in nx.lexicographical_topological_sort(order))
+    placed = with_resident_tensors(graph, placed, resident_tensors(schedule.groups))
+    changed = replace(schedule, groups=with_places(graph, placed, schedule.target), mappings=mappings)
+    return replace(changed, additions=quickest_additions(changed))
