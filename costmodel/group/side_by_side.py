@@ -7,6 +7,7 @@ gives it the next ones: so operators are cut into equal parts, and after every t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +18,8 @@ from costmodel.mapping.decision import Decision, FusionGroup
 from costmodel.mapping.mapping import LOOPS
 
 MOST_PARTS = 16
+LEAST_ELEMENTS = 1024
+"""Of a part of an operator that works element by element: it is begun as slowly as hundreds are computed."""
 LEAST_PARTS = 4
 """Turns of a loop that is worth cutting: an inner one has shorter runs."""
 
@@ -38,7 +41,8 @@ def parts_of(layer: HostLayer) -> Parts:
         case StridedOperator(loops=loops) as operator if loops.shape:
             worth = (axis for axis, extent in enumerate(loops.shape) if extent >= LEAST_PARTS)
             axis = next(worth, loops.shape.index(max(loops.shape)))
-            count = _parts(loops.shape[axis])
+            most = max(math.prod(loops.shape) // LEAST_ELEMENTS, 1)
+            count = _parts(loops.shape[axis], min(most, MOST_PARTS))
             some = loops.shape[axis] // count
             shape = (*loops.shape[:axis], some, *loops.shape[axis + 1 :])
             names = (*layer.inputs[: len(loops.inputs)], layer.outputs[0])
@@ -50,7 +54,7 @@ def parts_of(layer: HostLayer) -> Parts:
                 return Parts(replace(layer, operator=smaller), count, steps)
         case Softmax(mask_rows=0 | 1) | LayerNorm() | LogSoftmax() as by_row:
             rows = by_row.rows
-            count = _parts(rows.outer)
+            count = _parts(rows.outer, MOST_PARTS)
             smaller_rows = Rows(rows.outer // count, rows.length, rows.inner)
             step = smaller_rows.outer * rows.length * rows.inner
             part = replace(layer, operator=replace(by_row, rows=smaller_rows))
@@ -58,8 +62,8 @@ def parts_of(layer: HostLayer) -> Parts:
     return Parts(layer)
 
 
-def _parts(extent: int) -> int:
-    return max(count for count in range(1, MOST_PARTS + 1) if extent % count == 0)
+def _parts(extent: int, most: int) -> int:
+    return max(count for count in range(1, most + 1) if extent % count == 0)
 
 
 def layer_on_gemmini(graph: Graph, group: FusionGroup) -> TensorCoreLayer:

@@ -28,6 +28,8 @@ QUEUED_LOOPS = 2
 """Tiles on a hardware loop that are under way at a time."""
 QUEUED_COMMANDS = 38
 """Single commands that Gemmini's queues and reservation station hold."""
+PART = 240
+"""Cycles that one more part of a host operator takes (docs/gemmini-h.md)."""
 BESIDE_LOADS = 1 / 3
 """Share of a copy by the core that Gemmini's loads can hide: both wait for memory (docs/gemmini-h.md)."""
 
@@ -135,8 +137,9 @@ def _side_by_side(counts: ProgramCounts, target: Target) -> ProgramCounts:
         if isinstance(work, HostCounts):
             parts, alone = work.visits, work._replace(visits=0)
             free = BESIDE_LOADS if work.operator == "copy_runs" else 1.0
-            beside = min(left, alone.cycles(c, target.core), parts * under_way)
-            found[name] = alone._replace(hidden=free * beside)
+            more = parts * PART
+            beside = min(left, alone.cycles(c, target.core) + more, parts * under_way)
+            found[name] = alone._replace(hidden=free * beside - more)
             left -= beside
     return found
 

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 
 from converter.ir.graph import Graph, HostLayer
+from costmodel.group import side_by_side
 from costmodel.group.fusion import ScheduleError
 from costmodel.group.side_by_side import MOST_PARTS, parts_of
 from costmodel.mapping.mapping import STREAM_ORDER, Issue
-from costmodel.schedule.clock import program_cycles
+from costmodel.schedule.clock import PART, program_cycles
 from costmodel.schedule.clock_parts import program_parts
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, Schedule
@@ -82,7 +83,8 @@ def test_the_clock_hides_what_the_functional_model_does(tile: dict[str, int]) ->
         one_by_one, together = map(cycles, schedules)
         saved.append(one_by_one - together)
     assert saved[:3] == pytest.approx([saved[0]] * 3, abs=2)  # (rounded layer by layer)
-    assert 0 < saved[0] == pytest.approx(saved[3], rel=0.25)
+    # The functional model knows nothing of what more parts take (of the norm, which is longer).
+    assert 0 < saved[0] == pytest.approx(saved[3] - MOST_PARTS * PART, rel=0.25)
 
 
 @pytest.mark.parametrize("operators", [elementwise, rows, windows])
@@ -98,6 +100,7 @@ def test_every_operator_in_parts(operators: Callable[[], Graph], monkeypatch: py
         return build(host)
 
     monkeypatch.setattr(HostNet, "build", with_convolution)
+    monkeypatch.setattr(side_by_side, "LEAST_ELEMENTS", 1)
     graph = operators()
     group = FusionGroup(tuple(layer.name for layer in graph.layers))
     check(Case(schedule_of(graph, group, K=16)))
