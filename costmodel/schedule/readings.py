@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from costmodel.group.fusion import ScheduleError
-from costmodel.group.resident_tensors import with_resident_tensors
+from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
 from costmodel.group.weight_prefetch import without_prefetches
 from costmodel.latency.clock import error_against_rtl
 from costmodel.mapping.mapping import as_single_instructions
 from costmodel.schedule.evaluate import NetworkCost, evaluate
-from costmodel.schedule.schedule import FusionModel, GroupLatency, LatencyModel, Schedule
+from costmodel.schedule.schedule import FusionGroup, FusionModel, GroupLatency, LatencyModel, Schedule
 from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
 from costmodel.target.target import Target
 
@@ -76,15 +76,29 @@ def under_fusion_model(schedule: Schedule, model: FusionModel) -> Schedule:
     return replace(within_groups(schedule), fusion_model=model)
 
 
+def one_by_one(schedule: Schedule) -> Schedule:
+    """The same schedule with layers one after the other that run side by side."""
+    if not any(group.side_by_side for group in schedule.groups) or schedule.fusion_model == "paper":
+        return schedule
+    alone = [
+        FusionGroup((name,), resident_tensors=group.resident_tensors) if group.side_by_side else group
+        for group in schedule.groups
+        for name in (group.layers if group.side_by_side else group.layers[:1])
+    ]
+    groups = with_resident_tensors(schedule.graph, alone, resident_tensors(schedule.groups))
+    return replace(schedule, groups=groups)
+
+
 def within_groups(schedule: Schedule) -> Schedule:
     """The same schedule without what crosses group boundaries: resident tensors, weights loaded early."""
-    plain = without_prefetches(schedule)
+    plain = without_prefetches(one_by_one(schedule))
     return replace(plain, groups=with_resident_tensors(plain.graph, plain.groups, ()))
 
 
 def as_instructions(schedule: Schedule) -> Schedule:
     """The same schedule with every layer issued by the core: what is not executed says nothing of loops."""
-    return replace(schedule, mappings=as_single_instructions(schedule.mappings), additions={})
+    apart = one_by_one(schedule)
+    return replace(apart, mappings=as_single_instructions(apart.mappings), additions={})
 
 
 def _under(counted: Schedule) -> tuple[Reading, ...]:

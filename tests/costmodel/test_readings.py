@@ -5,11 +5,12 @@ from dataclasses import replace
 from converter.ir.dims import Dims
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.readings import readings
+from costmodel.schedule.readings import as_instructions, readings
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
 from costmodel.target.target import load_target
 from tests.costmodel.networks import conv, graph
+from tests.emitters.gemmini.test_side_by_side import fork, schedule_of
 
 TARGET = load_target("gemmini-default")
 
@@ -79,3 +80,13 @@ def test_what_no_program_does_has_no_sound_reading():
     found = readings(claimed)
     assert under(found, "sound") == ()
     assert found.obstacle is not None and "group tile" in found.obstacle
+
+
+def test_layers_side_by_side_are_counted_one_after_the_other_where_nothing_is_executed():
+    together = schedule_of(fork(), FusionGroup(("l0", "l1")), P=2)
+    alone = schedule_of(fork(), P=2)
+    assert as_instructions(together) == as_instructions(alone)
+    assert {row.energy_pj for row in under(readings(together), "paper")} == {
+        row.energy_pj for row in under(readings(alone), "paper")
+    }
+    assert readings(together).obstacle is None
