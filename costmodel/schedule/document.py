@@ -243,7 +243,7 @@ class GroupTileRecord(_Record):
 class ExecutionRecord(_Record):
     """How a fusion group runs."""
 
-    tile: GroupTileRecord | None = None
+    tile: GroupTileRecord | None = Field(None, description="null: one layer, or several side by side")
     halo: Halo = "recompute"
     resident_weights: tuple[str, ...] = ()
     in_scratchpad: tuple[str, ...] = Field((), description="members whose output stays in the scratchpad")
