@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--targets", type=listed, default="gemmini-large,gemmini-small")
     parser.add_argument("--methods", type=listed, default=",".join(METHODS))
     parser.add_argument(
-        "--variants", type=listed, default=",".join(VARIANTS), help="paper, unpacked, both or none"
+        "--variants", type=listed, default=",".join(VARIANTS), help="paper, unpacked, both, or '' for neither"
     )
     add_profile(parser)
     parser.add_argument("--tiling", choices=("ragged", "divisor"), default="ragged")

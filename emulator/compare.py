@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 from pydantic import BaseModel
 
-from converter.check.reference import MEASURED
+from converter.check.reference import MEASURED, UNCLIPPED
 from converter.read.runtime import NOT_OPTIMISED, open_session, session_options
 from costmodel.target.target import Target
 from emulator.errors import ExecutionError, FirmwareError
@@ -87,10 +87,12 @@ def difference(
     actual: np.ndarray,
     absent: np.ndarray | None = None,
     tolerance: float = FLOAT_TOLERANCE,
+    unclipped: float = 0.0,
 ) -> TensorDifference:
     """Compare a tensor with its reference, both in storage order, but for what is `absent`.
 
-    `tolerance` is that of float tensors, relative to the largest magnitude.
+    `tolerance` is that of float tensors, relative to the largest magnitude: that before the ReLU, if
+    `unclipped` is larger.
     """
     expected = expected.reshape(actual.shape)
     if absent is not None:
@@ -101,7 +103,7 @@ def difference(
         delta = np.where(
             np.isnan(delta) & ~(np.isnan(expected) & np.isnan(actual)), np.inf, np.nan_to_num(delta)
         )
-    scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
+    scale = float(np.max(np.abs(expected), initial=unclipped)) or 1.0
     largest = float(np.max(delta, initial=0.0))
     wrong = delta > (tolerance * scale if is_float else 0)
     mismatch = None
@@ -194,7 +196,15 @@ def run_job(job: Job) -> list[VectorResult]:
         floats = {node.name: inputs[f"float:{node.name}"][vector, ...] for node in quantized.get_inputs()}
         floats |= kept_floats
         differences = tuple(
-            difference(name, vector, expected[name], run.tensors[name], run.absent.get(name), tolerance)
+            difference(
+                name,
+                vector,
+                expected[name],
+                run.tensors[name],
+                run.absent.get(name),
+                tolerance,
+                float(expected.get(UNCLIPPED + name, 0.0)),
+            )
             for name in names
             if name in run.tensors
         )

@@ -141,6 +141,49 @@ def test_every_layer_and_the_outputs_agree(fadiff, target: Path, tmp_path: Path,
     assert kinds <= {"float32", "int32"} and all(t["scale"] is None for t in document["tensors"])
 
 
+def test_sums_that_cancel_may_err_as_their_terms_do(fadiff, target: Path, tmp_path: Path) -> None:
+    """Behind the ReLU 3e-5 is left of terms of up to 10, whose sums are rounded in another order."""
+    rng = np.random.default_rng(0)
+    half, terms = rng.standard_normal((8, 16)), rng.standard_normal((16, 1))
+    first = np.concatenate([half, -half], 1)
+    second = np.concatenate([np.concatenate([terms, terms]), rng.standard_normal((32, 2))], 1)
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[1,8] x) => (float[1,3] y)
+        { h = MatMul (x, first) s = Gemm (h, second, bias) r = Relu (s) t = MatMul (x, third) y = Add (r, t) }"""
+    model = onnx.parser.parse_model(text)
+    bias = np.array([3e-5, -100, -100])
+    arrays = {"first": first, "second": second, "bias": bias, "third": rng.standard_normal((8, 3))}
+    for name, array in arrays.items():
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    onnx.save(model, tmp_path / "net.onnx")
+    ended = fadiff(
+        "compile", tmp_path / "net.onnx", "--target", target, "--out", tmp_path / "out", "--verify"
+    )
+    assert ended.code == 0, ended.out + ended.err
+
+
+GATED = """\
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[1,1,9,9] x) => (float[1,4,9,9] y)
+<int64[2] axes = {2,3}, float[1,1,1,1] w1, float[1,1,1,1] w2, float[4,1,1,1] w3>
+{
+  m = ReduceMean (x, axes)
+  a = Conv <kernel_shape=[1,1]> (m, w1)
+  r = Relu (a)
+  b = Conv <kernel_shape=[1,1]> (r, w2)
+  s = Sigmoid (b)
+  z = Mul (x, s)
+  y = Conv <kernel_shape=[1,1]> (z, w3)
+}
+"""
+
+
+def test_a_gate_of_one_channel_builds(fadiff, tmp_path: Path) -> None:
+    """GCC 12 warns of indices out of bounds in a branch that the gate's strides never take."""
+    model = write(tmp_path / "net.onnx", GATED)
+    ended = fadiff("compile", model, "--target", "gemmini-fp32", "--out", tmp_path / "out", "--verify")
+    assert ended.code == 0, ended.out + ended.err
+
+
 def test_main_compares_within_the_tolerance(fadiff, target: Path, tmp_path: Path) -> None:
     model = write(tmp_path / "net.onnx", ROWS)
     ended = fadiff("compile", model, "--target", target, "--out", tmp_path / "out", "--method", "layerwise")

@@ -21,10 +21,13 @@ from converter.ir.graph import Graph, TensorCoreLayer
 from converter.ir.weight_file import WeightFile
 from converter.read.runtime import NOT_OPTIMISED, explaining, open_session, session_options
 
-__all__ = ["MEASURED", "integer_reference", "reference_session", "run_reference"]
+__all__ = ["MEASURED", "UNCLIPPED", "integer_reference", "reference_session", "run_reference"]
 
 MEASURED = "measured:"
 """Prefix of the inputs that bring what a run measured."""
+
+UNCLIPPED = "unclipped:"
+"""Prefix of the outputs that say how large the sums behind a ReLU were."""
 
 _ELEM_TYPES = {"int8": TensorProto.INT8, "int32": TensorProto.INT32, "float32": TensorProto.FLOAT}
 
@@ -38,7 +41,8 @@ def integer_reference(
     run shows every intermediate.  Run it with `reference_session`.
 
     With `by_layer` every layer reads what a run measured (inputs MEASURED + tensor name) instead of what
-    the reference computed: float32 differences then do not add up from layer to layer.
+    the reference computed: float32 differences then do not add up from layer to layer.  Outputs
+    UNCLIPPED + tensor name are the largest magnitudes [] of float32 sums before their ReLU.
 
     Large constants go to `file`, if there is one; the model then belongs beside it.
     """
@@ -61,8 +65,11 @@ def integer_reference(
             host_layer(emit, layer)
         written.update({name: emit.current[name] for name in layer.outputs})
     for name in computed:
-        shape = emit.ints(graph.tensors[name].shape)
-        emit.nodes.append(helper.make_node("Reshape", [written[name], shape], [name], name=f"out {name}"))
+        emit.output(name, written[name], graph.tensors[name].shape)
+    sums = emit.unclipped if by_layer else {}
+    for name, values in sums.items():
+        largest = [emit.op("ReduceMax", emit.op("Abs", value), keepdims=0) for value in values]
+        emit.output(UNCLIPPED + name, emit.op("Max", *largest), [])
     onnx_graph = helper.make_graph(
         emit.nodes,
         graph.name,
@@ -70,7 +77,10 @@ def integer_reference(
             *(_value_info(graph, name, name) for name in graph.inputs),
             *(_value_info(graph, name, MEASURED + name) for name in measured),
         ],
-        [_value_info(graph, name, name) for name in computed],
+        [
+            *(_value_info(graph, name, name) for name in computed),
+            *(helper.make_tensor_value_info(UNCLIPPED + name, TensorProto.FLOAT, []) for name in sums),
+        ],
         emit.initializers,
     )
     return helper.make_model(

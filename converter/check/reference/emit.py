@@ -37,6 +37,8 @@ class Emit:
         self.initializers: list[onnx.TensorProto] = []
         self.current: dict[str, str] = {}
         """The ONNX value that holds the latest content of a tensor, flat in storage order."""
+        self.unclipped: dict[str, list[str]] = {}
+        """float32 sums that a ReLU of a tensor cuts off, by tensor."""
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._numbers = itertools.count()
 
@@ -73,6 +75,10 @@ class Emit:
     def reshape(self, value: str, shape: Sequence[int]) -> str:
         """The same elements under another shape."""
         return self.op("Reshape", value, self.ints(shape))
+
+    def output(self, name: str, value: str, shape: Sequence[int]) -> None:
+        """`value` as an output of the model."""
+        self.nodes.append(helper.make_node("Reshape", [value, self.ints(shape)], [name], name=f"out {name}"))
 
     def lowest_of(self, tensor: str) -> np.generic:
         """The smallest element that a tensor can have."""

@@ -34,6 +34,8 @@ def product(emit: Emit, layer: TensorCoreLayer) -> None:
     if emit.is_float:
         accumulator = emit.cast(accumulator, "float32")
     if layer.activation == "relu":
+        if emit.is_float:
+            emit.unclipped.setdefault(layer.output.tensor, []).append(accumulator)
         accumulator = emit.op("Max", accumulator, emit.zero())
     result = emit.element(emit.scaled(accumulator, layer.scale))
     sizes = (dims.G, dims.N, dims.P, dims.Q, dims.K)
