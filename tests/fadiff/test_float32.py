@@ -147,8 +147,10 @@ def test_sums_that_cancel_may_err_as_their_terms_do(fadiff, target: Path, tmp_pa
     half, terms = rng.standard_normal((8, 16)), rng.standard_normal((16, 1))
     first = np.concatenate([half, -half], 1)
     second = np.concatenate([np.concatenate([terms, terms]), rng.standard_normal((32, 2))], 1)
-    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[1,8] x) => (float[1,3] y)
-        { h = MatMul (x, first) s = Gemm (h, second, bias) r = Relu (s) t = MatMul (x, third) y = Add (r, t) }"""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[1,8] x) => (float[1,3] y)
+        { h = MatMul (x, first) s = Gemm (h, second, bias) r = Relu (s)
+          t = MatMul (x, third) y = Add (r, t) }"""
     model = onnx.parser.parse_model(text)
     bias = np.array([3e-5, -100, -100])
     arrays = {"first": first, "second": second, "bias": bias, "third": rng.standard_normal((8, 3))}
