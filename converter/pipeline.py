@@ -26,6 +26,7 @@ from converter.plan.plan import Step
 from converter.printable import printable
 from converter.quantise.calibrate import CalibrationData
 from converter.quantise.choose import Choice
+from converter.quantise.float_states import decide
 from converter.quantise.imported import is_quantised
 from converter.quantise.mixed import Mixed, MixedSearch
 from converter.quantise.qdq import quantised_model
@@ -218,17 +219,15 @@ def convert(
             drawn_samples = data.draw(simplified.program, simplified.model, weights, seed, spans)
             draft = replace(draft, samples=drawn_samples)
         progress(f"calibrating on {len(draft.samples)} samples")
-        choice = draft.choose(left_out, progress)
-        search = MixedSearch(draft, choice, draft.is_judged and not drawn)
-        kept = search.named
-        if keep_float_until is not None:
-            kept, warning = search.until(keep_float_until, progress)
-            warnings += [warning] if warning else []
-            if kept != search.named:
-                draft = search.planned(kept)
-                choice, steps = draft.choose(left_out, progress), draft.steps
-        if kept or keep_float_until is not None:
-            mixed = search.worth(kept)
+        search = MixedSearch(
+            draft, draft.choose(left_out, progress), draft.is_judged and not drawn, not data.recorded
+        )
+        kept = decide(search, keep_float_until, left_out, progress)
+        draft, choice, steps = kept.calibration, kept.choice, kept.calibration.steps
+        warnings.extend(kept.warnings)
+        notes.extend(kept.notes)
+        if kept.mixed is not None:
+            mixed = kept.mixed
             notes.append(f"keep-float: {mixed}")
         if choice.way:
             notes.append(f"calibration: {choice.way}")

@@ -256,9 +256,12 @@ def front_end_record(vectors: TestVectors, console: Console) -> ConversionRecord
 def _kept_float(conversion: Conversion) -> FloatRecord | None:
     from costmodel.schedule.document import FloatRecord
 
-    layers = tuple(layer.name for layer in conversion.graph.layers if layer.op.startswith("float_"))
-    mixed = conversion.mixed
-    return FloatRecord(layers=layers, before_db=mixed.before_db, after_db=mixed.after_db) if layers else None
+    graph, mixed = conversion.graph, conversion.mixed
+    layers = tuple(layer.name for layer in graph.layers if layer.op.startswith("float_"))
+    states = tuple(s.input for s in graph.states if graph.tensors[s.input].dtype == "float32")
+    if not layers:
+        return None
+    return FloatRecord(layers=layers, states=states, before_db=mixed.before_db, after_db=mixed.after_db)
 
 
 def describe(

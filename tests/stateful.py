@@ -45,6 +45,29 @@ def gru(path: Path) -> Path:
     return path
 
 
+def growing_lstm(path: Path) -> Path:
+    """An LSTM whose `h` and `c` are one tensor; `c`, which the output reads, grows by a little every step."""
+    gates = np.repeat(np.float32([2, 2, 6, 0.05]), 24)  # biases of input, output, forget and cell gates
+    nodes = [
+        helper.make_node("Split", ["state"], ["h", "c"], "apart", axis=0),
+        helper.make_node(
+            "LSTM", ["x", "w", "r", "b", "", "h", "c"], ["", "hn", "cn"], "lstm", hidden_size=24
+        ),
+        helper.make_node("Concat", ["hn", "cn"], ["state_out"], "together", axis=0),
+        helper.make_node("MatMul", ["cn", "read"], ["y"], "read"),
+    ]
+    constants = {
+        "w": 0.1 * _weights(0, 1, 96, 12, sums=12),
+        "r": 0.1 * _weights(1, 1, 96, 24, sums=24),
+        "b": np.concatenate([gates, np.zeros(96, np.float32)])[None],
+        "read": _weights(2, 24, 12, sums=24),
+    }
+    state = (2, 1, 24)
+    inputs = {"x": (1, 1, 12), "state": state}
+    onnx.save(model_of(nodes, inputs, {"y": None, "state_out": state}, constants), path)
+    return path
+
+
 def cached_convolution(path: Path) -> Path:
     """Convolutions over time that begin with the last columns of the step before."""
     nodes = [

@@ -9,6 +9,9 @@ import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
 
+LOST_BY_STATES = "int8 loses by what is kept from step to step"
+"""How a note begins that advises to keep states in float."""
+
 
 @dataclass(frozen=True)
 class State:

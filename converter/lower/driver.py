@@ -92,9 +92,9 @@ def lower(
 ) -> Graph:
     """The Graph of a program all of whose steps are supported; `without` as in `converter.convert`."""
     lowering = Lowering(name, program, quantisation, model)
-    for value in program.inputs:
-        _lower_input(lowering, value)
     floats = FloatLayers(lowering, steps)
+    for value in program.inputs:
+        floats.lower_input(value, _lower_input)
     for step in steps:
         if step.is_float:
             floats.lower(step, _lower_step)
@@ -103,6 +103,7 @@ def lower(
         if ABSORB_MOVEMENT in without and step.head.op in _MOVEMENT:
             for value in step.head.outputs:
                 lowering.values[value] = lowering.copy(lowering.values[value], name=step.name)
+    floats.finish()
     outputs = finish_outputs(lowering)
     graph = lowering.graph.build(outputs, sha256)
     stored = {value: lowering.values[value].tensor for value in program.inputs}

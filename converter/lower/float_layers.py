@@ -14,7 +14,7 @@ from converter.ir.graph import HostLayer, Layer, TensorCoreLayer
 from converter.ir.loops import Access, Loops
 from converter.ir.strided import Strided
 from converter.lower.context import Lowering
-from converter.plan.floats import outputs_of
+from converter.plan.floats import float_states, outputs_of
 from converter.plan.plan import Step
 from converter.quantise.weights import as_float
 
@@ -36,6 +36,21 @@ class FloatLayers:
         self.floats = Lowering(integers.graph.name, integers.program, quantisation, integers.model)
         self.floats.graph = integers.graph
         self._made: dict[tuple[str, float], str] = {}
+        self._states = float_states(integers.program, steps)
+
+    def lower_input(self, value: str, handler: Callable[[Lowering, str], None]) -> None:
+        """Lower an input of the graph; a state in float is rounded for steps that read it in int8."""
+        if all(value != state.input for state in self._states):
+            handler(self.integers, value)
+            return
+        handler(self.floats, value)
+        self._hand_over(value)
+
+    def finish(self) -> None:
+        """Leave both ends of states in float as the graph's input and output."""
+        for state in self._states:
+            for end in (state.input, state.output):
+                self.integers.values[end] = self.floats.values[end]
 
     def lower(self, step: Step, handler: Handler) -> None:
         """Lower a step with a handler for float32 arrays; other steps find its outputs in int8."""
@@ -48,8 +63,11 @@ class FloatLayers:
         handler(self.floats, step)
         layers[first:] = [_on_core(self.integers.graph, layer, step.ceiling) for layer in layers[first:]]
         for value in outputs_of(step):
-            if value in self.integers.quantisation.scales:
-                self.integers.values[value] = self._in_int8(value)
+            self._hand_over(value)
+
+    def _hand_over(self, value: str) -> None:
+        if value in self.integers.quantisation.scales:
+            self.integers.values[value] = self._in_int8(value)
 
     def _in_float(self, value: Strided) -> Strided:
         """The same access to the float32 form of a whole int8 tensor."""
@@ -64,6 +82,8 @@ class FloatLayers:
 
     def _in_int8(self, name: str) -> Strided:
         graph, value = self.integers.graph, self.floats.values[name]
+        if not self.floats.is_whole(value):
+            value = self.floats.copy(value)
         source, scale = graph.tensors[value.tensor], self.integers.scale(name)
         assert scale is not None
         tensor = graph.tensor(

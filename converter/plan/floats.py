@@ -1,18 +1,20 @@
 """Mixed precision: steps that stay in float32, on the core, while the array computes in int8.
 
 What lies between two of them joins them, so that they hand floats to each other: operators that only move
-elements, and arithmetic that C and the reference can do to the bit (no exponentials).
+elements, and arithmetic that C and the reference can do to the bit (no exponentials).  A state that float
+steps write and read, perhaps moved, is float32 from one run to the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from converter.errors import ModelError
 from converter.ir.builder import plain_name
 from converter.ir.operators import is_square, keeps_scale
 from converter.ir.program import Node, Program
+from converter.ir.states import State
 from converter.plan.plan import Step
 
 PRODUCTS = frozenset(("Conv", "Gemm", "MatMul"))
@@ -49,6 +51,7 @@ MOVES = frozenset(
         "Concat",
         "DepthToSpace",
         "Flatten",
+        "Gather",
         "Identity",
         "MaxPool",
         "Reshape",
@@ -61,23 +64,35 @@ MOVES = frozenset(
         "Unsqueeze",
     ]
 )
-"""They give elements that they read (a Resize: to the nearest)."""
+"""They give elements that they read (a Resize: to the nearest; a Gather: at constant places)."""
 
 
 def keep_float(
     file: str, program: Program, steps: Sequence[Step], names: Collection[str]
 ) -> tuple[Step, ...]:
-    """The steps, of which those named (by step or by one of their nodes) are kept in float32, and what joins
-    them.  `file` is for messages.
+    """The steps, of which those named (by step, by one of their nodes, or by the state that they compute) are
+    kept in float32, and what joins them.  `file` is for messages.
 
     Raises:
         ModelError: there is no such step, or it has no float form.
     """
-    chosen = set()
+    chosen = set[str]()
     for name in dict.fromkeys(names):
+        state = next((s for s in program.states if name in (s.input, s.output)), None)
+        if state is not None:
+            cell = cell_of(program, steps, state)
+            if not cell:
+                raise ModelError(
+                    f"{file}: --keep-float {name}: no arithmetic on single elements leads from this state to "
+                    "its next value, so float32 would gain nothing; keep the layers that read it"
+                )
+            chosen |= cell
+            continue
         found = next((s for s in steps if name in (s.name, plain_name(s.name), *s.onnx_nodes)), None)
         if found is None:
-            raise ModelError(f"{file}: --keep-float {name}: no such layer; `fadiff inspect` lists them")
+            raise ModelError(
+                f"{file}: --keep-float {name}: no such layer or state; `fadiff inspect` lists them"
+            )
         if not can_be_float(program, found):
             raise ModelError(
                 f"{file}: --keep-float {name}: {found.head.op} has no float32 form beside int8; "
@@ -97,15 +112,37 @@ def can_be_float(program: Program, step: Step) -> bool:
     return step.kind == "node" and step.head.op in PRODUCTS | ARITHMETIC
 
 
-def only_in_float(program: Program, steps: Sequence[Step]) -> frozenset[str]:
-    """Values that are never int8: float steps hand them to float steps."""
+def cell_of(program: Program, steps: Sequence[Step], state: State) -> frozenset[str]:
+    """The arithmetic on single elements that leads to a state's next value, back to products and tables; none
+    where none of it reads the state."""
+    before = _before(program, steps, state.output, lambda step: _joins(program, step))
+    found = {s.name for s in before if can_be_float(program, s) and s.head.op not in PRODUCTS}
+    read = {s.name for s in _behind(program, steps, state.input)}
+    return frozenset(found) if read & found else frozenset()
+
+
+def float_states(program: Program, steps: Sequence[Step]) -> tuple[State, ...]:
+    """The states that are float32 between runs: float steps write them, and one reads them."""
     kept = {node for step in steps if step.is_float for node in step.onnx_nodes}
+
+    def is_kept(state: State) -> bool:
+        writer = program.producer.get(state.output)
+        readers = program.consumers(state.input)
+        return writer is not None and writer.name in kept and any(node.name in kept for node in readers)
+
+    return tuple(state for state in program.states if is_kept(state))
+
+
+def only_in_float(program: Program, steps: Sequence[Step]) -> frozenset[str]:
+    """Values that are never int8: float steps hand them to float steps, in this run or the next."""
+    kept = {node for step in steps if step.is_float for node in step.onnx_nodes}
+    states = float_states(program, steps)
+    written = {value for step in steps if step.is_float for value in outputs_of(step)}
+    handed_out = set(program.outputs) - {state.output for state in states}
     return frozenset(
         value
-        for step in steps
-        if step.is_float
-        for value in outputs_of(step)
-        if value not in program.outputs and all(node.name in kept for node in program.consumers(value))
+        for value in (written | {state.input for state in states}) - handed_out
+        if all(node.name in kept for node in program.consumers(value))
     )
 
 
@@ -131,7 +168,32 @@ def _joined(program: Program, steps: Sequence[Step], chosen: Collection[str]) ->
         sources = (program.producer.get(value) for node in step.nodes for value in node.inputs)
         if step.name in leads and any(node is not None and step_of[node.name] in kept for node in sources):
             kept.add(step.name)
+    for state in program.states:
+        before = _before(program, steps, state.output, lambda step: moves(program, step))
+        behind = _behind(program, steps, state.input)
+        if all(any(step.name in kept for step in found) for found in (before, behind)):
+            kept.update(step.name for step in (*before, *behind) if moves(program, step))
     return kept
+
+
+def _before(program: Program, steps: Sequence[Step], value: str, joins: Callable[[Step], bool]) -> list[Step]:
+    """The writer of a value and, as long as they join, those of what it reads."""
+    found, wanted = list[Step](), {value}
+    for step in reversed(steps):
+        if wanted & set(outputs_of(step)):
+            found.append(step)
+            wanted.update(v for node in step.nodes for v in program.activations(node) if joins(step))
+    return found
+
+
+def _behind(program: Program, steps: Sequence[Step], value: str) -> list[Step]:
+    """The readers of a value, moved or as it is."""
+    found, moved = list[Step](), {value}
+    for step in steps:
+        if any(moved & set(program.activations(node)) for node in step.nodes):
+            found.append(step)
+            moved.update(outputs_of(step) if moves(program, step) else ())
+    return found
 
 
 def _joins(program: Program, step: Step) -> bool:
@@ -142,6 +204,8 @@ def moves(program: Program, step: Step) -> bool:
     """Whether a step only moves or chooses elements, and may join steps in float."""
     head = step.head
     exact = head.op in MOVES and (head.op != "Resize" or keeps_scale(head))
+    if head.op == "Gather":
+        exact = head.inputs[0] not in program.constants and head.inputs[1] in program.constants
     return step.kind == "node" and exact and _holds_floats(program, step)
 
 

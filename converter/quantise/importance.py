@@ -16,6 +16,7 @@ import onnx
 from converter.ir.operators import WEIGHTED
 from converter.ir.program import Node, Program
 from converter.plan.plan import Step
+from converter.quantise.scales import int8_steps
 from converter.read.runtime import run_nodes
 
 _REACH, _FINE = 12.0, 85.0
@@ -45,9 +46,9 @@ class Importance:
 def importances(
     model: onnx.ModelProto, program: Program, steps: Sequence[Step], values: Sequence[str]
 ) -> Mapping[str, Importance]:
-    """Of the values of which all readers are known to be products with constants, or one function."""
+    """Of the values of which all readers in int8 are known to be products with constants, or one function."""
     readers: dict[str, list[Step]] = {}
-    for step in steps:
+    for step in int8_steps(steps):
         for name in dict.fromkeys(program.activations(step.head)) if step.kind == "node" else (step.source,):
             readers.setdefault(name, []).append(step)
     found: dict[str, Importance] = {}

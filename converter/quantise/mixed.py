@@ -9,7 +9,7 @@ that took no part in calibration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -27,7 +27,8 @@ from converter.quantise.ranges import ranges
 from converter.quantise.scales import stored_values, unknown_scales
 from converter.quantise.sentinels import without_sentinels
 from converter.quantise.simulate import Simulation
-from converter.quantise.weights import quantise
+from converter.quantise.weights import Quantisation, quantise
+from converter.read.inputs import Samples
 
 MARGIN_DB = 1.0
 """The samples that the result is judged on in the end are others."""
@@ -69,11 +70,15 @@ class MixedSearch:
         calibration: the program as it is planned so far.
         choice: how its ranges are found, and corrections of its biases.
         is_judged: whether the samples are the user's, and enough of them.
+        in_sequence: whether they are steps, each with the states that the one before left.
+        before_db: what int8 had, where states are in float already (converter/quantise/float_states.py).
     """
 
     calibration: Calibration
     choice: Choice
     is_judged: bool
+    in_sequence: bool = False
+    before_db: float | None = None
 
     def until(self, least_db: float, progress: Callable[[str], None]) -> tuple[frozenset[str], str]:
         """Names of the steps to keep in float so that every output has `least_db` and a margin (if there can
@@ -138,7 +143,7 @@ class MixedSearch:
         layers = tuple(step.name for step in self._planned(names) if step.is_float)
         if not self.is_judged:
             return Mixed(layers)
-        before = self.score(())
+        before = self.score(()) if self.before_db is None else self.before_db
         return Mixed(layers, round(before, 2), round(self.score(names) if names else before, 2))
 
     @cached_property
@@ -149,7 +154,9 @@ class MixedSearch:
 
     def score(self, names: Collection[str]) -> float:
         """The worst output's signal to noise in dB on held-out samples."""
-        wanted = [v for v in self.calibration.program.outputs if self.calibration.program.is_float(v)]
+        program = self.calibration.program
+        kept = {state.output for state in program.states} if self.in_sequence else set()
+        wanted = [v for v in program.outputs if program.is_float(v) and v not in kept]
         return min(self._ratios(names, wanted).values(), default=np.inf)
 
     def _candidates(self, kept: Collection[str]) -> list[frozenset[str]]:
@@ -229,17 +236,30 @@ class MixedSearch:
             integers=c.integers,
         )
         simulation = Simulation(c.model, c.program, steps, quantisation)
-        held = self.calibration.held_out[:most]
+        held = c.held_out[:most]
         exactly: dict[str, list[np.ndarray]] = {}
         for name, array in activations(c.file, c.model, StoredWeights(), held, values):
             exactly.setdefault(name, []).append(array)
         signal, noise = dict.fromkeys(values, 0.0), dict.fromkeys(values, 0.0)
-        for i, computed in enumerate(simulation.run(quantisation, held, values)):
+        for i, computed in enumerate(self._computed(simulation, quantisation, held, values)):
             for value, array in computed.items():
                 exact = exactly[value][i].astype(np.float64)
                 signal[value] += float(np.sum(exact**2))
                 noise[value] += float(np.sum((exact - array) ** 2))
         return {value: decibel(signal[value], noise[value]) for value in values}
+
+    def _computed(
+        self, simulation: Simulation, quantisation: Quantisation, held: Samples, values: Sequence[str]
+    ) -> Iterator[Mapping[str, np.ndarray]]:
+        """Values in int8, sample by sample; with states on what int8 made of them in the steps before."""
+        states = self.calibration.program.states
+        if not self.in_sequence or not states:
+            return simulation.run(quantisation, held, values)
+        wanted = {id(sample) for sample in held}
+        steps = list(self.calibration.samples)
+        steps = steps[: 1 + max(i for i, step in enumerate(steps) if id(step) in wanted)]
+        runs = simulation.run(quantisation, steps, values, states)
+        return (found for step, found in zip(steps, runs, strict=True) if id(step) in wanted)
 
     @cached_property
     def _observed(self) -> Mapping[str, Observed]:

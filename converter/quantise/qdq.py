@@ -10,6 +10,7 @@ from onnx import helper
 
 from converter.ir.program import Program
 from converter.ir.weight_file import WeightFile, initializer
+from converter.plan.floats import float_states
 from converter.plan.plan import Step
 from converter.quantise.weights import Quantisation, Quantised
 
@@ -22,7 +23,7 @@ def quantised_model(
     file: WeightFile | None = None,
 ) -> onnx.ModelProto:
     """`model` with a QuantizeLinear / DequantizeLinear pair on every stored value (none between steps that
-    are kept in float).
+    are kept in float; where a state is, only in front of steps that read it in int8).
 
     Weights become int8, biases int32 initializers behind a DequantizeLinear, so the file holds
     the very integers that are lowered.  Graph input and output names stay.  Large constants go to
@@ -38,8 +39,11 @@ def quantised_model(
     }
     stored = quantisation.scales
     floats = {name for step in steps if step.is_float for name in step.onnx_nodes}
+    states = {end for state in float_states(program, steps) for end in (state.input, state.output)}
     for node in graph.node:
         for i, value in enumerate(node.input):
+            if node.name in floats and value in states:
+                continue
             writer = program.producer.get(value)
             if node.name in floats and value in stored and writer is not None and writer.name in floats:
                 node.input[i] = f"{value}.float"
@@ -49,10 +53,10 @@ def quantised_model(
                 node.input[i] = replaced[(node.name, value)]
             elif value_is_weight:
                 node.input[i] = replaced[("", value)]
-            elif value in stored and value in program.inputs:
+            elif value in stored and (value in program.inputs or value in states):
                 node.input[i] = pairs.activation(value, value, f"{value}.dq", stored[value])
         for i, value in enumerate(node.output):
-            if value in stored:
+            if value in stored and value not in states:
                 node.output[i] = f"{value}.float"
                 pairs.activation(f"{value}.float", value, value, stored[value])
     graph.node.extend(pairs.nodes)

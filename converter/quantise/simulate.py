@@ -9,6 +9,7 @@ import onnx
 from onnxruntime import InferenceSession
 
 from converter.ir.program import Program
+from converter.ir.states import State, chained
 from converter.plan.plan import Step
 from converter.quantise.qdq import quantised_model, stored_constants
 from converter.quantise.weights import Quantisation
@@ -67,12 +68,21 @@ class Simulation:
         return {name: array for name, array in found.items() if name in self._open}
 
     def run(
-        self, quantisation: Quantisation, samples: Samples, values: Sequence[str]
+        self,
+        quantisation: Quantisation,
+        samples: Samples,
+        values: Sequence[str],
+        states: Sequence[State] = (),
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Some values, sample by sample."""
-        feeds = self.feeds(quantisation)
-        fed = [{**feeds, **sample} for sample in samples]
-        yield from self.run_part((0, len(self.model.graph.node)), fed, values)
+        """Some values, sample by sample; with `states` these are steps, each goes on from the one before."""
+        feeds, whole = self.feeds(quantisation), (0, len(self.model.graph.node))
+        fed = ({**feeds, **sample} for sample in samples)
+        if not states:
+            yield from self.run_part(whole, list(fed), values)
+            return
+        fetched = list(dict.fromkeys([*values, *(state.output for state in states)]))
+        for _, found in chained(lambda given: next(self.run_part(whole, [given], fetched)), fed, states):
+            yield {value: found[value] for value in values}
 
     def run_part(
         self, part: tuple[int, int], feeds: Sequence[Mapping[str, np.ndarray]], values: Sequence[str]

@@ -370,6 +370,7 @@ class FloatRecord(_Record):
     """Layers kept in float32 beside an int8 array, and what they gain."""
 
     layers: tuple[str, ...]
+    states: tuple[str, ...] = Field((), description="input tensors of states that are float32 between runs")
     before_db: float | None = Field(
         None, description="signal to noise of the worst output on held-out calibration samples without them"
     )

@@ -29,6 +29,8 @@ class MixedPrecision:
         count = len(self.record.layers)
         names = ", ".join(self.record.layers[:_SHOWN]) + (", ..." if count > _SHOWN else "")
         parts = [f"{count} layer{'s' if count != 1 else ''} on the core ({names})"]
+        if self.record.states:
+            parts.append(f"state {', '.join(self.record.states)} from run to run")
         if self.cycles is not None and self.share is not None:
             parts.append(
                 f"{self.cycles:,.0f} cycles, {100 * self.share:.0f} % of all (modelled, not measured)"

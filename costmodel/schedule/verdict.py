@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from converter.ir.states import LOST_BY_STATES
 from costmodel.schedule.document import AccuracyRecord, ScheduleDocument
 
 State = Literal["good", "poor", "failed", "meaningless"]
@@ -131,6 +132,9 @@ def _remedy(document: ScheduleDocument, state: State) -> str:
         return "convert the float model with --calibration FILE.npz instead of the quantised file"
     if any("no calibration data" in note for note in notes):
         return "the ranges come from random inputs: give real ones with --calibration FILE.npz"
+    lost_by_states = next((note for note in notes if LOST_BY_STATES in note), None)
+    if lost_by_states is not None:
+        return f"{lost_by_states}; docs/accuracy.md has more"
     if document.conversion.kept_float is None and state == "failed":
         keep = f"keep the layers that lose it in float32: --keep-float auto --min-sqnr {POOR_SQNR_DB:.0f}"
         return f"give more (or more typical) calibration inputs, or {keep}; docs/accuracy.md has more"

@@ -79,7 +79,7 @@ def test_nothing_needs_float_where_int8_does(fadiff, tmp_path):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ("third", "no such layer"),
+        ("third", "no such layer or state"),
         ("pool", "GlobalAveragePool has no float32 form"),
         ("auto", "at least 3 calibration samples"),
     ],
