@@ -163,7 +163,8 @@ def convert(
         calibrate: False leaves scales that the file does not give at 1: for looking at layers only.
         seed: of the random samples.
         without: names of rewrites (`converter.rewrites.NAMES`) to leave out.
-        keep_float: names of layers that an int8 array leaves to the core, in float32.
+        keep_float: names of layers that an int8 array leaves to the core, in float32, and of states that
+            stay float32 between runs.
         keep_float_until: keep further ones until every output has so many dB on held-out samples.
         progress: told what is going on, one short line at a time.
 

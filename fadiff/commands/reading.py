@@ -104,10 +104,10 @@ state_options = together(
 )
 keep_float_option = click.option(
     "--keep-float",
-    metavar="LAYER[,LAYER...]|auto",
+    metavar="LAYER|STATE[,...]|auto",
     callback=_listed,
-    help="Layers that run in float32 on the core, where int8 loses the model; auto: until --min-sqnr "
-    "holds on held-out calibration samples.",
+    help="Layers that run in float32 on the core, and states that stay float32 between runs, where int8 "
+    "loses the model; auto: until --min-sqnr holds on held-out calibration samples.",
 )
 without_option = click.option(
     "--without",

@@ -10,12 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 import fadiff as api
 from converter import ModelError, convert
 from converter.ir.states import State, chained
 from fadiff.folder import OutputFolder
+from tests.converter.oracle import model_of, weights
 from tests.stateful import STEPS, cached_convolution, decoder, growing_lstm, gru, sequence, session_of
 
 FAST = {"target": "gemmini-small", "method": "layerwise"}
@@ -107,6 +110,24 @@ def test_products_read_a_rounded_state(tmp_path: Path) -> None:
     readers = {layer.op for layer in layers if "h" in layer.inputs}
     assert readers == {"to_int8", "float_binary"}
     assert late_db(model, tmp_path / "out", State("hn", "h")) > 40
+
+
+def test_a_sum_is_kept_in_float_and_read_in_int8_in_the_same_run(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["part"], "project"),
+        helper.make_node("Add", ["state", "part"], ["state_out"], "accumulate"),
+        helper.make_node("MatMul", ["state_out", "v"], ["y"], "read"),
+    ]
+    shape = (1, 1, 12)
+    constants = {"w": weights(0, 12, 12) / 50, "v": weights(1, 12, 12)}
+    net = model_of(nodes, {"x": shape, "state": shape}, {"y": None, "state_out": shape}, constants)
+    onnx.save(net, tmp_path / "sum.onnx")
+    model = with_data(tmp_path / "sum.onnx")
+    result = api.compile(model, tmp_path / "out", keep_float="accumulate", verify=True, **FAST)
+    assert result.verification is not None
+    assert result.verification.bit_exact and result.verification.traffic_exact
+    assert result.document.conversion.kept_float.states == ("state",)
+    assert late_db(model, tmp_path / "out", State("state_out", "state")) > 20
 
 
 def test_layers_that_write_and_read_a_state_keep_it(lstm: Path) -> None:
