@@ -16,7 +16,7 @@ from costmodel.group.fusion import Member
 from costmodel.mapping.decision import FusionGroup
 from costmodel.mapping.mapping import ceil_div
 from costmodel.mapping.shape import extents
-from costmodel.target.target import FusionPath
+from costmodel.target.target import FusionPath, Target
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,10 @@ class Held:
     """Of `side` channels each."""
     below: int
     """Rows between the end of the box and the end of the memory (in the scratchpad: resident weights)."""
+    row: int
+    """First row of the box."""
+    ring: bool
+    """Image row y is at y modulo H; else rows count from the box's first."""
     lifetime: tuple[int, int]
     """First and last member, by place in the group, that needs it; all, where rows are retained."""
 
@@ -94,7 +98,7 @@ def obstacle(
 
 
 def held_tensors(
-    graph: Graph, group: FusionGroup, plan: Mapping[str, Member], side: int, resident_rows: int
+    graph: Graph, group: FusionGroup, plan: Mapping[str, Member], target: Target, resident_rows: int
 ) -> dict[str, Held]:
     """Where every tensor is that stays in local memory, by producer: first fit in graph order.
 
@@ -110,19 +114,22 @@ def held_tensors(
         assert isinstance(producer, TensorCoreLayer)
         last = max(names.index(r.name) for r in graph.consumers(producer.outputs[0]) if r.name in plan)
         *_, n, h, w = (max(extents(axis)) for axis in plan[name].held_grid)
-        blocks = ceil_div(channels_out(producer), side)
-        start = resident_rows if path == "spad" else 0
-        lifetime = (0, len(names) - 1) if group.halo == "retain" else (first, last)
+        blocks = ceil_div(channels_out(producer), target.side)
+        start, end = (
+            (resident_rows, target.scratchpad_rows) if path == "spad" else (0, target.accumulator_rows)
+        )
+        ring, rows = group.halo == "retain", blocks * n * h * w
+        lifetime = (0, len(names) - 1) if ring else (first, last)
         taken = sorted(
             (other.below, other.below + other.rows)
             for other in held.values()
             if other.path == path and other.lifetime[1] >= lifetime[0]
         )
         for low, high in taken:
-            if start + blocks * n * h * w <= low:
+            if start + rows <= low:
                 break
             start = max(start, high)
-        held[name] = Held(path, (n, h, w), blocks, start, lifetime)
+        held[name] = Held(path, (n, h, w), blocks, start, end - start - rows, ring, lifetime)
     return held
 
 

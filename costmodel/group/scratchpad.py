@@ -134,7 +134,7 @@ def held_places(
         reason = obstacle(graph, group, plan, name, path)
         if reason:
             raise ScheduleError(f"{name}: its output cannot stay in local memory: {reason}")
-    return held_tensors(graph, group, plan, target.side, resident)
+    return held_tensors(graph, group, plan, target, resident)
 
 
 def live_bytes(graph: Graph, plan: dict[str, Member], target: Target) -> dict[str, int]:

@@ -185,8 +185,8 @@ def _tested_features(plan: FirmwarePlan) -> list[str]:
     layers = plan.layers.values()
     held = [rows for group in plan.groups for rows in group.held.values()]
     used = {
-        "store_spad": any(not rows.in_accumulator for rows in held),
-        "accumulator_operand": any(rows.in_accumulator for rows in held),
+        "store_spad": any(rows.path == "spad" for rows in held),
+        "accumulator_operand": any(rows.path == "acc" for rows in held),
         "row_packing": any(layer.form.repeats > 1 for layer in layers),
     }
     return [name for name, is_used in used.items() if is_used]

@@ -117,7 +117,7 @@ class FunctionPrinter:
         after = self.graph.by_name[stored.name]
         destinations = Destinations(
             output=local.held_output is None,
-            held=local.held_output is not None and not local.held_output.in_accumulator,
+            held=local.held_output is not None and local.held_output.path == "spad",
             whole=stored.writes_inside and stored.writes_outside,
             boxed=group.in_tile_buffer(stored.name),
             pool=pool_of(self.graph, after) if isinstance(after, HostLayer) else None,
@@ -205,7 +205,7 @@ class FunctionPrinter:
         """Weight stationary; operands in the accumulator are activated and scaled as the array reads them."""
         stride, transpose = plan.form.x.stride, "true" if plan.form.transposed else "false"
         held = plan.local.held_input
-        if held is None or not held.in_accumulator:
+        if held is None or held.path == "spad":
             config = ("WEIGHT_STATIONARY", "NO_ACTIVATION", 0, stride, "false", transpose)
             self.c.call("gemmini_extended_config_ex", *config)
             return

@@ -10,29 +10,10 @@ from dataclasses import dataclass
 
 from converter.ir.dims import Dims
 from costmodel.count.row_layout import input_rows, output_rows, weight_rows
+from costmodel.group.local_tensors import Held
 from costmodel.target.target import Target
 from emitters.gemmini.form import Form
 from emitters.gemmini.nest import Nest
-
-
-@dataclass(frozen=True)
-class HeldRows:
-    """The box of a fused tensor that stays in local memory (costmodel.group.local_tensors), from `row` on."""
-
-    row: int
-    box: tuple[int, int, int]
-    """N, H, W."""
-    blocks: int
-    """Of `side` channels."""
-    ring: bool
-    """Image row y is at y modulo H; else rows count from the box's first."""
-    in_accumulator: bool
-
-    @property
-    def block_rows(self) -> int:
-        """Rows of one block of channels."""
-        n, h, w = self.box
-        return n * h * w
 
 
 @dataclass(frozen=True)
@@ -46,8 +27,8 @@ class LocalMemory:
     input: tuple[int, ...]
     weight: tuple[int, ...]
     output: tuple[int, ...]
-    held_input: HeldRows | None = None
-    held_output: HeldRows | None = None
+    held_input: Held | None = None
+    held_output: Held | None = None
     crosses_banks: bool = False
     """An output tile that is pooled as it is stored reaches into the second half of the accumulator: nothing
     but a fence orders the products there before the stores."""
@@ -64,8 +45,8 @@ class Neighbours:
     scratchpad: int = 0
     accumulator: int = 0
     resident: int | None = None
-    held_input: HeldRows | None = None
-    held_output: HeldRows | None = None
+    held_input: Held | None = None
+    held_output: Held | None = None
     pools: bool = False
 
 
@@ -94,7 +75,7 @@ def plan_local_memory(form: Form, nest: Nest, target: Target, beside: Neighbours
     if resident is None:
         weights = [weight_tile_rows(form, l2)] * (2 if nest.fetch_position("W", "L2") else 1)
     output = int(output_rows(tuple(l1), cols))
-    if held_output is not None and held_output.in_accumulator:
+    if held_output is not None and held_output.path == "acc":
         outputs: tuple[int, ...] = (held_output.row,)
         assert not nest.fetch_position("O", "L1"), f"{form.layer.name}: held output"
     else:

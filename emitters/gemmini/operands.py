@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from converter.ir.graph import Graph, Tensor, TensorCoreLayer
 from costmodel.group.fusion import box_channels
+from costmodel.group.local_tensors import Held
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.form import Form
 from emitters.gemmini.formula import float_literal
-from emitters.gemmini.local_memory import HeldRows
 from emitters.gemmini.memory import Memory, Place
 from emitters.gemmini.outputs import Destinations, pooled_strides, psum_of
 from emitters.gemmini.plan import GroupPlan, LayerPlan
@@ -83,7 +83,7 @@ class OperandPrinter:
             )
         held = self.plan.local.held_output
         if held is not None:
-            if not held.in_accumulator:
+            if held.path == "spad":
                 self._held(held)
         elif self.output_box is None:
             self._output("output", f"result{_plus(layer.output.offset)}", strides)
@@ -96,7 +96,7 @@ class OperandPrinter:
             self._output("whole_output", f"whole{_plus(layer.output.offset)}", strides)
         self._psum()
 
-    def _held(self, held: HeldRows) -> None:
+    def _held(self, held: Held) -> None:
         layer = self.plan.form.layer
         with self.c.initialiser("const held_t held_output"):
             held_fields(self.c, held, ("region->out_n", "region->out_p", "region->out_q"))
@@ -171,7 +171,7 @@ def weight_source(layer: TensorCoreLayer, memory: Memory, element_bytes: int) ->
     return f"stationary{_plus(layer.weight.offset)}"
 
 
-def held_fields(c: CPrinter, held: HeldRows, corner: tuple[str, str, str]) -> None:
+def held_fields(c: CPrinter, held: Held, corner: tuple[str, str, str]) -> None:
     """Initialisers of a held_t; `corner` is the pixel that its first row holds."""
     _, h, w = held.box
     y = "0" if held.ring else corner[1]

@@ -19,13 +19,11 @@ from costmodel.group.weight_prefetch import Prefetch, planned_prefetches, withou
 from costmodel.mapping.mapping import Mapping
 from costmodel.mapping.shape import extents
 from costmodel.schedule.schedule import FusionGroup, Schedule
-from costmodel.target.target import Target
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
 from emitters.gemmini.form import PIXELS, TILED, Form, form_of
 from emitters.gemmini.library_calls import has_library_call
 from emitters.gemmini.local_memory import (
-    HeldRows,
     LocalMemory,
     Neighbours,
     plan_local_memory,
@@ -76,7 +74,7 @@ class GroupPlan:
 
     group: FusionGroup
     members: MappingABC[str, Member]
-    held: MappingABC[str, HeldRows]
+    held: MappingABC[str, Held]
     """Rows of the members' outputs that stay in local memory."""
     places: MappingABC[str, int]
     """Of the boxes that the members write, in turn for one group tile after the other."""
@@ -206,8 +204,7 @@ def _plan_group(
     top = target.scratchpad_rows - (prefetch.above if prefetch else 0)
     residents = _place_residents(group, shaped, top)
     stay = target.scratchpad_rows - min(residents.values(), default=top)
-    held = held_tensors(graph, group, members, target.side, stay)
-    rows = {name: _held_rows(place, target, group.halo == "retain") for name, place in held.items()}
+    held = held_tensors(graph, group, members, target, stay)
     settings = {s.layer.name: s for s in loop_settings(schedule, group, members, early)}
     plans = {}
     for at, name in enumerate(group.layers):
@@ -219,8 +216,8 @@ def _plan_group(
             max(stay, reserved_rows(held, at, "spad")),
             reserved_rows(held, at, "acc"),
             residents.get(name),
-            rows.get(producer[0].name) if producer else None,
-            rows.get(name),
+            held.get(producer[0].name) if producer else None,
+            held.get(name),
             members[name].pooled_by is not None,
         )
         local = plan_local_memory(form, nest, target, beside)
@@ -237,13 +234,7 @@ def _plan_group(
             varies,
             settings[name],
         )
-    return GroupPlan(group, members, rows, places(graph, group, members)), plans
-
-
-def _held_rows(place: Held, target: Target, ring: bool) -> HeldRows:
-    in_accumulator = place.path == "acc"
-    end = target.accumulator_rows if in_accumulator else target.scratchpad_rows
-    return HeldRows(end - place.below - place.rows, place.box, place.blocks, ring, in_accumulator)
+    return GroupPlan(group, members, held, places(graph, group, members)), plans
 
 
 _Shaped = tuple[Form, Nest, dict[Dim, bool]]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from converter.ir.dims import DIMS, Dim
+from costmodel.group.local_tensors import Held
 from emitters.gemmini.early_loads import EarlyPrinter
 from emitters.gemmini.expression import Expr, add, bare, div, mul
 from emitters.gemmini.form import PIXELS, Form
 from emitters.gemmini.input_loads import InputPrinter
-from emitters.gemmini.local_memory import HeldRows, LocalMemory
+from emitters.gemmini.local_memory import LocalMemory
 from emitters.gemmini.nest import Loop, Nest, absolute
 from emitters.gemmini.outputs import Destinations, OutputPrinter, not_first
 from emitters.gemmini.positions import Positions, Region
@@ -115,7 +116,7 @@ class LayerPrinter:
 
     # Inputs
 
-    def _held_input_row(self, held: HeldRows) -> None:
+    def _held_input_row(self, held: Held) -> None:
         """Row of image pixel (0, 0, 0), or where it would be; of a ring: as if each line were the first."""
         _, h, w = held.box
         corner = ["region->in_n * " + str(h * w), "region->in_x"]
@@ -132,7 +133,7 @@ class LayerPrinter:
             h, w = self.at.box()
         else:
             _, h, w = held.box
-        space = "OVERWRITE" if held is not None and held.in_accumulator else "0"
+        space = "OVERWRITE" if held is not None and held.path == "acc" else "0"
         rows = (mul(h, w), mul(w, form.y.stride), form.x.stride, mul(p1, q1), q1)
         self.c.line(f"const stream_t stream = {{{', '.join(bare(e) for e in rows)}, {space}}};")
         self._blocks(self.nest.inner)
@@ -188,7 +189,7 @@ class LayerPrinter:
             x,
         )
 
-    def _held_row(self, held: HeldRows) -> Expr:
+    def _held_row(self, held: Held) -> Expr:
         """First row of the array block in a held image; of a ring: without its line."""
         _, h, w = held.box
         y, x = self.at.input_pixel("L0")

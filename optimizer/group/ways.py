@@ -314,7 +314,7 @@ class GroupSolver:
         if stay > limit:
             return None
         held = (
-            held_tensors(self.graph, run, path.plan, target.side, stay)
+            held_tensors(self.graph, run, path.plan, target, stay)
             if self.rules.counting.has_tile_buffer
             else {}
         )
