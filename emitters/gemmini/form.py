@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from converter.ir.dims import Dim, Dims
 from converter.ir.graph import TensorCoreLayer
-from costmodel.count.row_layout import splits_block
 from costmodel.mapping.mapping import Mapping, ceil_div
 from emitters.gemmini.errors import EmitError
 
@@ -78,7 +77,7 @@ class Form:
         return "G" if self.depthwise else "K"
 
 
-def form_of(layer: TensorCoreLayer, mapping: Mapping, side: int, *, holds_input: bool = False) -> Form:
+def form_of(layer: TensorCoreLayer, mapping: Mapping, *, holds_input: bool = False) -> Form:
     """Put a layer into printable form.
 
     `holds_input`: its input is in local memory already, every pixel of it.
@@ -87,7 +86,6 @@ def form_of(layer: TensorCoreLayer, mapping: Mapping, side: int, *, holds_input:
         EmitError: an operand that is not contiguous along its channels.
     """
     dims, depthwise = layer.dims, layer.op == "depthwise"
-    _assert_legal(layer, mapping, side)
     _check_views(layer)
     y, skip_y, start_y = _axis(layer, 0, skips=not holds_input)
     x, skip_x, start_x = _axis(layer, 1, skips=not holds_input)
@@ -135,24 +133,6 @@ def _widen_stream(mapping: Mapping) -> Mapping:
         return mapping
     tile = mapping.tile_l0.replace({d: mapping.tile_l1[d] for d in PIXELS})
     return replace(mapping, tile_l0=tile)
-
-
-def _assert_legal(layer: TensorCoreLayer, mapping: Mapping, side: int) -> None:
-    """What costmodel.group.legality has made sure of and the printer relies on."""
-    depthwise, name = layer.op == "depthwise", layer.name
-    rows: set[Dim] = set() if depthwise else {"C", "S"}
-    columns: set[Dim] = {"G"} if depthwise else {"K"}
-    assert {d for d, factor in mapping.rows.as_dict().items() if factor > 1} <= rows, f"{name}: rows"
-    assert {d for d, factor in mapping.cols.as_dict().items() if factor > 1} <= columns, f"{name}: columns"
-    assert max(mapping.rows.product, mapping.cols.product) <= side, f"{name}: array"
-    packs = mapping.rows.S > 1
-    assert not packs or (layer.dilation[1] == 1 and mapping.rows.C == layer.dims.C), f"{name}: row packing"
-    assert depthwise or layer.dims.G == 1 or mapping.tile_l2.G == 1, f"{name}: groups"
-    for d in ("G", "K", "C", "R", "S"):
-        block = mapping.rows[d] * mapping.cols[d]
-        assert mapping.tile_l0[d] == block, f"{name}: {d} streams inside an array block"
-        if d in ("G", "K", "C"):
-            assert not splits_block(mapping.tile_l1[d], mapping.tile_l2[d], block), f"{name}: {d} block"
 
 
 def _check_views(layer: TensorCoreLayer) -> None:

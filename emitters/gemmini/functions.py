@@ -9,7 +9,7 @@ from converter.ir.graph import HostLayer, TensorCoreLayer
 from costmodel.group.fusion import stored_as
 from costmodel.group.issue import obstacle_to_loops
 from costmodel.group.loop_products import row_pitches
-from costmodel.group.pooling import Pool, pool_of
+from costmodel.group.pooling import pool_of
 from costmodel.group.side_by_side import parts_of
 from costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
@@ -21,7 +21,8 @@ from emitters.gemmini.host import print_tables
 from emitters.gemmini.library_calls import print_library_call, print_tiled_call
 from emitters.gemmini.loop_convolutions import ConvolutionLoops
 from emitters.gemmini.loop_products import ProductLoops
-from emitters.gemmini.operands import Box, OperandPrinter, box_of, weight_source
+from emitters.gemmini.memory import Box
+from emitters.gemmini.operands import OperandPrinter, box_of, weight_source
 from emitters.gemmini.outputs import Destinations
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
 from emitters.gemmini.positions import Positions, Region
@@ -119,7 +120,7 @@ class FunctionPrinter:
             output=local.held_output is None,
             held=local.held_output is not None and local.held_output.path == "spad",
             whole=stored.writes_inside and stored.writes_outside,
-            boxed=group.in_tile_buffer(stored.name),
+            box=box_of(self.graph, group, stored.name) if group.in_tile_buffer(stored.name) else None,
             pool=pool_of(self.graph, after) if isinstance(after, HostLayer) else None,
         )
         input_box = self._input_box(layer, group)
@@ -141,11 +142,10 @@ class FunctionPrinter:
         with c.function(f"static void {function}({', '.join(parameters)})"):
             if group.fused:
                 self._region_constants(plan, group)
-            output_box = box_of(self.graph, group, stored.name) if destinations.boxed else None
             if issue == "instructions":
-                self._instructions(plan, region, input_box, output_box, destinations)
+                self._instructions(plan, region, input_box, destinations)
             else:
-                self._loops(plan, region, input_box, output_box, destinations.pool, beside)
+                self._loops(plan, region, input_box, destinations, beside)
             if not group.group.pipelined:
                 c.call("wait_for_gemmini")
         return self._describe(layer, self.cost.by_name[layer.name])
@@ -155,8 +155,7 @@ class FunctionPrinter:
         plan: LayerPlan,
         region: Region,
         input_box: Box | None,
-        output_box: Box | None,
-        pool: Pool | None,
+        destinations: Destinations,
         beside: Beside | None,
     ) -> None:
         """Scratchpad tiles run by a loop unit of Gemmini's."""
@@ -164,38 +163,28 @@ class FunctionPrinter:
         at = Positions(plan.form, plan.nest, region)
         weights = weight_source(layer, memory, e)
         bias = "" if layer.bias is None else f"WEIGHTS(acc_t, {memory.tensors[layer.bias].offset})"
-        pinned = plan.setting.pinned
+        tiles = (self.c, at, plan.setting.pinned, beside, weights, bias, input_box, destinations.box)
         if plan.form.mapping.issue == "loop_ws":
             self.headers.add("loop_products")
-            pitches = row_pitches(plan.setting)
-            ProductLoops(self.c, at, pinned, beside, pitches, weights, bias, input_box, output_box).print()
+            ProductLoops(*tiles, row_pitches(plan.setting)).print()
         else:
             self.headers.add("loop_convolutions")
-            ConvolutionLoops(self.c, at, pinned, beside, weights, bias, input_box, output_box, pool).print()
+            ConvolutionLoops(*tiles, destinations.pool).print()
 
     def _instructions(
-        self,
-        plan: LayerPlan,
-        region: Region,
-        input_box: Box | None,
-        output_box: Box | None,
-        destinations: Destinations,
+        self, plan: LayerPlan, region: Region, input_box: Box | None, destinations: Destinations
     ) -> None:
         """Moves and products that the core issues one by one."""
         c, memory, e = self.c, self.plan.memory, self.plan.schedule.target.element_bytes
         layer = plan.form.layer
-        OperandPrinter(c, self.graph, memory, plan, e, input_box, output_box, destinations).print()
+        OperandPrinter(c, memory, plan, e, input_box, destinations).print()
         self._configure_array(layer, plan)
         loads = self.plan.early.get(layer.name)
         self.headers |= {"loads", "products", "stores"} | ({"held_rows"} if destinations.held else set())
         LayerPrinter(
             c,
-            plan.form,
-            plan.nest,
-            plan.local,
+            plan,
             region,
-            resident=plan.resident,
-            prefetched=plan.prefetched,
             early=None if loads is None else EarlyPrinter(c, loads, memory, e, region.first),
             boxed_input=input_box is not None,
             destinations=destinations,

@@ -16,7 +16,8 @@ from emitters.gemmini.expression import Expr, add, bare, mul, plus, sub
 from emitters.gemmini.form import PIXELS, TILED
 from emitters.gemmini.host import description
 from emitters.gemmini.library_calls import print_addition, sum_fields
-from emitters.gemmini.operands import Box, box_of, held_fields, pointer
+from emitters.gemmini.memory import Box
+from emitters.gemmini.operands import box_of, held_fields, pointer
 from emitters.gemmini.pipeline import COUNTERS, print_pipeline
 from emitters.gemmini.plan import FirmwarePlan, GroupPlan
 from emitters.gemmini.printer import CPrinter

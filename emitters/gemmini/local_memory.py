@@ -34,22 +34,6 @@ class LocalMemory:
     but a fence orders the products there before the stores."""
 
 
-@dataclass(frozen=True)
-class Neighbours:
-    """What else a member of a fusion group finds in local memory.
-
-    `scratchpad` and `accumulator` rows at the top are taken; `resident` is the first row of its own
-    weights if they stay.  `pools`: its stores pool.
-    """
-
-    scratchpad: int = 0
-    accumulator: int = 0
-    resident: int | None = None
-    held_input: Held | None = None
-    held_output: Held | None = None
-    pools: bool = False
-
-
 def weight_tile_rows(form: Form, tile: Dims) -> int:
     """Scratchpad rows of a weight tile."""
     return int(
@@ -59,9 +43,23 @@ def weight_tile_rows(form: Form, tile: Dims) -> int:
     )
 
 
-def plan_local_memory(form: Form, nest: Nest, target: Target, beside: Neighbours) -> LocalMemory:
-    """Place the tiles of one layer."""
-    held_input, held_output, resident = beside.held_input, beside.held_output, beside.resident
+def plan_local_memory(
+    form: Form,
+    nest: Nest,
+    target: Target,
+    *,
+    scratchpad: int,
+    accumulator: int,
+    resident: int | None,
+    held_input: Held | None,
+    held_output: Held | None,
+    pools: bool,
+) -> LocalMemory:
+    """Place the tiles of one layer.
+
+    `scratchpad` and `accumulator` rows at the top are taken; `resident` is the first row of its own weights
+    if they stay.  `pools`: its stores pool.
+    """
     l2, l1 = form.mapping.tile_l2, form.mapping.tile_l1
     h = (l2.P - 1) * form.y.stride + (l2.R - 1) * form.y.dilation + 1
     w = (l2.Q - 1) * form.x.stride + (l2.S - 1) * form.x.dilation + 1
@@ -80,18 +78,18 @@ def plan_local_memory(form: Form, nest: Nest, target: Target, beside: Neighbours
         assert not nest.fetch_position("O", "L1"), f"{form.layer.name}: held output"
     else:
         # Of a store that pools Gemmini locks its bank (one of two) from the first row on: one tile in each.
-        second = target.accumulator_rows // 2 if beside.pools else output
+        second = target.accumulator_rows // 2 if pools else output
         outputs = (0, second) if nest.fetch_position("O", "L1") else (0,)
-        room = target.accumulator_rows - beside.accumulator
+        room = target.accumulator_rows - accumulator
         assert outputs[-1] + output <= room, f"{form.layer.name}: accumulator"
-    top = target.scratchpad_rows - beside.scratchpad
+    top = target.scratchpad_rows - scratchpad
     if form.repeats > 1 and form.mapping.issue == "instructions":  # the loop unit keeps tiles in halves
         places = _avoid_middle(form, inputs, weights, top, target.scratchpad_rows // 2)
     else:
         assert sum(inputs) + sum(weights) <= top, f"{form.layer.name}: scratchpad"
         places = _stack(inputs, 0) + _stack(weights, top - sum(weights))
     own = places[len(inputs) :] if resident is None else (resident,)
-    crosses = beside.pools and outputs[-1] < target.accumulator_rows // 2 < outputs[-1] + output
+    crosses = pools and outputs[-1] < target.accumulator_rows // 2 < outputs[-1] + output
     return LocalMemory(places[: len(inputs)], own, outputs, held_input, held_output, crosses)
 
 

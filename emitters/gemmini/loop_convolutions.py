@@ -12,26 +12,17 @@ from emitters.gemmini.expression import Expr, add, bare, mul, plus
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal
 from emitters.gemmini.loop_tiles import LoopTiles, ends, starts, where
-from emitters.gemmini.operands import Box
 from emitters.gemmini.outputs import pooled_strides, windows_of
 from emitters.gemmini.weight_loads import TAPS
 
 
 @dataclass(frozen=True)
 class ConvolutionLoops(LoopTiles):
-    """Prints the body of one layer's function.
-
-    `input_box` and `output_box` are set for operands in the tile buffer.
-    """
+    """Prints the body of one layer's function."""
 
     halves = (("I", "input_half"), ("W", "weight_half"))
 
-    weights: str
-    """C expression of the first weight."""
-    bias: str
-    input_box: Box | None = None
-    output_box: Box | None = None
-    pool: Pool | None = None
+    pool: Pool | None
     """What its stores do."""
 
     def print(self) -> None:

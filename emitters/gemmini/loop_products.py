@@ -10,27 +10,17 @@ from emitters.gemmini.expression import Expr, add, bare, mul, plus
 from emitters.gemmini.form import PIXELS
 from emitters.gemmini.formula import float_literal
 from emitters.gemmini.loop_tiles import LoopTiles, ends, starts, where
-from emitters.gemmini.operands import Box
 from emitters.gemmini.outputs import not_first
 
 
 @dataclass(frozen=True)
 class ProductLoops(LoopTiles):
-    """Prints the body of one layer's function.
-
-    `input_box` and `output_box` are set for operands in the tile buffer.
-    """
+    """Prints the body of one layer's function."""
 
     halves = (("I", "a_half"), ("W", "b_half"))
 
     pitches: tuple[int | None, int | None]
     """Elements from one row of the input and output tiles to the next."""
-    weights: str
-    """C expression of the first weight."""
-    bias: str
-    """Likewise; empty without one."""
-    input_box: Box | None = None
-    output_box: Box | None = None
 
     def print(self) -> None:
         """Configuration, loops, tiles."""

@@ -11,6 +11,7 @@ from converter.ir.dims import RELEVANT
 from costmodel.group.loop_setting import PinnedWeights
 from emitters.gemmini.expression import Expr, bare
 from emitters.gemmini.form import Form
+from emitters.gemmini.memory import Box
 from emitters.gemmini.nest import Loop, Nest
 from emitters.gemmini.positions import Positions
 from emitters.gemmini.printer import CPrinter
@@ -31,6 +32,13 @@ class LoopTiles(ABC):
     """Weights that stay in the scratchpad from one run of the layer to the next, and where."""
     beside: Beside | None
     """What the core computes meanwhile."""
+    weights: str
+    """C expression of the first weight."""
+    bias: str
+    """Likewise; empty without one."""
+    input_box: Box | None
+    """Set for operands in the tile buffer."""
+    output_box: Box | None
 
     halves: ClassVar[tuple[tuple[str, str], ...]]
     """(operand, C variable that says in which half its tile lies)."""

@@ -29,6 +29,16 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Box:
+    """The tile-buffer box of a fused intermediate: element strides, and rows when they wrap around."""
+
+    strides: tuple[int, int, int]
+    """Of N, P, Q."""
+    ring: int
+    """Row y is at y % ring; 0: rows count from the box's first."""
+
+
+@dataclass(frozen=True)
 class Memory:
     """All places.
 

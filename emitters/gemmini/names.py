@@ -6,33 +6,30 @@ import re
 
 from converter.printable import free_name
 
-_RESERVED = frozenset(
-    re.findall(
-        r"\w+",
-        """alignas alignof asm auto bool break case char class const constexpr continue default delete do
-        double else enum extern false float for friend goto if inline int long main mutable namespace new
-        nullptr operator private protected public register restrict return short signed sizeof static
-        static_assert struct switch template this thread_local throw true try typedef typename typeof
-        union unsigned using virtual void volatile while""",
-    )
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_RESERVED = _words(
+    """alignas alignof asm auto bool break case char class const constexpr continue default delete do
+    double else enum extern false float for friend goto if inline int long main mutable namespace new
+    nullptr operator private protected public register restrict return short signed sizeof static
+    static_assert struct switch template this thread_local throw true try typedef typename typeof
+    union unsigned using virtual void volatile while"""
 )
 
 # Headers <NAME.h> of C, POSIX and the C libraries: with -I firmware, a model's own header would hide them.
-_HEADERS = frozenset(
-    re.findall(
-        r"\w+",
-        """aio alloca assert complex cpio ctype dirent dlfcn elf endian envlock err errno error fcntl features
-        fenv float fmtmsg fnmatch ftw getopt glob grp iconv inttypes iso646 langinfo libgen limits link locale
-        malloc math memory monetary mqueue ndbm netdb newlib nl_types obstack paths picolibc poll printf
-        process pthread pwd reent regex resolv sched search semaphore setjmp signal spawn stdalign stdarg
-        stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string strings syscall syslog tar termios
-        tgmath threads time trace uchar ulimit unistd utime utmpx values wait wchar wctype wordexp""",
-    )
+_HEADERS = _words(
+    """aio alloca assert complex cpio ctype dirent dlfcn elf endian envlock err errno error fcntl features
+    fenv float fmtmsg fnmatch ftw getopt glob grp iconv inttypes iso646 langinfo libgen limits link locale
+    malloc math memory monetary mqueue ndbm netdb newlib nl_types obstack paths picolibc poll printf
+    process pthread pwd reent regex resolv sched search semaphore setjmp signal spawn stdalign stdarg
+    stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string strings syscall syslog tar termios
+    tgmath threads time trace uchar ulimit unistd utime utmpx values wait wchar wctype wordexp"""
 )
 # What a C file calls functions, variables and files of its own: load_weights, first_run, test_vectors.h.
-_OWN = frozenset(
-    re.findall(r"\w+", "check column first group layer load move next read report row test_vectors")
-)
+_OWN = _words("check column first group layer load move next read report row test_vectors")
 
 
 def c_identifier(name: str) -> str:

@@ -11,7 +11,7 @@ from costmodel.group.local_tensors import Held
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.form import Form
 from emitters.gemmini.formula import float_literal
-from emitters.gemmini.memory import Memory, Place
+from emitters.gemmini.memory import Box, Memory, Place
 from emitters.gemmini.outputs import Destinations, pooled_strides, psum_of
 from emitters.gemmini.plan import GroupPlan, LayerPlan
 from emitters.gemmini.printer import CPrinter
@@ -27,16 +27,6 @@ def pointer(place: Place, tensor: Tensor) -> str:
     return f"{macro}({C_TYPES[tensor.dtype]}, {place.offset})"
 
 
-@dataclass(frozen=True)
-class Box:
-    """The tile-buffer box of a fused intermediate: element strides, and rows when they wrap around."""
-
-    strides: tuple[int, int, int]
-    """Of N, P, Q."""
-    ring: int
-    """Row y is at y % ring; 0: rows count from the box's first."""
-
-
 def box_of(graph: Graph, group: GroupPlan, producer: str) -> Box:
     """Layout of the output of `producer` in the tile buffer."""
     member = group.members[producer]
@@ -45,25 +35,20 @@ def box_of(graph: Graph, group: GroupPlan, producer: str) -> Box:
     return Box((p * q * channels, q * channels, channels), p if group.group.halo == "retain" else 0)
 
 
-NOWHERE_ELSE = Destinations()
-
-
 @dataclass(frozen=True)
 class OperandPrinter:
     """Prints the declarations of one layer.
 
-    `input_box` and `output_box` are set for operands in the tile buffer; `result` then is the box,
-    and `whole` the tensor in memory, when that is written too (`destinations`).
+    `input_box` and the destinations' box are set for operands in the tile buffer; `result` then is the box,
+    and `whole` the tensor in memory, when that is written too.
     """
 
     c: CPrinter
-    graph: Graph
     memory: Memory
     plan: LayerPlan
     element_bytes: int
-    input_box: Box | None = None
-    output_box: Box | None = None
-    destinations: Destinations = NOWHERE_ELSE
+    input_box: Box | None
+    destinations: Destinations
 
     def print(self) -> None:
         """All declarations."""
@@ -85,13 +70,13 @@ class OperandPrinter:
         if held is not None:
             if held.path == "spad":
                 self._held(held)
-        elif self.output_box is None:
+        elif (box := self.destinations.box) is None:
             self._output("output", f"result{_plus(layer.output.offset)}", strides)
         else:
-            n, p, q = self.output_box.strides
+            n, p, q = box.strides
             first = f"region->out_n * {n}"
-            first += "" if self.output_box.ring else f" + region->out_p * {p} + region->out_q * {q}"
-            self._output("output", "result", [n, p, q], self.output_box.ring, first)
+            first += "" if box.ring else f" + region->out_p * {p} + region->out_q * {q}"
+            self._output("output", "result", [n, p, q], box.ring, first)
         if self.destinations.whole:
             self._output("whole_output", f"whole{_plus(layer.output.offset)}", strides)
         self._psum()

@@ -9,6 +9,8 @@ from converter.ir.dims import Dim
 from costmodel.group.pooling import Pool
 from emitters.gemmini.expression import Expr, add, bare, mul
 from emitters.gemmini.form import PIXELS, Form
+from emitters.gemmini.local_memory import LocalMemory
+from emitters.gemmini.memory import Box
 from emitters.gemmini.nest import Loop, Nest
 from emitters.gemmini.next_tile import products_of
 from emitters.gemmini.positions import Positions
@@ -62,8 +64,8 @@ class Destinations:
     """`held_output`: rows of the scratchpad that later members of the group read."""
     whole: bool = False
     """`whole_output`: to memory as well, each element once."""
-    boxed: bool = False
-    """`output` is in the tile buffer, where the channels of all groups of a pixel are together."""
+    box: Box | None = None
+    """Of `output` in the tile buffer, where the channels of all groups of a pixel are together."""
     pool: Pool | None = None
     """`pool`: the results are pooled on their way."""
 
@@ -72,21 +74,14 @@ class OutputPrinter:
     """Prints the moves of accumulator tiles at `output_row`; the destinations' structs must be declared."""
 
     def __init__(
-        self,
-        c: CPrinter,
-        positions: Positions,
-        places: tuple[int, ...],
-        destinations: Destinations,
-        *,
-        crosses_banks: bool = False,
+        self, c: CPrinter, positions: Positions, local: LocalMemory, destinations: Destinations
     ) -> None:
-        """`places`: of the buffers; `crosses_banks`: see LocalMemory."""
         self.c, self.at, self.destinations = c, positions, destinations
-        self.crosses_banks = crosses_banks
+        self.crosses_banks = local.crosses_banks
         self.form, self.nest = positions.form, positions.nest
         self.psum = psum_of(self.form, self.nest)
         to = destinations
-        self.stores_later = len(places) > 1 and self.psum is None and to.output and to.pool is None
+        self.stores_later = len(local.output) > 1 and self.psum is None and to.output and to.pool is None
         """A tile goes to `output` during the products of the next one, a few moves before each."""
 
     def declare(self) -> None:
@@ -146,7 +141,7 @@ class OutputPrinter:
         group_stride = self.form.output_strides[0]
         box = [*pixels, self.at.output_channel(group_stride), channels]
         if self.destinations.output:
-            boxed = self.destinations.boxed
+            boxed = self.destinations.box is not None
             channel = self.at.output_channel(self.form.dims.K if boxed else group_stride, boxed=boxed)
             tile = ("&output", "false", "output_row", *pixels, channel, channels)
             if self.stores_later:

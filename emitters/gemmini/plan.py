@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from converter.ir.dims import Dim, Dims
 from converter.ir.graph import TensorCoreLayer
-from costmodel.count.row_layout import splits_block
 from costmodel.group.fusion import Member, plan_group
 from costmodel.group.issue import loop_settings
 from costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows
@@ -25,7 +24,6 @@ from emitters.gemmini.form import PIXELS, TILED, Form, form_of
 from emitters.gemmini.library_calls import has_library_call
 from emitters.gemmini.local_memory import (
     LocalMemory,
-    Neighbours,
     plan_local_memory,
     weight_tile_rows,
 )
@@ -195,7 +193,6 @@ def _plan_group(
             layer,
             schedule.mappings[layer.name],
             members[layer.name],
-            target.side,
             input_path(graph, group, layer) != "tile-buffer",
         )
         for layer in layers
@@ -212,15 +209,17 @@ def _plan_group(
             continue
         form, nest, varies = shaped[name]
         producer = graph.producers(form.layer.input.tensor)
-        beside = Neighbours(
-            max(stay, reserved_rows(held, at, "spad")),
-            reserved_rows(held, at, "acc"),
-            residents.get(name),
-            held.get(producer[0].name) if producer else None,
-            held.get(name),
-            members[name].pooled_by is not None,
+        local = plan_local_memory(
+            form,
+            nest,
+            target,
+            scratchpad=max(stay, reserved_rows(held, at, "spad")),
+            accumulator=reserved_rows(held, at, "acc"),
+            resident=residents.get(name),
+            held_input=held.get(producer[0].name) if producer else None,
+            held_output=held.get(name),
+            pools=members[name].pooled_by is not None,
         )
-        local = plan_local_memory(form, nest, target, beside)
         prefetched = prefetch is not None and name == prefetch.layer
         assert prefetch is None or not prefetched or local.weight[0] == prefetch.rows[0], f"{name}: weights"
         streams = name not in residents and (len(layers) > 1 or nest.fetch_position("W", "L2") > 0)
@@ -240,9 +239,9 @@ def _plan_group(
 _Shaped = tuple[Form, Nest, dict[Dim, bool]]
 
 
-def _shape(layer: TensorCoreLayer, mapping: Mapping, member: Member, side: int, holds_input: bool) -> _Shaped:
+def _shape(layer: TensorCoreLayer, mapping: Mapping, member: Member, holds_input: bool) -> _Shaped:
     """Form and nest of one member, and which of its extents vary between group tiles."""
-    form = form_of(layer, mapping, side, holds_input=holds_input)
+    form = form_of(layer, mapping, holds_input=holds_input)
     computed = member.computed
     full = layer.dims.replace({d: max(extents(axis)) for d, axis in zip(TILED, computed, strict=True)})
     bounds: dict[Dim, Expr] = dict(full.as_dict())
@@ -258,9 +257,6 @@ def _place_residents(group: FusionGroup, shaped: MappingABC[str, _Shaped], top: 
         if name not in group.resident_weights:
             continue
         form, nest, _ = shaped[name]
-        d = "C" if form.transposed else form.output_channel
-        block = form.depth if form.transposed else form.columns
-        assert not splits_block(form.mapping.tile_l2[d], nest.full[d], block), f"{name}: resident {d}"
         top -= weight_tile_rows(form, nest.full)
         places[name] = top
     return places

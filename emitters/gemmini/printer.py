@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from converter.printable import printable
 from emitters.gemmini.expression import Expr, bare
 
 WIDTH = 110
 """Columns of a line."""
+Lines = AbstractContextManager[None]
+"""What is printed in its `with` block stands inside of something."""
 
 
 class CPrinter:
@@ -98,40 +100,30 @@ class CPrinter:
         self._depth -= 1
         self.line(closing)
 
-    @contextmanager
-    def block(self, head: str) -> Iterator[None]:
+    def block(self, head: str) -> Lines:
         """`head { ... }`; an `else` joins the brace before it."""
         if head == "else":
             self._lines.pop()
             head = "} else"
-        with self.braces(f"{head} {{"):
-            yield
+        return self.braces(f"{head} {{")
 
-    @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Lines:
         """`{ ... }`."""
-        with self.braces("{"):
-            yield
+        return self.braces("{")
 
-    @contextmanager
-    def function(self, signature: str) -> Iterator[None]:
+    def function(self, signature: str) -> Lines:
         """A function definition, brace on its own line."""
         self.line(signature)
-        with self.braces("{"):
-            yield
+        return self.braces("{")
 
-    @contextmanager
-    def initialiser(self, head: str) -> Iterator[None]:
+    def initialiser(self, head: str) -> Lines:
         """`head = { ... };`."""
-        with self.braces(f"{head} = {{", "};"):
-            yield
+        return self.braces(f"{head} = {{", "};")
 
-    @contextmanager
-    def loop(self, variable: str, bound: Expr, step: Expr = 1) -> Iterator[None]:
+    def loop(self, variable: str, bound: Expr, step: Expr = 1) -> Lines:
         """`for (int32_t variable = 0; variable < bound; variable += step)`."""
         advance = f"{variable}++" if step == 1 else f"{variable} += {bare(step)}"
-        with self.block(f"for (int32_t {variable} = 0; {variable} < {bare(bound)}; {advance})"):
-            yield
+        return self.block(f"for (int32_t {variable} = 0; {variable} < {bare(bound)}; {advance})")
 
     @property
     def lines(self) -> tuple[str, ...]:

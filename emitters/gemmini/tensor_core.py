@@ -6,11 +6,11 @@ from converter.ir.dims import DIMS, Dim
 from costmodel.group.local_tensors import Held
 from emitters.gemmini.early_loads import EarlyPrinter
 from emitters.gemmini.expression import Expr, add, bare, div, mul
-from emitters.gemmini.form import PIXELS, Form
+from emitters.gemmini.form import PIXELS
 from emitters.gemmini.input_loads import InputPrinter
-from emitters.gemmini.local_memory import LocalMemory
-from emitters.gemmini.nest import Loop, Nest, absolute
+from emitters.gemmini.nest import Loop, absolute
 from emitters.gemmini.outputs import Destinations, OutputPrinter, not_first
+from emitters.gemmini.plan import LayerPlan
 from emitters.gemmini.positions import Positions, Region
 from emitters.gemmini.printer import CPrinter
 from emitters.gemmini.weight_loads import WeightPrinter, rows_per_group
@@ -27,31 +27,24 @@ class LayerPrinter:
     def __init__(
         self,
         c: CPrinter,
-        form: Form,
-        nest: Nest,
-        local: LocalMemory,
+        plan: LayerPlan,
         region: Region,
         *,
-        resident: bool = False,
-        prefetched: bool = False,
-        boxed_input: bool = False,
+        boxed_input: bool,
         destinations: Destinations,
-        early: EarlyPrinter | None = None,
+        early: EarlyPrinter | None,
     ) -> None:
-        """`resident`: the group's first tile loads all weights (of some channels: the first of these);
-        `prefetched`: an earlier layer has loaded them, or the first tile; `boxed_input`: it is in the tile
-        buffer, where the channels of all groups of a pixel are together; `early`: weights of a later layer to
-        load meanwhile.
+        """`boxed_input`: it is in the tile buffer, where the channels of all groups of a pixel are together;
+        `early`: weights of a later layer to load meanwhile.
         """
-        self.c, self.form, self.nest, self.local, self.region = c, form, nest, local, region
-        self.resident = resident
-        self.at = Positions(form, nest, region)
-        self.inputs = InputPrinter(c, self.at, local.input, boxed=boxed_input)
-        self.weights = WeightPrinter(c, self.at, local.weight, resident=resident, prefetched=prefetched)
+        self.c, self.form, self.nest, self.local = c, plan.form, plan.nest, plan.local
+        self.resident = plan.resident
+        """The group's first tile loads all weights (of some channels: the first of these)."""
+        self.at = Positions(plan.form, plan.nest, region)
+        self.inputs = InputPrinter(c, self.at, plan.local.input, boxed=boxed_input)
+        self.weights = WeightPrinter(c, self.at, plan)
         self.early = early
-        self.outputs = OutputPrinter(
-            c, self.at, local.output, destinations, crosses_banks=local.crosses_banks
-        )
+        self.outputs = OutputPrinter(c, self.at, plan.local, destinations)
 
     def print(self) -> None:
         """The whole nest."""

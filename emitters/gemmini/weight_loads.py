@@ -11,6 +11,7 @@ from emitters.gemmini.form import Form
 from emitters.gemmini.local_memory import weight_tile_rows
 from emitters.gemmini.nest import Loop, Nest
 from emitters.gemmini.next_tile import NextTile, next_tile_of, products_of
+from emitters.gemmini.plan import LayerPlan
 from emitters.gemmini.positions import Positions
 from emitters.gemmini.printer import CPrinter
 
@@ -58,18 +59,14 @@ def slices_of(form: Form, nest: Nest) -> Slices | None:
 class WeightPrinter:
     """Prints the loads of one layer's weights to `weight_row`; `weights` must be declared."""
 
-    def __init__(
-        self, c: CPrinter, positions: Positions, places: tuple[int, ...], *, resident: bool, prefetched: bool
-    ) -> None:
-        """`places`: of the buffers; `resident`: all weights are loaded before the nest; `prefetched`: an
-        earlier layer has loaded them or the first tile."""
-        self.c, self.at, self.places = c, positions, places
-        self.form, self.prefetched = positions.form, prefetched
+    def __init__(self, c: CPrinter, positions: Positions, plan: LayerPlan) -> None:
+        self.c, self.at, self.places = c, positions, plan.local.weight
+        self.form, self.prefetched = plan.form, plan.prefetched
         self.slices: Slices | None = None
         self.next_tile: NextTile | None = None
-        if not (resident or self.form.depthwise or self.form.transposed):
-            self.slices = slices_of(positions.form, positions.nest)
-            self.next_tile = next_tile_of(positions, "W", places)
+        if not (plan.resident or self.form.depthwise or self.form.transposed):
+            self.slices = slices_of(plan.form, plan.nest)
+            self.next_tile = next_tile_of(positions, "W", self.places)
 
     def declare(self) -> None:
         """Before the nest: what is being loaded meanwhile, nothing yet."""
@@ -89,13 +86,13 @@ class WeightPrinter:
             not_there = ahead.is_first
         if not_there:
             with self.c.block(f"if ({not_there})") if not_there != "true" else nullcontext():
-                self._load_from(0)
+                self._load_slice(self.at)
         if ahead is None:
             return
         self.c.call("load_early", "&next_weights", "next_weights.end")
         with ahead.exists(self.c):
             other = sub(sum(self.places), "weight_row")
-            self._load_slice(0, other, *_tile(ahead.positions), spread=("next_weights", ahead.products))
+            self._load_slice(ahead.positions, other, spread=("next_weights", ahead.products))
 
     def _is_later_tile(self) -> str:
         """C condition: this is not the first weight tile.  Empty when there is only one."""
@@ -103,19 +100,12 @@ class WeightPrinter:
         loops = nest.outer[: nest.fetch_position("W", "L2")]
         return " || ".join([*([f"!{first}"] if first else []), *(f"{loop.variable} > 0" for loop in loops)])
 
-    def _load_from(self, at: Expr, spread: Spread | None = None) -> None:
-        """The weight tile; when it is sliced, only the slice from output channel `at` of the tile on."""
-        self._load_slice(at, "weight_row", *_tile(self.at), spread=spread)
-
     def _load_slice(
-        self,
-        at: Expr,
-        row: Expr,
-        start: dict[Dim, Expr],
-        extent: dict[Dim, Expr],
-        *,
-        spread: Spread | None = None,
+        self, tile: Positions, row: Expr = "weight_row", at: Expr = 0, spread: Spread | None = None
     ) -> None:
+        """The weight tile; when it is sliced, only the slice from output channel `at` of the tile on."""
+        start: dict[Dim, Expr] = {d: tile.start("L2", d) for d in DIMS}
+        extent: dict[Dim, Expr] = {d: tile.extent("L2", d) for d in DIMS}
         if self.slices is not None:
             rows_per_block = mul(extent["R"], extent["S"], extent["C"])
             row = add(row, mul(div(at, self.form.columns), rows_per_block))
@@ -136,7 +126,7 @@ class WeightPrinter:
         with self.c.block(f"if ({boundary})") if boundary else nullcontext():
             self.c.call("load_early", "&slice", "slice.end")
             with self.c.block(f"if ({' && '.join(conditions)})"):
-                self._load_from(after, ("slice", slices.products))
+                self._load_slice(self.at, at=after, spread=("slice", slices.products))
 
     def load_share(self) -> None:
         """Before a product: what is due of the next slice and of the next tile."""
@@ -202,10 +192,6 @@ class WeightPrinter:
             row = add(first_row, mul("g", taps[1], taps[3]))
             column = mul(add(start["G"], "g"), pitch)
             self.c.call("load_weights", "&weights", row, *taps, 0, "g_count", column, "g_count")
-
-
-def _tile(at: Positions) -> tuple[dict[Dim, Expr], dict[Dim, Expr]]:
-    return {d: at.start("L2", d) for d in DIMS}, {d: at.extent("L2", d) for d in DIMS}
 
 
 def rows_per_group(form: Form) -> int:
