@@ -154,7 +154,7 @@ class _Planner:
         folds = FOLD_EPILOGUES not in self.without
         if node.op in WEIGHTED and folds:
             adder = self._next(value, "Add")
-            if adder is not None and not _has_bias(node) and self._is_bias(node, adder):
+            if adder is not None and not node.input(2) and self._is_bias(node, adder):
                 bias = next(v for v in adder.inputs if v in self.program.constants)
                 nodes.append(adder)
                 value = adder.outputs[0]
@@ -253,10 +253,6 @@ def clip_bounds(program: Program, node: Node) -> tuple[float | None, float | Non
         return float("nan") if array is None else float(np.asarray(array).reshape(-1)[0])
 
     return bound(1), bound(2)
-
-
-def _has_bias(node: Node) -> bool:
-    return node.op != "MatMul" and bool(node.input(2))
 
 
 def blanked(program: Program, step: Step) -> np.ndarray:

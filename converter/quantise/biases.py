@@ -16,10 +16,11 @@ import numpy as np
 import onnx
 
 from converter.ir.operators import WEIGHTED
-from converter.ir.program import Node, Program
+from converter.ir.program import Program
 from converter.ir.stored import StoredWeights
 from converter.plan.plan import Step
-from converter.quantise.observe import activations, channel_axis, mean_of_channels
+from converter.quantise.channels import channel_axis
+from converter.quantise.observe import activations, mean_of_channels
 from converter.quantise.weights import Quantisation
 from converter.read.inputs import Samples
 from converter.read.runtime import run_nodes
@@ -124,12 +125,8 @@ def biased_products(program: Program, steps: Sequence[Step]) -> list[Product]:
             continue
         sums = (step.nodes[1] if step.bias else step.head).outputs[0]
         weights = [name for name in step.head.inputs[:2] if name in program.constants]
-        bias = program.constant(step.bias or _third(step.head))
+        bias = program.constant(step.bias or step.head.input(2))
         axis = channel_axis(program, sums, step.head.op)
         if len(weights) == 1 and bias is not None and bias.size == program.shapes[sums][axis]:
             found.append(Product(step, sums, axis, weights[0]))
     return found
-
-
-def _third(node: Node) -> str:
-    return "" if node.op == "MatMul" else node.input(2)

@@ -23,21 +23,22 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from converter.ir.operators import reduction_axes
 from converter.ir.program import Node, Program
 from converter.plan.plan import clip_bounds
+from converter.quantise.channels import (
+    PRODUCTS,
+    are_owned,
+    channel_axis,
+    keeps_apart,
+    magnitudes,
+    outputs_first,
+)
 from converter.quantise.observe import channel_maxima
 from converter.quantise.scales import INT8_MAX, saturates_at
 from converter.read.inputs import Samples
 
-_PRODUCTS = ("Conv", "Gemm", "MatMul")
-_HOMOGENEOUS = frozenset(
-    ("Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Identity")
-)
-"""f(s x) = s f(x) for every s > 0, channel by channel."""
 _OF_ELEMENTS = frozenset(("Relu", "LeakyRelu", "Identity"))
-"""Those of each element: the channels of a matrix product are its last axis, wherever that is."""
-_RESHAPES = ("Flatten", "Reshape", "Squeeze")
+"""f(s x) = s f(x) for every s > 0, element by element (the last axis holds a matrix product's channels)."""
 _WORTH_BITS = 1.0
 _MOST_SWEEPS = 20
 _MOST_BITS = 20
@@ -180,10 +181,10 @@ def _cap(model: onnx.ModelProto, program: Program, clip: Node, factor: np.ndarra
 
 def _pair(program: Program, first: Node) -> Pair | None:
     """The product that alone reads what `first` computes, through homogeneous functions of each channel."""
-    if first.op not in _PRODUCTS or not _is_owned(program, first, bias=True):
+    if not are_owned(program, first):
         return None
     value, bias = first.outputs[0], first.input(2)
-    axis = 1 if first.op == "Conv" else len(program.shapes[value]) - 1
+    axis = channel_axis(program, value, first.op)
     channels = program.shapes[value][axis]
     if first.op == "MatMul" and (added := _added(program, value, channels)) is not None:
         value, bias = added
@@ -198,15 +199,12 @@ def _pair(program: Program, first: Node) -> Pair | None:
         reader = program.sole_consumer(value)
         if reader is None or reader.domain or reader.inputs[0] != value:
             return None
-        if reader.op in _PRODUCTS:
-            summed = 1 if reader.op == "Conv" else len(program.shapes[value]) - 1
-            fits = _is_owned(program, reader, bias=False) and summed == axis
+        if reader.op in PRODUCTS:
+            fits = are_owned(program, reader, bias=False) and channel_axis(program, value, reader.op) == axis
             fits = fits and program.shapes[value][axis] == channels
             ones = np.ones(channels, np.float32)
             return Pair(first, reader, clip, tuple(values), bias, ones) if fits else None
-        if axis != 1 and reader.op not in _OF_ELEMENTS:
-            return None
-        if not _is_homogeneous(program, reader) or len([v for v in reader.outputs if v]) > 1:
+        if not _is_homogeneous(program, reader, axis) or len([v for v in reader.outputs if v]) > 1:
             return None
         value = reader.outputs[0]
         values.append(value)
@@ -230,35 +228,11 @@ def _is_ceiling(program: Program, clip: Node) -> bool:
     return low == 0 and high is not None and 0 < high < np.inf
 
 
-def _is_homogeneous(program: Program, node: Node) -> bool:
-    shape, result = (program.shapes[value] for value in (node.inputs[0], node.outputs[0]))
-    if node.op in _RESHAPES:
-        return shape[:2] == result[:2] and all(size == 1 for size in (*shape[2:], *result[2:]))
-    if node.op in ("ReduceMean", "ReduceMax"):
-        return min(reduction_axes(program, node) or (0,)) > 1
-    return node.op in _HOMOGENEOUS or (node.op == "PRelu" and node.inputs[1] in program.constants)
-
-
-def _is_owned(program: Program, node: Node, *, bias: bool) -> bool:
-    """Whether a product's weights (and bias) are float32 constants in memory that nobody else reads."""
-    if node.op == "Gemm" and node.attributes.get("transA", 0):
-        return False
-    if node.op == "MatMul" and len(program.shapes[node.inputs[1]]) != 2:
-        return False
-    names = [node.inputs[1], *([node.input(2)] if bias and node.input(2) else [])]
-    arrays = [program.constant(name) for name in names if name not in program.stored]
-    return (
-        len(arrays) == len(names)
-        and all(array is not None and array.dtype == np.float32 for array in arrays)
-        and all(len(program.consumers(name)) == 1 and name not in program.outputs for name in names)
-        and (len(names) < 2 or program.shapes[names[1]] == (program.shapes[node.outputs[0]][1],))
-    )
-
-
-def _outputs_first(node: Node, weight: np.ndarray) -> np.ndarray:
-    """The weights as [output channels, all others]: a view."""
-    transposed = node.op != "Conv" and not node.attributes.get("transB", 0)
-    return weight.T if transposed else weight.reshape(len(weight), -1)
+def _is_homogeneous(program: Program, node: Node, axis: int) -> bool:
+    if node.op in _OF_ELEMENTS:
+        return True
+    sloped = node.op == "PRelu" and node.inputs[1] in program.constants
+    return axis == 1 and (sloped or keeps_apart(program, node))
 
 
 def _by_input(node: Node, weight: np.ndarray, channels: int) -> np.ndarray:
@@ -270,16 +244,11 @@ def _by_input(node: Node, weight: np.ndarray, channels: int) -> np.ndarray:
     return weight.reshape(groups, -1, channels // groups, int(np.prod(weight.shape[2:])))
 
 
-def _ranges(weight: np.ndarray, axes: int | tuple[int, ...]) -> np.ndarray:
-    """The largest magnitude over some axes, without a copy of all magnitudes."""
-    return np.asarray(np.maximum(weight.max(axes), -weight.min(axes)))
-
-
 def _lost_bits(pairs: Sequence[Pair], weights: Mapping[str, np.ndarray]) -> dict[str, float]:
     """By how much one scale is too coarse for an output channel, on average, product by product."""
     found = {}
     for node in (node for pair in pairs for node in (pair.first, pair.second)):
-        ranges = _ranges(_outputs_first(node, weights[node.inputs[1]]), 1)
+        ranges = magnitudes(outputs_first(node, weights[node.inputs[1]]), 1)
         ranges = ranges[ranges > 0]
         found[node.name] = float(np.mean(np.log2(ranges.max()) - np.log2(ranges))) if ranges.size else 0.0
     return found
@@ -294,9 +263,9 @@ def _saved_bits(program: Program, pairs: Sequence[Pair]) -> float:
 
 def _factor(pair: Pair, weights: Mapping[str, np.ndarray], most: np.ndarray | None) -> np.ndarray:
     """What makes the channels of a pair more alike than `pair.factor` did; they rise by `most` at most."""
-    first = _outputs_first(pair.first, weights[pair.first.inputs[1]])
+    first = outputs_first(pair.first, weights[pair.first.inputs[1]])
     second = _by_input(pair.second, weights[pair.second.inputs[1]], len(pair.factor))
-    one, other = _ranges(first, 1), _ranges(second, (1, 3)).reshape(-1)
+    one, other = magnitudes(first, 1), magnitudes(second, (1, 3)).reshape(-1)
     used = (one > 0) & (other > 0)
     factor = np.ones(len(pair.factor), np.float32)
     factor[used] = np.exp2(np.rint(np.log2(one[used] / other[used]) / 2))
@@ -307,7 +276,7 @@ def _factor(pair: Pair, weights: Mapping[str, np.ndarray], most: np.ndarray | No
 
 def _divide(pair: Pair, weights: Mapping[str, np.ndarray], factor: np.ndarray) -> None:
     """Divide the channels of a pair, in place."""
-    first = _outputs_first(pair.first, weights[pair.first.inputs[1]])
+    first = outputs_first(pair.first, weights[pair.first.inputs[1]])
     second = _by_input(pair.second, weights[pair.second.inputs[1]], len(factor))
     first /= factor[:, None]
     second *= factor.reshape(len(second), 1, -1, 1)

@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 
 from converter.errors import ModelError
-from converter.ir.program import Program
 from converter.ir.stored import StoredWeights
 from converter.quantise.importance import Importance
 from converter.read.inputs import Samples
@@ -139,11 +138,6 @@ def channel_maxima(
         largest = np.abs(array).max((0, *range(2, array.ndim)))
         found[name] = np.maximum(found.get(name, largest), largest)
     return found
-
-
-def channel_axis(program: Program, value: str, op: str) -> int:
-    """The axis of the output channels in what a product computes."""
-    return 1 if op in ("Conv", "ConvTranspose") else len(program.shapes[value]) - 1
 
 
 def mean_of_channels(array: np.ndarray, axis: int) -> np.ndarray:

@@ -20,14 +20,21 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from converter.ir.operators import UNARY, reduction_axes
+from converter.ir.operators import UNARY
 from converter.ir.program import Node, Program
+from converter.quantise.channels import (
+    PRODUCTS,
+    are_owned,
+    channel_axis,
+    keeps_apart,
+    magnitudes,
+    output_axis,
+    outputs_first,
+)
 
 _COLUMNS = 16
 _FINER = 2.0
 _MOST_PARTS = 4
-_POOLS = frozenset(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"))
-"""Functions of each channel alone, besides those of each element."""
 _FOLDED = ("Relu", "Clip")
 """Activations that join the product: every part has its own."""
 
@@ -56,7 +63,10 @@ def split(model: onnx.ModelProto, program: Program, whole: Collection[str] = ())
         if space is None or any(product.name in whole for product in space.products):
             continue
         taken.update(product.name for product in space.products)
-        ranges = [_ranges(product, editor.arrays[product.inputs[1]]) for product in space.products]
+        ranges = [
+            magnitudes(outputs_first(product, editor.arrays[product.inputs[1]]), 1)
+            for product in space.products
+        ]
         order = np.argsort(max(ranges, key=lambda r: _gain(np.sort(r))), kind="stable")
         cuts = [_cuts(r[order]) for r in ranges]
         if any(len(places) > 2 for places in cuts):
@@ -82,14 +92,12 @@ class _Editor:
     def permute(self, space: _Space, order: np.ndarray) -> None:
         """Channels in another order: in all that makes them, and in what reads them."""
         for product in space.products:
-            self._set(
-                product.inputs[1], np.take(self.arrays[product.inputs[1]], order, _output_axis(product))
-            )
+            self._set(product.inputs[1], np.take(self.arrays[product.inputs[1]], order, output_axis(product)))
         for name in space.vectors:
             array = self.arrays[name]
             self._set(name, array.reshape(-1)[order].reshape(array.shape))
         weight = space.reader.inputs[1]
-        self._set(weight, np.take(self.arrays[weight], order, 1 - _output_axis(space.reader)))
+        self._set(weight, np.take(self.arrays[weight], order, 1 - output_axis(space.reader)))
 
     def cut(self, product: Node, places: Sequence[int]) -> None:
         """A product, and bias and activation that join it, as one layer for each part and a Concat."""
@@ -99,7 +107,7 @@ class _Editor:
         ):
             chain.append(reader)
         result = chain[-1].outputs[0]
-        axis = 1 if product.op == "Conv" else len(self.program.shapes[result]) - 1
+        axis = channel_axis(self.program, result, product.op)
         nodes = {node.output[0]: node for node in self.graph.node}
         at = next(i for i, n in enumerate(self.graph.node) if n.output[0] == product.outputs[0])
         made = []
@@ -133,12 +141,10 @@ class _Editor:
         for i, name in enumerate(link.inputs):
             array = self.arrays.get(name)
             if array is None:
-                weighted = link.op in ("Conv", "Gemm", "MatMul")
-                out.input[i] = name if weighted else f"{name}.{number}"
+                out.input[i] = name if link.op in PRODUCTS else f"{name}.{number}"
             elif array.size > 1:
-                along = _output_axis(link) if i == 1 and link.op in ("Conv", "Gemm", "MatMul") else None
-                if along is None:
-                    along = next(a for a, size in enumerate(array.shape) if size == channels)
+                weighs = i == 1 and link.op in PRODUCTS
+                along = output_axis(link) if weighs else array.shape.index(channels)
                 out.input[i] = self._slice(name, number, array, along, span)
         if link.op == "Conv" and link.attributes.get("group", 1) > 1:
             whole, part = link.inputs[0], f"{out.name}.in"
@@ -194,25 +200,25 @@ def _gain(ranges: np.ndarray) -> float:
 
 def _space(program: Program, first: Node) -> _Space | None:
     """The channels that `first` makes, as far as a reader that sums over them; None where others see them."""
-    if not _is_dense(first) or not _owns(program, first):
+    if not _is_dense(first) or not are_owned(program, first):
         return None
-    value, products, vectors = first.outputs[0], [first], _bias(first)
-    axis = 1 if first.op == "Conv" else len(program.shapes[value]) - 1
+    value, products, vectors = first.outputs[0], [first], [*filter(None, first.inputs[2:])]
+    axis = channel_axis(program, value, first.op)
     channels = program.shapes[value][axis]
     while channels > _COLUMNS:
         reader = program.sole_consumer(value)
         if reader is None or reader.domain or len([v for v in reader.outputs if v]) != 1:
             break
-        if reader.op in ("Conv", "Gemm", "MatMul"):
-            summed = 1 if reader.op == "Conv" else len(program.shapes[value]) - 1
-            if reader.inputs[0] != value or axis != summed or not _owns(program, reader):
+        if reader.op in PRODUCTS:
+            summed = channel_axis(program, value, reader.op)
+            if reader.inputs[0] != value or axis != summed or not are_owned(program, reader):
                 break
             if _is_dense(reader):
                 return _Space(tuple(products), tuple(vectors), reader)
             if not _is_depthwise(program, reader):
                 break
             products.append(reader)
-            vectors.extend(_bias(reader))
+            vectors.extend(filter(None, reader.inputs[2:]))
         elif (constants := _channel_constants(program, reader, value, axis)) is not None:
             vectors.extend(constants)
         else:
@@ -224,12 +230,7 @@ def _space(program: Program, first: Node) -> _Space | None:
 def _channel_constants(program: Program, node: Node, value: str, axis: int) -> list[str] | None:
     """Constants with a number for each channel; None where the result mixes channels, or moves them."""
     shape, result = program.shapes[value], program.shapes[node.outputs[0]]
-    if node.op in ("Flatten", "Reshape", "Squeeze"):
-        ones = axis == 1 and all(size == 1 for size in (*shape[2:], *result[2:]))
-        return [] if ones and result[:2] == shape[:2] else None
-    if node.op == "ReduceMean":
-        return [] if axis == 1 and min(reduction_axes(program, node) or (0,)) > 1 else None
-    if node.op in _POOLS:
+    if keeps_apart(program, node):
         return [] if axis == 1 else None
     if result != shape or list(program.activations(node)) != [value]:
         return None
@@ -246,39 +247,9 @@ def _channel_constants(program: Program, node: Node, value: str, axis: int) -> l
 
 
 def _is_dense(node: Node) -> bool:
-    if node.op == "Gemm":
-        return not node.attributes.get("transA", 0)
-    return node.op == "MatMul" or (node.op == "Conv" and node.attributes.get("group", 1) == 1)
+    return node.op in PRODUCTS and node.attributes.get("group", 1) == 1
 
 
 def _is_depthwise(program: Program, node: Node) -> bool:
     outputs, inputs = program.shapes[node.inputs[1]][:2]
     return node.op == "Conv" and node.attributes.get("group", 1) == outputs and inputs == 1
-
-
-def _owns(program: Program, node: Node) -> bool:
-    """Whether weights and bias are float32 constants in memory that nobody else reads."""
-    if node.op not in ("Conv", "Gemm", "MatMul"):
-        return False
-    arrays = [program.constant(name) for name in (node.inputs[1], *_bias(node)) if name not in program.stored]
-    if len(arrays) != 1 + len(_bias(node)) or any(a is None or a.dtype != np.float32 for a in arrays):
-        return False
-    alone = all(len(program.consumers(name)) == 1 for name in (node.inputs[1], *_bias(node)))
-    channels = program.shapes[node.inputs[1]][_output_axis(node)]
-    fits = program.shapes[_bias(node)[0]] == (channels,) if _bias(node) else True
-    return alone and fits and (node.op == "Conv" or len(program.shapes[node.inputs[1]]) == 2)
-
-
-def _bias(node: Node) -> list[str]:
-    return [node.inputs[2]] if node.op != "MatMul" and node.input(2) else []
-
-
-def _output_axis(node: Node) -> int:
-    """Of the weights."""
-    return 0 if node.op == "Conv" or node.attributes.get("transB", 0) else 1
-
-
-def _ranges(node: Node, weight: np.ndarray) -> np.ndarray:
-    """The largest magnitude of each output channel's weights."""
-    rows = np.moveaxis(weight, _output_axis(node), 0)
-    return np.asarray(np.abs(rows.reshape(len(rows), -1)).max(1))

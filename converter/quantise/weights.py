@@ -20,6 +20,7 @@ from converter.ir.operators import BINARY, SCATTERS, WEIGHTED
 from converter.ir.program import Node, Program
 from converter.ir.spool import release, spooled
 from converter.plan.plan import Step
+from converter.quantise.channels import outputs_first
 from converter.quantise.scales import INT8_MAX, assign_scales, int8_steps, symmetric_scale
 from converter.quantise.zeros import Zeros, shifted
 
@@ -255,8 +256,7 @@ def shift_of_bias(step: Step, quantisation: Quantisation) -> np.ndarray | None:
         return None
     head = step.head
     data = quantisation.weights[head.inputs[1]].data.astype(np.int64)
-    by_input = head.op == "MatMul" or (head.op == "Gemm" and not head.attributes.get("transB", 0))
-    sums = data.sum(0) if by_input else data.reshape(len(data), -1).sum(1)
+    sums = outputs_first(head, data).sum(1)
     unit = product_scale(step, quantisation) / quantisation.scales[step.output]
     return np.asarray(np.rint(written / unit) - read * sums).astype(np.int64)
 
@@ -271,8 +271,7 @@ def _bias(program: Program, step: Step) -> np.ndarray | None:
     """Bias of a product as a vector over output channels (or one number), in float."""
     if step.kind != "node" or step.head.op not in WEIGHTED:
         return None
-    name = step.bias or (step.head.input(2) if step.head.op != "MatMul" else "")
-    array = program.constant(name)
+    array = program.constant(step.bias or step.head.input(2))
     if array is None:
         return None
     beta = step.head.attributes.get("beta", 1.0) if step.head.op == "Gemm" and not step.bias else 1.0
