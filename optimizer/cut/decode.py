@@ -183,7 +183,7 @@ class Decoder:
         for groups in self._price_groups(batch, range(len(batch))):
             for layers, (e, lat, way) in groups:
                 same = found.setdefault(PlacedGroup(problem.candidates[layers]), {})
-                same[id(way)] = GroupHull(np.array([e]), np.array([lat]), (way,))
+                same[id(way)] = GroupHull.of(e, lat, way)
         # A layer that fits at none of the points is mapped as well as it can be.
         merged = {placed: merge(same.values()) for placed, same in found.items() if same}
         hulls = problem.alone | {placed: hull for placed, hull in merged.items() if len(hull)}

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from costmodel.group.fusion import ScheduleError, paper_plan
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.cut.partition import Partition, Partitioner
@@ -230,7 +228,7 @@ class Floors:
         except ScheduleError:
             return EMPTY
         energy, latency = spaces.group_floor(group, least, is_paper=is_paper)
-        return GroupHull(np.array([energy]), np.array([latency]), (Way(group, (), ()),))
+        return GroupHull.of(energy, latency, Way(group, (), ()))
 
 
 def relaxed_bound(problem: Problem) -> float:

@@ -8,7 +8,7 @@ regions and may be one call of gemmini.h.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from converter.ir.graph import Graph
@@ -25,12 +25,14 @@ def taken_apart(schedule: Schedule) -> Schedule:
     """
     if any(group.prefetch_during for group in schedule.groups):
         return schedule
+    graph = schedule.graph
     for group in schedule.groups:
-        if len(group.layers) > 1 and _may_come_apart(schedule.graph, group):
+        plan = plan_group(graph, group)
+        between = {graph.by_name[name].outputs[0] for name, member in plan.items() if member.writes_inside}
+        if len(group.layers) > 1 and _may_come_apart(graph, group, plan, between):
             at = schedule.groups.index(group)
-            groups = (*schedule.groups[:at], *_parts(schedule.graph, group), *schedule.groups[at + 1 :])
-            staying = resident_tensors(schedule.groups) | _between(schedule.graph, group)
-            placed = with_resident_tensors(schedule.graph, groups, staying)
+            groups = (*schedule.groups[:at], *_parts(plan), *schedule.groups[at + 1 :])
+            placed = with_resident_tensors(graph, groups, resident_tensors(schedule.groups) | between)
             try:
                 schedule = replace(schedule, groups=placed)
             except ScheduleError:  # places in the tile buffer fragment
@@ -38,16 +40,15 @@ def taken_apart(schedule: Schedule) -> Schedule:
     return schedule
 
 
-def _may_come_apart(graph: Graph, group: FusionGroup) -> bool:
+def _may_come_apart(
+    graph: Graph, group: FusionGroup, plan: Mapping[str, Member], between: Collection[str]
+) -> bool:
     """Whether every member runs once on all of its output, and what it hands over may stay as a whole."""
     if group.in_scratchpad or group.in_accumulator:
         return False
-    plan = plan_group(graph, group)
-    return all(_is_whole(member) for member in plan.values()) and not any(
-        member.writes_outside or obstacle_to_staying(graph, graph.by_name[name].outputs[0])
-        for name, member in plan.items()
-        if member.writes_inside
-    )
+    hands_over = any(member.writes_inside and member.writes_outside for member in plan.values())
+    stay = not hands_over and not any(obstacle_to_staying(graph, tensor) for tensor in between)
+    return stay and all(_is_whole(member) for member in plan.values())
 
 
 def _is_whole(member: Member) -> bool:
@@ -55,18 +56,12 @@ def _is_whole(member: Member) -> bool:
     return regions == 1 and tuple(extents(axis)[0] for axis in member.computed) == member.size
 
 
-def _between(graph: Graph, group: FusionGroup) -> frozenset[str]:
-    plan: Mapping[str, Member] = plan_group(graph, group)
-    return frozenset(graph.by_name[name].outputs[0] for name, m in plan.items() if m.writes_inside)
-
-
-def _parts(graph: Graph, group: FusionGroup) -> list[FusionGroup]:
+def _parts(plan: Mapping[str, Member]) -> list[FusionGroup]:
     """One per layer; a max pool stays with the convolution whose stores do it."""
-    plan = plan_group(graph, group)
     pooled = {member.pooled_by for member in plan.values()}
     parts = []
-    for name in group.layers:
-        pool = plan[name].pooled_by
+    for name, member in plan.items():
+        pool = member.pooled_by
         if pool is not None:
             parts.append(FusionGroup((name, pool), GroupTile(*plan[pool].size[2:])))
         elif name not in pooled:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import FusionGroup
-from optimizer.layer.fronts import Floats, Front
+from optimizer.layer.fronts import Floats, Front, minkowski
 from optimizer.layer.hull import lower_hull
 
 Bools = NDArray[np.bool_]
@@ -56,6 +56,11 @@ class GroupHull:
     def __len__(self) -> int:
         return len(self.ways)
 
+    @classmethod
+    def of(cls, energy: float, latency: float, way: Way) -> GroupHull:
+        """Of a single way."""
+        return cls(np.array([energy]), np.array([float(latency)]), (way,))
+
     def renamed(self, layers: tuple[str, ...], resident_tensors: frozenset[str] = frozenset()) -> GroupHull:
         """`Way.renamed` of every way."""
         ways = tuple(way.renamed(layers, resident_tensors) for way in self.ways)
@@ -80,6 +85,17 @@ def merge(hulls: Iterable[GroupHull]) -> GroupHull:
     ways = [c for h in parts for c in h.ways]
     keep = lower_hull(energy, latency)
     return GroupHull(energy[keep], latency[keep], tuple(ways[i] for i in keep))
+
+
+def summed(
+    group: FusionGroup, fronts: Sequence[tuple[str, Front]], host: tuple[float, float] = (0.0, 0.0)
+) -> GroupHull:
+    """Every member on the array at a vertex of its front, the others at `host`; empty if a front is."""
+    if not all(len(front) for _, front in fronts):
+        return EMPTY
+    energy, latency, vertices = minkowski([(front.energy, front.latency) for _, front in fronts])
+    ways = tuple(Way(group, tuple(fronts), tuple(row)) for row in vertices.tolist())
+    return GroupHull(energy + host[0], latency + host[1], ways)
 
 
 def above(hull: tuple[Floats, Floats], energy: Floats | float, latency: Floats | float) -> Bools:

@@ -8,17 +8,16 @@ the members in sixteenths; for each split every member is at its own best.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import numpy as np
+from dataclasses import replace
 
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.count.traffic import Placement
 from costmodel.group.fusion import paper_plan
+from costmodel.group.placement import placement_of
 from costmodel.mapping.shape import shape_of, whole
 from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer.group.hull import EMPTY, GroupHull, Way, merge
+from optimizer.group.hull import EMPTY, GroupHull, merge, summed
 from optimizer.group.tiles import last_output
-from optimizer.layer.fronts import FrontCache, minkowski
+from optimizer.layer.fronts import FrontCache
 from optimizer.layer.space import LayerSpace, Rules
 
 SHARES = 16
@@ -37,32 +36,13 @@ def paper_hull(graph: Graph, layers: tuple[str, ...], rules: Rules, cache: Front
     for split in _splits(SHARES, len(layers)):
         fronts = []
         for layer, share in zip(members, split, strict=True):
-            member = plan[layer.name]
-            space = LayerSpace(
-                shape_of(layer),
-                whole(layer.dims),
-                rules,
-                Placement(
-                    layer.input.tensor in member.fused_inputs,
-                    member.writes_inside,
-                    member.writes_outside,
-                    is_paper=True,
-                ),
-            )
+            placement = placement_of(graph, group, plan, layer, paper=True)
+            space = LayerSpace(shape_of(layer), whole(layer.dims), rules, placement)
             limit = space.scratchpad_limit
-            fronts.append(cache.front(_with_room(space, limit * share // SHARES)))
-        if all(len(front) for front in fronts):
-            energy, latency, vertices = minkowski([(f.energy, f.latency) for f in fronts])
-            named = tuple(zip(layers, fronts, strict=True))
-            ways = tuple(Way(group, named, tuple(int(v) for v in row)) for row in vertices)
-            hulls.append(GroupHull(np.asarray(energy), np.asarray(latency), ways))
+            room = replace(space, reserved=limit - limit * share // SHARES)
+            fronts.append((layer.name, cache.front(room)))
+        hulls.append(summed(group, fronts))
     return merge(hulls)
-
-
-def _with_room(space: LayerSpace, room: int) -> LayerSpace:
-    return LayerSpace(
-        space.shape, space.region, space.rules, space.placement, reserved=space.scratchpad_limit - room
-    )
 
 
 def _splits(shares: int, members: int) -> Iterator[tuple[int, ...]]:

@@ -27,11 +27,11 @@ from costmodel.group.tile_buffer import box_bytes
 from costmodel.mapping.shape import Region, extents, shape_of
 from costmodel.schedule.evaluate import group_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer.group.hull import EMPTY, GroupHull, Way, above, merge
+from optimizer.group.hull import EMPTY, GroupHull, Way, above, merge, summed
 from optimizer.group.residency import OFF_CHIP, Surroundings
 from optimizer.group.spaces import GroupSpaces, TileFloors, Walks
 from optimizer.group.tiles import channel_tiles, group_runs, last_output
-from optimizer.layer.fronts import Floats, FrontCache, minkowski
+from optimizer.layer.fronts import Floats, Front, FrontCache
 from optimizer.layer.hull import lower_hull
 from optimizer.layer.space import LayerSpace, Rules
 
@@ -118,8 +118,7 @@ class GroupSolver:
             cost = group_cost(
                 self.graph, group, {}, self.rules.target, self.rules.profile, self.rules.latency
             )[0]
-            way = Way(group, (), ())
-            return GroupHull(np.array([cost.energy_pj]), np.array([float(cost.latency_cycles)]), (way,))
+            return GroupHull.of(cost.energy_pj, cost.latency_cycles, Way(group, (), ()))
         space = self.spaces.space(layer, plan_group(self.graph, group), group, False)
         if not self.rules.counting.has_tile_buffer:
             space = replace(space, reserved=surroundings.reserved)
@@ -141,7 +140,7 @@ class GroupSolver:
         energy, latency = self.spaces.floor(
             self.spaces.space(layer, plan_group(self.graph, group), group, False)
         )
-        return GroupHull(np.array([energy]), np.array([latency]), (Way(group, (), ()),))
+        return GroupHull.of(energy, latency, Way(group, (), ()))
 
     def at_mappings(self, ways: Iterable[Way], surroundings: Surroundings) -> GroupHull:
         """Hull of given ways of one group with other tensors on chip (profile hw: mappings stay legal)."""
@@ -161,8 +160,7 @@ class GroupSolver:
             run = (way.mappings(), target, self.rules.profile, self.rules.latency)
             costs = group_cost(self.graph, group, *run)
             energy, latency = sum(c.energy_pj for c in costs), sum(c.latency_cycles for c in costs)
-            same = replace(way, group=group)
-            found.append(GroupHull(np.array([energy]), np.array([float(latency)]), (same,)))
+            found.append(GroupHull.of(energy, latency, replace(way, group=group)))
         return merge(found)
 
     def channel_tiles(
@@ -344,15 +342,12 @@ class GroupSolver:
         return self._summed(open_way, open_way.spaces)
 
     def _summed(self, open_way: OpenWay, spaces: Iterable[tuple[str, LayerSpace]]) -> GroupHull:
-        fronts = []
+        fronts: list[tuple[str, Front]] = []
         for name, space in spaces:
-            front = self.cache.front(space)
-            if not len(front):
+            fronts.append((name, self.cache.front(space)))
+            if not len(fronts[-1][1]):
                 return EMPTY
-            fronts.append((name, front))
-        energy, latency, vertices = minkowski([(f.energy, f.latency) for _, f in fronts])
-        ways = tuple(Way(open_way.group, tuple(fronts), tuple(int(v) for v in row)) for row in vertices)
-        return GroupHull(energy + open_way.host[0], latency + open_way.host[1], ways)
+        return summed(open_way.group, fronts, open_way.host)
 
     def resident_size(self, layer: TensorCoreLayer, region: Region) -> int:
         """Scratchpad rows (dosa: bytes) of the weights that stay while a layer computes `region`."""
