@@ -41,7 +41,7 @@ class Mismatch:
     index: tuple[int, ...]
     expected: float
     actual: float
-    count: int
+    wrong_elements: int
 
 
 @dataclass(frozen=True)

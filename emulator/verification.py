@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -186,16 +187,7 @@ def _layer_report(
 def _first(place: LayerPlace, mismatches: Sequence[Mismatch]) -> dict[str, object] | None:
     if not mismatches:
         return None
-    first = mismatches[0]
-    return {
-        "layer": place.name,
-        "tensor": first.tensor,
-        "vector": first.vector,
-        "index": list(first.index),
-        "expected": first.expected,
-        "actual": first.actual,
-        "wrong_elements": first.count,
-    }
+    return {"layer": place.name, **asdict(mismatches[0])}
 
 
 def _total(traffic: TrafficRecord, memory: str) -> int:

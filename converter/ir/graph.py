@@ -239,6 +239,16 @@ class Graph:
         return {layer.name: i for i, layer in enumerate(self.layers)}
 
     @cached_property
+    def dependents(self) -> tuple[int, ...]:
+        """Of every layer in graph order, those that need its results, through others, too: a bit for each."""
+        masks = [0] * len(self.layers)
+        for at in reversed(range(len(self.layers))):
+            for name in self.dag.successors(self.layers[at].name):
+                reader = self.index[name]
+                masks[at] |= masks[reader] | 1 << reader
+        return tuple(masks)
+
+    @cached_property
     def tensor_core_layers(self) -> tuple[TensorCoreLayer, ...]:
         """The layers that have a mapping, in graph order."""
         return tuple(layer for layer in self.layers if isinstance(layer, TensorCoreLayer))

@@ -436,7 +436,6 @@ def pooled(graph: Graph, members: Mapping[str, Member], name: str) -> Pooled | N
     if member.name == name:
         return None
     layer = graph.by_name[member.name]
-    assert isinstance(layer, HostLayer)
     pool = pool_of(graph, layer)
     assert pool is not None
     size = graph.tensors[layer.outputs[0]].size

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from converter.ir.dims import Dims
-from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.group.fusion import Member, box_channels, stored_as
 from costmodel.group.pooling import Pool, pool_of
 from costmodel.group.scratchpad import MemberSpace
@@ -117,9 +117,7 @@ class LoopSetting:
     @property
     def pool(self) -> Pool:
         """The max pool that its stores do."""
-        layer = self.graph.by_name[self.stored.name]
-        assert isinstance(layer, HostLayer)
-        pool = pool_of(self.graph, layer)
+        pool = pool_of(self.graph, self.graph.by_name[self.stored.name])
         assert pool is not None
         return pool
 

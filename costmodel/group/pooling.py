@@ -68,9 +68,10 @@ class Pool:
         return any(self.pads) or any(ends)
 
 
-def pool_of(graph: Graph, layer: HostLayer) -> Pool | None:
-    """The window of a max pool; None if it is not square, dilated, or not over one image N H W C."""
-    if not isinstance(layer.operator, MaxPool):
+def pool_of(graph: Graph, layer: Layer) -> Pool | None:
+    """The window of a max pool; None if it is not square, dilated, or not over one image N H W C, and of
+    other layers."""
+    if not isinstance(layer, HostLayer) or not isinstance(layer.operator, MaxPool):
         return None
     shape, source = graph.tensors[layer.outputs[0]].shape, graph.tensors[layer.inputs[0]].shape
     if len(shape) != 4 or len(source) != 4:

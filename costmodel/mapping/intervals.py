@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from costmodel.mapping.tiling import Interval, Window
 
@@ -12,10 +12,9 @@ def cut(extent: int, bound: int) -> list[Interval]:
     return [(start, min(start + extent, bound)) for start in range(0, bound, extent)]
 
 
-def uncovered(intervals: Iterable[Interval]) -> list[Interval]:
+def uncovered(intervals: Sequence[Interval]) -> list[Interval]:
     """What no earlier interval covers (needs advance monotonically)."""
-    done = 0
-    fresh = []
+    fresh, done = [], intervals[0][0]
     for start, stop in intervals:
         fresh.append((min(max(start, done), stop), stop))
         done = max(done, stop)

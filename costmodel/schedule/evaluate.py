@@ -66,6 +66,10 @@ class LayerCost:
                 totals[tensor] = (read, written)
         return totals
 
+    def total_bytes(self, memory: str) -> int:
+        """Read from and written to one memory."""
+        return sum(move.bytes for _, move in self.moves if move.memory == memory)
+
 
 @dataclass(frozen=True)
 class GroupCost:

@@ -62,7 +62,7 @@ def check_schedule(schedule: Decision) -> None:
 
 
 def _check_partition(schedule: Decision) -> None:
-    position = {layer.name: i for i, layer in enumerate(schedule.graph.layers)}
+    position = schedule.graph.index
     seen: set[str] = set()
     group_index: dict[str, int] = {}
     for index, group in enumerate(schedule.groups):

@@ -6,7 +6,7 @@ does, and what its latency would be if groups shared the hardware.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import get_args
 
 from costmodel.group.fusion import ScheduleError
@@ -14,39 +14,14 @@ from costmodel.group.resident_tensors import resident_tensors, with_resident_ten
 from costmodel.group.weight_prefetch import without_prefetches
 from costmodel.latency.clock import error_against_rtl
 from costmodel.mapping.mapping import as_single_instructions
+from costmodel.schedule.document import ReadingRecord, ReadingsRecord
 from costmodel.schedule.evaluate import NetworkCost, evaluate
 from costmodel.schedule.schedule import FusionGroup, FusionModel, GroupLatency, LatencyModel, Schedule
 from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
 from costmodel.target.target import Target
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Energy in pJ, latency in cycles and EDP in uJ x cycles of one schedule under one set of assumptions."""
-
-    fusion_model: FusionModel
-    latency_model: LatencyModel
-    group_latency: GroupLatency
-    energy_pj: float
-    latency_cycles: int
-    latency_error: str
-    """How far this latency model was from RTL cycles."""
-
-    @property
-    def edp_uj_cycles(self) -> float:
-        """Energy-delay product of the network."""
-        return self.energy_pj * self.latency_cycles * 1e-6
-
-
-@dataclass(frozen=True)
-class Readings:
-    """All readings of a schedule, and what keeps it from being legal under the other fusion model."""
-
-    readings: tuple[Reading, ...]
-    obstacle: str | None = None
-
-
-def readings(schedule: Schedule) -> Readings:
+def readings(schedule: Schedule) -> ReadingsRecord:
     """Every reading of `schedule`, its own fusion model first.
 
     A schedule found under `paper` may have no sound reading: then `obstacle` says why no program does
@@ -61,7 +36,7 @@ def readings(schedule: Schedule) -> Readings:
         obstacle = str(error)
         if other == "paper":
             found += (_reading(evaluate(schedule, fusion_model=other), schedule.target, other, "roofline"),)
-    return Readings(found, obstacle)
+    return ReadingsRecord(rows=found, obstacle=obstacle)
 
 
 def under_fusion_model(schedule: Schedule, model: FusionModel) -> Schedule:
@@ -101,7 +76,7 @@ def as_instructions(schedule: Schedule) -> Schedule:
     return replace(apart, mappings=as_single_instructions(apart.mappings), additions={})
 
 
-def _under(counted: Schedule) -> tuple[Reading, ...]:
+def _under(counted: Schedule) -> tuple[ReadingRecord, ...]:
     """Readings of a legal schedule under its own fusion model; first as it is executed, if it prefetches."""
     model, target = counted.fusion_model, counted.target
     plain = without_prefetches(counted)
@@ -109,9 +84,8 @@ def _under(counted: Schedule) -> tuple[Reading, ...]:
     rows = [
         _reading(cost, target, model, "roofline"),
         _reading(prefetch_weights(plain, cost), target, model, "roofline", "prefetch"),
-        replace(
-            _reading(cost, target, model, "roofline", "overlap"),
-            latency_cycles=resource_latency(plain, cost),
+        _reading(
+            replace(cost, latency_cycles=resource_latency(plain, cost)), target, model, "roofline", "overlap"
         ),
     ]
     executed = [_reading(evaluate(counted), target, model, "roofline", "executed")]
@@ -127,6 +101,13 @@ def _reading(
     model: FusionModel,
     latency: LatencyModel,
     groups: GroupLatency = "sum",
-) -> Reading:
-    error = error_against_rtl(latency, target)
-    return Reading(model, latency, groups, cost.energy_pj, cost.latency_cycles, error)
+) -> ReadingRecord:
+    return ReadingRecord(
+        fusion_model=model,
+        latency_model=latency,
+        group_latency=groups,
+        energy_pj=cost.energy_pj,
+        latency_cycles=cost.latency_cycles,
+        edp_uj_cycles=cost.edp_uj_cycles,
+        latency_error=error_against_rtl(latency, target),
+    )

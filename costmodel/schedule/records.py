@@ -15,7 +15,6 @@ from costmodel.mapping.mapping import AdditionIssue, Level, Mapping
 from costmodel.schedule import document
 from costmodel.schedule.evaluate import LayerCost, NetworkCost
 from costmodel.schedule.host_records import to_attributes
-from costmodel.schedule.readings import readings
 from costmodel.schedule.schedule import Schedule
 from costmodel.target.target import Target
 
@@ -35,14 +34,13 @@ def totals_record(
     schedule: Schedule, cost: NetworkCost, bound: Bound | None, clock: MappingABC[str, float]
 ) -> document.TotalsRecord:
     """Sums over the network; `clock` has the cycles of every layer, if there is a program."""
-    dram = sum(move.bytes for layer in cost.layers for _, move in layer.moves if move.memory == "dram")
     return document.TotalsRecord(
         energy_pj=cost.energy_pj,
         latency_cycles=cost.latency_cycles,
         clock_cycles=sum(map(round, clock.values())) if clock else None,
         clock_error=error_against_rtl("clock", schedule.target) if clock else "",
         edp_uj_cycles=cost.edp_uj_cycles,
-        dram_bytes=dram,
+        dram_bytes=sum(layer.total_bytes("dram") for layer in cost.layers),
         macs=sum(layer.macs for layer in schedule.graph.tensor_core_layers),
         lower_bound_edp_uj_cycles=bound.edp_uj_cycles if bound else None,
         bound_kind=bound.kind if bound else None,
@@ -193,11 +191,3 @@ def _edge_path(schedule: Schedule, producer: str, consumer: str, tensor: str) ->
             return "store"
         return schedule.group_of[producer].path(producer)
     return "spad"
-
-
-def readings_record(schedule: Schedule) -> document.ReadingsRecord:
-    """The schedule's cost under other assumptions."""
-    found = readings(schedule)
-    return document.ReadingsRecord(
-        rows=tuple(map(document.ReadingRecord.model_validate, found.readings)), obstacle=found.obstacle
-    )

@@ -33,12 +33,12 @@ from costmodel.schedule.document import (
 )
 from costmodel.schedule.evaluate import NetworkCost
 from costmodel.schedule.host_records import operator_of
+from costmodel.schedule.readings import readings
 from costmodel.schedule.records import (
     LEVELS,
     Bound,
     fusion_record,
     layer_record,
-    readings_record,
     totals_record,
 )
 from costmodel.schedule.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
@@ -102,10 +102,10 @@ def _without_rtl(path: Path, content: dict[str, Any]) -> None:
         raise ScheduleFileError(
             f"{path}: latency_model is 'rtl', a model that is gone: compile again with --latency clock"
         )
-    readings = content.get("readings")
-    rows = readings.get("rows") if isinstance(readings, dict) else None
-    if isinstance(readings, dict) and isinstance(rows, list):
-        readings["rows"] = [
+    counted = content.get("readings")
+    rows = counted.get("rows") if isinstance(counted, dict) else None
+    if isinstance(counted, dict) and isinstance(rows, list):
+        counted["rows"] = [
             row for row in rows if not (isinstance(row, dict) and row.get("latency_model") == "rtl")
         ]
 
@@ -162,7 +162,7 @@ def to_document(
             layer_record(layer, schedule, cost.by_name[layer.name], clock, by_core) for layer in graph.layers
         ),
         fusion=fusion_record(schedule),
-        readings=readings_record(schedule),
+        readings=readings(schedule),
         search=search,
         conversion=conversion or ConversionRecord(),
     )

@@ -201,8 +201,8 @@ def _layer_figures(plan: FirmwarePlan, cost: NetworkCost) -> list[dict[str, Any]
             "name": _plain(layer.name),
             "nodes": _plain(", ".join(layer.onnx_nodes)),
             "macs": layer.macs if isinstance(layer, TensorCoreLayer) else 0,
-            "dram_bytes": sum(map(sum, cost.by_name[layer.name].bytes_in("dram").values())),
-            "tile_buffer_bytes": sum(map(sum, cost.by_name[layer.name].bytes_in("tile-buffer").values())),
+            "dram_bytes": cost.by_name[layer.name].total_bytes("dram"),
+            "tile_buffer_bytes": cost.by_name[layer.name].total_bytes("tile-buffer"),
             "cycles": round(cycles[layer.name]),
         }
         for layer in plan.schedule.graph.layers

@@ -11,6 +11,7 @@ from costmodel.group.additions import run_elements
 from costmodel.group.fusion import Member, Size, box_channels, stored_as
 from costmodel.group.pipeline import pipeline_axis
 from costmodel.group.row_operators import runs_on_core
+from costmodel.mapping.intervals import uncovered
 from costmodel.schedule.schedule import GroupTile
 from emitters.gemmini.expression import Expr, add, bare, mul, plus, sub
 from emitters.gemmini.form import PIXELS, TILED
@@ -160,7 +161,7 @@ class GroupPrinter:
     def _fresh_lines(self, member: int) -> TileIntervals:
         """What of the held lines no earlier tile has."""
         held = self.group.members[self.group.group.layers[member]].held_grid
-        return TileIntervals(f"m{member}_p_fresh", COUNTERS[_P], _fresh(held.P))
+        return TileIntervals(f"m{member}_p_fresh", COUNTERS[_P], uncovered(held.P))
 
     def _member(self, name: str) -> None:
         c, member, i = self.c, self.group.members[name], self.group.group.layers.index(name)
@@ -418,12 +419,3 @@ class GroupPrinter:
 def _size(count: Expr) -> str:
     """A count of elements as the size_t that it becomes."""
     return str(count) if isinstance(count, int) else f"(size_t){count}"
-
-
-def _fresh(intervals: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """What of each interval no earlier one has."""
-    fresh, done = [], intervals[0][0]
-    for start, stop in intervals:
-        fresh.append((min(max(start, done), stop), stop))
-        done = max(done, stop)
-    return tuple(fresh)

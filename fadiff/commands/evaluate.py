@@ -13,8 +13,8 @@ from fadiff.console import Columns, Console, numbers
 from fadiff.errors import naming
 
 if TYPE_CHECKING:
+    from costmodel.schedule.document import ReadingsRecord
     from costmodel.schedule.evaluate import NetworkCost
-    from costmodel.schedule.readings import Reading, Readings
     from costmodel.schedule.schedule import FusionModel, GroupLatency, LatencyModel, Profile, Schedule
     from costmodel.target.target import Target
 
@@ -127,7 +127,7 @@ def evaluate(
         summary = _summary(decision, cost, cycles, model)
         summary["group_latency"] = group_latency
         if found:
-            summary["readings"] = [_reading(row) for row in found.readings]
+            summary["readings"] = [row.model_dump() for row in found.rows]
             summary["obstacle"] = found.obstacle
         console.result(json.dumps(summary, indent=2))
     else:
@@ -198,22 +198,9 @@ def _counted(console: Console, schedule: Schedule, profile: Profile) -> Schedule
         return counted
 
 
-def _dram_bytes(cost: NetworkCost, layer: str) -> int:
-    return sum(read + write for read, write in cost.by_name[layer].bytes_in("dram").values())
-
-
-def _all_dram_bytes(cost: NetworkCost) -> int:
-    return sum(_dram_bytes(cost, layer.name) for layer in cost.layers)
-
-
-def _reading(row: Reading) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return {**asdict(row), "edp_uj_cycles": row.edp_uj_cycles}
-
-
 def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> dict[str, object]:
     from costmodel.latency.clock import error_against_rtl
+    from optimizer.finish.traffic_limit import dram_bytes
 
     return {
         "model": schedule.graph.name,
@@ -225,14 +212,14 @@ def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyM
         "latency_error": error_against_rtl(model, schedule.target),
         "latency_cycles": cycles,
         "edp_uj_cycles": cost.energy_pj * cycles * 1e-6,
-        "dram_bytes": _all_dram_bytes(cost),
+        "dram_bytes": dram_bytes(cost),
         "layers": [
             {
                 "name": layer.name,
                 "energy_pj": layer.energy_pj,
                 "latency_cycles": layer.latency_cycles,
                 "bound": layer.bound,
-                "dram_bytes": _dram_bytes(cost, layer.name),
+                "dram_bytes": layer.total_bytes("dram"),
             }
             for layer in cost.layers
         ],
@@ -242,6 +229,7 @@ def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyM
 def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> None:
     from costmodel.latency.clock import error_against_rtl
     from emitters.report.text import limit
+    from optimizer.finish.traffic_limit import dram_bytes
 
     rows = (
         (
@@ -249,7 +237,7 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int,
             limit(layer.bound) if layer.latency_cycles else "",
             f"{layer.energy_pj * 1e-6:,.2f}",
             f"{layer.latency_cycles:,}",
-            f"{_dram_bytes(cost, layer.name):,}",
+            f"{layer.total_bytes('dram'):,}",
         )
         for layer in cost.layers
     )
@@ -257,13 +245,13 @@ def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int,
     console.result(
         f"{schedule.graph.name} on {schedule.target.name}, profile {schedule.profile}, "
         f"{schedule.fusion_model} fusion: {cost.energy_pj * 1e-6:,.1f} uJ x {cycles:,} cycles "
-        f"= {cost.energy_pj * cycles * 1e-6:.4e} uJ x cycles, {_all_dram_bytes(cost):,} DRAM bytes "
+        f"= {cost.energy_pj * cycles * 1e-6:.4e} uJ x cycles, {dram_bytes(cost):,} DRAM bytes "
         "(all modelled)\n"
         f"latency by the {model} model: {error_against_rtl(model, schedule.target)}"
     )
 
 
-def _print_readings(console: Console, schedule: Schedule, found: Readings) -> None:
+def _print_readings(console: Console, schedule: Schedule, found: ReadingsRecord) -> None:
     """The same schedule, counted otherwise."""
     rows = (
         (
@@ -271,11 +259,11 @@ def _print_readings(console: Console, schedule: Schedule, found: Readings) -> No
             row.latency_model,
             row.group_latency,
             f"{row.energy_pj * 1e-6:,.1f}",
-            f"{row.latency_cycles:,}",
+            f"{row.latency_cycles:,.0f}",
             f"{row.edp_uj_cycles:.4e}",
             row.latency_error,
         )
-        for row in found.readings
+        for row in found.rows
     )
     columns: Columns = (
         "fusion",

@@ -354,8 +354,7 @@ def deadlock(graph: Graph, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]
 
     Layers in none of the groups run alone.
     """
-    position = {layer.name: i for i, layer in enumerate(graph.layers)}
-    if all(position[layers[-1]] - position[layers[0]] == len(layers) - 1 for layers in groups):
+    if all(graph.index[layers[-1]] - graph.index[layers[0]] == len(layers) - 1 for layers in groups):
         return None  # runs of consecutive layers keep the topological order
     group_of = {name: layers for layers in groups for name in layers}
     waits: dict[tuple[str, ...], set[tuple[str, ...]]] = {}

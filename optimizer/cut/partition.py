@@ -87,10 +87,8 @@ class Partitioner:
         """`groups`: {candidate: the first identical one}, layers alone included.  Without `rules` no tensor
         stays."""
         self.graph = graph
-        self.position = {layer.name: i for i, layer in enumerate(graph.layers)}
         self.tensors = residents(graph, rules) if rules else {}
         self.rules = rules
-        self._later = self._descendants()
         self._bit = {name: 1 << i for i, name in enumerate(self.tensors)}
         self._name = list(self.tensors)
         self._readers = [self._mask(c.name for c in graph.consumers(t)) for t in self.tensors]
@@ -103,19 +101,10 @@ class Partitioner:
         """Tensors on chip at once in this graph."""
         self.placed_groups = tuple(self._index)
 
-    def _descendants(self) -> list[int]:
-        """Of every layer, those that depend on it."""
-        masks = [0] * len(self.position)
-        for layer in reversed(self.graph.layers):
-            at = self.position[layer.name]
-            for name in self.graph.dag.successors(layer.name):
-                masks[at] |= masks[self.position[name]] | 1 << self.position[name]
-        return masks
-
     def _mask(self, names: Iterable[str]) -> int:
         mask = 0
         for name in names:
-            mask |= 1 << self.position[name]
+            mask |= 1 << self.graph.index[name]
         return mask
 
     def _candidate(self, layers: Layers, first: Layers) -> _Candidate:
@@ -127,7 +116,7 @@ class Partitioner:
             layers,
             first,
             members,
-            self.position[layers[-1]] - self.position[layers[0]] == len(layers) - 1,
+            self.graph.index[layers[-1]] - self.graph.index[layers[0]] == len(layers) - 1,
             sum(bit for name, bit in bits if name not in inside),
             tuple(
                 bit
@@ -143,7 +132,7 @@ class Partitioner:
     def _any_later(self, layers: int) -> int:
         found = 0
         for at in _places(layers):
-            found |= self._later[at]
+            found |= self.graph.dependents[at]
         return found
 
     def _reading(self, bit: int) -> int:
@@ -153,7 +142,7 @@ class Partitioner:
         """States, and steps between them; False if there are too many."""
         starting: list[list[int]] = [[] for _ in self.graph.layers]
         for index, candidate in enumerate(self._candidates):
-            starting[self.position[candidate.layers[0]]].append(index)
+            starting[self.graph.index[candidate.layers[0]]].append(index)
         count = len(self.graph.layers)
         self._index.clear()
         self._steps: list[_Step] = []
@@ -241,9 +230,9 @@ class Partitioner:
         found = []
         for at in _places(open_ones):
             behind = known.get(at, 0)
-            if (self._later[at] | behind) & members:
+            if (self.graph.dependents[at] | behind) & members:
                 # Not what a single member makes wait: a group with both ends would leave that out.
-                behind |= later & ~self._any_later(self._later[at] & members)
+                behind |= later & ~self._any_later(self.graph.dependents[at] & members)
             if behind & ~done:
                 found.append((at, behind & ~done))
         return tuple(found)
@@ -365,8 +354,7 @@ def ordered(graph: Graph, partition: Partition) -> Partition:
     for producer, consumer in graph.dag.edges:
         if group_of[producer] != group_of[consumer]:
             quotient.add_edge(group_of[producer], group_of[consumer])
-    position = {layer.name: i for i, layer in enumerate(graph.layers)}
     order = nx.lexicographical_topological_sort(
-        quotient, key=lambda i: position[partition[i].group.layers[-1]]
+        quotient, key=lambda i: graph.index[partition[i].group.layers[-1]]
     )
     return tuple(partition[i] for i in order)

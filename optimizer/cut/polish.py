@@ -113,7 +113,6 @@ class Polish:
     def _moves(self, partition: Partition) -> list[tuple[Layers, list[GroupTile]]]:
         """Distinct neighbours of a partition: (group, tiles to try)."""
         graph = self.problem.graph
-        position = {layer.name: i for i, layer in enumerate(graph.layers)}
         group_of = {name: way.group.layers for way in partition for name in way.group.layers}
         moves: dict[Layers, list[GroupTile]] = {}
         for way in partition:
@@ -131,7 +130,7 @@ class Polish:
             if a == b or not self.problem.is_open((*a, *b)):
                 continue
             for joined in dict.fromkeys((a + b, (*a, consumer), (producer, *b))):
-                members = tuple(sorted({*joined, *between}, key=position.__getitem__))
+                members = tuple(sorted({*joined, *between}, key=graph.index.__getitem__))
                 if members in self.candidates:
                     moves.setdefault(self.candidates[members], []).extend(self._coarse(members))
         return list(moves.items())

@@ -35,7 +35,7 @@ from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 from optimizer.finish.convolution_tiles import convolution_mappings
 from optimizer.finish.loop_options import LayerOptions, Priced, Prices, issued, units
 from optimizer.finish.product_tiles import product_mappings
-from optimizer.finish.replacements import Replacement, layer_bytes
+from optimizer.finish.replacements import Replacement
 from optimizer.group.tiles import groups_per_tile, last_output
 
 
@@ -189,7 +189,7 @@ class LoopWays:
             layer = graph.by_name[name]
             if isinstance(layer, HostLayer):
                 cost = host_cost(graph, group, plan, layer, target, "hw", "clock")
-                total += (cost.energy_pj, cost.latency_cycles, layer_bytes(cost))
+                total += (cost.energy_pj, cost.latency_cycles, cost.total_bytes("dram"))
         return total
 
     def _options_of(

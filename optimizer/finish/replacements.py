@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
 from costmodel.mapping.mapping import Mapping as LayerMapping
-from costmodel.schedule.evaluate import LayerCost, group_cost
+from costmodel.schedule.evaluate import group_cost
 from costmodel.schedule.schedule import FusionGroup, Schedule
 from optimizer.group.residency import with_places
 
@@ -41,7 +41,7 @@ class Replacement:
             mappings,
             sum(cost.energy_pj for cost in costs),
             sum(cost.latency_cycles for cost in costs),
-            sum(map(layer_bytes, costs)),
+            sum(cost.total_bytes("dram") for cost in costs),
         )
 
     @classmethod
@@ -101,8 +101,3 @@ def with_replacements(schedule: Schedule, replacements: Iterable[Replacement]) -
             name: mapping for replacement in replacements for name, mapping in replacement.mappings.items()
         },
     )
-
-
-def layer_bytes(cost: LayerCost) -> int:
-    """DRAM bytes of a layer."""
-    return sum(read + written for read, written in cost.bytes_in("dram").values())

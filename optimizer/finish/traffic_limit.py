@@ -25,7 +25,7 @@ from optimizer.cut.partition import Objective
 from optimizer.cut.problem import Problem, value
 from optimizer.cut.result import SearchResult
 from optimizer.cut.settings import Settings
-from optimizer.finish.replacements import Costs, Replacement, choose, layer_bytes, with_replacements
+from optimizer.finish.replacements import Costs, Replacement, choose, with_replacements
 
 DRAM_PRICES = (4.0, 16.0, 64.0)
 """Energies of a DRAM byte, as multiples of the target's, in the searches for mappings that move few."""
@@ -33,7 +33,7 @@ DRAM_PRICES = (4.0, 16.0, 64.0)
 
 def dram_bytes(cost: NetworkCost) -> int:
     """Bytes that Gemmini's DMA moves to and from DRAM."""
-    return sum(map(layer_bytes, cost.layers))
+    return sum(layer.total_bytes("dram") for layer in cost.layers)
 
 
 def automatic_bytes(schedule: Schedule, *, row_packing: bool = True) -> int:

@@ -53,14 +53,12 @@ def candidate_groups(
     profile dosa, where adds are free and a fused one would hide the write of its operand.  `pools` lets max
     pools be members, always with the convolution whose stores do them.
     """
-    position = {layer.name: i for i, layer in enumerate(graph.layers)}
     producers = {layer.name: fusable_producers(graph, layer, adds) for layer in graph.layers}
     partner = {
         layer.name: convolution.name
         for layer in graph.layers
         if (convolution := convolution_of(graph, layer))
     }
-    ancestors = _ancestors(graph, position)
     counts = {
         layer.name: int(isinstance(layer, TensorCoreLayer) or layer.op == "add") for layer in graph.layers
     }
@@ -74,7 +72,7 @@ def candidate_groups(
                     for producer in producers[name]:
                         if producer in members or sum(counts[m] for m in members) + counts[producer] > most:
                             continue
-                        bigger = tuple(sorted((*members, producer), key=position.__getitem__))
+                        bigger = tuple(sorted((*members, producer), key=graph.index.__getitem__))
                         if bigger not in seen:
                             seen.add(bigger)
                             grown.append(bigger)
@@ -82,31 +80,18 @@ def candidate_groups(
                 pooling = [name for name in members if name in partner]
                 if pooling and not (pools and all(partner[name] in members for name in pooling)):
                     continue
-                if _is_convex(members, position, ancestors, graph):
+                if _is_convex(graph, members):
                     yield members
             frontier = grown
 
 
-def _ancestors(graph: Graph, position: dict[str, int]) -> list[int]:
-    """Bit masks of everything each layer depends on."""
-    masks = [0] * len(graph.layers)
-    for layer in graph.layers:
-        i = position[layer.name]
-        for producer in graph.dag.predecessors(layer.name):
-            j = position[producer]
-            masks[i] |= masks[j] | (1 << j)
-    return masks
-
-
-def _is_convex(
-    members: tuple[str, ...], position: dict[str, int], ancestors: list[int], graph: Graph
-) -> bool:
-    inside = sum(1 << position[name] for name in members)
+def _is_convex(graph: Graph, members: tuple[str, ...]) -> bool:
+    """Whether no member reads what a layer outside makes of members' results."""
+    behind = 0
     for name in members:
-        for producer in graph.dag.predecessors(name):
-            if producer not in members and ancestors[position[producer]] & inside:
-                return False
-    return True
+        behind |= graph.dependents[graph.index[name]]
+    read = {producer for name in members for producer in graph.dag.predecessors(name)}
+    return not any(behind >> graph.index[name] & 1 for name in read.difference(members))
 
 
 def operands(layer: Layer) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class RelaxedNetwork:
     """Edge of every fusable (producer, consumer) pair of layers."""
     between: dict[Pair, Group]
     """Host operators that a fusable pair takes into its group."""
-    position: dict[str, int]
+    position: Mapping[str, int]
     """Of every layer in the graph."""
 
     @property
@@ -138,8 +138,7 @@ def relaxed_network(
         for name in node_of
         for operand, producer in enumerate(producers[name])
     }
-    position = {layer.name: i for i, layer in enumerate(graph.layers)}
-    return RelaxedNetwork(nodes, tuple(edges), node_of, edge_of, pairs, position)
+    return RelaxedNetwork(nodes, tuple(edges), node_of, edge_of, pairs, graph.index)
 
 
 def sources(graph: Graph, layer: Layer, adds: bool = True) -> list[tuple[str, Group]]:

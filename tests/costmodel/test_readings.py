@@ -17,7 +17,7 @@ TARGET = load_target("gemmini-default")
 
 def under(found, fusion_model):
     """Those of one fusion model, none if it cannot be counted so."""
-    return tuple(row for row in found.readings if row.fusion_model == fusion_model)
+    return tuple(row for row in found.rows if row.fusion_model == fusion_model)
 
 
 def fused_pair(target=TARGET, fusion_model="sound"):
@@ -42,7 +42,7 @@ def test_every_reading_is_what_the_evaluator_says():
     found = readings(schedule)
     assert found.obstacle is None
     paper = replace(schedule, fusion_model="paper")
-    assert [(r.fusion_model, r.latency_model, r.group_latency) for r in found.readings] == [
+    assert [(r.fusion_model, r.latency_model, r.group_latency) for r in found.rows] == [
         (model, *how)
         for model in ("sound", "paper")
         for how in (("roofline", "sum"), ("roofline", "prefetch"), ("roofline", "overlap"), ("clock", "sum"))

@@ -118,7 +118,7 @@ def test_the_papers_model_counts_the_schedule_without_residents() -> None:
     with_them, without = (readings(alone(g, resident)) for resident in (("A", "S"), ()))
     assert with_them.obstacle is None
     paper, sound = (
-        [[row for row in found.readings if row.fusion_model == model] for found in (with_them, without)]
+        [[row for row in found.rows if row.fusion_model == model] for found in (with_them, without)]
         for model in ("paper", "sound")
     )
     assert paper[0] == paper[1]
