@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from converter.errors import BadInput
+from costmodel.schedule.document import StateRecord
 from costmodel.target.record import Record
 
 Role = Literal["I", "I2", "W", "bias", "psum", "O"]
@@ -35,13 +36,6 @@ class Symbols(Record):
     weights: SymbolRecord
     tile_buffer: SymbolRecord
     state: SymbolRecord = SymbolRecord(name="", bytes=0)
-
-
-class StateNames(Record):
-    """Two ends of a state, by tensor: what a run leaves, and what the next one reads."""
-
-    output: str
-    input: str
 
 
 class TensorPlace(Record):
@@ -138,7 +132,7 @@ class MemoryMap(Record):
     """Most bytes of activations alive at once: no arena can be smaller."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    states: tuple[StateNames, ...] = ()
+    states: tuple[StateRecord, ...] = ()
     tensors: dict[str, TensorPlace]
     layers: tuple[LayerPlace, ...]
 

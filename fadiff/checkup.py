@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -25,10 +25,10 @@ class Check:
     """One part: `found` is a version or place, empty where there is none that can be used."""
 
     name: str
-    found: str
     enables: str
     remedy: str
     required: bool = False
+    found: str = ""
 
     @property
     def ok(self) -> bool:
@@ -36,34 +36,24 @@ class Check:
         return bool(self.found) or not self.required
 
 
-@dataclass(frozen=True)
-class Tool:
-    """A program beside the Python packages."""
-
-    program: str
-    enables: str
-    remedy: str
-    required: bool = False
-
-
 TOOLS = (
-    Tool("make", "make check, riscv, spike in DIR/firmware", "install make", True),
-    Tool(
+    Check("make", "make check, riscv, spike in DIR/firmware", "install make", True),
+    Check(
         "riscv64-unknown-elf-gcc",
         "ELF for Spike and boards (make riscv)",
         "apt install gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
     ),
-    Tool(
+    Check(
         "riscv64-linux-gnu-gcc",
         "programs for RISC-V Linux (make linux)",
         "apt install gcc-riscv64-linux-gnu libc6-dev-riscv64-cross",
     ),
-    Tool("qemu-riscv64", "make linux-check", "apt install qemu-user"),
-    Tool("cmake", "the firmware as a CMake package", "apt install cmake"),
-    Tool("spike", "make spike", "build riscv-isa-sim and libgemmini (docs/spike.md)"),
-    Tool("timeloop-model", "fadiff timeloop run", "build Timeloop, or give --timeloop-model PATH"),
-    Tool("verilator", "python -m benchmarks rtl: cycles on RTL", "apt install verilator"),
-    Tool("chromium", "python -m benchmarks screenshots: the report as pictures", "apt install chromium"),
+    Check("qemu-riscv64", "make linux-check", "apt install qemu-user"),
+    Check("cmake", "the firmware as a CMake package", "apt install cmake"),
+    Check("spike", "make spike", "build riscv-isa-sim and libgemmini (docs/spike.md)"),
+    Check("timeloop-model", "fadiff timeloop run", "build Timeloop, or give --timeloop-model PATH"),
+    Check("verilator", "python -m benchmarks rtl: cycles on RTL", "apt install verilator"),
+    Check("chromium", "python -m benchmarks screenshots: the report as pictures", "apt install chromium"),
 )
 EXTRAS = {
     "baselines": "fadiff compare with genetic and Bayesian search",
@@ -77,13 +67,12 @@ EXTRAS = {
 def checks() -> Iterator[Check]:
     """All parts, required ones first."""
     python = ".".join(map(str, sys.version_info[:3]))
-    yield Check(
-        "python", python if sys.version_info >= (3, 11) else "", "everything", "install 3.11 or newer", True
-    )
+    new_enough = python if sys.version_info >= (3, 11) else ""
+    yield Check("python", "everything", "install 3.11 or newer", True, new_enough)
     yield compiler()
     yield cache()
     found = [*packages()]
-    tools = [tool_check(tool) for tool in TOOLS]
+    tools = [_found(tool) for tool in TOOLS]
     yield from sorted([*found, *tools], key=lambda check: not check.required)
 
 
@@ -92,7 +81,7 @@ def compiler() -> Check:
     enables, remedy = "fadiff verify: the C runs on the functional model", "install gcc or clang"
     program = shutil.which("cc")
     if program is None:
-        return Check("cc", "", enables, remedy, True)
+        return Check("cc", enables, remedy, True)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "probe.c"
         source.write_text("#include <stdint.h>\nint64_t probe(void) { return 1; }\n")
@@ -107,9 +96,8 @@ def compiler() -> Check:
         ]
         made = subprocess.run(command, capture_output=True, check=False)
     works = _version(program) if made.returncode == 0 else ""
-    return Check(
-        "cc", works, enables, f"{program} makes no shared object: {remedy} and the C library's headers", True
-    )
+    remedy = f"{program} makes no shared object: {remedy} and the C library's headers"
+    return Check("cc", enables, remedy, True, works)
 
 
 def cache() -> Check:
@@ -117,9 +105,8 @@ def cache() -> Check:
     folder = cache_folder()
     parent = next(path for path in (folder, *folder.parents) if path.exists())
     found = str(folder) if os.access(parent, os.W_OK) else ""
-    return Check(
-        "cache", found, "fadiff verify, sweep, codesign", f"make {folder} writable, or set FADIFF_CACHE", True
-    )
+    remedy = f"make {folder} writable, or set FADIFF_CACHE"
+    return Check("cache", "fadiff verify, sweep, codesign", remedy, True, found)
 
 
 def packages() -> Iterator[Check]:
@@ -142,14 +129,13 @@ def packages() -> Iterator[Check]:
             has = ""
         if has and not wanted.specifier.contains(has, prereleases=True):
             remedy, has = f"{has} is installed: {remedy}", ""
-        yield Check(wanted.name, has, enables, remedy, required)
+        yield Check(wanted.name, enables, remedy, required, has)
 
 
-def tool_check(tool: Tool) -> Check:
-    """Whether a program is on the path, and its version."""
-    program = shutil.which(tool.program)
-    found = "" if program is None else _version(program)
-    return Check(tool.program, found, tool.enables, tool.remedy, tool.required)
+def _found(tool: Check) -> Check:
+    """A program with its version, if it is on the path."""
+    program = shutil.which(tool.name)
+    return tool if program is None else replace(tool, found=_version(program))
 
 
 def _version(program: str) -> str:

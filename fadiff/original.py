@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fadiff.output_accuracy import restored
+from fadiff.output_accuracy import restored, sqnr_db
 from fadiff.vectors import TestVectors, onnx_states, run_vectors
 
 
@@ -35,8 +35,8 @@ def compare_with_file(vectors: TestVectors) -> str:
         if onnx_name in theirs and np.issubdtype(theirs[onnx_name].dtype, np.floating):
             expected = theirs[onnx_name]
             found = restored(conversion.graph, name, stored, expected.shape)
-            noise, signal = float(np.sum((expected - found) ** 2)), float(np.sum(expected**2))
-            ratios.append(10 * np.log10(signal / noise) if noise and signal else np.inf)
+            ratio = sqnr_db(expected, found)
+            ratios.append(np.inf if ratio is None else ratio)
             if expected.shape[-1] > 1:
                 top1.append(float(np.mean(expected.argmax(-1) == found.argmax(-1))))
     if not ratios:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from converter.scratch_folder import scratch_folder
-from fadiff.output_accuracy import output_accuracy
+from fadiff.output_accuracy import output_accuracy, sqnr_db
 from fadiff.vectors import Arrays, TestVectors, nth, run_floats, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
@@ -90,6 +90,4 @@ def _sqnr(tensor: Tensor, stored: np.ndarray, floats: Arrays) -> float | None:
         expected = expected.transpose(0, *(axis + 1 for axis in tensor.onnx_axes))
     if expected.size != stored.size:
         return None
-    noise = expected.reshape(stored.shape) - (stored.astype(np.float64) - tensor.zero) * tensor.scale
-    signal_power, noise_power = float(np.sum(expected**2)), float(np.sum(noise**2))
-    return 10 * float(np.log10(signal_power / noise_power)) if signal_power and noise_power else None
+    return sqnr_db(expected, (stored.astype(np.float64) - tensor.zero) * tensor.scale)

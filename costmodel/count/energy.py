@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from costmodel.count.traffic import Memory, Move
+from costmodel.count.traffic import Memory, Move, Number
 from costmodel.target.target import Target
 
 
@@ -18,6 +18,15 @@ def picojoules_per_byte(target: Target) -> dict[Memory, float]:
         "dram": target.energy.dram_byte,
         "host": target.energy.dram_byte,
     }
+
+
+def picojoules(memory: Mapping[Memory, Number], macs: Number, target: Target) -> Number:
+    """Of so many bytes through each memory and of the multiply-accumulates."""
+    price = picojoules_per_byte(target)
+    energy = macs * target.energy.mac
+    for name, moved in memory.items():
+        energy = energy + moved * price[name]
+    return energy
 
 
 def energy_breakdown(moves: Iterable[Move], macs: int, target: Target) -> dict[str, float]:

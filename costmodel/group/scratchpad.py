@@ -108,6 +108,17 @@ def resident_bytes(schedule: Decision, group: FusionGroup) -> int:
     return sum(tensors[name].size for name in group.resident_tensors) * schedule.target.element_bytes
 
 
+def paper_use(schedule: Decision, group: FusionGroup) -> int:
+    """Scratchpad rows (profile dosa: bytes) of a group by Eq. 24: tiles of all members are there together."""
+    used = 0
+    for name in group.layers:
+        layer = schedule.graph.by_name[name]
+        if isinstance(layer, TensorCoreLayer):
+            tiles = occupancy(shape_of(layer), schedule.mappings[name], schedule.target, schedule.profile)
+            used += tiles.weights + tiles.inputs
+    return used
+
+
 def held_places(
     schedule: Decision, group: FusionGroup, plan: dict[str, Member], resident: int
 ) -> dict[str, Held]:

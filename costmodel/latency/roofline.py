@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from costmodel.count.traffic import Memory, Move
+from costmodel.count.traffic import Memory, Move, Number
 from costmodel.target.target import Target
 
 
-def bytes_per_memory(moves: Iterable[Move]) -> dict[Memory, int]:
+def bytes_per_memory(moves: Iterable[Move]) -> dict[Memory, Number]:
     """Bytes through each memory, reads and writes together."""
-    totals: dict[Memory, int] = {}
+    totals: dict[Memory, Number] = {}
     for move in moves:
-        totals[move.memory] = totals.get(move.memory, 0) + move.bytes
+        totals[move.memory] = totals[move.memory] + move.bytes if move.memory in totals else move.bytes
     return totals
 
 
-def bandwidths(target: Target, columns: int) -> dict[Memory, float]:
+def bandwidths(target: Target, columns: Number) -> dict[Memory, Number]:
     """Bytes per cycle of each memory that can bind, with `columns` array columns in use."""
     word = target.accumulator_bytes_per_word
     return {

@@ -41,11 +41,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from costmodel.count.energy import picojoules_per_byte
+from costmodel.count.energy import picojoules
 from costmodel.count.traffic import Fusion, Memory, Quantities, count_moves
 from costmodel.group.host import add_moves
 from costmodel.latency.clock import clock_of
-from costmodel.latency.roofline import bandwidths
+from costmodel.latency.roofline import bandwidths, bytes_per_memory
 from costmodel.relaxed.clock import clock_cycles, visits
 from costmodel.relaxed.network import IS, ORDERS, OS, WS, NestOrder, NetworkConstants
 from costmodel.relaxed.penalties import penalties
@@ -85,16 +85,11 @@ class RelaxedModel(NetworkConstants):
         q = terms.quantities()
         path = self.counting.path(self.target.fusion_path, paper=self.paper)
         fusion = Fusion(terms.into, terms.copied, terms.written, path, path)
-        memory: dict[Memory, Tensor] = {}
-        for move in count_moves(q, fusion, self.target, self.profile, paper=self.paper):
-            memory[move.memory] = memory[move.memory] + move.bytes if move.memory in memory else move.bytes
+        memory = bytes_per_memory(count_moves(q, fusion, self.target, self.profile, paper=self.paper))
         if self.any_add:
             q = q._replace(macs=q.macs * (1 - self.adds), compute_cycles=q.compute_cycles * (1 - self.adds))
             memory = self._with_adds(terms, memory, q)
-        energy = q.macs * self.target.energy.mac
-        price = picojoules_per_byte(self.target)
-        for name, moved in memory.items():
-            energy = energy + moved * price[name]
+        energy = picojoules(memory, q.macs, self.target)
         latency = _greatest(self._busy(point, q.compute_cycles, memory), softness)
         if self.latency == "clock":
             latency = clock_cycles(terms, q, fusion)
@@ -122,12 +117,8 @@ class RelaxedModel(NetworkConstants):
         columns = point.cols.prod(dim=-1)
         if self.any_add:
             columns = torch.where(self.adds > 0, torch.as_tensor(self.target.side).to(columns), columns)
-        needed = [cycles]
-        for name, bandwidth in bandwidths(self.target, 1).items():
-            if name in memory:
-                per_cycle = bandwidth * columns if name == "accumulator" else bandwidth
-                needed.append(memory[name] / per_cycle)
-        return torch.stack(needed)
+        rates = bandwidths(self.target, columns).items()
+        return torch.stack([cycles, *(memory[name] / rate for name, rate in rates if name in memory)])
 
 
 def _greatest(stacked: Tensor, softness: float | None) -> Tensor:

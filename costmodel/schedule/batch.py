@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.count.energy import picojoules_per_byte
+from costmodel.count.energy import picojoules
 from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import ALONE, Memory, Placement, Quantities, count_moves, fusion_of
 from costmodel.latency.clock import clock_of, layer_cycles
 from costmodel.latency.clock_work import nest_counts
-from costmodel.latency.roofline import bandwidths
+from costmodel.latency.roofline import bandwidths, bytes_per_memory
 from costmodel.mapping.columns import MappingColumns
 from costmodel.mapping.mapping import Issue
 from costmodel.mapping.numbers import Ints, Number
@@ -67,31 +67,20 @@ def cost_columns(
     q: Quantities, columns: Number, target: Target, profile: Profile, placement: Placement, early: Number = 0
 ) -> tuple[Floats, Floats]:
     """Picojoules and roofline cycles of columns of quantities, with `columns` of the array in use."""
-    memory = _moved(q, target, profile, placement)
-    energy = _energy(q, memory, target)
+    memory = memory_bytes(q, target, profile, placement)
+    energy = picojoules(memory, q.macs, target)
     memory["dram"] = memory["dram"] - early
     latency = np.asarray(q.compute_cycles, dtype=np.float64)
-    for name, bandwidth in bandwidths(target, 1).items():
-        per_cycle = bandwidth * columns if name == "accumulator" else bandwidth
-        latency = np.maximum(latency, np.ceil(memory.get(name, 0.0) / per_cycle))
+    for name, bandwidth in bandwidths(target, columns).items():
+        latency = np.maximum(latency, np.ceil(memory.get(name, 0) / bandwidth))
     return energy, latency
 
 
-def _moved(q: Quantities, target: Target, profile: Profile, placement: Placement) -> dict[Memory, Floats]:
-    """Bytes by memory."""
-    memory: dict[Memory, Floats] = {}
-    for move in count_moves(q, fusion_of(placement), target, profile, paper=placement.is_paper):
-        memory[move.memory] = memory.get(move.memory, 0.0) + np.asarray(move.bytes, dtype=np.float64)
-    return memory
-
-
-def _energy(q: Quantities, memory: dict[Memory, Floats], target: Target) -> Floats:
-    """Picojoules."""
-    energy = np.asarray(q.macs * target.energy.mac)
-    per_byte = picojoules_per_byte(target)
-    for name, moved in memory.items():
-        energy = energy + moved * per_byte[name]
-    return energy
+def memory_bytes(
+    q: Quantities, target: Target, profile: Profile, placement: Placement
+) -> dict[Memory, Number]:
+    """Bytes of one layer through each memory."""
+    return bytes_per_memory(count_moves(q, fusion_of(placement), target, profile, paper=placement.is_paper))
 
 
 def _by_clock(
@@ -126,7 +115,8 @@ def clock_columns(
     """
     nest = LoopNest(shape, columns, region)
     q = nest.quantities(target, "hw", resident=placement.weights_are_resident)
-    memory = _moved(q, target, "hw", placement)
+    memory = memory_bytes(q, target, "hw", placement)
     cycles = _by_clock(nest, columns.issue, target, placement, network_weights)
-    every = np.broadcast_arrays(_energy(q, memory, target), cycles, memory["dram"], np.zeros(columns.shape))
+    energy = picojoules(memory, q.macs, target)
+    every = np.broadcast_arrays(energy, cycles, memory["dram"], np.zeros(columns.shape))
     return np.stack([np.atleast_1d(column) for column in every[:3]], axis=-1)

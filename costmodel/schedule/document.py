@@ -10,7 +10,14 @@ import json
 import math
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from converter.ir.dims import Dim
 from converter.ir.graph import TensorCoreOp
@@ -24,6 +31,10 @@ Scale = Annotated[float, Field(gt=0)]
 Padding = Annotated[int, Field(ge=0, lt=2**20)]
 """Pixels; more are no image any more."""
 Cycles = Annotated[float, Field(ge=0)]
+Names = Annotated[
+    tuple[str, ...], BeforeValidator(lambda names: sorted(names) if isinstance(names, frozenset) else names)
+]
+"""In the order of the file; of a set sorted."""
 Extents = dict[Dim, Positive]
 """Dimensions that are left out are 1."""
 
@@ -245,10 +256,10 @@ class ExecutionRecord(_Record):
 
     tile: GroupTileRecord | None = Field(None, description="null: one layer, or several side by side")
     halo: Halo = "recompute"
-    resident_weights: tuple[str, ...] = ()
-    in_scratchpad: tuple[str, ...] = Field((), description="members whose output stays in the scratchpad")
-    in_accumulator: tuple[str, ...] = Field((), description="members whose output stays in the accumulator")
-    resident_tensors: tuple[str, ...] = Field(
+    resident_weights: Names = ()
+    in_scratchpad: Names = Field((), description="members whose output stays in the scratchpad")
+    in_accumulator: Names = Field((), description="members whose output stays in the accumulator")
+    resident_tensors: Names = Field(
         (), description="whole tensors that are on chip while the group runs, across group boundaries"
     )
     prefetch_during: str | None = Field(

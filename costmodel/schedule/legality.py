@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as MappingABC
 
-from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from costmodel.count.capacity import occupancy
+from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.additions import check_additions
 from costmodel.group.fusion import Member, ScheduleError, plan_group, pooled
@@ -18,7 +17,7 @@ from costmodel.group.legality import check_mapping
 from costmodel.group.pipeline import check_pipelines
 from costmodel.group.pooling import obstacle_in_tiles
 from costmodel.group.resident_tensors import check_resident_tensors
-from costmodel.group.scratchpad import MemberSpace, member_spaces
+from costmodel.group.scratchpad import MemberSpace, member_spaces, paper_use
 from costmodel.group.side_by_side import obstacle_to_running
 from costmodel.group.tile_buffer import plan_tile_buffer
 from costmodel.group.weight_prefetch import planned_prefetches
@@ -86,11 +85,6 @@ def _check_partition(schedule: Decision) -> None:
             raise ScheduleError(
                 f"{consumer}: its fusion group runs before the group of {producer}, whose output it reads"
             )
-
-
-def _tensor_core(schedule: Decision, name: str) -> TensorCoreLayer | None:
-    layer = schedule.graph.by_name[name]
-    return layer if isinstance(layer, TensorCoreLayer) else None
 
 
 def _check_group(schedule: Decision, group: FusionGroup, plan: dict[str, Member]) -> None:
@@ -166,19 +160,13 @@ def _check_paper_group(schedule: Decision, group: FusionGroup) -> None:
         raise ScheduleError(
             f"tensor {min(group.resident_tensors)}: the paper's model keeps no tensor on chip across groups"
         )
-    total = 0
     for name in group.layers:
-        layer = _tensor_core(schedule, name)
-        if layer is None:
-            host = schedule.graph.by_name[name]
-            if len(group.layers) > 1 and isinstance(host, HostLayer) and host.op != "add":
-                raise ScheduleError(f"{name}: host operator {host.op} cannot be a member of a fusion group")
-            continue
-        mapping = schedule.mappings[name]
-        check_mapping(layer, mapping, schedule.target, schedule.profile)
-        used = occupancy(shape_of(layer), mapping, schedule.target, schedule.profile)
-        total += used.weights + used.inputs
-    counting = schedule.counting
+        layer = schedule.graph.by_name[name]
+        if isinstance(layer, TensorCoreLayer):
+            check_mapping(layer, schedule.mappings[name], schedule.target, schedule.profile)
+        elif len(group.layers) > 1 and layer.op != "add":
+            raise ScheduleError(f"{name}: host operator {layer.op} cannot be a member of a fusion group")
+    counting, total = schedule.counting, paper_use(schedule, group)
     size = counting.scratchpad_size(schedule.target)
     if len(group.layers) > 1 and total > size:
         raise ScheduleError(

@@ -164,19 +164,7 @@ def fusion_record(schedule: Schedule) -> document.FusionRecord:
             for producer, consumer, tensor in edges
         ),
         groups=tuple(group.layers for group in schedule.groups),
-        execution=tuple(
-            document.ExecutionRecord(
-                tile=None if group.tile is None else document.GroupTileRecord.model_validate(group.tile),
-                halo=group.halo,
-                resident_weights=tuple(sorted(group.resident_weights)),
-                in_scratchpad=tuple(sorted(group.in_scratchpad)),
-                in_accumulator=tuple(sorted(group.in_accumulator)),
-                resident_tensors=tuple(sorted(group.resident_tensors)),
-                prefetch_during=group.prefetch_during,
-                pipelined=group.pipelined,
-            )
-            for group in schedule.groups
-        ),
+        execution=tuple(map(document.ExecutionRecord.model_validate, schedule.groups)),
         path=schedule.target.fusion_path,
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from converter.errors import BadInput
 from converter.ir.dims import DIMS, Dim, Dims
@@ -41,7 +41,7 @@ from costmodel.schedule.records import (
     layer_record,
     totals_record,
 )
-from costmodel.schedule.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
+from costmodel.schedule.schedule import FusionGroup, LatencyModel, Schedule
 from costmodel.target.text_file import FormatError, load_json
 from costmodel.target.validation import problems
 
@@ -54,6 +54,8 @@ __all__ = [
     "to_document",
     "write_document",
 ]
+
+_GROUP = TypeAdapter(FusionGroup)
 
 
 class ScheduleFileError(BadInput, ValueError):
@@ -185,17 +187,7 @@ def schedule_from_document(document: ScheduleDocument, graph: Graph | None = Non
         if record.mapping is not None
     }
     groups = tuple(
-        FusionGroup(
-            layers=names,
-            tile=None if run.tile is None else GroupTile(**dict(run.tile)),
-            halo=run.halo,
-            resident_weights=frozenset(run.resident_weights),
-            in_scratchpad=frozenset(run.in_scratchpad),
-            in_accumulator=frozenset(run.in_accumulator),
-            resident_tensors=frozenset(run.resident_tensors),
-            prefetch_during=run.prefetch_during,
-            pipelined=run.pipelined,
-        )
+        _GROUP.validate_python({"layers": names, **run.model_dump()})
         for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True)
     )
     additions = {record.name: record.issue for record in document.layers if record.issue is not None}

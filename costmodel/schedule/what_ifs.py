@@ -11,13 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from converter.ir.graph import TensorCoreLayer
-from costmodel.count.capacity import occupancy
 from costmodel.count.traffic import Move
 from costmodel.group.fusion import plan_group
-from costmodel.group.scratchpad import member_spaces
+from costmodel.group.scratchpad import member_spaces, paper_use
 from costmodel.group.weight_prefetch import first_tile
 from costmodel.latency.roofline import roofline
-from costmodel.mapping.shape import shape_of
 from costmodel.schedule.evaluate import GroupCost, LayerCost, NetworkCost
 from costmodel.schedule.schedule import FusionGroup, Schedule
 
@@ -29,9 +27,9 @@ def prefetch_weights(schedule: Schedule, cost: NetworkCost) -> NetworkCost:
     groups = []
     free_bytes = slack_bytes = 0
     for group, before in zip(schedule.groups, cost.groups, strict=True):
-        first = _first_tensor_core(schedule, group)
+        first = schedule.graph.by_name[group.layers[0]]
         early = 0
-        if first is not None and slack_bytes and free_bytes:
+        if isinstance(first, TensorCoreLayer) and slack_bytes and free_bytes:
             early = min(_first_weights(schedule, first), slack_bytes, free_bytes)
             layers[first.name] = _without(layers[first.name], early, schedule)
         members = [layers[name] for name in group.layers]
@@ -61,11 +59,6 @@ def resource_latency(schedule: Schedule, cost: NetworkCost) -> int:
     return max(busy.values(), default=0)
 
 
-def _first_tensor_core(schedule: Schedule, group: FusionGroup) -> TensorCoreLayer | None:
-    layer = schedule.graph.by_name[group.layers[0]]
-    return layer if isinstance(layer, TensorCoreLayer) else None
-
-
 def _first_weights(schedule: Schedule, layer: TensorCoreLayer) -> int:
     """Bytes of the weights a group needs before its first computation."""
     dims = first_tile(schedule, layer)
@@ -76,19 +69,8 @@ def _free_bytes(schedule: Schedule, group: FusionGroup) -> int:
     """Scratchpad bytes that no member of the group ever uses."""
     target = schedule.target
     row = target.side * target.element_bytes if schedule.counting.in_rows else 1
-    used = _paper_use(schedule, group) if schedule.fusion_model == "paper" else _most_used(schedule, group)
+    used = paper_use(schedule, group) if schedule.fusion_model == "paper" else _most_used(schedule, group)
     return max(0, target.scratchpad_bytes - used * row)
-
-
-def _paper_use(schedule: Schedule, group: FusionGroup) -> int:
-    """Eq. 24: the tiles of all members are there together."""
-    used = 0
-    for name in group.layers:
-        layer = schedule.graph.by_name[name]
-        if isinstance(layer, TensorCoreLayer):
-            tiles = occupancy(shape_of(layer), schedule.mappings[name], schedule.target, schedule.profile)
-            used += tiles.weights + tiles.inputs
-    return used
 
 
 def _most_used(schedule: Schedule, group: FusionGroup) -> int:

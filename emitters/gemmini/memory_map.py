@@ -11,6 +11,7 @@ from costmodel.group.fusion import stored_as
 from costmodel.group.host_work import host_work
 from costmodel.group.local_tensors import channels_out
 from costmodel.group.row_operators import runs_on_core, source
+from costmodel.schedule.document import StateRecord
 from emitters.gemmini.constants import STACK_BYTES
 from emitters.gemmini.memory import Place
 from emitters.gemmini.operands import box_of
@@ -20,7 +21,6 @@ from emitters.memory_map import (
     MemoryMap,
     Region,
     Role,
-    StateNames,
     SymbolRecord,
     Symbols,
     TensorPlace,
@@ -45,7 +45,7 @@ def memory_map(plan: FirmwarePlan) -> MemoryMap:
     kept: dict[str, Any] = {}
     if graph.states:
         symbols["state"] = SymbolRecord(name=f"{model}_state", bytes=memory.state_bytes)
-        kept["states"] = tuple(StateNames(output=state.output, input=state.input) for state in graph.states)
+        kept["states"] = tuple(map(StateRecord.model_validate, graph.states))
     group_of = {name: i for i, group in enumerate(plan.groups) for name in group.group.layers}
     return MemoryMap(
         version=1,

@@ -73,12 +73,6 @@ class Population:
         self.energy, self.latency = (
             column[0] for column in self.decoder.alone(self._batch(self.best[None]))[:2]
         )
-        whole = self.decoder.cost(self._batch(self.best[None]))
-        repeats = np.array(self.encoding.network.repeats)
-        self.host = (
-            float(whole[0][0] - self.energy @ repeats),
-            float(whole[1][0] - self.latency @ repeats),
-        )
 
     def _keep_sums_inside(self) -> None:
         """Where the largest tiles leave partial sums, and may not, start from the smallest output tile: its
@@ -128,7 +122,7 @@ class Population:
             _, energy, latency = price_legal(space, batch.extents[:, node], batch.order[:, node])
             rest = [
                 float(column @ repeats + host - column[node] * repeat)
-                for column, host in zip((self.energy, self.latency), self.host, strict=True)
+                for column, host in zip((self.energy, self.latency), self.decoder.host, strict=True)
             ]
             found = self._objective(rest[0] + energy * repeat, rest[1] + latency * repeat)
             best = int(np.argmin(found))

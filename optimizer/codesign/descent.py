@@ -69,7 +69,7 @@ class Codesign:
             network, first = problem.network, len(nodes)
             nodes += network.nodes
             edges += [Edge(e.producer + first, e.consumer + first) for e in network.edges]
-            self.networks.append(_Network(problem, first, len(nodes), _rest(problem)))
+            self.networks.append(_Network(problem, first, len(nodes), problem.beside(network)))
         self.at = targets[0]
         self.model = RelaxedModel(nodes, edges, self.at, settings.profile)
         rules = [replace(self.networks[0].problem.rules, target=target) for target in targets]
@@ -151,16 +151,6 @@ class Codesign:
             away = column.unsqueeze(-1) - torch.tensor(values, dtype=torch.float32).log()
             near.append(away.abs().argmin(dim=-1).tolist())
         return [self.space.nearest(sizes) for sizes in zip(*near, strict=True)]
-
-
-def _rest(problem: Problem) -> tuple[float, float]:
-    """Energy and latency of the layers without a node: host operators."""
-    energy = latency = 0.0
-    for layer in problem.graph.layers:
-        if layer.name not in problem.network.node_of:
-            hull = problem.groups.alone(layer.name)
-            energy, latency = energy + float(hull.energy[0]), latency + float(hull.latency[0])
-    return energy, latency
 
 
 @one_thread()

@@ -128,10 +128,8 @@ class Decoder:
         self._adds = {
             i: problem.groups.alone(name) for name, i in node_of.items() if encoding.network.nodes[i].is_add
         }
-        host = [
-            problem.groups.alone(layer.name) for layer in problem.graph.layers if layer.name not in node_of
-        ]
-        self._host = sum(float(h.energy[0]) for h in host), sum(float(h.latency[0]) for h in host)
+        self.host = problem.beside(encoding.network)
+        """Energy and latency of the layers that are no nodes."""
 
     def alone(self, batch: Batch) -> tuple[Floats, Floats, list[Points | None]]:
         """Energy and latency [B, L] of every node unfused, and its legalised points (an add has none)."""
@@ -150,8 +148,8 @@ class Decoder:
     def cost(self, batch: Batch) -> tuple[Floats, Floats]:
         """Network energy and latency [B]."""
         node_energy, node_latency, _ = self.alone(batch)
-        energy = node_energy @ self._repeats + self._host[0]
-        latency = node_latency @ self._repeats + self._host[1]
+        energy = node_energy @ self._repeats + self.host[0]
+        latency = node_latency @ self._repeats + self.host[1]
         fused = np.flatnonzero(batch.fused.any(axis=1)).tolist()
         for b, groups in zip(fused, self._price_groups(batch, fused), strict=True):
             for layers, found in self._without_deadlock(groups):

@@ -266,9 +266,7 @@ class Partitioner:
         if objective == "edp":
             return minimise_edp(solve)
         solution = solve(1.0, 1e-9) if objective == "energy" else solve(1e-9, 1.0)
-        return HullResult(
-            solution, solution.energy if objective == "energy" else solution.latency, 1, (solution,)
-        )
+        return HullResult(solution, solution.energy if objective == "energy" else solution.latency)
 
     def optimum(self, hulls: Mapping[PlacedGroup, GroupHull], objective: Objective) -> Solution[Partition]:
         """The best partition into groups that have a hull."""

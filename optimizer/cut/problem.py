@@ -210,6 +210,12 @@ class Problem:
         """Whether a group has an open layer."""
         return self.open is None or not self.open.isdisjoint(layers)
 
+    def beside(self, network: RelaxedNetwork) -> tuple[float, float]:
+        """Energy and latency of the layers that are no nodes of `network`, each alone: host operators."""
+        names = (layer.name for layer in self.graph.layers if layer.name not in network.node_of)
+        hulls = [self.groups.alone(name) for name in names]
+        return sum(float(hull.energy[0]) for hull in hulls), sum(float(hull.latency[0]) for hull in hulls)
+
     def unfused(self, layers: Layers, surroundings: Surroundings = OFF_CHIP) -> tuple[Floats, Floats]:
         """Hull of a group's members run one by one; empty if one of them has no room."""
         hulls = [self.groups.alone(name, at_member(self.graph, name, surroundings)) for name in layers]

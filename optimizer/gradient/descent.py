@@ -114,7 +114,7 @@ class Loss:
         )
         self.relaxation = Relaxation(nodes, spaces, edges, problem.relaxation, one_grid=sound)
         self.rules = PENALTIES + (("final",) if sound and not rules.counting.has_tile_buffer else ())
-        self.known = best_alone(problem, self.network)
+        self.known = point_of(self.network, problem.layerwise[0].argmin)
         self.rest = self._rest()
 
     def _rest(self) -> tuple[float, float]:
@@ -181,11 +181,6 @@ class Loss:
         if self.problem.objective == "latency":
             return latency.log()
         return energy.log() + latency.log()
-
-
-def best_alone(problem: Problem, network: RelaxedNetwork) -> Known:
-    """The mapping of every node that is best for the network if nothing is fused."""
-    return point_of(network, problem.layerwise[0].argmin)
 
 
 def point_of(network: RelaxedNetwork, partition: Partition) -> Known:

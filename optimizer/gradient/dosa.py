@@ -99,12 +99,7 @@ class _Dosa:
         self.loss = DosaLoss(self.shapes, self.network.repeats, self.groups, target)
         self.scale = torch.tensor(SCALE)
         self.repeats = np.array(self.network.repeats, dtype=np.float64)
-        alone = (
-            problem.groups.alone(layer.name)
-            for layer in problem.graph.layers
-            if not isinstance(layer, TensorCoreLayer)
-        )
-        self.host = [(hull.energy[0], hull.latency[0]) for hull in alone]
+        self.host = problem.beside(self.network)
         self.hardware = random_hardware(target, np.random.default_rng(problem.seed))
         self.is_first = True
         is_image = any(s.dims.R * s.dims.S > 1 for s in self.shapes)
@@ -203,7 +198,7 @@ class _Dosa:
         return MappingColumns(l2, l2, l0, row, col, [(o.l3, o.l2, o.l1) for o in ORDERS], order)
 
     def _edp(self, point: _Rounded) -> Floats:
-        energy, latency = (sum(float(h[i]) for h in self.host) for i in (0, 1))
+        energy, latency = self.host
         return np.asarray((point.energy @ self.repeats + energy) * (point.latency @ self.repeats + latency))
 
     def _keep(self, point: _Rounded) -> None:

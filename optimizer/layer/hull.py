@@ -59,9 +59,6 @@ class HullResult(Generic[Argmin]):
 
     best: Solution[Argmin]
     lower_bound: float
-    solves: int
-    vertices: tuple[Solution[Argmin], ...] = ()
-    """Every optimum met on the way: the lower bound rests on these."""
 
 
 def minimise_edp(solve: Callable[[float, float], Solution[Argmin]], limit: int = 200) -> HullResult[Argmin]:
@@ -76,9 +73,7 @@ def minimise_edp(solve: Callable[[float, float], Solution[Argmin]], limit: int =
     """
     least_energy, least_latency = solve(1.0, 1e-12), solve(1e-12, 1.0)
     best = min(least_energy, least_latency, key=lambda s: s.energy * s.latency)
-    met = [least_energy, least_latency]
     solves = 2
-    bound = best.energy * best.latency
     # Segments between neighbouring known vertices, each with the corner its half-planes leave open.
     open_corner = (least_energy.energy, least_latency.latency)
     segments = [(least_energy, least_latency, open_corner)]
@@ -93,7 +88,6 @@ def minimise_edp(solve: Callable[[float, float], Solution[Argmin]], limit: int =
         scale = a * left.energy + b * left.latency
         found = solve(a / scale, b / scale)
         solves += 1
-        met.append(found)
         value = (a * found.energy + b * found.latency) / scale
         if value >= 1 - 1e-12:
             continue  # left-right is an edge of the hull: its end points are the optima here
@@ -101,11 +95,8 @@ def minimise_edp(solve: Callable[[float, float], Solution[Argmin]], limit: int =
             best = found
         segments.append((left, found, _meet(corner, left, a, b, found)))
         segments.append((found, right, _meet(corner, right, a, b, found)))
-    bound = best.energy * best.latency
-    for left, right, corner in segments:
-        del left, right
-        bound = min(bound, corner[0] * corner[1])
-    return HullResult(best, bound, solves, tuple(met))
+    bound = min([best.energy * best.latency, *(energy * latency for _, _, (energy, latency) in segments)])
+    return HullResult(best, bound)
 
 
 def _meet(

@@ -118,10 +118,7 @@ class LayerSpace:
     @cached_property
     def outlines(self) -> dict[str, Outline]:
         """Extents of G, K, N, P and Q over all regions."""
-        result = {}
-        for dim, intervals in zip(Region._fields, self.region, strict=True):
-            result[dim] = outline(intervals)
-        return result
+        return dict(zip(Region._fields, map(outline, self.region), strict=True))
 
     @cached_property
     def bounds(self) -> Dims:
@@ -151,21 +148,15 @@ class LayerSpace:
             table[extent] = self.block(int(extent))
         return np.asarray(table[extents])
 
-    def packed_taps(self, channels: int, taps: int) -> int:
-        """Kernel columns packed next to `channels` on the array rows (rows.S)."""
-        if not self.packs or channels != self.shape.dims.C or channels > self.side:
-            return 1
-        return self.block(taps, min(taps, self.side // channels))
-
     @cached_property
     def _most_taps(self) -> Ints:
-        """`packed_taps` next to all channels, by the taps of a tile."""
+        """Kernel columns packed next to all channels on the array rows (rows.S), by the taps of a tile."""
+        room = self.side // self.shape.dims.C if self.packs else 0
         kernel = range(self.bounds.S + 1)
-        return np.array([self.packed_taps(self.shape.dims.C, max(1, s)) for s in kernel], dtype=np.int64)
+        return np.array([self.block(s, min(s, room)) if s and room else 1 for s in kernel], dtype=np.int64)
 
     def packed(self, channels: Number, taps: Number) -> Number:
-        """`packed_taps` of columns."""
-        # Next to all channels only, so that the number depends on `taps` alone.
+        """Kernel columns packed next to `channels`: next to all of them only, so `taps` alone decides."""
         if self._most_taps[-1] == 1:
             return 1
         return np.where(channels == self.shape.dims.C, self._most_taps[taps], 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.count.traffic import Memory, count_moves, fusion_of
+from costmodel.schedule.batch import memory_bytes
 from optimizer.layer.canonical import Points
 from optimizer.layer.pricing import first_weight_bytes, quantities
 
@@ -24,10 +24,7 @@ def best_at_some_prices(points: Points) -> Points:
 def _work(points: Points) -> Floats:
     """Array cycles, bytes through every memory, and what the accumulator and early weights make of them."""
     space, q = points.space, quantities(points)
-    moved: dict[Memory, Floats | float] = {}
-    fusion, placement = fusion_of(space.placement), space.placement
-    for move in count_moves(q, fusion, space.rules.target, space.rules.profile, paper=placement.is_paper):
-        moved[move.memory] = moved.get(move.memory, 0.0) + np.asarray(move.bytes, dtype=np.float64)
+    moved = memory_bytes(q, space.rules.target, space.rules.profile, space.placement)
     lanes = space.groups_at_once if space.shape.is_depthwise else space.blocks(points.tile["k"])
     columns = [q.compute_cycles, *moved.values(), moved.get("accumulator", 0.0) / lanes]
     if space.prefetched:
