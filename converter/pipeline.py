@@ -30,7 +30,7 @@ from converter.quantise.float_states import decide
 from converter.quantise.imported import is_quantised
 from converter.quantise.mixed import Mixed, MixedSearch
 from converter.quantise.qdq import quantised_model
-from converter.quantise.weights import Quantisation, as_float, quantise
+from converter.quantise.weights import Quantisation, as_float
 from converter.read.cut import Cut, cut_model
 from converter.read.inputs import Samples, Spans
 from converter.read.load import load_model, named_model
@@ -238,18 +238,7 @@ def convert(
     if element == "float32":
         quantisation = as_float(program, steps)
     else:
-        quantisation = quantise(
-            program,
-            steps,
-            choice.ranges,
-            draft.known,
-            choice.corrections,
-            choice.weights,
-            zero_points=choice.zeros,
-            kept_zeros=draft.kept_zeros,
-            look=not calibrate,
-            integers=draft.integers,
-        )
+        quantisation = draft.quantised(choice, look=not calibrate)
     graph = lower(printable(path.stem), draft.model, program, steps, quantisation, sha256, without)
     graph, done = rewrite(graph, without)
     return Conversion(

@@ -16,7 +16,7 @@ import numpy as np
 
 from converter.ir.builder import GraphBuilder, image_view, weight_view
 from converter.ir.dims import Dims
-from converter.ir.graph import Activation, Graph, View
+from converter.ir.graph import Activation, Graph, TensorCoreLayer, View
 from converter.ir.host import (
     Add,
     Copy,
@@ -81,17 +81,19 @@ class _Network:
         out = self._output(name, (n, p, q, channels))
         weight = self._zeros(f"{name}.weight", (dims.G, dims.R, dims.S, dims.C, dims.K))
         self.graph.tensor_core(
-            name,
-            "depthwise" if groups == c == channels and groups > 1 else "conv",
-            dims,
-            image_view(x.name, x.shape, groups),
-            weight_view(weight, dims),
-            image_view(out.name, out.shape, groups),
-            (height, width),
-            bias=self._zeros(f"{name}.bias", (dims.G, dims.K), bias=True),
-            stride=(stride, stride),
-            pads=(pad, pad, pad, pad),
-            activation=activation,
+            TensorCoreLayer(
+                name,
+                "depthwise" if groups == c == channels and groups > 1 else "conv",
+                dims,
+                image_view(x.name, x.shape, groups),
+                weight_view(weight, dims),
+                image_view(out.name, out.shape, groups),
+                (height, width),
+                bias=self._zeros(f"{name}.bias", (dims.G, dims.K), bias=True),
+                stride=(stride, stride),
+                pads=(pad, pad, pad, pad),
+                activation=activation,
+            )
         )
         return out
 
@@ -121,15 +123,17 @@ class _Network:
         out = self.graph.tensor(f"{name}.out", (rows, k), scale=ACTIVATION_SCALE)
         weight = self._zeros(f"{name}.weight", (1, 1, 1, c, k))
         self.graph.tensor_core(
-            name,
-            "gemm",
-            dims,
-            View(x, 0, (rows * c, rows * c, c, c, 1)),
-            weight_view(weight, dims),
-            View(out, 0, (rows * k, rows * k, k, k, 1)),
-            (rows, 1),
-            bias=self._zeros(f"{name}.bias", (1, k), bias=True),
-            activation=activation,
+            TensorCoreLayer(
+                name,
+                "gemm",
+                dims,
+                View(x, 0, (rows * c, rows * c, c, c, 1)),
+                weight_view(weight, dims),
+                View(out, 0, (rows * k, rows * k, k, k, 1)),
+                (rows, 1),
+                bias=self._zeros(f"{name}.bias", (1, k), bias=True),
+                activation=activation,
+            )
         )
         return out
 
@@ -140,7 +144,7 @@ class _Network:
 
     def bmm(self, name: str, heads: int, p: int, c: int, k: int, x: View, weight: View, out: View) -> None:
         dims = Dims(G=heads, K=k, C=c, P=p)
-        self.graph.tensor_core(name, "bmm", dims, x, weight, out, (p, 1))
+        self.graph.tensor_core(TensorCoreLayer(name, "bmm", dims, x, weight, out, (p, 1)))
 
     # Nothing is said of how these are stored, so that no fusion group takes them: rows are those along the
     # axis before the last, and a table is a copy, which moves as much.

@@ -6,7 +6,7 @@ import numpy as np
 
 from converter.ir.builder import GraphBuilder, image_view, weight_view
 from converter.ir.dims import Dims
-from converter.ir.graph import Graph, View
+from converter.ir.graph import Graph, TensorCoreLayer, View
 from converter.ir.host import Add, Lookup
 from converter.ir.loops import Access, Loops
 
@@ -35,15 +35,17 @@ class Net:
         zeros = np.broadcast_to(np.int8(0), (dims.G, dims.R, dims.S, dims.C, dims.K))
         weight = self.builder.tensor(f"{name}.weight", zeros.shape, "int8", 0.5, zeros)
         self.builder.tensor_core(
-            name,
-            "depthwise" if depthwise else "conv",
-            dims,
-            image_view(source, self.shape[source], groups),
-            weight_view(weight, dims),
-            image_view(out, (n, p, q, k), groups),
-            (h, w),
-            stride=(stride, stride),
-            pads=(pad, pad, pad, pad),
+            TensorCoreLayer(
+                name,
+                "depthwise" if depthwise else "conv",
+                dims,
+                image_view(source, self.shape[source], groups),
+                weight_view(weight, dims),
+                image_view(out, (n, p, q, k), groups),
+                (h, w),
+                stride=(stride, stride),
+                pads=(pad, pad, pad, pad),
+            )
         )
         self.shape[out] = (n, p, q, k)
         return out
@@ -128,7 +130,9 @@ def attention(heads: int, rows: int, keys: int, depth: int, *, table: bool = Tru
     across, square = (depth, 0, width, 0, 1), (rows * keys, 0, keys, 0, 1)
     dims = Dims(G=heads, P=rows, C=depth, K=keys)
     by_key = View(k, 0, (depth, 0, 0, 1, width))
-    builder.tensor_core("scores", "bmm", dims, View(q, 0, across), by_key, View(scores, 0, square), (rows, 1))
+    builder.tensor_core(
+        TensorCoreLayer("scores", "bmm", dims, View(q, 0, across), by_key, View(scores, 0, square), (rows, 1))
+    )
     shares = scores
     if table:
         shares = builder.tensor("shares.out", (heads, rows, keys), scale=0.5)
@@ -139,7 +143,9 @@ def attention(heads: int, rows: int, keys: int, depth: int, *, table: bool = Tru
     dims = Dims(G=heads, P=rows, C=keys, K=depth)
     by_value = View(v, 0, (depth, 0, 0, width, 1))
     builder.tensor_core(
-        "context", "bmm", dims, View(shares, 0, square), by_value, View(out, 0, across), (rows, 1)
+        TensorCoreLayer(
+            "context", "bmm", dims, View(shares, 0, square), by_value, View(out, 0, across), (rows, 1)
+        )
     )
     return builder.build((out,))
 

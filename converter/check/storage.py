@@ -17,7 +17,7 @@ def to_storage(tensor: Tensor, value: np.ndarray) -> np.ndarray:
     if tensor.dtype == "int8" and tensor.scale is not None:
         steps = np.rint(value.astype(np.float32) / np.float32(tensor.scale))
         return np.asarray(np.clip(np.nan_to_num(steps), -128, 127), np.int8)
-    return value.astype({"int8": np.int8, "int32": np.int32, "float32": np.float32}[tensor.dtype])
+    return value.astype(tensor.dtype)
 
 
 def store_inputs(graph: Graph, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

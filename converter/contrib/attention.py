@@ -61,7 +61,6 @@ def attend_with_past(
     added = [call.input(bias)] if bias >= 0 and call.input(bias) else []
     added += blanks(
         nodes,
-        call,
         padding_mask(nodes, call, mask, before + length, padding),
         causal=bool(call.attribute("unidirectional", 0)),
         length=length,
@@ -103,7 +102,6 @@ def multi_head_attention(nodes: Nodes, call: Call) -> None:
     added = [call.input(5)] if call.input(5) else []
     added += blanks(
         nodes,
-        call,
         padding_mask(nodes, call, 4, total, padding),
         causal=bool(call.attribute("unidirectional", 0)),
         length=length,
@@ -138,7 +136,7 @@ def join_heads(nodes: Nodes, x: str, shape: Sequence[int]) -> str:
     return nodes.reshape(nodes.transpose(x, (0, 2, 1, 3)), shape)
 
 
-def blanks(nodes: Nodes, call: Call, padding: str, *, causal: bool, length: int, before: int) -> list[str]:
+def blanks(nodes: Nodes, padding: str, *, causal: bool, length: int, before: int) -> list[str]:
     """What blanks scores of padding and of later positions, as one value."""
     if not causal or length == 1:
         return [padding] if padding else []

@@ -11,7 +11,7 @@ import onnx
 from converter.decompose.masks import blank, blank_out, find_blanks, find_guards, find_masks, guard
 from converter.decompose.nodes import Nodes
 from converter.decompose.table import DECOMPOSITIONS, find, reason
-from converter.ir.program import Node, Program
+from converter.ir.program import Program
 from converter.read.inputs import Samples
 
 __all__ = ["DECOMPOSITIONS", "decompose", "find", "reason"]
@@ -41,12 +41,7 @@ def decompose(model: onnx.ModelProto, program: Program, samples: Samples) -> tup
         elif node.name in blanks:
             blank_out(nodes, node, blanks[node.name])
             done.add("Add of a mask")
-        elif (
-            entry is not None
-            and _is_shaped(program, node)
-            and entry.applies(program, node)
-            and reason(program, node) is None
-        ):
+        elif entry is not None and reason(program, node) is None and entry.applies(program, node):
             entry.write(nodes, program, node)
             done.add(node.op)
         else:
@@ -59,8 +54,3 @@ def decompose(model: onnx.ModelProto, program: Program, samples: Samples) -> tup
         graph.node.extend(kept)
         del graph.value_info[:]
     return tuple(sorted(done))
-
-
-def _is_shaped(program: Program, node: Node) -> bool:
-    """Whether the shapes that a node reads are known; else it is refused for that, beside all others."""
-    return all(value in program.shapes for value in node.inputs if value)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 
 from converter.ir.dims import Dims
 from converter.ir.graph import (
-    Activation,
     DType,
     Graph,
     HostLayer,
     Layer,
     Tensor,
     TensorCoreLayer,
-    TensorCoreOp,
     View,
 )
 from converter.ir.host import HostOperator
@@ -104,49 +103,17 @@ class GraphBuilder:
         self.inputs.append(unique)
         return unique
 
-    def tensor_core(
-        self,
-        name: str,
-        op: TensorCoreOp,
-        dims: Dims,
-        input: View,
-        weight: View,
-        output: View,
-        input_size: tuple[int, int],
-        *,
-        bias: str | None = None,
-        stride: tuple[int, int] = (1, 1),
-        dilation: tuple[int, int] = (1, 1),
-        pads: tuple[int, int, int, int] = (0, 0, 0, 0),
-        activation: Activation = "none",
-        scales: tuple[float, float, float] | None = None,
-        onnx_nodes: tuple[str, ...] = (),
-    ) -> None:
+    def tensor_core(self, layer: TensorCoreLayer, scales: tuple[float, float, float] | None = None) -> None:
         """Add a tensor-core layer; its scale follows from `scales` of input, weight and output.
 
         By default these are the scales of the tensors; an access that carries a factor (x seen as
         2 x) has another one.
         """
         if scales is None:
-            a, b, c = (self.tensors[v.tensor].scale or 1.0 for v in (input, weight, output))
+            views = (layer.input, layer.weight, layer.output)
+            a, b, c = (self.tensors[view.tensor].scale or 1.0 for view in views)
             scales = (a, b, c)
-        layer = TensorCoreLayer(
-            name=self.unique(name),
-            op=op,
-            dims=dims,
-            input=input,
-            weight=weight,
-            output=output,
-            input_size=input_size,
-            bias=bias,
-            stride=stride,
-            dilation=dilation,
-            pads=pads,
-            activation=activation,
-            scale=requantise_scale(scales[0], scales[1], scales[2]),
-            onnx_nodes=onnx_nodes,
-        )
-        self.layers.append(layer)
+        self.layers.append(replace(layer, name=self.unique(layer.name), scale=requantise_scale(*scales)))
 
     def host(
         self,

@@ -130,6 +130,10 @@ class Program:
         """Whether a value holds integers of 8 bits or more."""
         return self.types.get(value) in INTEGERS
 
+    def is_bool(self, value: str) -> bool:
+        """Whether a value holds booleans."""
+        return self.types.get(value) == onnx.TensorProto.BOOL
+
     def numpy_type(self, value: str) -> np.dtype[Any]:
         """Element type of a value."""
         return onnx.helper.tensor_dtype_to_np_dtype(self.types[value])

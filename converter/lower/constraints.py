@@ -216,7 +216,7 @@ def integers(program: Program, node: Node) -> str | None:
     """Integers of 32 or 64 bits, kept in 32, or where no result can overflow also of 8 or 16; a divisor is
     constant and not zero, a shift constant."""
     for value in (*node.inputs, node.outputs[0]):
-        if not program.is_integer(value) and not (value == node.outputs[0] and _is_bool(program, value)):
+        if not program.is_integer(value) and not (value == node.outputs[0] and program.is_bool(value)):
             return f"{value} is no integer"
     narrow = node.op in _MAY_OVERFLOW and program.types[node.outputs[0]] in NARROW_INTEGERS
     if narrow and node.attributes.get("direction") != "RIGHT":
@@ -232,20 +232,16 @@ def integers(program: Program, node: Node) -> str | None:
     return None
 
 
-def _is_bool(program: Program, value: str) -> bool:
-    return program.types.get(value) == onnx.TensorProto.BOOL
-
-
 def booleans(program: Program, node: Node) -> str | None:
     """Operands are boolean."""
-    bad = next((v for v in node.inputs if v and not _is_bool(program, v)), None)
+    bad = next((v for v in node.inputs if v and not program.is_bool(v)), None)
     return None if bad is None else f"{bad} is not boolean"
 
 
 def comparable(program: Program, node: Node) -> str | None:
     """Operands (of Where: the second and third) are floating point, boolean, or integers kept in 32 bits."""
     operands = [v for v in (node.inputs[1:] if node.op == "Where" else node.inputs) if v]
-    for alike in (program.is_float, program.is_integer, lambda value: _is_bool(program, value)):
+    for alike in (program.is_float, program.is_integer, program.is_bool):
         if all(alike(value) for value in operands):
             return None
     return f"{operands[0]} and {operands[-1]} are not of one kind"
@@ -254,7 +250,7 @@ def comparable(program: Program, node: Node) -> str | None:
 def of_integers(program: Program, node: Node) -> str | None:
     """From integers, booleans or floating point to any of these."""
     for value in (node.inputs[0], node.outputs[0]):
-        if not (program.is_integer(value) or program.is_float(value) or _is_bool(program, value)):
+        if not (program.is_integer(value) or program.is_float(value) or program.is_bool(value)):
             return f"{value} has an element type of less than 8 bits, or no numbers"
     if not program.is_integer(node.inputs[0]):
         return f"{node.outputs[0]} is not a function of one value alone"
@@ -275,7 +271,7 @@ def slices_along_one_axis(program: Program, node: Node) -> str | None:
     if node.attributes.get("reduction", "none") != "none":
         return f"reduction {node.attributes['reduction']}"
     data, indices, updates = node.inputs[:3]
-    for alike in (program.is_float, program.is_integer, lambda value: _is_bool(program, value)):
+    for alike in (program.is_float, program.is_integer, program.is_bool):
         if alike(data) != alike(updates):
             return f"{data} and {updates} are not of one kind"
     if written_positions(program, node) is None:

@@ -86,7 +86,7 @@ class Lowering:
 
     def dtype(self, value: str) -> DType:
         """How a value is stored: floats and booleans as elements of the array, integers in int32."""
-        is_element = self.program.is_float(value) or self.program.types[value] == onnx.TensorProto.BOOL
+        is_element = self.program.is_float(value) or self.program.is_bool(value)
         return self.element if is_element else "int32"
 
     def weight(self, name: str) -> Quantised | None:
@@ -96,6 +96,10 @@ class Lowering:
     def is_whole(self, value: Strided) -> bool:
         """Whether a value is all of its tensor."""
         return value.covers(self.graph.tensors[value.tensor].size)
+
+    def is_dense(self, value: Strided, order: Sequence[int] | None = None) -> bool:
+        """Whether a value is all of its tensor, with its axes in `order` (default as they are)."""
+        return self.is_whole(value) and value.axes == dense("", value.shape, None, order).axes
 
     def preferred_order(self, value: str) -> tuple[int, ...] | None:
         """Storage order that saves a copy later: that of a Transpose which alone reads the value."""
@@ -110,18 +114,11 @@ class Lowering:
         """A new dense tensor for the value of a step, stored in axis `order`."""
         value = step.output
         shape = self.program.shapes[value]
-        scale = self.scale(value)
-        order = tuple(range(len(shape))) if order is None else tuple(order)
-        tensor = self.graph.tensor(
-            value,
-            tuple(shape[i] for i in order),
-            self.dtype(value),
-            scale,
-            onnx_name=value,
-            onnx_axes=None if order == tuple(range(len(shape))) else order,
-            zero=self.zero(value),
-        )
-        self.values[value] = dense(tensor, shape, scale, order)
+        plain = tuple(range(len(shape)))
+        order = plain if order is None else tuple(order)
+        stored = tuple(shape[i] for i in order)
+        tensor = self._tensor(value, stored, value, None if order == plain else order)
+        self.values[value] = dense(tensor, shape, self.scale(value), order)
         return self.values[value]
 
     def output_like(self, step: Step, like: Strided) -> Strided:
@@ -130,25 +127,21 @@ class Lowering:
         Where `like` is part of a tensor, the output is dense with the same order of factors.
         """
         value = step.output
-        scale = self.scale(value)
         if self.is_whole(like):
             shape = self.graph.tensors[like.tensor].shape
             order = None if like.is_row_major else like.storage_order()
             # an order within an axis is none of the ONNX value's: nobody can compare the two
             onnx_name = value if like.is_row_major or order else None
-            tensor = self.graph.tensor(
-                value,
-                shape,
-                self.dtype(value),
-                scale,
-                onnx_name=onnx_name,
-                onnx_axes=order,
-                zero=self.zero(value),
-            )
-            self.values[value] = Strided(tensor, 0, like.axes, scale)
+            tensor = self._tensor(value, shape, onnx_name, order)
+            self.values[value] = Strided(tensor, 0, like.axes, self.scale(value))
             return self.values[value]
-        order = like.storage_order()
-        return self.output(step, order)
+        return self.output(step, like.storage_order())
+
+    def _tensor(
+        self, value: str, shape: tuple[int, ...], onnx_name: str | None, onnx_axes: tuple[int, ...] | None
+    ) -> str:
+        scale, zero = self.scale(value), self.zero(value)
+        return self.graph.tensor(value, shape, self.dtype(value), scale, None, onnx_name, onnx_axes, zero)
 
     def bias(self, step: Step, groups: int, channels: int) -> str | None:
         """The bias of a product as accumulator words [G, K] (int32 or float32), None without bias."""

@@ -11,16 +11,10 @@ from converter.ir.host import Add, Binary, ScaleShift, Where
 from converter.ir.loops import Access
 from converter.ir.strided import Strided, common_loops, dense
 from converter.lower.context import Lowering
-from converter.lower.integers import lower_integers, select
+from converter.lower.integers import FUNCTIONS, lower_integers, select
 from converter.plan.plan import Step
 
-_FUNCTIONS = {
-    **{op: op.lower() for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu", "And", "Or", "Xor")},
-    **{op: op.lower() for op in ("Equal", "Greater", "Less")},
-    "GreaterOrEqual": "greater_or_equal",
-    "LessOrEqual": "less_or_equal",
-    "Sum": "add",
-}
+_FUNCTIONS = {**FUNCTIONS, **{op: op.lower() for op in ("PRelu", "And", "Or", "Xor")}}
 
 
 def residual_scales(a: float, b: float, out: float) -> tuple[float, float, float]:

@@ -16,6 +16,7 @@ from converter.ir.operators import is_square
 from converter.ir.program import FLOATS, Node, Program
 from converter.ir.strided import common_loops
 from converter.lower.context import Lowering
+from converter.lower.integers import FUNCTIONS
 from converter.plan.plan import Step, clip_bounds
 
 Operand = str | float
@@ -193,21 +194,16 @@ def _cast(w: _Writer, node: Node, operands: list[Operand]) -> Operand:
 _VARIADIC = frozenset(("Sum", "Max", "Min"))
 
 _PRIMITIVES: Mapping[str, str] = {
-    **{op: op.lower() for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Neg", "Abs", "Exp", "Log")},
-    **{op: op.lower() for op in ("Sqrt", "Erf", "Tanh", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh")},
+    **FUNCTIONS,
     **{
         op: op.lower()
-        for op in ("Cosh", "Asinh", "Acosh", "Atanh", "Floor", "Ceil", "Round", "Equal", "Less")
+        for op in ("Neg", "Abs", "Exp", "Log", "Sqrt", "Erf", "Floor", "Ceil", "Round", "Where")
     },
-    "Greater": "greater",
-    "LessOrEqual": "less_or_equal",
-    "GreaterOrEqual": "greater_or_equal",
-    "Where": "where",
-    "Sum": "add",
+    **{op: op.lower() for op in ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh")},
+    **{op: op.lower() for op in ("Asinh", "Acosh", "Atanh", "Round")},
     "And": "min",
     "Or": "max",
 }
-
 _EXPANSIONS: Mapping[str, Callable[[_Writer, Node, list[Operand]], Operand]] = {
     "Cast": _cast,
     "Celu": _celu,

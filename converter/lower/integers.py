@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import onnx
 
 from converter.ir.host import HostOperator, Integer, Quantise, Select
 from converter.ir.loops import Loops
@@ -15,23 +14,14 @@ from converter.ir.strided import Strided, common_loops, dense
 from converter.lower.context import Lowering
 from converter.plan.plan import Step
 
-_FUNCTIONS = {
-    "Add": "add",
-    "Sum": "add",
-    "Sub": "sub",
-    "Mul": "mul",
-    "Div": "div",
-    "Max": "max",
-    "Min": "min",
-    "Equal": "equal",
-    "Greater": "greater",
+FUNCTIONS = {
+    **{op: op.lower() for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Equal", "Greater", "Less")},
     "GreaterOrEqual": "greater_or_equal",
-    "Less": "less",
     "LessOrEqual": "less_or_equal",
-    "BitwiseAnd": "and",
-    "BitwiseOr": "or",
-    "BitwiseXor": "xor",
+    "Sum": "add",
 }
+"""What floats and integers have in common."""
+_BITWISE = {"BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor"}
 
 
 def lower_integers(lowering: Lowering, step: Step) -> None:
@@ -58,7 +48,7 @@ def _function(node: Node) -> str:
         return "remainder" if node.attributes.get("fmod", 0) else "modulo"
     if node.op == "BitShift":
         return f"shift_{str(node.attributes['direction']).lower()}"
-    return _FUNCTIONS[node.op]
+    return {**FUNCTIONS, **_BITWISE}[node.op]
 
 
 def lower_cast(lowering: Lowering, step: Step) -> None:
@@ -69,7 +59,7 @@ def lower_cast(lowering: Lowering, step: Step) -> None:
         out = lowering.output(step)
         scale = float(np.float32(1.0 / np.float32(out.scale or 1.0)))
         _strided(lowering, step, lambda loops: Quantise(loops, scale), (value,), out)
-    elif program.types[step.output] == onnx.TensorProto.BOOL:
+    elif program.is_bool(step.output):
         zero = lowering.graph.tensor(f"{step.name}.zero", (1,), "int32", None, np.zeros(1, np.int32))
         nothing = replace(dense(zero, (1,), None), axes=tuple(() for _ in value.axes))
         out = lowering.output(step)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
 
 from converter.ir.host import Lookup
 from converter.ir.operators import linear_factor
 from converter.ir.strided import common_loops
 from converter.lower.context import Lowering
 from converter.plan.plan import Step
-from converter.read.runtime import run_nodes
+from converter.read.runtime import run_region
 
 
 def lower_lookup(lowering: Lowering, step: Step) -> None:
@@ -29,7 +27,8 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
     is_float = lowering.program.is_float(step.source)
     zero, scaled = lowering.zero(step.source), np.float32(value.scale or 1.0)
     inputs = (steps - zero).astype(np.float32) * scaled if is_float else steps != 0
-    outputs = _run(lowering.model, step, inputs)
+    nodes = (node.proto for node in step.nodes)
+    outputs = run_region(lowering.model, nodes, step.source, inputs, step.output)
     dtype = lowering.dtype(step.output)
     with np.errstate(invalid="ignore", over="ignore"):
         if dtype == "int8":
@@ -42,17 +41,3 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
     loops = common_loops((value, out))
     assert loops is not None
     lowering.graph.host(step.name, Lookup(loops), (value.tensor, name), (out.tensor,), step.onnx_nodes)
-
-
-def _run(model: onnx.ModelProto, step: Step, values: np.ndarray) -> np.ndarray:
-    """Outputs of the step's element-wise nodes for the given inputs [n]."""
-    read = {name for node in step.nodes for name in node.inputs}
-    # constants of a region hold one element: the region has the shape of its source
-    constants = [
-        numpy_helper.from_array(numpy_helper.to_array(tensor).reshape(()), tensor.name)
-        for tensor in model.graph.initializer
-        if tensor.name in read
-    ]
-    nodes = [node.proto for node in step.nodes]
-    (found,) = run_nodes(nodes, [{step.source: values}], [step.output], constants, like=model)
-    return found[step.output]

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 
 from converter.ir.dims import Dims
-from converter.ir.graph import View
+from converter.ir.graph import TensorCoreLayer, View
 from converter.ir.strided import Axis, Row, Strided, aligned, dense, joined, merged
 from converter.lower.context import Lowering
 from converter.lower.products import lower_matrix_product
@@ -67,17 +67,19 @@ def batched_product(lowering: Lowering, step: Step, left: Strided, right: Stride
     bias = lowering.bias(step, dims.G, dims.K)
     for number, (a, b, o) in enumerate(loops.offsets):
         lowering.graph.tensor_core(
-            step.name if number == 0 else f"{step.name}.{number}",
-            "bmm",
-            dims,
-            _view(left, a, loops, 0, 1),
-            View(right.tensor, right.offset + b, (loops.groups[1][1], 0, 0, c_right, k_right)),
-            _view(out, o, loops, 1, _stride(out.axes[-1])),
-            (dims.P, dims.Q),
+            TensorCoreLayer(
+                step.name if number == 0 else f"{step.name}.{number}",
+                "bmm",
+                dims,
+                _view(left, a, loops, 0, 1),
+                View(right.tensor, right.offset + b, (loops.groups[1][1], 0, 0, c_right, k_right)),
+                _view(out, o, loops, 1, _stride(out.axes[-1])),
+                (dims.P, dims.Q),
+                bias=bias,
+                activation=step.activation,
+                onnx_nodes=step.onnx_nodes,
+            ),
             scales=(left.scale or 1.0, right.scale or 1.0, out.scale or 1.0),
-            bias=bias,
-            activation=step.activation,
-            onnx_nodes=step.onnx_nodes,
         )
 
 
@@ -86,8 +88,8 @@ class _Loops:
     """How the axes of a product become G and N, P, Q; `offsets` has one entry per unrolled layer."""
 
     groups: Row
-    rows: tuple[tuple[int, tuple[int, int]], ...]
-    offsets: tuple[tuple[int, int, int], ...]
+    rows: tuple[Row, ...]
+    offsets: tuple[tuple[int, ...], ...]
 
 
 def _loops(left: Strided, right: Strided, out: Strided) -> _Loops | None:
@@ -108,27 +110,12 @@ def _loops(left: Strided, right: Strided, out: Strided) -> _Loops | None:
     if math.prod(size for size, _ in unrolled) > _MOST_LAYERS:
         return None
     offsets = tuple(
-        (
-            sum(i * s[0] for i, (_, s) in zip(index, unrolled, strict=True)),
-            sum(i * s[1] for i, (_, s) in zip(index, unrolled, strict=True)),
-            sum(i * s[2] for i, (_, s) in zip(index, unrolled, strict=True)),
-        )
+        tuple(sum(i * s[value] for i, (_, s) in zip(index, unrolled, strict=True)) for value in range(3))
         for index in itertools.product(*(range(size) for size, _ in unrolled))
     )
-    one = (1, (0, 0))
-    if len(pixels) == 0:
-        named = (one, one, one)
-    elif len(pixels) == 1:
-        named = (one, _pair(pixels[0]), one)
-    elif len(pixels) == 2:
-        named = (_pair(pixels[0]), _pair(pixels[1]), one)
-    else:
-        named = (_pair(pixels[0]), _pair(pixels[1]), _pair(pixels[2]))
-    return _Loops(groups, named, offsets)
-
-
-def _pair(row: Row) -> tuple[int, tuple[int, int]]:
-    return row[0], (row[1][0], row[1][1])
+    one: Row = (1, (0, 0))
+    lone = [one] if len(pixels) == 1 else []  # rows of one product are P
+    return _Loops(groups, (*lone, *pixels, *[one] * 3)[:3], offsets)
 
 
 def _view(value: Strided, offset: int, loops: _Loops, operand: int, last: int) -> View:

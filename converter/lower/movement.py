@@ -98,21 +98,17 @@ def lower_gather(lowering: Lowering, step: Step) -> None:
         name = lowering.graph.tensor(f"{step.name}.indices", data.shape, "int32", None, data)
     else:
         stored = lowering.value(node.inputs[1])
-        name = (stored if _row_major(lowering, stored) else lowering.copy(stored)).tensor
+        name = (stored if lowering.is_dense(stored) else lowering.copy(stored)).tensor
     gather(lowering, step, value, axis, name, lowering.output(step))
 
 
 def gather(lowering: Lowering, step: Step, value: Strided, axis: int, indices: str, out: Strided) -> None:
     """out[..., j..., ...] = value[..., indices[j...], ...] between row-major tensors."""
-    if not _row_major(lowering, value):
+    if not lowering.is_dense(value):
         value = lowering.copy(value)
     # from the shape: strides do not tell where an axis of size one stands
     rows = Rows(math.prod(value.shape[:axis]), value.shape[axis], math.prod(value.shape[axis + 1 :]))
     lowering.graph.host(step.name, Gather(rows), (value.tensor, indices), (out.tensor,), step.onnx_nodes)
-
-
-def _row_major(lowering: Lowering, value: Strided) -> bool:
-    return lowering.is_whole(value) and value.axes == dense("", value.shape, None).axes
 
 
 def lower_expand(lowering: Lowering, step: Step) -> None:

@@ -25,9 +25,9 @@ def bordered(lowering: Lowering, node: Node) -> Strided:
     """
     value = node.inputs[0]
     pads = _pads(lowering, node)
-    widest = [
-        max(sides) for sides in zip(*(_pads(lowering, n) for n in _readers(lowering, value)), strict=True)
-    ]
+    readers = [reader for reader in lowering.program.consumers(value) if reader.op == "Conv"]
+    top, left, bottom, right = np.max([_pads(lowering, reader) for reader in readers], axis=0).tolist()
+    widest = (top, left, bottom, right)
     if value not in lowering.bordered:
         lowering.bordered[value] = _stored(lowering, value, widest)
     image = lowering.bordered[value]
@@ -40,13 +40,12 @@ def bordered(lowering: Lowering, node: Node) -> Strided:
     return image
 
 
-def _stored(lowering: Lowering, value: str, pads: list[int]) -> Strided:
+def _stored(lowering: Lowering, value: str, pads: Pads) -> Strided:
     """The value in the middle of a larger image, and its zero point around it."""
     inner, zero = lowering.value(value), lowering.zero(value)
     rank = len(inner.axes)
     shape = list(inner.shape)
-    border = (*pads,)
-    for axis, before, _, after in _spatial(rank, (border[0], border[1], border[2], border[3]), pads):
+    for axis, before, _, after in _spatial(rank, pads, pads):
         shape[axis] += before + after
     order = IMAGE_ORDER if rank == 4 else (0, 2, 1)
     tensor = lowering.graph.tensor(
@@ -56,7 +55,7 @@ def _stored(lowering: Lowering, value: str, pads: list[int]) -> Strided:
     number = lowering.graph.tensor(f"{tensor}.zero", (1,), "int8", inner.scale, np.array([zero], np.int8))
     one = dense(number, (1,) * rank, inner.scale)
     middle = whole
-    for axis, before, _, after in _spatial(rank, (border[0], border[1], border[2], border[3]), pads):
+    for axis, before, _, after in _spatial(rank, pads, pads):
         size = inner.shape[axis]
         for start, count in ((0, before), (before + size, after)):
             if count:  # the strip of this side, as wide as what the axes before have left
@@ -70,17 +69,13 @@ def _stored(lowering: Lowering, value: str, pads: list[int]) -> Strided:
     return whole
 
 
-def _readers(lowering: Lowering, value: str) -> list[Node]:
-    return [node for node in lowering.program.consumers(value) if node.op == "Conv"]
-
-
 def _pads(lowering: Lowering, node: Node) -> Pads:
     shape = lowering.program.shapes[node.inputs[0]]
     plane = (shape[2], shape[3]) if len(shape) == 4 else (1, shape[2])
     return window_of(node, plane, lowering.program.shapes[node.inputs[1]][2:]).pads
 
 
-def _spatial(rank: int, pads: Pads, widest: list[int]) -> list[tuple[int, int, int, int]]:
+def _spatial(rank: int, pads: Pads, widest: Pads) -> list[tuple[int, int, int, int]]:
     """Of each spatial axis: its number, what is before it, what is before it at most, and behind it."""
     top, left, bottom, right = pads
     sides = [(top, widest[0], bottom), (left, widest[1], right)][4 - rank :]

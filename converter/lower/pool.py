@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from converter.ir.host import AveragePool, GlobalAveragePool, MaxPool, PoolWindow
-from converter.ir.strided import Strided, dense
+from converter.ir.strided import Strided
 from converter.ir.window import window_of
 from converter.lower.constraints import spatial_mean
 from converter.lower.context import Lowering, image_shape
@@ -19,13 +19,8 @@ def whole_image(lowering: Lowering, value: Strided) -> Strided:
     order = (0, *range(2, rank), 1)
     tensor = lowering.graph.tensors[value.tensor]
     shape = tuple(value.shape[i] for i in order)
-    if (
-        lowering.is_whole(value)
-        and tensor.shape == shape
-        and value.axes == dense("", value.shape, None, order).axes
-    ):
-        return value
-    return lowering.copy(value, order, "nhwc")
+    in_place = tensor.shape == shape and lowering.is_dense(value, order)
+    return value if in_place else lowering.copy(value, order, "nhwc")
 
 
 def _pooled(lowering: Lowering, step: Step) -> tuple[Strided, Strided, PoolWindow]:

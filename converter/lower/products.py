@@ -6,6 +6,7 @@ import numpy as np
 
 from converter.ir.builder import weight_view
 from converter.ir.dims import Dims
+from converter.ir.graph import TensorCoreLayer
 from converter.ir.strided import Strided, merged
 from converter.ir.window import window_of
 from converter.lower.context import Lowering, image_shape, view
@@ -38,20 +39,22 @@ def lower_conv(lowering: Lowering, step: Step) -> None:
     out = lowering.output(step, (0, *range(2, rank), 1))
     image = (window.output[0] * window.output[1] * out_channels, window.output[1] * out_channels)
     lowering.graph.tensor_core(
-        step.name,
-        "depthwise" if depthwise else "conv",
-        dims,
-        view(source, dims.C, *strides),
-        weight_view(lowering.weights(node.inputs[1], stored, weight), dims),
-        view(out, dims.K, *image, out_channels, 1),
-        (height, width),
-        bias=lowering.bias(step, groups, dims.K),
-        stride=window.stride,
-        dilation=window.dilation,
-        pads=pads,
+        TensorCoreLayer(
+            step.name,
+            "depthwise" if depthwise else "conv",
+            dims,
+            view(source, dims.C, *strides),
+            weight_view(lowering.weights(node.inputs[1], stored, weight), dims),
+            view(out, dims.K, *image, out_channels, 1),
+            (height, width),
+            bias=lowering.bias(step, groups, dims.K),
+            stride=window.stride,
+            dilation=window.dilation,
+            pads=pads,
+            activation=lowering.activation(step),
+            onnx_nodes=step.onnx_nodes,
+        ),
         scales=(source.scale or 1.0, weight.scale, out.scale or 1.0),
-        activation=lowering.activation(step),
-        onnx_nodes=step.onnx_nodes,
     )
 
 
@@ -92,17 +95,19 @@ def lower_matrix_product(lowering: Lowering, step: Step, value: Strided, weight:
     dims = Dims(K=k, C=c, P=rows)
     out = lowering.output(step)
     lowering.graph.tensor_core(
-        step.name,
-        "gemm",
-        dims,
-        view(flat, rows * row_stride, rows * row_stride, row_stride, row_stride, 1),
-        weight_view(lowering.weights(step.head.inputs[1], matrix.reshape(1, 1, 1, c, k), weight), dims),
-        view(out, rows * k, rows * k, k, k, 1),
-        (rows, 1),
+        TensorCoreLayer(
+            step.name,
+            "gemm",
+            dims,
+            view(flat, rows * row_stride, rows * row_stride, row_stride, row_stride, 1),
+            weight_view(lowering.weights(step.head.inputs[1], matrix.reshape(1, 1, 1, c, k), weight), dims),
+            view(out, rows * k, rows * k, k, k, 1),
+            (rows, 1),
+            bias=lowering.bias(step, 1, k),
+            activation=lowering.activation(step),
+            onnx_nodes=step.onnx_nodes,
+        ),
         scales=(flat.scale or 1.0, weight.scale, out.scale or 1.0),
-        bias=lowering.bias(step, 1, k),
-        activation=lowering.activation(step),
-        onnx_nodes=step.onnx_nodes,
     )
 
 

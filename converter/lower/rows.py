@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from converter.ir import host
+from converter.ir.host import Rows
 from converter.ir.operators import reduction_axes
 from converter.ir.program import Node
-from converter.ir.strided import Strided, dense, merged
+from converter.ir.strided import Strided, merged
 from converter.lower.context import Lowering
 from converter.plan.norms import Norm
 from converter.plan.plan import Step, blanked
@@ -22,23 +23,8 @@ _LOGARITHM_STEPS = 16
 _MOST_THRESHOLDS = 255 * _LOGARITHM_STEPS + 1  # beyond that every result saturates
 
 
-@dataclass(frozen=True)
-class Rows:
-    """A whole tensor seen as [outer, length, inner] in storage order."""
-
-    value: Strided
-    outer: int
-    length: int
-    inner: int
-
-    @property
-    def sizes(self) -> host.Rows:
-        """What every row operator carries."""
-        return host.Rows(self.outer, self.length, self.inner)
-
-
-def rows_of(lowering: Lowering, value: Strided, axes: Sequence[int]) -> Rows:
-    """The value with `axes` as its row; copied to put them last where they do not form one run."""
+def rows_of(lowering: Lowering, value: Strided, axes: Sequence[int]) -> tuple[Strided, Rows]:
+    """A whole tensor with `axes` as its row: the value, or a copy with them last where they are no run."""
     factors = sorted((f for axis in axes for f in merged(value.axes[axis])), key=lambda f: -f[1])
     run = merged(factors)
     in_order = list(run) == list(merged(f for axis in axes for f in merged(value.axes[axis])))
@@ -47,7 +33,7 @@ def rows_of(lowering: Lowering, value: Strided, axes: Sequence[int]) -> Rows:
         value = lowering.copy(value, (*rest, *axes), "rows")
         run = ((math.prod(value.shape[i] for i in axes), 1),)
     length, inner = run[0] if run else (1, 1)
-    return Rows(value, value.size // (length * inner), length, inner)
+    return value, Rows(value.size // (length * inner), length, inner)
 
 
 def _softmax_axes(node: Node, rank: int) -> tuple[int, ...]:
@@ -69,9 +55,9 @@ def lower_log_softmax(lowering: Lowering, step: Step) -> None:
     The logarithm, in 1/16 of an output step, is the number of thresholds that the (integer) sum reaches.
     """
     value = lowering.value(step.source)
-    rows = rows_of(lowering, value, _softmax_axes(step.head, len(value.axes)))
-    out = lowering.output_like(step, rows.value)
-    inputs = [rows.value.tensor]
+    value, rows = rows_of(lowering, value, _softmax_axes(step.head, len(value.axes)))
+    out = lowering.output_like(step, value)
+    inputs = [value.tensor]
     if not lowering.is_float:
         inputs.append(_exponentials(lowering, step, value.scale or 1.0))
         unit = (out.scale or 1.0) / _LOGARITHM_STEPS
@@ -81,7 +67,7 @@ def lower_log_softmax(lowering: Lowering, step: Step) -> None:
         name = f"{step.name}.thresholds"
         inputs.append(lowering.graph.tensor(name, thresholds.shape, "float32", None, thresholds))
     ratio = float(np.float32(value.scale or 1.0) / np.float32(out.scale or 1.0))
-    operator = host.LogSoftmax(rows.sizes, ratio, 1 / _LOGARITHM_STEPS)
+    operator = host.LogSoftmax(rows, ratio, 1 / _LOGARITHM_STEPS)
     lowering.graph.host(step.name, operator, tuple(inputs), (out.tensor,), step.onnx_nodes)
 
 
@@ -89,24 +75,24 @@ def lower_softmax(lowering: Lowering, step: Step) -> None:
     """Softmax over one axis (before opset 13: over all axes from it on), with a constant mask if fused."""
     value = lowering.value(step.source)
     axes = _softmax_axes(step.head, len(value.axes))
-    rows = rows_of(lowering, value, axes)
-    if step.mask and (rows.inner > 1 or rows.value.storage_order() is None):
-        rows = rows_of(lowering, lowering.copy(value, None, "rows"), axes)
-    out = lowering.output_like(step, rows.value)
-    inputs = [rows.value.tensor]
+    stored, rows = rows_of(lowering, value, axes)
+    if step.mask and (rows.inner > 1 or stored.storage_order() is None):
+        stored, rows = rows_of(lowering, lowering.copy(value, None, "rows"), axes)
+    out = lowering.output_like(step, stored)
+    inputs = [stored.tensor]
     if not lowering.is_float:
         inputs.append(_exponentials(lowering, step, value.scale or 1.0))
     mask_rows = 0
     if step.mask in lowering.program.constants:
-        mask = _mask(lowering, step, rows.value)
+        mask = _mask(lowering, step, stored)
         inputs.append(lowering.graph.tensor(f"{step.name}.mask", mask.shape, "int8", None, mask))
         mask_rows = len(mask)
     elif step.mask:
-        computed = _computed_mask(lowering, step, rows.value)
+        computed = _computed_mask(lowering, step, stored)
         inputs.append(computed.tensor)
         mask_rows = computed.size // rows.length
     scale = float(np.float32(1.0) / np.float32(out.scale or 1.0))
-    operator = host.Softmax(rows.sizes, scale, mask_rows)
+    operator = host.Softmax(rows, scale, mask_rows)
     lowering.graph.host(step.name, operator, tuple(inputs), (out.tensor,), step.onnx_nodes)
 
 
@@ -122,8 +108,7 @@ def _computed_mask(lowering: Lowering, step: Step, value: Strided) -> Strided:
     while shared < len(order) - 1 and all(stride == 0 for _, stride in merged(mask.axes[shared])):
         shared += 1
     mask = replace(mask, axes=mask.axes[shared:])
-    in_rows = lowering.is_whole(mask) and mask.axes == dense("", mask.shape, None).axes
-    return mask if in_rows else lowering.copy(mask, name="rows")
+    return mask if lowering.is_dense(mask) else lowering.copy(mask, name="rows")
 
 
 def _mask(lowering: Lowering, step: Step, value: Strided) -> np.ndarray:
@@ -153,48 +138,50 @@ def lower_layer_norm(lowering: Lowering, step: Step) -> None:
     value = lowering.value(node.inputs[0])
     rank = len(value.axes)
     axis = int(node.attributes.get("axis", -1)) % rank
-    rows = rows_of(lowering, value, tuple(range(axis, rank)))
+    stored = rows_of(lowering, value, tuple(range(axis, rank)))
     centre = node.op not in ("RMSNormalization", "SimplifiedLayerNormalization")
     shape = lowering.program.shapes[node.inputs[0]][axis:]
     gamma = _vector(lowering, node.input(1), shape, 1.0)
     beta = _vector(lowering, node.input(2) if centre else "", shape, 0.0)
     epsilon = float(node.attributes.get("epsilon", 1e-5))
-    _normalise(lowering, step, rows, (gamma, beta), epsilon, centre=centre, per_inner=False)
+    _normalise(lowering, step, *stored, (gamma, beta), epsilon, centre=centre, per_inner=False)
 
 
 def lower_norm(lowering: Lowering, step: Step, norm: Norm) -> None:
     """A normalisation that the exporter spelled out."""
     value = lowering.value(norm.source)
-    rows = _channel_rows(lowering, value) if norm.per_channel else rows_of(lowering, value, norm.axes)
-    count = rows.inner if norm.per_channel else rows.length
+    by_channel = norm.per_channel
+    value, rows = _channel_rows(lowering, value) if by_channel else rows_of(lowering, value, norm.axes)
+    count = rows.inner if by_channel else rows.length
     gamma, beta = (np.ascontiguousarray(np.broadcast_to(a, (count,))) for a in (norm.gamma, norm.beta))
     _normalise(
-        lowering, step, rows, (gamma, beta), norm.epsilon, centre=norm.centred, per_inner=norm.per_channel
+        lowering, step, value, rows, (gamma, beta), norm.epsilon, centre=norm.centred, per_inner=by_channel
     )
 
 
 def lower_instance_norm(lowering: Lowering, step: Step) -> None:
     """InstanceNormalization: every channel of every image over its pixels."""
     node = step.head
-    rows = _channel_rows(lowering, lowering.value(node.inputs[0]))
+    value, rows = _channel_rows(lowering, lowering.value(node.inputs[0]))
     gamma = _vector(lowering, node.input(1), (rows.inner,), 1.0)
     beta = _vector(lowering, node.input(2), (rows.inner,), 0.0)
     epsilon = float(node.attributes.get("epsilon", 1e-5))
-    _normalise(lowering, step, rows, (gamma, beta), epsilon, centre=True, per_inner=True)
+    _normalise(lowering, step, value, rows, (gamma, beta), epsilon, centre=True, per_inner=True)
 
 
-def _channel_rows(lowering: Lowering, value: Strided) -> Rows:
+def _channel_rows(lowering: Lowering, value: Strided) -> tuple[Strided, Rows]:
     """A value N C ... stored channels last, with all its pixels as a row."""
     rank, channels = len(value.axes), value.shape[1]
     order = (0, *range(2, rank), 1)
-    if value.axes != dense("", value.shape, None, order).axes or not lowering.is_whole(value):
+    if not lowering.is_dense(value, order):
         value = lowering.copy(value, order, "nhwc")
-    return Rows(value, value.shape[0], math.prod(value.shape[2:]), channels)
+    return value, Rows(value.shape[0], math.prod(value.shape[2:]), channels)
 
 
 def _normalise(
     lowering: Lowering,
     step: Step,
+    value: Strided,
     rows: Rows,
     affine: tuple[np.ndarray, np.ndarray],
     epsilon: float,
@@ -202,7 +189,6 @@ def _normalise(
     centre: bool,
     per_inner: bool,
 ) -> None:
-    value = rows.value
     out = lowering.output_like(step, value)
     scale = value.scale or 1.0
     inputs = [value.tensor]
@@ -210,7 +196,7 @@ def _normalise(
         steps = (data.astype(np.float64) / (out.scale or 1.0)).astype(np.float32)
         inputs.append(lowering.graph.tensor(f"{step.name}.{name}", steps.shape, "float32", None, steps))
     operator = host.LayerNorm(
-        rows.sizes,
+        rows,
         center=centre,
         per_inner=per_inner,
         epsilon=epsilon,
@@ -233,14 +219,14 @@ def lower_reduce(lowering: Lowering, step: Step) -> None:
     node = step.head
     value = lowering.value(node.inputs[0])
     axes = reduction_axes(lowering.program, node) or ()
-    rows = rows_of(lowering, value, axes)
+    source, rows = rows_of(lowering, value, axes)
     function = {"ReduceMean": "sum", "GlobalMaxPool": "max"}.get(
         node.op, node.op.removeprefix("Reduce").lower()
     )
     kept = [i for i in range(len(value.axes)) if i not in axes]
-    stored = sorted(kept, key=lambda i: -_stride(rows.value, i))
-    if not _is_stored_in(rows.value, stored):  # an axis split by a shuffle: no order of axes says it
-        rows = rows_of(lowering, lowering.copy(value, (*kept, *axes), "rows"), axes)
+    stored = sorted(kept, key=lambda i: -_stride(source, i))
+    if not _is_stored_in(source, stored):  # an axis split by a shuffle: no order of axes says it
+        source, rows = rows_of(lowering, lowering.copy(value, (*kept, *axes), "rows"), axes)
         stored = kept
     shape = lowering.program.shapes[step.output]
     keeps = len(shape) == len(value.axes)
@@ -249,8 +235,8 @@ def lower_reduce(lowering: Lowering, step: Step) -> None:
     ratio = np.float32(value.scale or 1.0) / np.float32(out.scale or 1.0)
     if node.op == "ReduceMean":
         ratio = ratio / np.float32(rows.length)
-    operator = host.Reduce(rows.sizes, function, float(ratio))
-    lowering.graph.host(step.name, operator, (rows.value.tensor,), (out.tensor,), step.onnx_nodes)
+    operator = host.Reduce(rows, function, float(ratio))
+    lowering.graph.host(step.name, operator, (source.tensor,), (out.tensor,), step.onnx_nodes)
 
 
 def _is_stored_in(value: Strided, axes: Sequence[int]) -> bool:
@@ -273,7 +259,7 @@ def lower_arg_max(lowering: Lowering, step: Step) -> None:
     value = lowering.copy(value, (*rest, axis), "rows")
     out = lowering.output(step)
     operator = host.ArgMax(
-        host.Rows(value.size // value.shape[axis], value.shape[axis], 1),
+        Rows(value.size // value.shape[axis], value.shape[axis], 1),
         "max" if node.op == "ArgMax" else "min",
         select_last=bool(node.attributes.get("select_last_index", 0)),
     )

@@ -40,8 +40,7 @@ def _like(
 ) -> str:
     """A whole tensor that holds a value as the output is stored: in its order, of its scale."""
     tensor = lowering.graph.tensors[value.tensor]
-    plain = dense(value.tensor, value.shape, value.scale, order)
-    if lowering.is_whole(value) and value.axes == plain.axes and value.scale == out.scale:
+    if lowering.is_dense(value, order) and value.scale == out.scale:
         return value.tensor
     shape = tuple(value.shape[i] for i in order)
     moved = lowering.graph.tensor(f"{step.output}.{name}", shape, tensor.dtype, out.scale)

@@ -223,7 +223,7 @@ def problem(program: Program, step: Step, element: ElementType = "int8") -> Unsu
         if unknown is not None:
             reason = "no float32 formula"
             return Unsupported(unknown.name, unknown.op, unknown.domain, reason, "use an int8 target")
-        is_element = program.is_float(step.output) or program.types[step.output] == onnx.TensorProto.BOOL
+        is_element = program.is_float(step.output) or program.is_bool(step.output)
         reason = "a float32 formula gives no integers"
         return (
             None if is_element else Unsupported(node.name, node.op, node.domain, reason, "use an int8 target")

@@ -14,7 +14,7 @@ import numpy as np
 
 from converter.ir.builder import weight_view
 from converter.ir.dims import Dims
-from converter.ir.graph import View
+from converter.ir.graph import TensorCoreLayer, View
 from converter.ir.program import Node
 from converter.lower.context import Lowering, image_shape
 from converter.plan.plan import Step
@@ -61,22 +61,24 @@ def lower_conv_transpose(lowering: Lowering, step: Step) -> None:
         offset = source.offset + y.first * h_stride + x.first * w_stride
         out_offset = (y.outputs.start * out_width + x.outputs.start) * out_channels
         lowering.graph.tensor_core(
-            f"{step.name}.{number}" if number else step.name,
-            "depthwise" if groups > 1 and c == 1 and k == 1 else "conv",
-            dims,
-            View(source.tensor, offset, (c, n_stride, h_stride, w_stride, 1)),
-            weight_view(name, dims),
-            View(
-                out.tensor,
-                out_offset,
-                (k, image, strides[0] * out_width * out_channels, strides[1] * out_channels, 1),
+            TensorCoreLayer(
+                f"{step.name}.{number}" if number else step.name,
+                "depthwise" if groups > 1 and c == 1 and k == 1 else "conv",
+                dims,
+                View(source.tensor, offset, (c, n_stride, h_stride, w_stride, 1)),
+                weight_view(name, dims),
+                View(
+                    out.tensor,
+                    out_offset,
+                    (k, image, strides[0] * out_width * out_channels, strides[1] * out_channels, 1),
+                ),
+                (y.size, x.size),
+                bias=bias,
+                pads=(y.before, x.before, y.after, x.after),
+                activation=step.activation,
+                onnx_nodes=step.onnx_nodes,
             ),
-            (y.size, x.size),
-            bias=bias,
-            pads=(y.before, x.before, y.after, x.after),
-            activation=step.activation,
             scales=(source.scale or 1.0, weight.scale, out.scale or 1.0),
-            onnx_nodes=step.onnx_nodes,
         )
 
 

@@ -93,22 +93,15 @@ def _match(program: Program, position: Mapping[str, int], source: str, root: Nod
     if not any(node.name == root.name for node in order):
         return None
     for node in reversed(order):
-        form = _form(program, moments, source, node.outputs[0])
-        if form is None:
-            continue
-        nodes = _inside(program, order, node)
-        if _is_closed(program, nodes, node.outputs[0]):
-            epsilon, centred, gamma, beta, per_channel = form
-            return Norm(
-                nodes, source, node.outputs[0], moments.axes, epsilon, centred, gamma, beta, per_channel
-            )
+        norm = _norm(program, moments, source, order, node)
+        if norm is not None and _is_closed(program, norm.nodes, norm.output):
+            return norm
     return None
 
 
-def _form(
-    program: Program, moments: Moments, source: str, value: str
-) -> tuple[float, bool, np.ndarray, np.ndarray, bool] | None:
-    """Epsilon, centred, gamma, beta and per_channel if a value is a normalisation of the source."""
+def _norm(program: Program, moments: Moments, source: str, order: list[Node], last: Node) -> Norm | None:
+    """What the nodes of `order` up to the `last` compute of the source, if it is a normalisation."""
+    value = last.outputs[0]
     terms, radicand = moments.terms(value), moments.radicand
     if terms is None or radicand is None or not {_SCALED_X} <= terms.keys() <= {_SCALED_X, _SCALED_MEAN, ONE}:
         return None
@@ -125,9 +118,10 @@ def _form(
     for axes, per_channel in ((moments.axes, False), ((1,), True)):
         if per_channel and moments.axes != tuple(range(2, len(shape))):
             continue
-        vectors = [_along(array, shape, axes) for array in affine]
-        if vectors[0] is not None and vectors[1] is not None:
-            return epsilon, centred, vectors[0], vectors[1], per_channel
+        gamma, beta = (_along(array, shape, axes) for array in affine)
+        if gamma is not None and beta is not None:
+            nodes = _inside(program, order, last)
+            return Norm(nodes, source, value, moments.axes, epsilon, centred, gamma, beta, per_channel)
     return None
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import onnx
 
 from converter.ir.graph import Activation, ElementType
 from converter.ir.operators import WEIGHTED, is_tabulated
@@ -128,7 +127,7 @@ class _Planner:
             return False
         (origin,) = origins
         shape = self.program.shapes.get(node.outputs[0])
-        elements = self.program.is_float(origin) or self.program.types.get(origin) == onnx.TensorProto.BOOL
+        elements = self.program.is_float(origin) or self.program.is_bool(origin)
         if not elements or shape != self.program.shapes.get(origin):
             return False
         nodes: dict[str, Node] = {}

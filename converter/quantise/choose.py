@@ -230,7 +230,7 @@ class Calibration:
 
     @cached_property
     def _simulation(self) -> Simulation:
-        first = self.fitting._quantised(Choice(self.fitting._ranges(_Way())))
+        first = self.fitting.quantised(Choice(self.fitting._ranges(_Way())))
         return Simulation(self.model, self.program, self.steps, first)
 
     @cached_property
@@ -240,7 +240,7 @@ class Calibration:
     def _score(self, way: _Way) -> float:
         if way not in self._scores:
             choice = self.fitting._choice(way, self._simulation)
-            self._scores[way] = self._judge.score(self.fitting._quantised(choice))
+            self._scores[way] = self._judge.score(self.fitting.quantised(choice))
         return self._scores[way]
 
     def observe(self, values: Sequence[str]) -> Mapping[str, Observed]:
@@ -267,7 +267,7 @@ class Calibration:
 
     def _rounder(self, simulation: Simulation) -> Rounder:
         if not self._rounders:
-            plain = self._quantised(Choice(self._ranges(_Way("least squares"))))
+            plain = self.quantised(Choice(self._ranges(_Way("least squares"))))
             self._rounders.append(Rounder(simulation, plain, self._few))
         return self._rounders[0]
 
@@ -281,12 +281,12 @@ class Calibration:
         found = Choice(self._ranges(way), zeros=way.zeros)
         if way.rounds:
             centred = {product.weight for product in self._products if way.biases != "none"}
-            plain = self._quantised(found)
+            plain = self.quantised(found)
             weights = self._rounder(simulation).weights(plain, centred, narrow=way.narrow)
             found = replace(found, weights=weights)
         if way.biases == "none":
             return found
-        plain = self._quantised(found)
+        plain = self.quantised(found)
         if way.biases == "of weights":
             shifts = weight_shift(self.model, self.program, plain, self._products, self._mean_inputs)
         else:
@@ -295,7 +295,8 @@ class Calibration:
             )
         return replace(found, corrections=shared(shifts, self._products, self.program.roles))
 
-    def _quantised(self, choice: Choice) -> Quantisation:
+    def quantised(self, choice: Choice, *, look: bool = False) -> Quantisation:
+        """The program in integers, as a choice says; `look` as in `quantise`."""
         return quantise(
             self.program,
             self.steps,
@@ -305,6 +306,7 @@ class Calibration:
             choice.weights,
             zero_points=choice.zeros,
             kept_zeros=self.kept_zeros,
+            look=look,
             integers=self.integers,
         )
 

@@ -17,7 +17,7 @@ from converter.ir.operators import WEIGHTED
 from converter.ir.program import Node, Program
 from converter.plan.plan import Step
 from converter.quantise.scales import int8_steps
-from converter.read.runtime import run_nodes
+from converter.read.runtime import run_region
 
 _REACH, _FINE = 12.0, 85.0
 _GRID = np.sinh(np.arange(-_REACH * _FINE, _REACH * _FINE + 1) / _FINE).astype(np.float32)
@@ -94,17 +94,8 @@ def _energy(program: Program, value: str, node: Node) -> np.ndarray | None:
 
 def _slopes(model: onnx.ModelProto, step: Step) -> np.ndarray | None:
     """Squared slopes of the function that a lookup is, at _GRID."""
-    read = {name for node in step.nodes for name in node.inputs}
-    constants = []
-    for tensor in model.graph.initializer:
-        if tensor.name in read:
-            scalar = onnx.TensorProto()
-            scalar.CopyFrom(tensor)
-            del scalar.dims[:]
-            constants.append(scalar)
-    nodes = [node.proto for node in step.nodes]
-    (found,) = run_nodes(nodes, [{step.source: _GRID}], [step.output], constants, like=model)
-    values = found[step.output]
+    nodes = (node.proto for node in step.nodes)
+    values = run_region(model, nodes, step.source, _GRID, step.output)
     if values.dtype != np.float32:
         return None
     with np.errstate(all="ignore"):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -34,26 +33,17 @@ class Judge:
     def __init__(self, file: str, model: onnx.ModelProto, simulation: Simulation, samples: Samples) -> None:
         self.simulation, self.samples = simulation, samples
         self.values = deciding_values(simulation.program, simulation.steps)
-        self._floats: dict[str, list[np.ndarray]] = defaultdict(list)
-        for name, array in activations(file, model, StoredWeights(), samples, self.values):
-            self._floats[name].append(array)
+        self._floats = float_values(file, model, samples, self.values)
 
     def score(self, quantisation: Quantisation) -> float:
         """Signal to quantisation noise in dB, of the mean share of noise in the values that decide.
 
         The worst of them counts for most: what one output gains makes up for little in another.
         """
-        signal: dict[str, float] = defaultdict(float)
-        noise: dict[str, float] = defaultdict(float)
-        for i, found in enumerate(self.simulation.run(quantisation, self.samples, self.values)):
-            for name, array in found.items():
-                wanted = self._floats[name][i].astype(np.float64)
-                signal[name] += float(np.sum(wanted**2))
-                noise[name] += float(np.sum((wanted - array) ** 2))
         if not self.values:
             return 0.0
-        shares = [_share(signal[name], noise[name]) for name in self.values]
-        return float(-10 * np.log10(np.mean(shares)))
+        runs = self.simulation.run(quantisation, self.samples, self.values)
+        return float(-10 * np.log10(np.mean(list(_noise_shares(self._floats, runs).values()))))
 
 
 def deciding_values(program: Program, steps: Sequence[Step]) -> tuple[str, ...]:
@@ -78,9 +68,33 @@ def _picks(step: Step) -> bool:
     return step.head.op in ("Softmax", "LogSoftmax") or keeps_scale(step.head)
 
 
-def decibel(signal: float, noise: float) -> float:
-    """Signal to noise, between -60 and 60; noise without signal is 0 dB."""
-    return float(-10 * np.log10(_share(signal, noise)))
+def float_values(
+    file: str, model: onnx.ModelProto, samples: Samples, values: Sequence[str]
+) -> Mapping[str, list[np.ndarray]]:
+    """What the float model makes of samples, by value."""
+    found: dict[str, list[np.ndarray]] = {value: [] for value in values}
+    for name, array in activations(file, model, StoredWeights(), samples, values):
+        found[name].append(array)
+    return found
+
+
+def decibels(
+    exact: Mapping[str, Sequence[np.ndarray]], runs: Iterable[Mapping[str, np.ndarray]]
+) -> dict[str, float]:
+    """Signal to noise of values in all runs, between -60 and 60; noise without signal is 0 dB."""
+    return {name: float(-10 * np.log10(share)) for name, share in _noise_shares(exact, runs).items()}
+
+
+def _noise_shares(
+    exact: Mapping[str, Sequence[np.ndarray]], runs: Iterable[Mapping[str, np.ndarray]]
+) -> dict[str, float]:
+    signal, noise = dict.fromkeys(exact, 0.0), dict.fromkeys(exact, 0.0)
+    for i, found in enumerate(runs):
+        for name, array in found.items():
+            wanted = exact[name][i].astype(np.float64)
+            signal[name] += float(np.sum(wanted**2))
+            noise[name] += float(np.sum((wanted - array) ** 2))
+    return {name: _share(signal[name], noise[name]) for name in exact}
 
 
 def _share(signal: float, noise: float) -> float:

@@ -17,17 +17,16 @@ import numpy as np
 
 from converter.errors import ModelError
 from converter.ir.operators import WEIGHTED
-from converter.ir.stored import StoredWeights
 from converter.plan.floats import can_be_float, keep_float, moves, outputs_of
 from converter.plan.plan import Step
 from converter.quantise.choose import Calibration, Choice
-from converter.quantise.judge import decibel
-from converter.quantise.observe import Observed, activations
+from converter.quantise.judge import decibels, float_values
+from converter.quantise.observe import Observed
 from converter.quantise.ranges import ranges
 from converter.quantise.scales import stored_values, unknown_scales
 from converter.quantise.sentinels import without_sentinels
 from converter.quantise.simulate import Simulation
-from converter.quantise.weights import Quantisation, quantise
+from converter.quantise.weights import Quantisation
 from converter.read.inputs import Samples
 
 MARGIN_DB = 1.0
@@ -221,32 +220,14 @@ class MixedSearch:
         self, names: Collection[str], values: Sequence[str], most: int = _SAMPLES
     ) -> dict[str, float]:
         """Signal to noise of values in dB, on `most` held-out samples."""
-        c, steps = self.calibration, self._planned(names)
-        wanted = unknown_scales(c.program, steps, c.known)
-        found = ranges({value: self._observed[value] for value in wanted}, self.choice.ranges_by)
-        quantisation = quantise(
-            c.program,
-            steps,
-            without_sentinels(c.program, steps, found),
-            c.known,
-            self.choice.corrections,
-            self.choice.weights,
-            zero_points=self.choice.zeros,
-            kept_zeros=c.kept_zeros,
-            integers=c.integers,
-        )
-        simulation = Simulation(c.model, c.program, steps, quantisation)
-        held = c.held_out[:most]
-        exactly: dict[str, list[np.ndarray]] = {}
-        for name, array in activations(c.file, c.model, StoredWeights(), held, values):
-            exactly.setdefault(name, []).append(array)
-        signal, noise = dict.fromkeys(values, 0.0), dict.fromkeys(values, 0.0)
-        for i, computed in enumerate(self._computed(simulation, quantisation, held, values)):
-            for value, array in computed.items():
-                exact = exactly[value][i].astype(np.float64)
-                signal[value] += float(np.sum(exact**2))
-                noise[value] += float(np.sum((exact - array) ** 2))
-        return {value: decibel(signal[value], noise[value]) for value in values}
+        planned = self.planned(names)
+        found = ranges({value: self._observed[value] for value in planned.values}, self.choice.ranges_by)
+        found = without_sentinels(planned.program, planned.steps, found)
+        quantisation = planned.quantised(replace(self.choice, ranges=found))
+        simulation = Simulation(planned.model, planned.program, planned.steps, quantisation)
+        held = planned.held_out[:most]
+        exact = float_values(planned.file, planned.model, held, values)
+        return decibels(exact, self._computed(simulation, quantisation, held, values))
 
     def _computed(
         self, simulation: Simulation, quantisation: Quantisation, held: Samples, values: Sequence[str]

@@ -130,7 +130,7 @@ def _described(path: Path, model: onnx.ModelProto, name: str, dims: Mapping[str,
     if there is not None:
         return there
     light = without_large_constants(model)
-    pin_known(light, dims)
+    pin_known(path, light, dims)
     declared = [*model.graph.value_info, *model.graph.output]
     for look in (_inferred(light, data_prop=False), _inferred(light, data_prop=True), declared):
         value = _found(look, name)

@@ -39,27 +39,18 @@ def pin_dimensions(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) 
             an input that is no tensor.
     """
     check_names(path, model, dims)
-    _bind_inputs(model, dims)
-    values = _inputs(model)
-    for value in values:
-        _check_tensor(path, value)
+    pin_known(path, model, dims)
     unbound: dict[str, str] = {}
     """What to bind, and where it was first seen."""
-    for value in values:
+    for value in _inputs(model):
+        _check_tensor(path, value)
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            place, name = f"{value.name}.{axis}", _name(dim)
-            if place in dims:
-                dim.dim_value = dims[place]
-            elif name:
-                missing = [part for part in _parts(name) if part not in dims]
-                if name in dims or not missing:
-                    dim.dim_value = _size(path, name, dims)
-                for part in missing if name not in dims else ():
-                    where = f"input {value.name} has symbolic dimension {name!r} (axis {axis})"
-                    unbound.setdefault(part, where)
+            if name := _name(dim):
+                where = f"input {value.name} has symbolic dimension {name!r} (axis {axis})"
+                unbound |= {part: where for part in _parts(name) if part not in dims and part not in unbound}
             elif not dim.HasField("dim_value") or dim.dim_value < 1:
                 given = f"size {dim.dim_value}" if dim.HasField("dim_value") else "no size"
-                unbound[place] = f"input {value.name} has {given} for axis {axis}"
+                unbound[f"{value.name}.{axis}"] = f"input {value.name} has {given} for axis {axis}"
     if unbound:
         example = " ".join(f"--dim {name}=1" for name in unbound)
         what = "it" if len(unbound) == 1 else "all"
@@ -97,7 +88,7 @@ def _check_tensor(path: Path, value: onnx.ValueInfoProto) -> None:
         )
 
 
-def pin_known(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
+def pin_known(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
     """Replace those dimensions of the inputs that `dims` says, in place; others stay symbolic."""
     _bind_inputs(model, dims)
     for value in model.graph.input:
@@ -106,7 +97,7 @@ def pin_known(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
             if place in dims:
                 dim.dim_value = dims[place]
             elif name in dims or (name and all(part in dims for part in _parts(name))):
-                dim.dim_value = _size(Path(), name, dims)
+                dim.dim_value = _size(path, name, dims)
 
 
 def check_names(path: Path, model: onnx.ModelProto, dims: Mapping[str, int]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from converter.errors import ModelError, one_line
 from converter.printable import printable
@@ -93,6 +93,21 @@ def run_nodes(
     """
     session = session_of(nodes, feeds[0], outputs, constants, like=like, options=options)
     yield from run_session(session, feeds, outputs)
+
+
+def run_region(
+    model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto], source: str, values: np.ndarray, output: str
+) -> np.ndarray:
+    """What element-wise nodes of a model, whose constants hold one element, make of values [n]."""
+    nodes = list(nodes)
+    read = {name for node in nodes for name in node.input}
+    constants = [
+        numpy_helper.from_array(numpy_helper.to_array(tensor).reshape(()), tensor.name)
+        for tensor in model.graph.initializer
+        if tensor.name in read
+    ]
+    (found,) = run_nodes(nodes, [{source: values}], [output], constants, like=model)
+    return found[output]
 
 
 def session_of(

@@ -7,28 +7,16 @@ live where these are made (converter/plan/plan.py, converter/lower).  Those of t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 from converter.ir.graph import Graph
 from converter.rewrites.destinations import write_in_place
 from converter.rewrites.padding_taps import drop_padding_taps
 
-
-@dataclass(frozen=True)
-class Rewrite:
-    """A named rewrite; `apply` returns the new graph and one line per change."""
-
-    name: str
-    apply: Callable[[Graph], tuple[Graph, tuple[str, ...]]]
-
-
-REWRITES: Mapping[str, Rewrite] = {
-    rewrite.name: rewrite
-    for rewrite in (
-        Rewrite("write-in-place", write_in_place),
-        Rewrite("drop-padding-taps", drop_padding_taps),
-    )
+REWRITES: Mapping[str, Callable[[Graph], tuple[Graph, tuple[str, ...]]]] = {
+    "write-in-place": write_in_place,
+    "drop-padding-taps": drop_padding_taps,
 }
+"""Each returns the new graph and one line per change."""
 
 
 FOLD_EPILOGUES = "fold-epilogues"
@@ -79,8 +67,8 @@ def rewrite(graph: Graph, without: Collection[str] = ()) -> tuple[Graph, tuple[s
     """
     check_names(without)
     notes: list[str] = []
-    for name, entry in REWRITES.items():
+    for name, apply in REWRITES.items():
         if name not in without:
-            graph, done = entry.apply(graph)
+            graph, done = apply(graph)
             notes.extend(f"{name}: {line}" for line in done)
     return graph, tuple(notes)

@@ -281,13 +281,12 @@ def _pack_vectors(graph: Graph, steps: Sequence[MappingABC[str, np.ndarray]]) ->
     """
     places: dict[str, int] = {}
     parts, size = [], 0
-    dtypes = {"int8": np.int8, "int32": np.int32, "float32": np.float32}
     for vectors in steps:
         for name in (*graph.arguments, *graph.results):
             tensor = graph.tensors[name]
             array = vectors.get(name)
             content = np.zeros(tensor.shape) if array is None else np.asarray(array).reshape(tensor.shape)
-            raw = content.astype(dtypes[tensor.dtype]).tobytes()
+            raw = content.astype(tensor.dtype).tobytes()
             places.setdefault(name, size)
             parts += [raw, bytes(align(len(raw)) - len(raw))]
             size += align(len(raw))

@@ -37,17 +37,22 @@ static void check_block_stride(uint32_t state, uint32_t blocks) {
          machine.load[state].block_stride);
 }
 
-/* Moves a matrix of `rows` x `cols` blocks in, as many blocks of a row at a time as one mvin takes. */
+/* A dimension of a matrix: its blocks, and by how much the last one is shorter. */
+typedef struct {
+  uint32_t blocks, pad;
+} Side;
+
+/* Moves a matrix in, as many blocks of a row at a time as one mvin takes. */
 static void load_matrix(const Tile *tile, uint32_t funct, uint32_t state, uint64_t dram, uint64_t stride,
-                        uint32_t address, uint32_t rows, uint32_t cols, uint32_t pad_rows, uint32_t pad_cols,
-                        uint32_t item, uint32_t most) {
+                        uint32_t address, Side rows, Side cols, uint32_t item, uint32_t most) {
   const uint32_t dim = machine.config.dim;
-  check_block_stride(state, minimum(cols, most));
-  for (uint32_t c = 0; c < cols; c += most)
-    for (uint32_t r = 0; r < rows; r++) {
-      const uint32_t blocks = minimum(most, cols - c);
+  check_block_stride(state, minimum(cols.blocks, most));
+  for (uint32_t c = 0; c < cols.blocks; c += most)
+    for (uint32_t r = 0; r < rows.blocks; r++) {
+      const uint32_t blocks = minimum(most, cols.blocks - c);
       tile->execute(funct, dram + (r * stride + c) * dim * item,
-              encode(address + (r * cols + c) * dim, extent(c, blocks, cols, pad_cols), extent(r, 1, rows, pad_rows)));
+                    encode(address + (r * cols.blocks + c) * dim, extent(c, blocks, cols.blocks, cols.pad),
+                           extent(r, 1, rows.blocks, rows.pad)));
     }
 }
 
@@ -70,9 +75,9 @@ static void store_matrix(const Tile *tile) {
 static void add_matrices(const Tile *tile) {
   const uint32_t item = element_bytes(), most = machine.config.max_block_len;
   const uint32_t address = ACC_BIT | tile->C_row;
-  load_matrix(tile, MVIN, 0, tile->A, tile->A_stride, address, tile->I, tile->J, tile->pad_I, tile->pad_J, item, most);
-  load_matrix(tile, MVIN2, 1, tile->B, tile->B_stride, address | ACCUMULATE_BIT, tile->I, tile->J, tile->pad_I,
-              tile->pad_J, item, most);
+  const Side I = {tile->I, tile->pad_I}, J = {tile->J, tile->pad_J};
+  load_matrix(tile, MVIN, 0, tile->A, tile->A_stride, address, I, J, item, most);
+  load_matrix(tile, MVIN2, 1, tile->B, tile->B_stride, address | ACCUMULATE_BIT, I, J, item, most);
   if (tile->C) store_matrix(tile);
 }
 
@@ -137,22 +142,16 @@ static void place(Tile *tile, uint32_t a_id, uint32_t b_id) {
 
 static void multiply_matrices(const Tile *tile) {
   const uint32_t item = element_bytes(), most = machine.config.max_block_len;
+  const Side I = {tile->I, tile->pad_I}, J = {tile->J, tile->pad_J}, K = {tile->K, tile->pad_K};
   if (tile->D && !tile->skip_D)
-    load_matrix(tile, MVIN3, 2, tile->D, tile->D_stride, ACC_BIT | tile->D_row, tile->I, tile->J, tile->pad_I,
-                tile->pad_J, tile->low_D ? item : 4, tile->low_D ? most : machine.config.max_block_len_acc);
-  const bool load_A = tile->A && !tile->skip_A, load_B = tile->B && !tile->skip_B;
-  if (load_A && tile->A_transpose)
-    load_matrix(tile, MVIN, 0, tile->A, tile->A_stride, tile->A_row, tile->K, tile->I, tile->pad_K, tile->pad_I, item,
-                most);
-  else if (load_A)
-    load_matrix(tile, MVIN, 0, tile->A, tile->A_stride, tile->A_row, tile->I, tile->K, tile->pad_I, tile->pad_K, item,
-                most);
-  if (load_B && tile->B_transpose)
-    load_matrix(tile, MVIN2, 1, tile->B, tile->B_stride, tile->B_row, tile->J, tile->K, tile->pad_J, tile->pad_K, item,
-                most);
-  else if (load_B)
-    load_matrix(tile, MVIN2, 1, tile->B, tile->B_stride, tile->B_row, tile->K, tile->J, tile->pad_K, tile->pad_J, item,
-                most);
+    load_matrix(tile, MVIN3, 2, tile->D, tile->D_stride, ACC_BIT | tile->D_row, I, J, tile->low_D ? item : 4,
+                tile->low_D ? most : machine.config.max_block_len_acc);
+  if (tile->A && !tile->skip_A)
+    load_matrix(tile, MVIN, 0, tile->A, tile->A_stride, tile->A_row, tile->A_transpose ? K : I,
+                tile->A_transpose ? I : K, item, most);
+  if (tile->B && !tile->skip_B)
+    load_matrix(tile, MVIN2, 1, tile->B, tile->B_stride, tile->B_row, tile->B_transpose ? J : K,
+                tile->B_transpose ? K : J, item, most);
   if (!tile->skip_products) multiply_blocks(tile);
   if ((tile->C || tile->spad_only) && !tile->skip_C) store_matrix(tile);
 }

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.adversary.graphs import attention
 from converter.ir.builder import GraphBuilder, weight_view
 from converter.ir.dims import Dims
-from converter.ir.graph import View
+from converter.ir.graph import TensorCoreLayer, View
 from costmodel.group.fusion import ScheduleError, paper_plan, plan_group
 from costmodel.group.tile_buffer import box_bytes
 from costmodel.mapping.shape import shape_of
@@ -296,24 +296,39 @@ def test_a_product_that_reads_channels_as_images_is_not_fused_with_their_produce
     b = GraphBuilder("heads")
     heads, rows, depth = 3, 6, 5
     width = heads * depth
-    x, q, k = b.input("x", (rows, width), scale=0.1), *(
-        b.tensor(name, shape, scale=0.1) for name, shape in (("q", (rows, width)), ("k", (rows, depth)))
-    )  # fmt: skip
+    x, q, k = (
+        b.input("x", (rows, width), scale=0.1),
+        *(b.tensor(name, shape, scale=0.1) for name, shape in (("q", (rows, width)), ("k", (rows, depth)))),
+    )
     dense = (0, 0, width, 0, 1)
     for name, out, outputs in (("to_q", q, width), ("to_k", k, depth)):
         dims = Dims(P=rows, C=width, K=outputs)
         data = np.zeros((1, 1, 1, width, outputs), np.int8)
         weights = b.tensor(f"w_{name}", data.shape, scale=0.1, data=data)
         b.tensor_core(
-            name, "gemm", dims, View(x, 0, dense), weight_view(weights, dims),
-            View(out, 0, (0, 0, outputs, 0, 1)), (rows, 1),
-        )  # fmt: skip
+            TensorCoreLayer(
+                name,
+                "gemm",
+                dims,
+                View(x, 0, dense),
+                weight_view(weights, dims),
+                View(out, 0, (0, 0, outputs, 0, 1)),
+                (rows, 1),
+            )
+        )
     scores = b.tensor("s", (heads, rows, rows), scale=0.1)
     dims = Dims(N=heads, P=rows, C=depth, K=rows)
     b.tensor_core(
-        "scores", "bmm", dims, View(q, 0, (0, depth, width, 0, 1)), View(k, 0, (0, 0, 0, 1, depth)),
-        View(scores, 0, (0, rows * rows, rows, 0, 1)), (rows, 1),
-    )  # fmt: skip
+        TensorCoreLayer(
+            "scores",
+            "bmm",
+            dims,
+            View(q, 0, (0, depth, width, 0, 1)),
+            View(k, 0, (0, 0, 0, 1, depth)),
+            View(scores, 0, (0, rows * rows, rows, 0, 1)),
+            (rows, 1),
+        )
+    )
     with pytest.raises(ScheduleError, match="address q differently"):
         plan_group(b.build((scores,)), FusionGroup(("to_q", "scores"), GroupTile(1, rows, 1)))
 
@@ -329,7 +344,9 @@ def test_a_layer_that_writes_beside_what_it_reads_is_not_fused_with_itself():
         weights = b.tensor(f"w_{name}", data.shape, scale=0.1, data=data)
         read = source or View(both, offset, (0, 0, 6, 0, 1))
         b.tensor_core(
-            name, "gemm", dims, read, weight_view(weights, dims), View(both, out, (0, 0, 6, 0, 1)), (4, 1)
+            TensorCoreLayer(
+                name, "gemm", dims, read, weight_view(weights, dims), View(both, out, (0, 0, 6, 0, 1)), (4, 1)
+            )
         )
     member = paper_plan(b.build((both,)), FusionGroup(("b",)))["b"]
     assert member.fused_inputs == frozenset() and not member.writes_inside and member.writes_outside

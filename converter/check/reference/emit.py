@@ -15,7 +15,6 @@ from converter.ir.graph import ElementType, Tensor
 from converter.ir.weight_file import WeightFile, initializer
 
 OPSET = 20
-NUMPY_TYPES = {"int8": np.int8, "int32": np.int32, "float32": np.float32}
 
 
 class Emit:
@@ -166,7 +165,7 @@ class Emit:
                 self.current[tensor] = self.reshape(value, [total])
                 return
         if tensor not in self.current:
-            zeros = np.zeros(total, NUMPY_TYPES[self.tensors[tensor].dtype])
+            zeros = np.zeros(total, self.tensors[tensor].dtype)
             self.current[tensor] = self.constant(zeros)
         index = self.constant(_addresses(offset, sizes, strides).reshape(-1).astype(np.int64))
         updates = self.reshape(value, [math.prod(sizes)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,9 +88,6 @@ def _truth(emit: Emit, value: str) -> str:
     return emit.cast(value, "bool")
 
 
-_LOGIC = {"and": "And", "or": "Or", "xor": "Xor"}
-
-
 def binary(emit: Emit, layer: HostLayer, operator: host.Binary) -> None:
     """The functions of two values of docs/host-ops.md."""
     function = operator.function
@@ -118,7 +115,9 @@ def binary(emit: Emit, layer: HostLayer, operator: host.Binary) -> None:
         pair = (emit.scaled(a, a_scale), emit.scaled(b, b_scale))
         result = emit.cast(emit.op(integers.COMPARISONS[function], *pair), emit.element_type)
     else:
-        result = emit.cast(emit.op(_LOGIC[function], _truth(emit, a), _truth(emit, b)), emit.element_type)
+        result = emit.cast(
+            emit.op(function.capitalize(), _truth(emit, a), _truth(emit, b)), emit.element_type
+        )
     store(emit, layer, result)
 
 
@@ -134,19 +133,13 @@ def _quotient(emit: Emit, a: str, b: str) -> str:
 def average_pool(emit: Emit, layer: HostLayer, operator: host.AveragePool) -> None:
     """sat8(rne(f32(sum) * (ratio / f32(count))))."""
     value, (_, channels, height, width) = _channels_first(emit, layer.inputs[0])
-    out_shape = emit.tensors[layer.outputs[0]].shape
-    p, q = (1, out_shape[1]) if len(out_shape) == 3 else out_shape[1:3]
+    p, q = _out_size(emit, layer)
     top, left, bottom, right = operator.window.pads
     kernel, stride, dilation = operator.window.kernel, operator.window.stride, operator.window.dilation
-    need = [
-        (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip((p, q), stride, kernel, dilation, strict=True)
-    ]
-    padding = [0, 0, top, left, 0, 0, max(0, need[0] - height - top), max(0, need[1] - width - left)]
-    zero = emit.constant(np.float32(0))
-    padded = emit.op("Pad", emit.cast(value, "float32"), emit.ints(padding), zero)
-    ones = np.ones((channels, 1, *kernel), np.float32)
-    window = {"strides": stride, "dilations": dilation, "kernel_shape": kernel}
-    total = emit.op("Conv", padded, emit.constant(ones), group=channels, **window)
+    value, window = emit.cast(value, "float32"), operator.window
+    padded = _padded(emit, value, window, (height, width), (p, q), np.float32(0))
+    ones = emit.constant(np.ones((channels, 1, *kernel), np.float32))
+    total = emit.op("Conv", padded, ones, group=channels, **_attributes(window))
     counts = [
         _counts(n, s, k, d, before, after, size, operator.count_include_pad)
         for n, s, k, d, before, after, size in zip(
@@ -171,38 +164,30 @@ def _counts(
 
 def max_pool(emit: Emit, layer: HostLayer, operator: host.MaxPool | host.FloatMaxPool) -> None:
     """Largest element of each window; padding never wins."""
-    value, shape = _channels_first(emit, layer.inputs[0])
-    out_shape = emit.tensors[layer.outputs[0]].shape
-    height, width = shape[2], shape[3]
-    p, q = (1, out_shape[1]) if len(out_shape) == 3 else out_shape[1:3]
-    bottom, right = (
-        (count - 1) * stride + (kernel - 1) * dilation + 1 - size - before
-        for count, stride, kernel, dilation, size, before in zip(
-            (p, q),
-            operator.window.stride,
-            operator.window.kernel,
-            operator.window.dilation,
-            (height, width),
-            operator.window.pads[:2],
-            strict=True,
-        )
-    )
-    top, left = operator.window.pads[:2]
-    # pad with the smallest value explicitly, so that windows past the edge (ceil_mode) are expressed too
-    value = emit.op(
-        "Pad",
-        value,
-        emit.ints([0, 0, top, left, 0, 0, max(bottom, 0), max(right, 0)]),
-        emit.constant(emit.lowest_of(layer.inputs[0])),
-    )
-    value = emit.op(
-        "MaxPool",
-        value,
-        kernel_shape=operator.window.kernel,
-        strides=operator.window.stride,
-        dilations=operator.window.dilation,
-    )
+    value, (_, _, *size) = _channels_first(emit, layer.inputs[0])
+    lowest = emit.lowest_of(layer.inputs[0])
+    padded = _padded(emit, value, operator.window, size, _out_size(emit, layer), lowest)
+    value = emit.op("MaxPool", padded, **_attributes(operator.window))
     emit.write_dense(layer.outputs[0], emit.op("Transpose", value, perm=[0, 2, 3, 1]))
+
+
+def _out_size(emit: Emit, layer: HostLayer) -> Sequence[int]:
+    """Height and width of the result."""
+    shape = emit.tensors[layer.outputs[0]].shape
+    return (1, shape[1]) if len(shape) == 3 else shape[1:3]
+
+
+def _padded(
+    emit: Emit, value: str, window: host.PoolWindow, size: Sequence[int], out: Sequence[int], fill: np.generic
+) -> str:
+    """An image with the padding that windows touch, past the edge (ceil_mode), too."""
+    axes = zip(size, out, window.stride, window.kernel, window.dilation, window.pads[:2], strict=True)
+    behind = [max(0, (n - 1) * s + (k - 1) * d + 1 - size - before) for size, n, s, k, d, before in axes]
+    return emit.op("Pad", value, emit.ints([0, 0, *window.pads[:2], 0, 0, *behind]), emit.constant(fill))
+
+
+def _attributes(window: host.PoolWindow) -> dict[str, Sequence[int]]:
+    return {"strides": window.stride, "dilations": window.dilation, "kernel_shape": window.kernel}
 
 
 def global_average_pool(emit: Emit, layer: HostLayer, operator: host.GlobalAveragePool) -> None:

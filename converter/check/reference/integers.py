@@ -7,7 +7,6 @@ from converter.check.reference.strided import operand, store
 from converter.ir.graph import HostLayer
 from converter.ir.host import Integer, Quantise, Select
 
-_PLAIN = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min"}
 _BITWISE = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
 COMPARISONS = {
     "equal": "Equal",
@@ -31,7 +30,7 @@ def integer(emit: Emit, layer: HostLayer, operator: Integer) -> None:
     elif function == "not_equal":
         result = emit.op("Not", emit.op("Equal", a, b))
     else:
-        result = emit.op({**_PLAIN, **_BITWISE, **COMPARISONS}[function], a, b)
+        result = emit.op({**_BITWISE, **COMPARISONS}.get(function, function.capitalize()), a, b)
     store(emit, layer, emit.cast(result, emit.tensors[layer.outputs[0]].dtype))
 
 

@@ -257,7 +257,9 @@ def one_layer_graph(name: str, dims: Dims, stride: tuple[int, int], dilation: tu
         input_view, output_view = image_view(x, image, dims.G), image_view(y, result, dims.G)
         weight = weight_view(w, dims)
     builder.tensor_core(
-        name, op, dims, input_view, weight, output_view, (height, width), stride=stride, dilation=dilation
+        TensorCoreLayer(
+            name, op, dims, input_view, weight, output_view, (height, width), stride=stride, dilation=dilation
+        )
     )
     return builder.build((y,))
 

@@ -169,7 +169,7 @@ def bmm_case(rng: random.Random) -> Case | None:
     else:
         right = View(b.input("z", (c, heads, k), scale=0.1), 0, (k, 0, 0, heads * k, 1))
     out = View(b.tensor("y", (p, heads, k), scale=float(np.sqrt(c) * 6)), 0, (k, 0, heads * k, 0, 1))
-    b.tensor_core("l0", "bmm", Dims(G=heads, P=p, C=c, K=k), left, right, out, (p, 1))
+    b.tensor_core(TensorCoreLayer("l0", "bmm", Dims(G=heads, P=p, C=c, K=k), left, right, out, (p, 1)))
     graph = b.build(("y",))
     return _with_random_mapping(rng, graph, target)
 
@@ -388,7 +388,7 @@ def attention(rng: random.Random, net: Net, heads: int = 0, p: int = 0, keys: in
     scores, shares = b.tensor("s", stored, scale=0.1), b.tensor("a", stored, scale=1 / 127)
     out = b.tensor("y", (p, heads, values), scale=0.1)
     dims = Dims(G=heads, P=p, C=depth, K=keys)
-    b.tensor_core("l0", "bmm", dims, query, key, View(scores, 0, strides), (p, 1))
+    b.tensor_core(TensorCoreLayer("l0", "bmm", dims, query, key, View(scores, 0, strides), (p, 1)))
     table = np.rint(2**16 * np.exp(0.1 * np.arange(-255, 1))).astype(np.int32)
     inputs = (scores, b.tensor("exp", (256,), "int32", data=table))
     attributes: dict[str, Any] = {"outer": heads * p, "length": keys, "inner": 1, "scale": 127.0}
@@ -400,7 +400,7 @@ def attention(rng: random.Random, net: Net, heads: int = 0, p: int = 0, keys: in
     b.host("l1", operator_of("softmax", attributes), inputs, (shares,))
     result = View(out, 0, (values, 0, heads * values, 0, 1))
     dims = Dims(G=heads, P=p, C=keys, K=values)
-    b.tensor_core("l2", "bmm", dims, View(shares, 0, strides), value, result, (p, 1))
+    b.tensor_core(TensorCoreLayer("l2", "bmm", dims, View(shares, 0, strides), value, result, (p, 1)))
     for i, depth_of_sum in ((0, depth), (-1, keys)):
         layer = b.layers[i]
         assert isinstance(layer, TensorCoreLayer)

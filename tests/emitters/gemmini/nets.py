@@ -60,18 +60,20 @@ class Net:
         out_shape = (n, p, q, outputs)
         y = b.tensor(f"y{i}", out_shape, scale=0.1)
         b.tensor_core(
-            f"l{i}",
-            "depthwise" if depthwise else "conv",
-            dims,
-            image_view(x, shape, groups),
-            weight_view(weights, dims),
-            image_view(y, out_shape, groups),
-            (h, w),
-            bias=bias_name,
-            stride=stride,
-            dilation=dilation,
-            pads=pads,
-            activation=self.rng.choice(["relu", "none"]),
+            TensorCoreLayer(
+                f"l{i}",
+                "depthwise" if depthwise else "conv",
+                dims,
+                image_view(x, shape, groups),
+                weight_view(weights, dims),
+                image_view(y, out_shape, groups),
+                (h, w),
+                bias=bias_name,
+                stride=stride,
+                dilation=dilation,
+                pads=pads,
+                activation=self.rng.choice(["relu", "none"]),
+            )
         )
         layer = b.layers[-1]
         assert isinstance(layer, TensorCoreLayer)

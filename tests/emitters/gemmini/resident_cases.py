@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from converter.ir.dims import Dims
-from converter.ir.graph import Graph, View
+from converter.ir.graph import Graph, TensorCoreLayer, View
 from costmodel.group.fusion import ScheduleError, plan_group
 from costmodel.group.local_tensors import obstacle
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
@@ -92,6 +92,6 @@ def product_case(rng: random.Random) -> Case | None:
     left, right = View(pair[0][0], 0, (0, 0, c, 0, 1)), View(pair[1][0], 0, (0, 0, 0, 1, c))
     out = net.builder.tensor("y", (p, p), scale=float(np.sqrt(c) * 6))
     result = View(out, 0, (0, 0, p, 0, 1))
-    net.builder.tensor_core("l2", "bmm", Dims(P=p, C=c, K=p), left, right, result, (p, 1))
+    net.builder.tensor_core(TensorCoreLayer("l2", "bmm", Dims(P=p, C=c, K=p), left, right, result, (p, 1)))
     graph = net.builder.build((out,))
     return first_legal(lambda: _random_groups(rng, graph, {}, target))

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from converter.ir.builder import GraphBuilder, image_view, weight_view
 from converter.ir.dims import Dims
-from converter.ir.graph import Graph
+from converter.ir.graph import Graph, TensorCoreLayer
 from converter.ir.host import Add
 from costmodel.mapping.mapping import Mapping
 from costmodel.schedule.schedule import Schedule, singleton_groups
@@ -39,16 +39,18 @@ def network(numbers: np.random.Generator) -> tuple[Graph, onnx.ModelProto]:
     y = b.tensor("y", SHAPE, "float32")
     z = b.tensor("z", SHAPE, "float32")
     b.tensor_core(
-        "conv",
-        "conv",
-        dims,
-        image_view(x, SHAPE),
-        weight_view(w, dims),
-        image_view(y, SHAPE),
-        (6, 6),
-        bias=c,
-        pads=(1, 1, 1, 1),
-        activation="relu",
+        TensorCoreLayer(
+            "conv",
+            "conv",
+            dims,
+            image_view(x, SHAPE),
+            weight_view(w, dims),
+            image_view(y, SHAPE),
+            (6, 6),
+            bias=c,
+            pads=(1, 1, 1, 1),
+            activation="relu",
+        )
     )
     b.host("add", Add(), (y, x), (z,))
     nodes = [

@@ -97,13 +97,15 @@ def product(rows: int, depth: int, columns: int, *, transposed: bool) -> Graph:
     z = b.input("z", (columns, depth) if transposed else (depth, columns), scale=0.1)
     y = b.tensor("y", (rows, columns), scale=0.1)
     b.tensor_core(
-        "l0",
-        "gemm",
-        Dims(P=rows, C=depth, K=columns),
-        View(x, 0, (0, 0, depth, 0, 1)),
-        View(z, 0, (0, 0, 0, 1, depth) if transposed else (0, 0, 0, columns, 1)),
-        View(y, 0, (0, 0, columns, 0, 1)),
-        (rows, 1),
+        TensorCoreLayer(
+            "l0",
+            "gemm",
+            Dims(P=rows, C=depth, K=columns),
+            View(x, 0, (0, 0, depth, 0, 1)),
+            View(z, 0, (0, 0, 0, 1, depth) if transposed else (0, 0, 0, columns, 1)),
+            View(y, 0, (0, 0, columns, 0, 1)),
+            (rows, 1),
+        )
     )
     layer = b.layers[-1]
     assert isinstance(layer, TensorCoreLayer)
