@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
     from converter.ir.graph import Graph
-    from costmodel.schedule.document import AccuracyRecord, OutputAccuracyRecord
+    from costmodel.schedule.conversion_record import AccuracyRecord, OutputAccuracyRecord
 
 MOST_SAMPLES = 32
 _MACS = 2e10
@@ -30,7 +30,7 @@ def output_accuracy(vectors: TestVectors, reference: InferenceSession) -> Accura
         vectors: the test inputs.
         reference: the integer reference (converter/check/reference).
     """
-    from costmodel.schedule.document import AccuracyRecord
+    from costmodel.schedule.conversion_record import AccuracyRecord
 
     conversion = vectors.conversion
     inputs, kind = _inputs(vectors)
@@ -72,7 +72,7 @@ def restored(graph: Graph, name: str, stored: Arrays, shape: tuple[int, ...]) ->
 
 
 def _record(graph: Graph, name: str, expected: np.ndarray, found: np.ndarray) -> OutputAccuracyRecord:
-    from costmodel.schedule.document import OutputAccuracyRecord
+    from costmodel.schedule.conversion_record import OutputAccuracyRecord
 
     tensor = graph.tensors[name]
     onnx_name = tensor.onnx_name or name

@@ -22,7 +22,8 @@ from fadiff.output import replacing_folder
 if TYPE_CHECKING:
     from converter import Conversion
     from converter.read.inputs import Samples
-    from costmodel.schedule.document import ConversionRecord, FloatRecord, ScheduleDocument, SearchRecord
+    from costmodel.schedule.conversion_record import ConversionRecord, FloatRecord
+    from costmodel.schedule.document import ScheduleDocument, SearchRecord
     from costmodel.schedule.schedule import LatencyModel, Schedule
     from costmodel.schedule.serialize import Bound
     from costmodel.target.target import Target
@@ -230,7 +231,7 @@ def _least_db(reading: ModelOptions) -> float | None:
 
 def front_end_record(vectors: TestVectors, console: Console) -> ConversionRecord:
     """What the front end did, with the signal to noise that quantisation leaves in every tensor."""
-    from costmodel.schedule.document import ConversionRecord, QuantizationRecord
+    from costmodel.schedule.conversion_record import ConversionRecord, QuantizationRecord
     from fadiff.original import compare_with_file
     from fadiff.sensitivity import sensitivity
 
@@ -254,7 +255,7 @@ def front_end_record(vectors: TestVectors, console: Console) -> ConversionRecord
 
 
 def _kept_float(conversion: Conversion) -> FloatRecord | None:
-    from costmodel.schedule.document import FloatRecord
+    from costmodel.schedule.conversion_record import FloatRecord
 
     graph, mixed = conversion.graph, conversion.mixed
     layers = tuple(layer.name for layer in graph.layers if layer.op.startswith("float_"))

@@ -15,7 +15,7 @@ from fadiff.vectors import Arrays, TestVectors, nth, run_floats, run_vectors, st
 
 if TYPE_CHECKING:
     from converter.ir.graph import Tensor
-    from costmodel.schedule.document import AccuracyRecord
+    from costmodel.schedule.conversion_record import AccuracyRecord
 
 
 @dataclass(frozen=True)

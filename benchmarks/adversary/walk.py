@@ -16,7 +16,8 @@ import numpy as np
 from benchmarks.adversary.attacks import Attempt, Rng, drawn_mapping, profile_of, small_target, with_group
 from benchmarks.adversary.graphs import chain, network, some_channels, some_heads
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group, shared_channels, shared_groups
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.group_tile import shared_channels, shared_groups
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, LatencyModel, Schedule

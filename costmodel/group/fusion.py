@@ -11,28 +11,24 @@ earlier tile computed (tiles are then full-width and the tile buffer keeps the r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from converter.errors import BadInput
 from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
-from costmodel.count.traffic import Pooled
 from costmodel.group.fused_layouts import obstacle_to_shared_layout
-from costmodel.group.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of
-from costmodel.group.row_operators import obstacle_to_rows, row_length, source, stores_channels_together
+from costmodel.group.group_tile import Size, obstacle_to_tile, shared_channels, shared_groups
+from costmodel.group.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of, windows
+from costmodel.group.row_operators import obstacle_to_rows, obstacle_to_storing_rows
 from costmodel.group.side_by_side import obstacle_to_side_by_side, parts_of
 from costmodel.mapping.decision import FusionGroup, GroupTile, Halo
 from costmodel.mapping.intervals import covers, cut, hull, input_box, uncovered
-from costmodel.mapping.shape import Region, extents, shape_of, whole
+from costmodel.mapping.shape import Region, extents, whole
 from costmodel.mapping.tiling import Interval, Window
 
 _G, _K, _N, _P, _Q = range(5)
 """Places of the axes in sizes and regions."""
-
-
-Size = tuple[int, int, int, int, int]
 
 
 class ScheduleError(BadInput, ValueError):
@@ -167,7 +163,9 @@ class GroupPlanner:
         outside = output in graph.outputs or bool(readers - inside) or is_last
         is_rows = isinstance(layer, HostLayer) and layer.op not in ("add", "max_pool")
         if is_rows and outside:
-            _check_last_rows(graph, layer, inside, is_last=is_last)
+            reason = obstacle_to_storing_rows(graph, layer, inside, is_last=is_last)
+            if reason:
+                raise ScheduleError(f"{layer.name}: {reason}")
         pool = pool_after(graph, layer, inside)
         groups, channels = self.groups, self.channels
         if isinstance(layer, TensorCoreLayer) and channels == 1:
@@ -191,7 +189,9 @@ class GroupPlanner:
             ScheduleError: the tile does not suit the group: too large, retained rows of tiles that are not
                 full-width, an output that is read outside but not computed everywhere, or read nowhere.
         """
-        _check_tile(self.last, tile, halo, self.bounds)
+        reason = obstacle_to_tile(tile, halo, self.bounds)
+        if reason:
+            raise ScheduleError(f"{self.last}: {reason}")
         found = []
         for axis, extent in enumerate((tile.G, tile.K, tile.N, tile.P, tile.Q)):
             retain = halo == "retain" and axis == _P
@@ -334,72 +334,6 @@ def _check_host(graph: Graph, layer: Layer, inside: Set[str]) -> None:
             raise ScheduleError(f"{layer.name}: {reason}")
 
 
-def shared_groups(graph: Graph, names: Sequence[str]) -> int:
-    """Groups (attention: heads) that all members have alike and hand on one by one, so that a group tile may
-    have some of them; 1: there are none."""
-    layers = [graph.by_name[name] for name in names]
-    if not isinstance(layers[-1], TensorCoreLayer):  # whole pixels go to memory
-        return 1
-    counts = set()
-    for layer in layers:
-        first = source(graph, layer, set(names))
-        if first is None or first.op == "depthwise":
-            return 1
-        counts.add(first.dims.G)
-        if isinstance(layer, HostLayer):
-            if layer.op == "add" or row_length(layer) not in (1, first.dims.K):
-                return 1
-            continue
-        for producer in graph.producers(layer.input.tensor):
-            before = source(graph, producer, set(names)) if producer.name in names else None
-            if before and (before.dims.K, before.output.strides[0]) != (layer.dims.C, layer.input.strides[0]):
-                return 1
-    return counts.pop() if len(counts) == 1 else 1
-
-
-def shared_channels(graph: Graph, names: Sequence[str]) -> int:
-    """Output channels that all members have and hand on one by one (none but depthwise layers read another
-    through the array), so that a group tile may have some of them; 1: there are none."""
-    inside, counts = set(names), set()
-    for name in names:
-        layer = graph.by_name[name]
-        first = source(graph, layer, inside)
-        if first is None:
-            return 1
-        d = first.dims
-        channels = d.G if first.op == "depthwise" else d.K
-        counts.add(channels)
-        if isinstance(layer, TensorCoreLayer):
-            reads = {producer.name for producer in graph.producers(layer.input.tensor)}
-            if layer.op != "depthwise" and (d.G > 1 or reads & inside):
-                return 1
-        elif (layer.op != "add" and row_length(layer) != 1) or (
-            graph.tensors[layer.outputs[0]].size != d.N * d.P * d.Q * channels
-        ):
-            return 1
-    return counts.pop() if len(counts) == 1 else 1
-
-
-def _check_tile(last: str, tile: GroupTile, halo: Halo, size: Size) -> None:
-    """`size` is that of the output of the last member, with what all members hand on one by one."""
-    for axis, what, extent, most in zip("GK", ("groups", "channels"), (tile.G, tile.K), size, strict=False):
-        if extent is None:
-            continue
-        if most == 1:
-            raise ScheduleError(
-                f"{last}: group tile {axis}={extent}, but its fusion group hands on no {what} one by one"
-            )
-        if not 1 <= extent <= most:
-            raise ScheduleError(f"{last}: group tile {axis}={extent} is outside 1..{most}")
-        if most % extent:
-            raise ScheduleError(f"{last}: group tile {axis}={extent} does not divide {most} {what}")
-    for axis, extent, bound in zip("NPQ", (tile.N, tile.P, tile.Q), size[_N:], strict=True):
-        if not 1 <= extent <= bound:
-            raise ScheduleError(f"{last}: group tile {axis}={extent} is outside 1..{bound}")
-    if halo == "retain" and size[_Q] != tile.Q:
-        raise ScheduleError(f"{last}: halo retain needs full-width group tiles, Q={tile.Q} of {size[_Q]}")
-
-
 def _check_read_outside(layer: Layer, axis: int, intervals: Sequence[Interval], size: int) -> None:
     """What others read, too, is computed everywhere."""
     if not covers(intervals, size):
@@ -421,26 +355,6 @@ def _without_empty(intervals: Sequence[Interval]) -> tuple[Interval, ...]:
 def stored_as(members: Mapping[str, Member], name: str) -> Member:
     """The member whose output the stores of `name` write: itself, or the max pool that they do."""
     return members[members[name].pooled_by or name]
-
-
-def box_channels(graph: Graph, member: Member) -> int:
-    """Channels of a pixel in the box of a member's output: those that one group tile has."""
-    groups, channels, *pixels = member.size
-    stored = graph.tensors[graph.by_name[member.name].outputs[0]].size // math.prod(pixels)
-    return stored * max(extents(member.needed.G)) * max(extents(member.needed.K)) // (groups * channels)
-
-
-def pooled(graph: Graph, members: Mapping[str, Member], name: str) -> Pooled | None:
-    """What a max pool makes of the output of a member on its way out; None if there is none."""
-    member = stored_as(members, name)
-    if member.name == name:
-        return None
-    layer = graph.by_name[member.name]
-    pool = pool_of(graph, layer)
-    assert pool is not None
-    size = graph.tensors[layer.outputs[0]].size
-    pixels = math.prod(sum(extents(axis)) for axis in member.computed)
-    return Pooled(pixels * size // math.prod(member.size), size, pool.kernel**2, pool.steps)
 
 
 def paper_plan(graph: Graph, group: FusionGroup) -> dict[str, Member]:
@@ -479,26 +393,6 @@ def _alone(layer: Layer, visits: int = 1) -> Member:
     return Member(layer.name, size, region, region, region, region, frozenset(), False, True, region)
 
 
-def _check_last_rows(graph: Graph, layer: Layer, inside: Set[str], *, is_last: bool) -> None:
-    """A host operator writes the tile buffer, or, as the last member, whole lines of its tensor."""
-    first = source(graph, layer, inside)
-    if not is_last:
-        raise ScheduleError(f"{layer.name}: a host operator amid a fusion group is read inside it only")
-    if first is None or not stores_channels_together(first, first.output, first.dims.K):
-        raise ScheduleError(
-            f"{layer.name}: its output is stored group by group and cannot end a fusion group"
-        )
-
-
 def _is_only_reader(graph: Graph, layer: Layer) -> bool:
     tensor = layer.inputs[0]
     return tensor not in graph.outputs and len(graph.consumers(tensor)) == 1
-
-
-def windows(graph: Graph, consumer: Layer) -> tuple[Window, Window] | None:
-    """How a convolution or max pool reads its producer's image, height and width; None: pixel by pixel."""
-    if isinstance(consumer, TensorCoreLayer):
-        shape = shape_of(consumer)
-        return shape.height, shape.width
-    pool = pool_of(graph, consumer)
-    return pool.axes if pool else None

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from converter.ir.dims import Dims
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import Member, box_channels, stored_as
+from costmodel.group.fusion import Member, stored_as
 from costmodel.group.pooling import Pool, pool_of
 from costmodel.group.scratchpad import MemberSpace
+from costmodel.group.tile_buffer import box_channels
 from costmodel.mapping.decision import FusionGroup
 from costmodel.mapping.mapping import Mapping as LayerMapping
 from costmodel.mapping.shape import Region, bounds_of, extents, shape_of

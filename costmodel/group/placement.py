@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.count.traffic import Placement
-from costmodel.group.fusion import Member, pooled, stored_as
+from costmodel.count.traffic import Placement, Pooled
+from costmodel.group.fusion import Member, stored_as
 from costmodel.group.local_tensors import input_path
+from costmodel.group.pooling import pool_of
 from costmodel.mapping.decision import FusionGroup
+from costmodel.mapping.shape import extents
 
 
 def placement_of(
@@ -37,3 +40,16 @@ def placement_of(
         weights_on_chip=layer.weight.tensor in resident,
         pooled=pooled(graph, plan, layer.name),
     )
+
+
+def pooled(graph: Graph, members: Mapping[str, Member], name: str) -> Pooled | None:
+    """What a max pool makes of the output of a member on its way out; None if there is none."""
+    member = stored_as(members, name)
+    if member.name == name:
+        return None
+    layer = graph.by_name[member.name]
+    pool = pool_of(graph, layer)
+    assert pool is not None
+    size = graph.tensors[layer.outputs[0]].size
+    pixels = math.prod(sum(extents(axis)) for axis in member.computed)
+    return Pooled(pixels * size // math.prod(member.size), size, pool.kernel**2, pool.steps)

@@ -16,7 +16,7 @@ from converter.ir.host import MaxPool
 from costmodel.count.nest import LoopNest
 from costmodel.count.traffic import Pooled
 from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import LayerShape, Region, extents
+from costmodel.mapping.shape import LayerShape, Region, extents, shape_of
 from costmodel.mapping.tiling import Window
 from costmodel.target.target import Target
 
@@ -80,6 +80,15 @@ def pool_of(graph: Graph, layer: Layer) -> Pool | None:
     if len(set(window.kernel)) != 1 or len(set(window.stride)) != 1 or set(window.dilation) != {1}:
         return None
     return Pool(window.kernel[0], window.stride[0], window.pads[:2], (source[1], source[2]), shape[:3])
+
+
+def windows(graph: Graph, consumer: Layer) -> tuple[Window, Window] | None:
+    """How a convolution or max pool reads its producer's image, height and width; None: pixel by pixel."""
+    if isinstance(consumer, TensorCoreLayer):
+        shape = shape_of(consumer)
+        return shape.height, shape.width
+    pool = pool_of(graph, consumer)
+    return pool.axes if pool else None
 
 
 def obstacle_to_pooling(graph: Graph, layer: HostLayer) -> str:

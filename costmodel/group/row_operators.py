@@ -102,3 +102,14 @@ def obstacle_to_rows(graph: Graph, layer: HostLayer, inside: Set[str] = frozense
 def mask_rows(layer: HostLayer) -> int:
     """Rows of a softmax's mask, used in turn; 0 without a mask."""
     return layer.operator.mask_rows if isinstance(layer.operator, Softmax) else 0
+
+
+def obstacle_to_storing_rows(graph: Graph, layer: Layer, inside: Set[str], *, is_last: bool) -> str:
+    """Why a function of rows in a fusion group cannot write to memory, whole lines of its tensor; empty if it
+    can."""
+    first = source(graph, layer, inside)
+    if not is_last:
+        return "a host operator amid a fusion group is read inside it only"
+    if first is None or not stores_channels_together(first, first.output, first.dims.K):
+        return "its output is stored group by group and cannot end a fusion group"
+    return ""

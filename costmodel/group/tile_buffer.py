@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from converter.ir.graph import Graph
 from costmodel.group.allocation import Allocation, Block, align, allocate
-from costmodel.group.fusion import Member, ScheduleError, box_channels
+from costmodel.group.fusion import Member, ScheduleError
 from costmodel.group.pipeline import places
 from costmodel.group.resident_tensors import lifetimes, resident_tensors
 from costmodel.mapping.decision import FusionGroup
@@ -83,6 +83,13 @@ def plan_tile_buffer(
         boxes[output] = boxes[source]
     whole = {name.removeprefix("whole "): span for name, span in spans.items() if name.startswith("whole ")}
     return TileBuffer(boxes, whole, size)
+
+
+def box_channels(graph: Graph, member: Member) -> int:
+    """Channels of a pixel in the box of a member's output: those that one group tile has."""
+    groups, channels, *pixels = member.size
+    stored = graph.tensors[graph.by_name[member.name].outputs[0]].size // math.prod(pixels)
+    return stored * max(extents(member.needed.G)) * max(extents(member.needed.K)) // (groups * channels)
 
 
 def box_bytes(graph: Graph, member: Member, target: Target) -> int:

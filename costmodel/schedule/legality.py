@@ -11,10 +11,11 @@ from collections.abc import Mapping as MappingABC
 from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.additions import check_additions
-from costmodel.group.fusion import Member, ScheduleError, plan_group, pooled
+from costmodel.group.fusion import Member, ScheduleError, plan_group
 from costmodel.group.issue import check_issues
 from costmodel.group.legality import check_mapping
 from costmodel.group.pipeline import check_pipelines
+from costmodel.group.placement import pooled
 from costmodel.group.pooling import obstacle_in_tiles
 from costmodel.group.resident_tensors import check_resident_tensors
 from costmodel.group.scratchpad import MemberSpace, member_spaces, paper_use

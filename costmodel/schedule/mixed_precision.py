@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.schedule.document import FloatRecord, ScheduleDocument
+from costmodel.schedule.conversion_record import FloatRecord
+from costmodel.schedule.document import ScheduleDocument
 
 CONVERSIONS = ("to_float", "to_int8")
 _SHOWN = 6

@@ -21,8 +21,8 @@ from costmodel.group.issue import issued_by_core
 from costmodel.latency.clock import error_against_rtl
 from costmodel.mapping.mapping import Mapping, MappingError, Order
 from costmodel.schedule.clock import program_cycles
+from costmodel.schedule.conversion_record import ConversionRecord
 from costmodel.schedule.document import (
-    ConversionRecord,
     Extents,
     LayerRecord,
     MappingRecord,
@@ -34,13 +34,7 @@ from costmodel.schedule.document import (
 from costmodel.schedule.evaluate import NetworkCost
 from costmodel.schedule.host_records import operator_of
 from costmodel.schedule.readings import readings
-from costmodel.schedule.records import (
-    LEVELS,
-    Bound,
-    fusion_record,
-    layer_record,
-    totals_record,
-)
+from costmodel.schedule.records import LEVELS, Bound, fusion_record, layer_record, totals_record
 from costmodel.schedule.schedule import FusionGroup, LatencyModel, Schedule
 from costmodel.target.text_file import FormatError, load_json
 from costmodel.target.validation import problems

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from converter.ir.states import LOST_BY_STATES
-from costmodel.schedule.document import AccuracyRecord, ScheduleDocument
+from costmodel.schedule.conversion_record import AccuracyRecord
+from costmodel.schedule.document import ScheduleDocument
 
 State = Literal["good", "poor", "failed", "meaningless"]
 

@@ -8,9 +8,11 @@ from contextlib import contextmanager, nullcontext
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from converter.ir.host import Add
 from costmodel.group.additions import run_elements
-from costmodel.group.fusion import Member, Size, box_channels, stored_as
+from costmodel.group.fusion import Member, stored_as
+from costmodel.group.group_tile import Size
 from costmodel.group.pipeline import pipeline_axis
 from costmodel.group.row_operators import runs_on_core
+from costmodel.group.tile_buffer import box_channels
 from costmodel.mapping.intervals import uncovered
 from costmodel.schedule.schedule import GroupTile
 from emitters.gemmini.expression import Expr, add, bare, mul, plus, sub
@@ -288,6 +290,7 @@ class GroupPrinter:
         own = self.group.group.layers.index(layer.name)
         lines, columns = self._interval(own, _P), self._interval(own, _Q)
         by_pixel = len(member.computed.K) > 1 and member.size[_Q] > 1
+        passed = f"MAX({bare(sub(columns.previous_end, columns.start))}, 0)"
         with self._images(own) as image:
             # One by one: lines of a ring of rows, where every operand may wrap elsewhere, and lines whose
             # pixels do not adjoin.
@@ -295,16 +298,13 @@ class GroupPrinter:
                 with c.block(f"for (int32_t p = {bare(lines.start)}; p < {bare(lines.end)}; p++)"):
                     self._sum(layer, (image, "p", columns.start), also=both, by_pixel=by_pixel)
                     if both and not retained:
-                        old = f"MAX({bare(sub(columns.previous_end, columns.start))}, 0)"
-                        old = f"p < {lines.previous_end} ? sum.lines : {old}"
-                        c.call("add_fresh", "&sum", old, 0)
+                        c.call("add_fresh", "&sum", f"p < {lines.previous_end} ? sum.lines : {passed}", 0)
                     else:
                         c.call("add_lines", "&sum")
                 return
             self._sum(layer, (image, lines.start, columns.start), also=both)
             if both:
-                channels = box_channels(self.graph, member)
-                first = mul(f"MAX({bare(sub(columns.previous_end, columns.start))}, 0)", channels)
+                first = mul(passed, box_channels(self.graph, member))
                 c.call(
                     "add_fresh",
                     "&sum",
@@ -326,20 +326,21 @@ class GroupPrinter:
 
     def _tiled_resadd(self, layer: HostLayer) -> None:
         """A call of gemmini.h's per image; costmodel.group.additions made sure that lines adjoin."""
-        member, target = self.group.members[layer.name], self.plan.schedule.target
-        own = self.group.group.layers.index(layer.name)
+        own, target = self.group.group.layers.index(layer.name), self.plan.schedule.target
         size = run_elements(self.graph, self.group.group, self.group.members, layer)
-        producers = [self._producer(name) if name in member.fused_inputs else None for name in layer.inputs]
-        producers.append(own if member.writes_inside else None)
         with self._images(own) as image:
             assert isinstance(layer.operator, Add)
             first = (image, self._interval(own, _P).start, self._interval(own, _Q).start)
-            tensors = (*layer.inputs, layer.outputs[0])
-            addresses = [
-                self._pixel(name, first, own, producer)[0]
-                for name, producer in zip(tensors, producers, strict=True)
-            ]
+            addresses = [self._pixel(name, first, own, box)[0] for name, box in self._operands(layer)]
             print_addition(self.c, layer.operator, size, target, addresses)
+
+    def _operands(self, layer: HostLayer) -> list[tuple[str, int | None]]:
+        """What an addition reads and writes, with the member whose box has it; none: in memory."""
+        member, own = self.group.members[layer.name], self.group.group.layers.index(layer.name)
+        read = [
+            (name, self._producer(name) if name in member.fused_inputs else None) for name in layer.inputs
+        ]
+        return [*read, (layer.outputs[0], own if member.writes_inside else None)]
 
     def _sum(
         self, layer: HostLayer, first: tuple[Expr, Expr, Expr], also: bool, by_pixel: bool = False
@@ -350,15 +351,11 @@ class GroupPrinter:
         self.headers.add("sums")
         own = self.group.group.layers.index(layer.name)
         lines, columns = self._interval(own, _P), self._interval(own, _Q)
-        inside = [self._producer(name) if name in member.fused_inputs else None for name in layer.inputs]
-        places = [
-            *zip(("a", "b"), layer.inputs, inside, strict=True),
-            ("c", layer.outputs[0], own if member.writes_inside else None),
-        ]
+        operands = dict(zip("abc", self._operands(layer), strict=True))
         if also:
-            places.append(("also", layer.outputs[0], None))
+            operands["also"] = (layer.outputs[0], None)
         fields = []
-        for field, tensor, producer in places:
+        for field, (tensor, producer) in operands.items():
             address, (line, pixel) = self._pixel(tensor, first, own, producer)
             fields += [f".{field} = {address}", f".{field}_line = {pixel if by_pixel else line}"]
         count = 1 if first[1] == "p" else sub(lines.end, lines.start)

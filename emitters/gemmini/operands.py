@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from converter.ir.graph import Graph, Tensor, TensorCoreLayer
-from costmodel.group.fusion import box_channels
 from costmodel.group.local_tensors import Held
+from costmodel.group.tile_buffer import box_channels
 from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
 from emitters.gemmini.form import Form
 from emitters.gemmini.formula import float_literal

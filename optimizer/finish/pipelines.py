@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, shared_channels
+from costmodel.group.fusion import ScheduleError
+from costmodel.group.group_tile import shared_channels
 from costmodel.group.issue import prefetching_layers
 from costmodel.group.loop_setting import PLACES
 from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import Member, windows
+from costmodel.group.fusion import Member
+from costmodel.group.pooling import windows
 from costmodel.mapping.intervals import input_box
 from costmodel.mapping.mapping import ceil_div
 from costmodel.mapping.tiling import Interval, Window

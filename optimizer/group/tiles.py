@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, output_size, shared_channels, shared_groups
+from costmodel.group.fusion import ScheduleError, output_size
+from costmodel.group.group_tile import shared_channels, shared_groups
 from costmodel.schedule.schedule import FusionGroup, GroupTile
 from optimizer.layer import candidates
 from optimizer.layer.space import Rules

@@ -10,12 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from costmodel.schedule.document import (
-    AccuracyRecord,
-    ConversionRecord,
-    OutputAccuracyRecord,
-    ScheduleDocument,
-)
+from costmodel.schedule.conversion_record import AccuracyRecord, ConversionRecord, OutputAccuracyRecord
+from costmodel.schedule.document import ScheduleDocument
 from costmodel.schedule.verdict import verdict_of
 
 SHAPE = (1, 8)

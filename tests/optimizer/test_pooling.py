@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.ir.graph import Graph, HostLayer
-from costmodel.group.fusion import plan_group, pooled
+from costmodel.group.fusion import plan_group
+from costmodel.group.placement import pooled
 from costmodel.group.pooling import obstacle_in_tiles, pool_of
 from costmodel.schedule.evaluate import evaluate, layer_cost
 from costmodel.schedule.schedule import FusionGroup, GroupTile

@@ -12,7 +12,8 @@ from benchmarks.adversary.graphs import attention
 from benchmarks.adversary.partitions import executable, partitions
 from benchmarks.adversary.walk import keeps_over_gaps
 from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group, shared_channels
+from costmodel.group.fusion import ScheduleError, plan_group
+from costmodel.group.group_tile import shared_channels
 from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
 from costmodel.group.tile_buffer import plan_tile_buffer
 from costmodel.mapping.shape import shape_of

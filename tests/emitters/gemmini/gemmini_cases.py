@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from converter.ir.builder import GraphBuilder
 from converter.ir.dims import DIMS, Dim, Dims
 from converter.ir.graph import Graph, TensorCoreLayer, View
-from costmodel.group.fusion import Member, ScheduleError, plan_group, shared_channels, shared_groups
+from costmodel.group.fusion import Member, ScheduleError, plan_group
+from costmodel.group.group_tile import shared_channels, shared_groups
 from costmodel.group.local_tensors import obstacle
 from costmodel.group.pipeline import stages
 from costmodel.mapping.mapping import Mapping
