@@ -77,6 +77,95 @@ static inline gemmini_conv_axis gemmini_conv_tile_axis(int pooled, int pooled_si
   return axis;
 }
 
+/* All tiles of a convolution; depthwise (dw) ones are a channel each, weights C H W. */
+static inline void gemmini_conv_tiles(int batch_size, int in_row_dim, int in_col_dim, int in_channels, int out_channels,
+                                      int out_row_dim, int out_col_dim, int stride, int input_dilation, int kernel_dilation,
+                                      int padding, int kernel_dim, int in_stride, int weight_stride, int out_stride,
+                                      bool wrot180, bool trans_output_1203, bool trans_input_3120, bool trans_weight_1203,
+                                      bool trans_weight_0132, int batches, int porows, int pocols, int pochs, int krows,
+                                      int kcols, int kchs, const elem_t *input, const elem_t *weights, const acc_t *bias,
+                                      elem_t *output, int act, acc_scale_t scale, int pool_size, int pool_stride,
+                                      int pool_padding, bool dw) {
+  const bool no_bias = bias == NULL, no_pool = pool_stride == 0;
+  if (no_pool) pool_size = pool_stride = 1, pool_padding = 0;
+  const bool downsample = !dw && stride == 2 && kernel_dim == 1 && in_row_dim % 2 == 0 && in_col_dim % 2 == 0 && padding == 0 &&
+                          no_pool && input_dilation == 1 && !trans_input_3120;
+#define GEMMINI_CONV_ROWS(acc)                                                                                     \
+  tiled_conv_total_spad_rows(acc, stride, input_dilation, kernel_dilation, downsample, trans_weight_0132,          \
+                             trans_input_3120, batches, porows, pocols, pochs, krows, kcols, kchs, pool_size,      \
+                             pool_stride)
+  GEMMINI_REQUIRE(GEMMINI_CONV_ROWS(false) <= BANK_NUM * BANK_ROWS / 2,
+                  "the input and weight tiles do not fit half the scratchpad");
+  GEMMINI_REQUIRE(GEMMINI_CONV_ROWS(true) <= ACC_ROWS / 2, "the output tile does not fit half the accumulator");
+#undef GEMMINI_CONV_ROWS
+  GEMMINI_REQUIRE(kernel_dim > padding, "the kernel is not larger than the padding");
+  GEMMINI_REQUIRE(input_dilation <= 2, "input dilation is at most 2");
+  GEMMINI_REQUIRE(input_dilation == 1 || stride == 1, "a dilated input needs stride 1");
+  GEMMINI_REQUIRE(!trans_output_1203 || no_pool, "a pooled output cannot be transposed");
+  GEMMINI_REQUIRE(!(trans_input_3120 && trans_weight_0132), "input and weights cannot both be transposed");
+
+  gemmini_extended_config_st((trans_output_1203 ? batch_size * out_channels : out_stride) * (int)sizeof(elem_t), act, scale);
+  gemmini_extended3_config_ex(WEIGHT_STATIONARY, 0, 0, 0, input_dilation, stride >> downsample, trans_input_3120,
+                              trans_weight_0132, false);
+
+  const int dilated = input_dilation == 2, depth = dw ? 1 : in_channels;
+  const int pool_rows = (out_row_dim + 2 * pool_padding - pool_size) / pool_stride + 1;
+  const int pool_cols = (out_col_dim + 2 * pool_padding - pool_size) / pool_stride + 1;
+#define GEMMINI_TILES(whole, tile) (((whole) + (tile) - 1) / (tile))
+  const int reduction = GEMMINI_TILES(depth, kchs) * GEMMINI_TILES(kernel_dim, krows) * GEMMINI_TILES(kernel_dim, kcols);
+  const int pixels = GEMMINI_TILES(batch_size, batches) * GEMMINI_TILES(pool_rows, porows) * GEMMINI_TILES(pool_cols, pocols);
+  /* An operand of at most two tiles is loaded once and pinned to the two halves of the scratchpad. */
+  const bool pin_weights = !dw && reduction * GEMMINI_TILES(out_channels, pochs) <= 2;
+  const bool pin_input = !dw && reduction * pixels <= 2;
+#undef GEMMINI_TILES
+
+  for (int b = 0; b < batch_size; b += batches)
+    for (int porow = 0; porow < pool_rows; porow += porows)
+      for (int pocol = 0; pocol < pool_cols; pocol += pocols)
+        for (int poch = 0; poch < out_channels; poch += pochs)
+          for (int krow = 0; krow < kernel_dim; krow += krows)
+            for (int kcol = 0; kcol < kernel_dim; kcol += kcols)
+              for (int kch = 0; kch < depth; kch += kchs) {
+#define GEMMINI_REST(whole, at, tile) ((whole) - (at) < (tile) ? (whole) - (at) : (tile))
+                const int n = GEMMINI_REST(batch_size, b, batches), ochs = GEMMINI_REST(out_channels, poch, pochs);
+                const int prows = GEMMINI_REST(pool_rows, porow, porows), pcols = GEMMINI_REST(pool_cols, pocol, pocols);
+                const int rows = GEMMINI_REST(kernel_dim, krow, krows), cols = GEMMINI_REST(kernel_dim, kcol, kcols);
+                const int ichs = GEMMINI_REST(depth, kch, kchs);
+#undef GEMMINI_REST
+                const bool first = krow == 0 && kcol == 0 && kch == 0;
+                const bool last = krow + rows == kernel_dim && kcol + cols == kernel_dim && kch + ichs == depth;
+                const gemmini_conv_axis y = gemmini_conv_tile_axis(porow, prows, krow, rows, in_row_dim, out_row_dim, stride, padding,
+                                                        kernel_dilation, input_dilation, pool_size, pool_stride, pool_padding);
+                const gemmini_conv_axis x = gemmini_conv_tile_axis(pocol, pcols, kcol, cols, in_col_dim, out_col_dim, stride, padding,
+                                                        kernel_dilation, input_dilation, pool_size, pool_stride, pool_padding);
+                const int irow = (y.input + y.before) >> dilated, icol = (x.input + x.before) >> dilated;
+                const elem_t *in = trans_input_3120
+                                       ? input + ((kch * in_row_dim + irow) * in_col_dim + icol) * batch_size + b
+                                       : input + ((b * in_row_dim + irow) * in_col_dim + icol) * in_stride + (dw ? poch : kch);
+                const int trow = wrot180 ? kernel_dim - krow - rows : krow, tcol = wrot180 ? kernel_dim - kcol - cols : kcol;
+                const int tap = trow * kernel_dim + tcol;
+                const elem_t *w = dw                  ? weights + poch * kernel_dim * kernel_dim + tap
+                                  : trans_weight_1203 ? weights + (kch * kernel_dim * kernel_dim + tap) * out_channels + poch
+                                  : trans_weight_0132 ? weights + (tap * out_channels + poch) * in_channels + kch
+                                                      : weights + (tap * in_channels + kch) * weight_stride + poch;
+                elem_t *out = trans_output_1203
+                                  ? output + ((porow * pool_cols + pocol) * batch_size + b) * out_channels + poch
+                                  : output + ((b * pool_rows + porow) * pool_cols + pocol) * out_stride + poch;
+                const acc_t *d = no_bias ? (const acc_t *)1 /* any address: zeros */ : bias + poch;
+                if (pin_weights && (pocol || porow || b)) w = NULL;
+                if (pin_input && poch) in = NULL;
+                sp_tiled_conv(batch_size, in_row_dim, in_col_dim, in_channels, out_channels, out_row_dim, out_col_dim,
+                              pool_rows, pool_cols, stride, padding, kernel_dim, kernel_dilation, in_stride,
+                              weight_stride, out_stride, pool_size, pool_stride, pool_padding, n, prows, pcols, ochs,
+                              rows, cols, ichs, x.before, x.after, y.before, y.after, x.pool_before, x.pool_after,
+                              y.pool_before, y.pool_after, in, w, last ? out : NULL, first ? d : NULL, act, scale,
+                              wrot180, trans_output_1203, trans_input_3120, trans_weight_1203, trans_weight_0132,
+                              no_bias, no_pool, downsample, dilated, dw,
+                              pin_input ? (kch + krow + kcol + b + porow + pocol == 0 ? 1 : 2) : 0,
+                              pin_weights ? (kch + poch + krow + kcol == 0 ? 1 : 2) : 0);
+              }
+}
+
 /* Tile sizes in elements.  Does not fence. */
 static inline void tiled_conv(int batch_size, int in_row_dim, int in_col_dim, int in_channels, int out_channels,
                               int out_row_dim, int out_col_dim, int stride, int input_dilation, int kernel_dilation,
@@ -94,83 +183,12 @@ static inline void tiled_conv(int batch_size, int in_row_dim, int in_col_dim, in
              act, scale, pool_size, pool_stride, pool_padding);
     return;
   }
-  const bool no_bias = bias == NULL, no_pool = pool_stride == 0;
-  if (no_pool) pool_size = pool_stride = 1, pool_padding = 0;
-  const bool downsample = stride == 2 && kernel_dim == 1 && in_row_dim % 2 == 0 && in_col_dim % 2 == 0 && padding == 0 &&
-                          no_pool && input_dilation == 1 && !trans_input_3120;
-#define GEMMINI_CONV_ROWS(acc)                                                                                     \
-  tiled_conv_total_spad_rows(acc, stride, input_dilation, kernel_dilation, downsample, trans_weight_0132,          \
-                             trans_input_3120, batches, porows, pocols, pochs, krows, kcols, kchs, pool_size,      \
-                             pool_stride)
   GEMMINI_REQUIRE(tiled_conv_type == WS, "convolutions are weight stationary or run on the CPU");
-  GEMMINI_REQUIRE(GEMMINI_CONV_ROWS(false) <= BANK_NUM * BANK_ROWS / 2,
-                  "the input and weight tiles do not fit half the scratchpad");
-  GEMMINI_REQUIRE(GEMMINI_CONV_ROWS(true) <= ACC_ROWS / 2, "the output tile does not fit half the accumulator");
-#undef GEMMINI_CONV_ROWS
-  GEMMINI_REQUIRE(kernel_dim > padding, "the kernel is not larger than the padding");
-  GEMMINI_REQUIRE(input_dilation <= 2, "input dilation is at most 2");
-  GEMMINI_REQUIRE(input_dilation == 1 || stride == 1, "a dilated input needs stride 1");
-  GEMMINI_REQUIRE(!trans_output_1203 || no_pool, "a pooled output cannot be transposed");
-  GEMMINI_REQUIRE(!(trans_input_3120 && trans_weight_0132), "input and weights cannot both be transposed");
-
-  gemmini_extended_config_st((trans_output_1203 ? batch_size * out_channels : out_stride) * (int)sizeof(elem_t), act, scale);
-  gemmini_extended3_config_ex(WEIGHT_STATIONARY, 0, 0, 0, input_dilation, stride >> downsample, trans_input_3120,
-                              trans_weight_0132, false);
-
-  const int dilated = input_dilation == 2;
-  const int pool_rows = (out_row_dim + 2 * pool_padding - pool_size) / pool_stride + 1;
-  const int pool_cols = (out_col_dim + 2 * pool_padding - pool_size) / pool_stride + 1;
-#define GEMMINI_TILES(whole, tile) (((whole) + (tile) - 1) / (tile))
-  const int reduction = GEMMINI_TILES(in_channels, kchs) * GEMMINI_TILES(kernel_dim, krows) * GEMMINI_TILES(kernel_dim, kcols);
-  const int pixels = GEMMINI_TILES(batch_size, batches) * GEMMINI_TILES(pool_rows, porows) * GEMMINI_TILES(pool_cols, pocols);
-  /* An operand of at most two tiles is loaded once and pinned to the two halves of the scratchpad. */
-  const bool pin_weights = reduction * GEMMINI_TILES(out_channels, pochs) <= 2, pin_input = reduction * pixels <= 2;
-#undef GEMMINI_TILES
-
-  for (int b = 0; b < batch_size; b += batches)
-    for (int porow = 0; porow < pool_rows; porow += porows)
-      for (int pocol = 0; pocol < pool_cols; pocol += pocols)
-        for (int poch = 0; poch < out_channels; poch += pochs)
-          for (int krow = 0; krow < kernel_dim; krow += krows)
-            for (int kcol = 0; kcol < kernel_dim; kcol += kcols)
-              for (int kch = 0; kch < in_channels; kch += kchs) {
-#define GEMMINI_REST(whole, at, tile) ((whole) - (at) < (tile) ? (whole) - (at) : (tile))
-                const int n = GEMMINI_REST(batch_size, b, batches), ochs = GEMMINI_REST(out_channels, poch, pochs);
-                const int prows = GEMMINI_REST(pool_rows, porow, porows), pcols = GEMMINI_REST(pool_cols, pocol, pocols);
-                const int rows = GEMMINI_REST(kernel_dim, krow, krows), cols = GEMMINI_REST(kernel_dim, kcol, kcols);
-                const int ichs = GEMMINI_REST(in_channels, kch, kchs);
-#undef GEMMINI_REST
-                const bool first = krow == 0 && kcol == 0 && kch == 0;
-                const bool last = krow + rows == kernel_dim && kcol + cols == kernel_dim && kch + ichs == in_channels;
-                const gemmini_conv_axis y = gemmini_conv_tile_axis(porow, prows, krow, rows, in_row_dim, out_row_dim, stride, padding,
-                                                        kernel_dilation, input_dilation, pool_size, pool_stride, pool_padding);
-                const gemmini_conv_axis x = gemmini_conv_tile_axis(pocol, pcols, kcol, cols, in_col_dim, out_col_dim, stride, padding,
-                                                        kernel_dilation, input_dilation, pool_size, pool_stride, pool_padding);
-                const int irow = (y.input + y.before) >> dilated, icol = (x.input + x.before) >> dilated;
-                const elem_t *in = trans_input_3120
-                                       ? input + ((kch * in_row_dim + irow) * in_col_dim + icol) * batch_size + b
-                                       : input + ((b * in_row_dim + irow) * in_col_dim + icol) * in_stride + kch;
-                const int trow = wrot180 ? kernel_dim - krow - rows : krow, tcol = wrot180 ? kernel_dim - kcol - cols : kcol;
-                const int tap = trow * kernel_dim + tcol;
-                const elem_t *w = trans_weight_1203   ? weights + (kch * kernel_dim * kernel_dim + tap) * out_channels + poch
-                                  : trans_weight_0132 ? weights + (tap * out_channels + poch) * in_channels + kch
-                                                      : weights + (tap * in_channels + kch) * weight_stride + poch;
-                elem_t *out = trans_output_1203
-                                  ? output + ((porow * pool_cols + pocol) * batch_size + b) * out_channels + poch
-                                  : output + ((b * pool_rows + porow) * pool_cols + pocol) * out_stride + poch;
-                const acc_t *d = no_bias ? (const acc_t *)1 /* any address: zeros */ : bias + poch;
-                if (pin_weights && (pocol || porow || b)) w = NULL;
-                if (pin_input && poch) in = NULL;
-                sp_tiled_conv(batch_size, in_row_dim, in_col_dim, in_channels, out_channels, out_row_dim, out_col_dim,
-                              pool_rows, pool_cols, stride, padding, kernel_dim, kernel_dilation, in_stride,
-                              weight_stride, out_stride, pool_size, pool_stride, pool_padding, n, prows, pcols, ochs,
-                              rows, cols, ichs, x.before, x.after, y.before, y.after, x.pool_before, x.pool_after,
-                              y.pool_before, y.pool_after, in, w, last ? out : NULL, first ? d : NULL, act, scale,
-                              wrot180, trans_output_1203, trans_input_3120, trans_weight_1203, trans_weight_0132,
-                              no_bias, no_pool, downsample, dilated, false,
-                              pin_input ? (kch + krow + kcol + b + porow + pocol == 0 ? 1 : 2) : 0,
-                              pin_weights ? (kch + poch + krow + kcol == 0 ? 1 : 2) : 0);
-              }
+  gemmini_conv_tiles(batch_size, in_row_dim, in_col_dim, in_channels, out_channels, out_row_dim, out_col_dim, stride,
+                     input_dilation, kernel_dilation, padding, kernel_dim, in_stride, weight_stride, out_stride,
+                     wrot180, trans_output_1203, trans_input_3120, trans_weight_1203, trans_weight_0132, batches,
+                     porows, pocols, pochs, krows, kcols, kchs, input, weights, bias, output, act, scale, pool_size,
+                     pool_stride, pool_padding, false);
 }
 
 /* Depthwise convolution, one channel at a time (slow: rows of one byte); weights are C H W.
@@ -185,48 +203,11 @@ static inline void tiled_conv_dw(int batch_size, int in_row_dim, int in_col_dim,
                 input, weights, bias, output, act, scale, pool_size, pool_stride, pool_padding);
     return;
   }
-  const bool no_bias = bias == NULL, no_pool = pool_stride == 0;
-  if (no_pool) pool_size = pool_stride = 1, pool_padding = 0;
   GEMMINI_REQUIRE(tiled_conv_type == WS, "convolutions are weight stationary or run on the CPU");
-  GEMMINI_REQUIRE(tiled_conv_total_spad_rows(false, stride, 1, 1, false, false, false, batches, porows, pocols, 1, krows,
-                                             kcols, 1, pool_size, pool_stride) <= BANK_NUM * BANK_ROWS / 2,
-                  "the input and weight tiles do not fit half the scratchpad");
-  GEMMINI_REQUIRE(tiled_conv_total_spad_rows(true, stride, 1, 1, false, false, false, batches, porows, pocols, 1, krows,
-                                             kcols, 1, pool_size, pool_stride) <= ACC_ROWS / 2,
-                  "the output tile does not fit half the accumulator");
-  GEMMINI_REQUIRE(kernel_dim > padding, "the kernel is not larger than the padding");
-
-  gemmini_extended_config_st(channels * (int)sizeof(elem_t), act, scale);
-  gemmini_extended3_config_ex(WEIGHT_STATIONARY, 0, 0, 0, 1, stride, false, false, false);
-  const int pool_rows = (out_row_dim + 2 * pool_padding - pool_size) / pool_stride + 1;
-  const int pool_cols = (out_col_dim + 2 * pool_padding - pool_size) / pool_stride + 1;
-  for (int b = 0; b < batch_size; b += batches)
-    for (int porow = 0; porow < pool_rows; porow += porows)
-      for (int pocol = 0; pocol < pool_cols; pocol += pocols)
-        for (int ch = 0; ch < channels; ch++)
-          for (int krow = 0; krow < kernel_dim; krow += krows)
-            for (int kcol = 0; kcol < kernel_dim; kcol += kcols) {
-#define GEMMINI_REST(whole, at, tile) ((whole) - (at) < (tile) ? (whole) - (at) : (tile))
-              const int n = GEMMINI_REST(batch_size, b, batches);
-              const int prows = GEMMINI_REST(pool_rows, porow, porows), pcols = GEMMINI_REST(pool_cols, pocol, pocols);
-              const int rows = GEMMINI_REST(kernel_dim, krow, krows), cols = GEMMINI_REST(kernel_dim, kcol, kcols);
-#undef GEMMINI_REST
-              const bool first = krow == 0 && kcol == 0, last = krow + rows == kernel_dim && kcol + cols == kernel_dim;
-              const gemmini_conv_axis y = gemmini_conv_tile_axis(porow, prows, krow, rows, in_row_dim, out_row_dim, stride, padding, 1,
-                                                      1, pool_size, pool_stride, pool_padding);
-              const gemmini_conv_axis x = gemmini_conv_tile_axis(pocol, pcols, kcol, cols, in_col_dim, out_col_dim, stride, padding, 1,
-                                                      1, pool_size, pool_stride, pool_padding);
-              const int pixel = (b * in_row_dim + y.input + y.before) * in_col_dim + x.input + x.before;
-              const acc_t *d = no_bias ? (const acc_t *)1 : bias + ch;
-              elem_t *out = output + ((b * pool_rows + porow) * pool_cols + pocol) * channels + ch;
-              sp_tiled_conv(batch_size, in_row_dim, in_col_dim, channels, channels, out_row_dim, out_col_dim, pool_rows,
-                            pool_cols, stride, padding, kernel_dim, 1, channels, 1, channels, pool_size, pool_stride,
-                            pool_padding, n, prows, pcols, 1, rows, cols, 1, x.before, x.after, y.before, y.after,
-                            x.pool_before, x.pool_after, y.pool_before, y.pool_after, input + pixel * channels + ch,
-                            weights + (ch * kernel_dim + krow) * kernel_dim + kcol, last ? out : NULL,
-                            first ? d : NULL, act, scale, false, false, false, false, false, no_bias, no_pool, false,
-                            false, true, 0, 0);
-            }
+  gemmini_conv_tiles(batch_size, in_row_dim, in_col_dim, channels, channels, out_row_dim, out_col_dim, stride, 1, 1,
+                     padding, kernel_dim, channels, 1, channels, false, false, false, false, false, batches, porows,
+                     pocols, 1, krows, kcols, 1, input, weights, bias, output, act, scale, pool_size, pool_stride,
+                     pool_padding, true);
 }
 
 #endif

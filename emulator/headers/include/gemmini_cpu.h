@@ -26,17 +26,6 @@ static inline void matmul_cpu(bool transA, bool transB, size_t DIM_I, size_t DIM
     }
 }
 
-/* Largest value of a pooling window of one output plane; positions outside count as zero. */
-#define GEMMINI_POOL(best, rows, cols, prow, pcol, value_at)                             \
-  for (int wrow = 0; wrow < (pool_stride ? pool_size : 1); wrow++)                       \
-    for (int wcol = 0; wcol < (pool_stride ? pool_size : 1); wcol++) {                   \
-      const int orow = pool_stride ? prow * pool_stride + wrow - pool_padding : prow;    \
-      const int ocol = pool_stride ? pcol * pool_stride + wcol - pool_padding : pcol;    \
-      const bool inside = orow >= 0 && ocol >= 0 && orow < (rows) && ocol < (cols);      \
-      const elem_t value = inside ? (value_at) : 0;                                      \
-      if ((wrow == 0 && wcol == 0) || value > best) best = value;                        \
-    }
-
 static inline void conv_cpu(int batch_size, int in_row_dim, int in_col_dim, int in_channels, int out_channels,
                             int out_row_dim, int out_col_dim, int stride, int input_dilation, int kernel_dilation,
                             int padding, int kernel_dim, int in_stride, int weight_stride, int out_stride, bool wrot180,
@@ -44,8 +33,9 @@ static inline void conv_cpu(int batch_size, int in_row_dim, int in_col_dim, int 
                             bool trans_weight_0132, const elem_t *input, const elem_t *weights, const acc_t *bias,
                             elem_t *output, int act, acc_scale_t scale, int pool_size, int pool_stride,
                             int pool_padding) {
-  const int pool_rows = pool_stride ? (out_row_dim + 2 * pool_padding - pool_size) / pool_stride + 1 : out_row_dim;
-  const int pool_cols = pool_stride ? (out_col_dim + 2 * pool_padding - pool_size) / pool_stride + 1 : out_col_dim;
+  if (pool_stride == 0) pool_size = pool_stride = 1, pool_padding = 0;
+  const int pool_rows = (out_row_dim + 2 * pool_padding - pool_size) / pool_stride + 1;
+  const int pool_cols = (out_col_dim + 2 * pool_padding - pool_size) / pool_stride + 1;
   acc_t *plane = (acc_t *)malloc((size_t)out_row_dim * (size_t)out_col_dim * sizeof(acc_t));
   if (!plane) exit(1);
   for (int b = 0; b < batch_size; b++)
@@ -74,9 +64,14 @@ static inline void conv_cpu(int batch_size, int in_row_dim, int in_col_dim, int 
         }
       for (int prow = 0; prow < pool_rows; prow++)
         for (int pcol = 0; pcol < pool_cols; pcol++) {
-          elem_t best = 0;
-          GEMMINI_POOL(best, out_row_dim, out_col_dim, prow, pcol,
-                       scale_and_sat(plane[orow * out_col_dim + ocol], act, scale, 0))
+          elem_t best = 0; /* positions outside count as zero */
+          for (int tap = 0; tap < pool_size * pool_size; tap++) {
+            const int orow = prow * pool_stride + tap / pool_size - pool_padding;
+            const int ocol = pcol * pool_stride + tap % pool_size - pool_padding;
+            const bool inside = orow >= 0 && ocol >= 0 && orow < out_row_dim && ocol < out_col_dim;
+            const elem_t value = inside ? scale_and_sat(plane[orow * out_col_dim + ocol], act, scale, 0) : 0;
+            if (tap == 0 || value > best) best = value;
+          }
           output[trans_output_1203 ? ((prow * pool_cols + pcol) * batch_size + b) * out_channels + och
                                    : ((b * pool_rows + prow) * pool_cols + pcol) * out_stride + och] = best;
         }
@@ -88,34 +83,12 @@ static inline void conv_dw_cpu(int batch_size, int in_row_dim, int in_col_dim, i
                                int out_col_dim, int stride, int padding, int kernel_dim, const elem_t *input,
                                const elem_t *weights, const acc_t *bias, elem_t *output, int act, acc_scale_t scale,
                                int pool_size, int pool_stride, int pool_padding) {
-  const int pool_rows = pool_stride ? (out_row_dim + 2 * pool_padding - pool_size) / pool_stride + 1 : out_row_dim;
-  const int pool_cols = pool_stride ? (out_col_dim + 2 * pool_padding - pool_size) / pool_stride + 1 : out_col_dim;
-  elem_t *plane = (elem_t *)malloc((size_t)out_row_dim * (size_t)out_col_dim * sizeof(elem_t));
-  if (!plane) exit(1);
-  for (int b = 0; b < batch_size; b++)
-    for (int ch = 0; ch < channels; ch++) {
-      for (int orow = 0; orow < out_row_dim; orow++)
-        for (int ocol = 0; ocol < out_col_dim; ocol++) {
-          acc_t sum = bias ? bias[ch] : 0;
-          for (int krow = 0; krow < kernel_dim; krow++)
-            for (int kcol = 0; kcol < kernel_dim; kcol++) {
-              const int irow = orow * stride + krow - padding, icol = ocol * stride + kcol - padding;
-              if (irow < 0 || icol < 0 || irow >= in_row_dim || icol >= in_col_dim) continue;
-              sum += (acc_t)input[((b * in_row_dim + irow) * in_col_dim + icol) * channels + ch] *
-                     (acc_t)weights[(ch * kernel_dim + krow) * kernel_dim + kcol];
-            }
-          plane[orow * out_col_dim + ocol] = scale_and_sat(sum, act, scale, 0);
-        }
-      for (int prow = 0; prow < pool_rows; prow++)
-        for (int pcol = 0; pcol < pool_cols; pcol++) {
-          elem_t best = 0;
-          GEMMINI_POOL(best, out_row_dim, out_col_dim, prow, pcol, plane[orow * out_col_dim + ocol])
-          output[((b * pool_rows + prow) * pool_cols + pcol) * channels + ch] = best;
-        }
-    }
-  free(plane);
+  for (int ch = 0; ch < channels; ch++)
+    conv_cpu(batch_size, in_row_dim, in_col_dim, 1, 1, out_row_dim, out_col_dim, stride, 1, 1, padding, kernel_dim,
+             channels, 1, channels, false, false, false, false, false, input + ch,
+             weights + ch * kernel_dim * kernel_dim, bias ? bias + ch : NULL, output + ch, act, scale, pool_size,
+             pool_stride, pool_padding);
 }
-#undef GEMMINI_POOL
 
 static inline void resadd_cpu(size_t I, size_t J, size_t stride, scale_t A_scale, scale_t B_scale, acc_scale_t C_scale,
                               const elem_t *A, const elem_t *B, elem_t *C, bool relu) {
