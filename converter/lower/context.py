@@ -10,7 +10,7 @@ import onnx
 
 from converter.ir.builder import GraphBuilder
 from converter.ir.graph import Activation, DType, ElementType, View
-from converter.ir.host import Copy, Lookup
+from converter.ir.host import Copy, HostOperator, Lookup
 from converter.ir.loops import Loops
 from converter.ir.program import Program
 from converter.ir.strided import Strided, common_loops, dense, merged
@@ -172,6 +172,11 @@ class Lowering:
     def unit(self, content: Quantised) -> float | None:
         """Scale of a tensor that holds `content`."""
         return None if self.is_float else content.scale
+
+    def host(self, step: Step, operator: HostOperator, out: Strided, *inputs: Strided | str) -> None:
+        """A host layer for a step: the value that it writes, and those (or the tensors) that it reads."""
+        names = tuple(value if isinstance(value, str) else value.tensor for value in inputs)
+        self.graph.host(step.name, operator, names, (out.tensor,), step.onnx_nodes)
 
     def copy(self, value: Strided, order: Sequence[int] | None = None, name: str = "copy") -> Strided:
         """The value moved to a dense tensor of its own, stored in axis `order`."""

@@ -79,12 +79,10 @@ def _binary(
     )
     if function == "add" and whole:
         a_scale, b_scale, scale = residual_scales(a.scale or 1.0, b.scale or 1.0, out.scale or 1.0)
-        residual = Add(a_scale, b_scale, scale, activation)
-        lowering.graph.host(step.name, residual, (a.tensor, b.tensor), (out.tensor,), step.onnx_nodes)
+        lowering.host(step, Add(a_scale, b_scale, scale, activation), out, a, b)
         return
     scales = binary_scales(function, a.scale or 1.0, b.scale or 1.0, out.scale or 1.0)
-    operator = Binary(loops, function, *scales, activation)
-    lowering.graph.host(step.name, operator, (a.tensor, b.tensor), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, Binary(loops, function, *scales, activation), out, a, b)
 
 
 def _is_zero(lowering: Lowering, value: Strided) -> bool:
@@ -124,8 +122,7 @@ def lower_where(lowering: Lowering, step: Step) -> None:
         assert loops is not None
     z = np.float32(out.scale or 1.0)
     operator = Where(loops, float(np.float32(a.scale or 1.0) / z), float(np.float32(b.scale or 1.0) / z))
-    names = (condition.tensor, a.tensor, b.tensor)
-    lowering.graph.host(step.name, operator, names, (out.tensor,), step.onnx_nodes)
+    lowering.host(step, operator, out, condition, a, b)
 
 
 def lower_batch_norm(lowering: Lowering, step: Step) -> None:
@@ -148,6 +145,4 @@ def lower_batch_norm(lowering: Lowering, step: Step) -> None:
         vectors.append(Strided(tensor, 0, axes, None).expand(value.shape))
     loops = common_loops((value, *vectors, out))
     assert loops is not None
-    names = (value.tensor, *(vector.tensor for vector in vectors))
-    operator = ScaleShift(loops, step.activation)
-    lowering.graph.host(step.name, operator, names, (out.tensor,), step.onnx_nodes)
+    lowering.host(step, ScaleShift(loops, step.activation), out, value, *vectors)

@@ -31,8 +31,7 @@ def lower_formula(lowering: Lowering, step: Step) -> None:
     out = lowering.output_like(step, value)
     loops = common_loops((value, out))
     assert loops is not None
-    operator = host.Formula(loops, formula_of(lowering.program, step))
-    lowering.graph.host(step.name, operator, (value.tensor,), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, host.Formula(loops, formula_of(lowering.program, step)), out, value)
 
 
 def has_formula(op: str) -> bool:

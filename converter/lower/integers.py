@@ -88,5 +88,4 @@ def _strided(
         operands = tuple(lowering.copy(value) for value in operands)
         loops = common_loops((*operands, out))
         assert loops is not None
-    names = tuple(value.tensor for value in operands)
-    lowering.graph.host(step.name, operator(loops), names, (out.tensor,), step.onnx_nodes)
+    lowering.host(step, operator(loops), out, *operands)

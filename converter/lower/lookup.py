@@ -40,4 +40,4 @@ def lower_lookup(lowering: Lowering, step: Step) -> None:
     name = lowering.graph.constant(f"{step.name}.table", (256,), dtype, scale, table)
     loops = common_loops((value, out))
     assert loops is not None
-    lowering.graph.host(step.name, Lookup(loops), (value.tensor, name), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, Lookup(loops), out, value, name)

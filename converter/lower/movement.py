@@ -108,7 +108,7 @@ def gather(lowering: Lowering, step: Step, value: Strided, axis: int, indices: s
         value = lowering.copy(value)
     # from the shape: strides do not tell where an axis of size one stands
     rows = Rows(math.prod(value.shape[:axis]), value.shape[axis], math.prod(value.shape[axis + 1 :]))
-    lowering.graph.host(step.name, Gather(rows), (value.tensor, indices), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, Gather(rows), out, value, indices)
 
 
 def lower_expand(lowering: Lowering, step: Step) -> None:

@@ -37,15 +37,15 @@ def _pooled(lowering: Lowering, step: Step) -> tuple[Strided, Strided, PoolWindo
 def lower_max_pool(lowering: Lowering, step: Step) -> None:
     """MaxPool: padding is ignored, scale unchanged, so int8 maxima are exact."""
     source, out, window = _pooled(lowering, step)
-    lowering.graph.host(step.name, MaxPool(window), (source.tensor,), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, MaxPool(window), out, source)
 
 
 def lower_average_pool(lowering: Lowering, step: Step) -> None:
     """AveragePool: the divisor of each window is counted as ONNX does."""
     source, out, window = _pooled(lowering, step)
     ratio = float(np.float32(source.scale or 1.0) / np.float32(out.scale or 1.0))
-    operator = AveragePool(window, bool(step.head.attributes.get("count_include_pad", 0)), ratio)
-    lowering.graph.host(step.name, operator, (source.tensor,), (out.tensor,), step.onnx_nodes)
+    counts_pads = bool(step.head.attributes.get("count_include_pad", 0))
+    lowering.host(step, AveragePool(window, counts_pads, ratio), out, source)
 
 
 def lower_global_average_pool(lowering: Lowering, step: Step) -> None:
@@ -56,8 +56,7 @@ def lower_global_average_pool(lowering: Lowering, step: Step) -> None:
     out = lowering.output(step, (0, *range(2, len(shape)), 1) if len(shape) > 2 else None)
     count = np.float32(height * width)
     scale = np.float32(source.scale or 1.0) / (np.float32(out.scale or 1.0) * count)
-    operator = GlobalAveragePool(float(scale))
-    lowering.graph.host(step.name, operator, (source.tensor,), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, GlobalAveragePool(float(scale)), out, source)
 
 
 def lower_global_max_pool(lowering: Lowering, step: Step) -> None:
@@ -66,8 +65,8 @@ def lower_global_max_pool(lowering: Lowering, step: Step) -> None:
     _, height, width, _ = image_shape(source.shape)
     rank = len(source.axes)
     out = lowering.output(step, (0, *range(2, rank), 1))
-    operator = MaxPool(PoolWindow((height, width), (1, 1), (1, 1), (0, 0, 0, 0)))
-    lowering.graph.host(step.name, operator, (source.tensor,), (out.tensor,), step.onnx_nodes)
+    window = PoolWindow((height, width), (1, 1), (1, 1), (0, 0, 0, 0))
+    lowering.host(step, MaxPool(window), out, source)
 
 
 def lower_mean(lowering: Lowering, step: Step) -> None:

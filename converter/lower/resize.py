@@ -38,7 +38,7 @@ def lower_resize(lowering: Lowering, step: Step) -> None:
             lowering.graph.tensor(f"{step.name}.{name}.weight", weight.shape, "float32", None, weight)
         )
     scale = float(np.float32(source.scale or 1.0) / np.float32(out.scale or 1.0))
-    lowering.graph.host(step.name, ResizeLinear(scale), tuple(inputs), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, ResizeLinear(scale), out, *inputs)
 
 
 def source_coordinates(node: Node, program: Program, axis: int, size: int, out: int) -> np.ndarray:

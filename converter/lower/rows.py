@@ -67,8 +67,7 @@ def lower_log_softmax(lowering: Lowering, step: Step) -> None:
         name = f"{step.name}.thresholds"
         inputs.append(lowering.graph.tensor(name, thresholds.shape, "float32", None, thresholds))
     ratio = float(np.float32(value.scale or 1.0) / np.float32(out.scale or 1.0))
-    operator = host.LogSoftmax(rows, ratio, 1 / _LOGARITHM_STEPS)
-    lowering.graph.host(step.name, operator, tuple(inputs), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, host.LogSoftmax(rows, ratio, 1 / _LOGARITHM_STEPS), out, *inputs)
 
 
 def lower_softmax(lowering: Lowering, step: Step) -> None:
@@ -92,8 +91,7 @@ def lower_softmax(lowering: Lowering, step: Step) -> None:
         inputs.append(computed.tensor)
         mask_rows = computed.size // rows.length
     scale = float(np.float32(1.0) / np.float32(out.scale or 1.0))
-    operator = host.Softmax(rows, scale, mask_rows)
-    lowering.graph.host(step.name, operator, tuple(inputs), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, host.Softmax(rows, scale, mask_rows), out, *inputs)
 
 
 def _computed_mask(lowering: Lowering, step: Step, value: Strided) -> Strided:
@@ -203,7 +201,7 @@ def _normalise(
         variance_scale=scale * scale / (rows.length * rows.length),
         unit=scale / rows.length,
     )
-    lowering.graph.host(step.name, operator, tuple(inputs), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, operator, out, *inputs)
 
 
 def _vector(lowering: Lowering, name: str, shape: Sequence[int], default: float) -> np.ndarray:
@@ -235,8 +233,7 @@ def lower_reduce(lowering: Lowering, step: Step) -> None:
     ratio = np.float32(value.scale or 1.0) / np.float32(out.scale or 1.0)
     if node.op == "ReduceMean":
         ratio = ratio / np.float32(rows.length)
-    operator = host.Reduce(rows, function, float(ratio))
-    lowering.graph.host(step.name, operator, (source.tensor,), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, host.Reduce(rows, function, float(ratio)), out, source)
 
 
 def _is_stored_in(value: Strided, axes: Sequence[int]) -> bool:
@@ -263,4 +260,4 @@ def lower_arg_max(lowering: Lowering, step: Step) -> None:
         "max" if node.op == "ArgMax" else "min",
         select_last=bool(node.attributes.get("select_last_index", 0)),
     )
-    lowering.graph.host(step.name, operator, (value.tensor,), (out.tensor,), step.onnx_nodes)
+    lowering.host(step, operator, out, value)

@@ -32,7 +32,7 @@ def lower_scatter(lowering: Lowering, step: Step) -> None:
         lowering.reshaped(lowering.value(positions), (count,)).tensor,
         _like(lowering, step, updates, out, order, "updates"),
     )
-    lowering.graph.host(step.name, Scatter(rows), inputs, (out.tensor,), step.onnx_nodes)
+    lowering.host(step, Scatter(rows), out, *inputs)
 
 
 def _like(
