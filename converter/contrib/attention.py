@@ -57,15 +57,7 @@ def attend_with_past(
         shape = (1, batch, heads, before + length, parts[1] // heads)
         both = [nodes.reshape(value, shape) for value in (keys, values)]
         nodes.give(nodes.op("Concat", *both, axis=0), call.output(1))
-    padding = float(call.attribute("mask_filter_value", _PADDING))
-    added = [call.input(bias)] if bias >= 0 and call.input(bias) else []
-    added += blanks(
-        nodes,
-        padding_mask(nodes, call, mask, before + length, padding),
-        causal=bool(call.attribute("unidirectional", 0)),
-        length=length,
-        before=before,
-    )
+    added = _added(nodes, call, mask, bias, length, before + length)
     scale = call.attribute("scale", 0.0) or 1 / math.sqrt(parts[0] // heads)
     y = attend(nodes, queries, keys, values, scale, added)
     nodes.give(join_heads(nodes, y, (batch, length, parts[2])), call.output(0))
@@ -98,15 +90,7 @@ def multi_head_attention(nodes: Nodes, call: Call) -> None:
     nodes.give(keys, call.output(1))
     nodes.give(values, call.output(2))
     total, width, value_width = before + _key_length(call), *_widths(call, heads)
-    padding = float(call.attribute("mask_filter_value", _PADDING))
-    added = [call.input(5)] if call.input(5) else []
-    added += blanks(
-        nodes,
-        padding_mask(nodes, call, 4, total, padding),
-        causal=bool(call.attribute("unidirectional", 0)),
-        length=length,
-        before=total - length,
-    )
+    added = _added(nodes, call, 4, 5, length, total)
     scale = call.attribute("scale", 0.0) or 1 / math.sqrt(width)
     y = attend(nodes, queries, keys, values, scale, added)
     nodes.give(join_heads(nodes, y, (batch, length, heads * value_width)), call.output(0))
@@ -136,13 +120,16 @@ def join_heads(nodes: Nodes, x: str, shape: Sequence[int]) -> str:
     return nodes.reshape(nodes.transpose(x, (0, 2, 1, 3)), shape)
 
 
-def blanks(nodes: Nodes, padding: str, *, causal: bool, length: int, before: int) -> list[str]:
-    """What blanks scores of padding and of later positions, as one value."""
-    if not causal or length == 1:
-        return [padding] if padding else []
-    later = np.triu(np.full((length, before + length), LOWEST, np.float32), before + 1)
+def _added(nodes: Nodes, call: Call, mask: int, bias: int, length: int, total: int) -> list[str]:
+    """What is added to scores of `length` queries and `total` keys: the bias (none: a negative place), and
+    what blanks padding and later positions, as one value."""
+    added = [call.input(bias)] if bias >= 0 and call.input(bias) else []
+    padding = padding_mask(nodes, call, mask, total, float(call.attribute("mask_filter_value", _PADDING)))
+    if not call.attribute("unidirectional", 0) or length == 1:
+        return [*added, padding] if padding else added
+    later = np.triu(np.full((length, total), LOWEST, np.float32), total - length + 1)
     future = nodes.constant(later[None, None], "causal")
-    return [nodes.op("Add", future, padding) if padding else future]
+    return [*added, nodes.op("Add", future, padding) if padding else future]
 
 
 def padding_mask(nodes: Nodes, call: Call, mask: int, total: int, fill: float) -> str:

@@ -27,10 +27,7 @@ def softmax(emit: Emit, layer: HostLayer, operator: ops.Softmax) -> None:
         blank = emit.reshape(repeated, [outer, length, 1])
         value = emit.op("Where", blank, emit.word(emit.constant(emit.lowest)), value)
     largest = emit.op("ReduceMax", value, emit.ints([1]), keepdims=1)
-    if emit.is_float:
-        exponential = emit.op("Exp", emit.op("Sub", value, largest))
-    else:
-        exponential = _tabulated(emit, layer, emit.op("Sub", value, largest))
+    exponential = _exponential(emit, layer, emit.op("Sub", value, largest))
     if blank is not None:
         exponential = emit.op("Where", blank, emit.zero(), exponential)
     total = emit.op("ReduceSum", emit.wide(exponential), emit.ints([1]), keepdims=1)
@@ -42,8 +39,10 @@ def softmax(emit: Emit, layer: HostLayer, operator: ops.Softmax) -> None:
     emit.write_dense(layer.outputs[0], emit.element(share))
 
 
-def _tabulated(emit: Emit, layer: HostLayer, below: str) -> str:
-    """Exponentials of differences -255 to 0."""
+def _exponential(emit: Emit, layer: HostLayer, below: str) -> str:
+    """Of differences to the largest: of integers (-255 to 0) from the table."""
+    if emit.is_float:
+        return emit.op("Exp", below)
     return emit.op("Gather", emit.flat(layer.inputs[1]), emit.op("Add", below, emit.constant(np.int32(255))))
 
 
@@ -52,14 +51,12 @@ def log_softmax(emit: Emit, layer: HostLayer, operator: ops.LogSoftmax) -> None:
     value = _rows(emit, layer, operator)
     value = emit.word(value)
     below = emit.op("Sub", value, emit.op("ReduceMax", value, emit.ints([1]), keepdims=1))
+    exponential = _exponential(emit, layer, below)
+    total = emit.cast(emit.op("ReduceSum", emit.wide(exponential), emit.ints([1]), keepdims=1), "float32")
     if emit.is_float:
-        total = emit.op("ReduceSum", emit.wide(emit.op("Exp", below)), emit.ints([1]), keepdims=1)
-        logarithm = emit.op("Log", emit.cast(total, "float32"))
-        emit.write_dense(layer.outputs[0], emit.op("Sub", below, logarithm))
+        emit.write_dense(layer.outputs[0], emit.op("Sub", below, emit.op("Log", total)))
         return
-    exponential = _tabulated(emit, layer, below)
-    total = emit.op("ReduceSum", emit.wide(exponential), emit.ints([1]), keepdims=1)
-    total = emit.op("Unsqueeze", emit.cast(total, "float32"), emit.ints([3]))
+    total = emit.op("Unsqueeze", total, emit.ints([3]))
     reached = emit.op("GreaterOrEqual", total, emit.flat(layer.inputs[2]))
     count = emit.op("ReduceSum", emit.cast(reached, "int32"), emit.ints([3]), keepdims=0)
     logarithm = emit.op("Mul", emit.cast(count, "float32"), emit.constant(np.float32(operator.unit)))
