@@ -24,30 +24,19 @@ def window_of(node: Node, input_size: tuple[int, int], kernel: Sequence[int]) ->
     rank = len(kernel)
     stride = tuple(node.attributes.get("strides", (1,) * rank))
     dilation = tuple(node.attributes.get("dilations", (1,) * rank))
-    pads = list(node.attributes.get("pads", (0,) * (2 * rank)))
-    auto_pad = node.attributes.get("auto_pad", "NOTSET")
     sizes = input_size[2 - rank :]
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    pads = pads_of(node, sizes, kernel)
+    begin, end = pads[:rank], pads[rank:]
     output = []
-    for i, size in enumerate(sizes):
-        if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-            out = -(-size // stride[i])
-            total = max(0, (out - 1) * stride[i] + reach[i] - size)
-            small, large = total // 2, total - total // 2
-            pads[i], pads[i + rank] = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
-        elif auto_pad == "VALID":
-            pads[i] = pads[i + rank] = 0
-            out = (size - reach[i]) // stride[i] + 1
-        else:
-            room = size + pads[i] + pads[i + rank] - reach[i]
-            ceil_mode = bool(node.attributes.get("ceil_mode", 0))
-            out = (-(-room // stride[i]) if ceil_mode else room // stride[i]) + 1
-            if ceil_mode and (out - 1) * stride[i] >= size + pads[i]:
-                out -= 1  # a window must start inside the image or its left padding
+    for size, k, s, d, before, after in zip(sizes, kernel, stride, dilation, begin, end, strict=True):
+        room = size + before + after - (k - 1) * d - 1
+        ceil_mode = bool(node.attributes.get("ceil_mode", 0))
+        out = (-(-room // s) if ceil_mode else room // s) + 1
+        if ceil_mode and (out - 1) * s >= size + before:
+            out -= 1  # a window must start inside the image or its left padding
         output.append(out)
     one: tuple[int, ...] = (1,) if rank == 1 else ()
     zero: tuple[int, ...] = (0,) if rank == 1 else ()
-    begin, end = tuple(pads[:rank]), tuple(pads[rank:])
     top, left = _pair(zero, begin)
     bottom, right = _pair(zero, end)
     return Window(
@@ -57,6 +46,23 @@ def window_of(node: Node, input_size: tuple[int, int], kernel: Sequence[int]) ->
         (top, left, bottom, right),
         _pair(one, output),
     )
+
+
+def pads_of(node: Node, sizes: Sequence[int], kernel: Sequence[int]) -> tuple[int, ...]:
+    """Padding before every spatial axis, then that behind, also where `auto_pad` says it."""
+    rank = len(kernel)
+    ones, none = (1,) * rank, (0,) * (2 * rank)
+    auto_pad = node.attributes.get("auto_pad", "NOTSET")
+    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        return none if auto_pad == "VALID" else tuple(node.attributes.get("pads", none))
+    strides, dilations = (node.attributes.get(name, ones) for name in ("strides", "dilations"))
+    totals = [
+        max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size)
+        for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)
+    ]
+    halves = [(total // 2, total - total // 2) for total in totals]
+    begin, end = zip(*halves, strict=True)
+    return (*begin, *end) if auto_pad == "SAME_UPPER" else (*end, *begin)
 
 
 def _pair(prefix: Sequence[int], values: Sequence[int]) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from converter.read.ceil_mode import drop_windows_behind
 from converter.read.fold import fold_constants
 from converter.read.opsets import opset_of, settle_opset
 from converter.read.runtime import explaining, open_session, session_options
+from converter.read.same_padding import write_out_padding
 from converter.scratch_folder import scratch_folder
 
 _DISABLED = ["MatMulAddFusion", "TransposeOptimizer"]
@@ -50,6 +51,7 @@ def normalise(file: str, model: onnx.ModelProto) -> onnx.ModelProto:
     except Exception as error:
         raise ModelError(f"{file}: shape inference failed: {one_line(error)}") from error
     _recall_shapes(model, declared)
+    write_out_padding(model)
     ir_model = onnx_ir.from_proto(model)
     RemoveUnusedOpsetsPass()(ir_model)
     NameFixPass(_ByOperator())(ir_model)
