@@ -98,7 +98,8 @@ class LayerPlace(Record):
     """One layer: its index in the list is what the observer gets."""
 
     name: str
-    kind: Literal["tensor-core", "add", "host"]
+    kind: Literal["tensor-core", "add", "copy", "host"]
+    """`host`: the core does it; `copy`: Gemmini."""
     outputs: tuple[str, ...]
     group: int
     regions: tuple[Region, ...]

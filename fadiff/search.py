@@ -10,6 +10,7 @@ from costmodel.schedule.evaluate import evaluate
 from fadiff.console import Console, duration
 from fadiff.errors import InputError
 from optimizer import SearchResult, Settings, optimize
+from optimizer.finish.copies import with_copies
 from optimizer.finish.issue import with_issues
 from optimizer.finish.pipelines import with_pipelines
 from optimizer.finish.side_by_side import with_side_by_side
@@ -81,11 +82,12 @@ def _issued(found: SearchResult, limit: int | None) -> SearchResult:
     return replace(found, schedule=issued, cost=evaluate(issued, settings.latency))
 
 
-def _pipelined(found: SearchResult, limit: int | None) -> SearchResult:
-    """The schedule with the pipelines that the clock finds to pay, within `limit` DRAM bytes, and with host
-    operators beside other layers."""
+def _pipelined(found: SearchResult, limit: int | None, copied: int | None = None) -> SearchResult:
+    """The schedule with the pipelines that the clock finds to pay, within `limit` DRAM bytes, with copies by
+    Gemmini, within `copied` bytes, and with host operators beside other layers."""
     settings = found.settings
     schedule = with_pipelines(found.schedule, settings.objective, limit)
+    schedule = with_copies(schedule, settings.objective, copied)
     schedule = with_side_by_side(schedule, settings.objective)
     return replace(found, schedule=schedule, cost=evaluate(schedule, settings.latency))
 
@@ -114,6 +116,7 @@ def decide(
     if search.fusion_model != "sound" or search.method not in PROVING:
         return conversion, found
     notes = []
+    given = limit if isinstance(limit, int) else None  # else what copies move, the core moves in either
     if search.profile != "hw":
         limit = None
     if limit == "gemmini-auto":
@@ -133,7 +136,7 @@ def decide(
         with console.stage("choosing hardware loops"):
             found = _issued(found, limit)
             if search.fusion and search.method != "layerwise":
-                found = _pipelined(found, limit)
+                found = _pipelined(found, limit, given)
     notes = [text for text in notes if text]
     for text in notes:
         console.note(text)

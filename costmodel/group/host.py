@@ -1,4 +1,4 @@
-"""Bytes moved by layers that have no mapping: the residual add, and operators run by the core."""
+"""Bytes moved by layers that have no mapping: residual adds, copies, and operators run by the core."""
 
 from __future__ import annotations
 
@@ -6,21 +6,31 @@ import math
 from collections.abc import Sequence, Set
 
 from converter.ir.graph import Graph, HostLayer
-from costmodel.count.traffic import Move, Number
+from converter.ir.host import Copy
+from costmodel.count.traffic import Memory, Move, Number
 from costmodel.group.fusion import Member
 from costmodel.mapping.shape import extents
 from costmodel.target.target import Target
 
 
 def host_moves(
-    graph: Graph, layer: HostLayer, member: Member, target: Target, resident: Set[str] = frozenset()
+    graph: Graph,
+    layer: HostLayer,
+    member: Member,
+    target: Target,
+    resident: Set[str] = frozenset(),
+    *,
+    copied: bool = False,
 ) -> tuple[tuple[str, Move], ...]:
     """(tensor, move) of one host layer, over all group tiles when it is a member of a fusion group.
 
     `add` streams both operands through the accumulator (two mvins, one mvout).  Any other operator
     moves its inputs and outputs once through the core: memory `host`; in a group what its tiles
-    compute, and constants still once.  An add finds `resident` tensors in the tile buffer, as a whole.
+    compute, and constants still once.  An add finds `resident` tensors in the tile buffer, as a whole, and so
+    does a copy that is `copied` by Gemmini through the scratchpad.
     """
+    if copied:
+        return _copy_moves(layer, target, resident)
     output = layer.outputs[0]
     size = graph.tensors[output].size
     computed = math.prod([sum(extents(axis)) for axis in member.computed])
@@ -42,6 +52,21 @@ def host_moves(
     read = [name for name in layer.inputs for _ in ("dram", "tile-buffer")]
     names = [*read, *[output] * (len(named) - len(read))]
     return tuple((name, move) for name, move in zip(names, named, strict=True) if move.bytes)
+
+
+def _copy_moves(layer: HostLayer, target: Target, resident: Set[str]) -> tuple[tuple[str, Move], ...]:
+    assert isinstance(layer.operator, Copy)
+    nbytes = math.prod(layer.operator.loops.shape) * target.element_bytes
+    read, written = layer.inputs[0], layer.outputs[0]
+    places: dict[str, Memory] = {
+        name: "tile-buffer" if name in resident else "dram" for name in (read, written)
+    }
+    return (
+        (read, Move("L3", "I", "read", nbytes, places[read])),
+        (read, Move("L2", "I", "write", nbytes, "scratchpad")),
+        (written, Move("L2", "O", "read", nbytes, "scratchpad")),
+        (written, Move("L3", "O", "write", nbytes, places[written])),
+    )
 
 
 def add_moves(

@@ -102,6 +102,7 @@ class Decision:
     """Mapping of every tensor-core layer and partition into groups, legal or not.
 
     `additions` says how residual additions are issued; those that it does not name by single instructions.
+    `copies` are those that Gemmini's DMA makes, by single instructions; the core makes the others.
     """
 
     graph: Graph = field(repr=False)
@@ -111,6 +112,7 @@ class Decision:
     profile: Profile = "hw"
     fusion_model: FusionModel = "sound"
     additions: MappingABC[str, AdditionIssue] = field(default_factory=dict)
+    copies: frozenset[str] = frozenset()
 
     @cached_property
     def group_of(self) -> MappingABC[str, FusionGroup]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping as MappingABC
+from collections.abc import Set
 from types import MappingProxyType
 from typing import NamedTuple
 
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.additions import obstacle_to_resadd, waits
+from costmodel.group.copies import copy_counts
 from costmodel.group.fusion import Member, plan_group
 from costmodel.group.host import host_moves
 from costmodel.group.host_work import host_work
@@ -64,7 +66,13 @@ def program_counts(schedule: Schedule) -> ProgramCounts:
     early = early_loads(schedule)
     for group in schedule.groups:
         found |= group_counts(
-            schedule.graph, group, schedule.mappings, schedule.target, schedule.additions, early
+            schedule.graph,
+            group,
+            schedule.mappings,
+            schedule.target,
+            schedule.additions,
+            early,
+            schedule.copies,
         )
     return found
 
@@ -76,10 +84,12 @@ def group_counts(
     target: Target,
     additions: MappingABC[str, AdditionIssue] | None = None,
     early: MappingABC[str, EarlyLoads] = MappingProxyType({}),
+    copies: Set[str] = frozenset(),
 ) -> ProgramCounts:
     """Counts of every layer of a group; additions that nobody has decided on go as is quickest.
 
-    `early` says by layer what is loaded while it runs for later groups, less what earlier ones load for it.
+    `early` says by layer what is loaded while it runs for later groups, less what earlier ones load for it;
+    `copies` are those of layers alone that Gemmini makes.
     """
     plan = plan_group(graph, group)
     found: ProgramCounts = {}
@@ -89,6 +99,8 @@ def group_counts(
             found[name] = layer_counts(
                 graph, group, plan, layer, mappings[name], target, early.get(name, NONE_EARLY)
             )
+        elif name in copies and len(group.layers) == 1:
+            found[name] = copy_counts(graph, layer, target)
         else:
             issue = None if additions is None else additions.get(name, "instructions")
             found[name] = host_counts(graph, group, plan, layer, target, issue)

@@ -183,7 +183,8 @@ class LayerRecord(_Record):
     issue: AdditionIssue | None = Field(
         None,
         description="of an addition: instructions (if absent, too): the core issues every move; "
-        "tiled_resadd: gemmini.h adds in one call",
+        "tiled_resadd: gemmini.h adds in one call; of a copy: instructions: Gemmini's DMA makes it, the core "
+        "issues every move; if absent: the core copies",
     )
     cost: CostRecord
 
@@ -209,7 +210,7 @@ class LayerRecord(_Record):
                 raise ValueError(
                     f"{name} is {'missing' if self.is_tensor_core else 'not allowed'} for op {self.op!r}"
                 )
-        if self.issue is not None and self.op != "add":
+        if self.issue is not None and (self.op, self.issue) != ("copy", "instructions") and self.op != "add":
             raise ValueError(
                 f"issue is not allowed for op {self.op!r}: layers on the array have mapping.issue"
             )

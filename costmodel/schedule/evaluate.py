@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping as MappingABC
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from costmodel.count.energy import energy_breakdown
 from costmodel.count.nest import LoopNest, layer_traffic
 from costmodel.count.traffic import ALONE, Move, Placement
+from costmodel.group.copies import copy_counts
 from costmodel.group.fusion import Member, ScheduleError, paper_plan, plan_group, stored_as
 from costmodel.group.host import host_moves
 from costmodel.group.placement import placement_of
@@ -134,6 +136,7 @@ def evaluate(
             sliding_window=sliding_window,
             early=early,
             additions=schedule.additions,
+            copies=schedule.copies,
         )
         energy = math.fsum(cost.energy_pj for cost in costs)
         groups.append(GroupCost(group.layers, energy, sum(cost.latency_cycles for cost in costs)))
@@ -158,11 +161,12 @@ def group_cost(
     sliding_window: bool = False,
     early: MappingABC[str, EarlyLoads] = MappingProxyType({}),
     additions: MappingABC[str, AdditionIssue] | None = None,
+    copies: Set[str] = frozenset(),
 ) -> tuple[LayerCost, ...]:
     """Cost of the members of one group, in graph order; legality of mappings is not checked.
 
     `early` says by layer what is loaded while it runs for later groups, less what earlier ones load for it;
-    `additions` how residual additions are issued (None: as is quickest).
+    `additions` how residual additions are issued (None: as is quickest), `copies` those that Gemmini makes.
 
     Raises:
         ScheduleError: the group has no executable plan (see costmodel.group.fusion.plan_group).
@@ -177,7 +181,8 @@ def group_cost(
         layer = graph.by_name[name]
         if isinstance(layer, HostLayer):
             issue = None if additions is None else additions.get(name, "instructions")
-            cost = host_cost(graph, placed, plan, layer, target, profile, latency, issue)
+            copied = name in copies
+            cost = host_cost(graph, placed, plan, layer, target, profile, latency, issue, copied=copied)
             counts = overlapping.get(name)
             if isinstance(counts, HostCounts):
                 cost = replace(cost, latency_cycles=round(counts.cycles(clock_of(target), target.core)))
@@ -291,20 +296,25 @@ def host_cost(
     profile: Profile,
     latency: LatencyModel = "roofline",
     issue: AdditionIssue | None = None,
+    *,
+    copied: bool = False,
 ) -> LayerCost:
-    """Adds run through Gemmini's accumulator, other host operators through the core; free in `dosa`, and so
-    are max pools that the stores of the convolution before do: their bytes are that layer's.
+    """Adds run through Gemmini's accumulator, a copy that is `copied` by Gemmini through its scratchpad,
+    other host operators through the core; free in `dosa`, and so are max pools that the stores of the
+    convolution before do: their bytes are that layer's.
 
     `issue` is an addition's; None: the quickest.
     """
     member = plan[layer.name]
     if not COUNTING[profile].charges_operators or (layer.op == "max_pool" and member.fused_inputs):
         return LayerCost(layer.name, 0.0, 0, "host", (), {})
-    named = host_moves(graph, layer, member, target, group.resident_tensors)
+    named = host_moves(graph, layer, member, target, group.resident_tensors, copied=copied)
     moves = tuple(move for _, move in named)
     breakdown = energy_breakdown(moves, 0, target)
     cycles, bound = roofline(moves, 0, target.side, target)
-    if latency == "clock":
+    if latency == "clock" and copied:
+        cycles = round(layer_cycles(copy_counts(graph, layer, target), clock_of(target)))
+    elif latency == "clock":
         counts = host_counts(graph, group, plan, layer, target, issue)
         cycles = round(counts.cycles(clock_of(target), target.core))
     return LayerCost(layer.name, sum(breakdown.values()), cycles, bound, named, breakdown)

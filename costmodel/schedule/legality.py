@@ -11,6 +11,7 @@ from collections.abc import Mapping as MappingABC
 from converter.ir.graph import Graph, TensorCoreLayer
 from costmodel.count.nest import LoopNest
 from costmodel.group.additions import check_additions
+from costmodel.group.copies import check_copies
 from costmodel.group.fusion import Member, ScheduleError, plan_group
 from costmodel.group.issue import check_issues
 from costmodel.group.legality import check_mapping
@@ -48,6 +49,7 @@ def check_schedule(schedule: Decision) -> None:
             _check_paper_group(schedule, group)
         planned_prefetches(schedule)
         check_additions(schedule, [])
+        check_copies(schedule)
         return
     check_resident_tensors(graph, schedule.groups, schedule.profile)
     plans = [plan_group(graph, group) for group in schedule.groups]
@@ -59,6 +61,7 @@ def check_schedule(schedule: Decision) -> None:
     planned_prefetches(schedule)
     check_issues(schedule, plans)
     check_additions(schedule, plans)
+    check_copies(schedule)
 
 
 def _check_partition(schedule: Decision) -> None:

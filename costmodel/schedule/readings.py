@@ -73,7 +73,7 @@ def within_groups(schedule: Schedule) -> Schedule:
 def as_instructions(schedule: Schedule) -> Schedule:
     """The same schedule with every layer issued by the core: what is not executed says nothing of loops."""
     apart = one_by_one(schedule)
-    return replace(apart, mappings=as_single_instructions(apart.mappings), additions={})
+    return replace(apart, mappings=as_single_instructions(apart.mappings), additions={}, copies=frozenset())
 
 
 def _under(counted: Schedule) -> tuple[ReadingRecord, ...]:

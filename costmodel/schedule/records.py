@@ -100,7 +100,7 @@ def layer_record(
             inputs=layer.inputs,
             outputs=layer.outputs,
             attributes=to_attributes(layer.operator),
-            issue=_addition_issue(layer, schedule),
+            issue=_issue(layer, schedule),
             cost=cost,
         )
     return document.LayerRecord(
@@ -123,7 +123,9 @@ def layer_record(
     )
 
 
-def _addition_issue(layer: HostLayer, schedule: Schedule) -> AdditionIssue | None:
+def _issue(layer: HostLayer, schedule: Schedule) -> AdditionIssue | None:
+    if layer.name in schedule.copies:
+        return "instructions"
     if layer.op != "add" or not schedule.is_executable:
         return None
     return schedule.additions.get(layer.name, "instructions")

@@ -184,7 +184,10 @@ def schedule_from_document(document: ScheduleDocument, graph: Graph | None = Non
         _GROUP.validate_python({"layers": names, **run.model_dump()})
         for names, run in zip(document.fusion.groups, document.fusion.execution, strict=True)
     )
-    additions = {record.name: record.issue for record in document.layers if record.issue is not None}
+    issues = {
+        record.name: record.issue for record in document.layers if record.issue and document.is_executable
+    }
+    copies = frozenset(record.name for record in document.layers if record.op == "copy")
     return Schedule(
         graph,
         document.target,
@@ -192,7 +195,8 @@ def schedule_from_document(document: ScheduleDocument, graph: Graph | None = Non
         groups,
         document.profile,
         document.fusion_model,
-        additions if document.is_executable else {},
+        {name: issue for name, issue in issues.items() if name not in copies},
+        copies.intersection(issues),
     )
 
 

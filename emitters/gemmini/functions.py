@@ -53,7 +53,7 @@ class FunctionPrinter:
     def print(self) -> str:
         """Everything, callees first."""
         print_formulas(self.c, self.graph)
-        self.tables = print_tables(self.c, self.graph, self._called())
+        self.tables = print_tables(self.c, self.graph, self._called(), self.plan.moved)
         for group in self.plan.groups:
             for name in group.group.layers:
                 layer = self.graph.by_name[name]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from converter.ir import host as ops
 from converter.ir.graph import Graph, HostLayer
 from converter.ir.loops import Access, Loops
+from costmodel.group.copies import MovedRows
 from costmodel.group.host_work import LONG_RUN
 from emitters.gemmini.errors import EmitError
 from emitters.gemmini.expression import Expr
@@ -275,15 +276,20 @@ def _unknown(layer: HostLayer) -> EmitError:
     return EmitError(f"layer {layer.name}: the firmware library has no operator {layer.op!r}")
 
 
-def host_call(graph: Graph, layer: HostLayer, at: Pointers, shared: Mapping[str, str]) -> HostCall:
+def host_call(
+    graph: Graph, layer: HostLayer, at: Pointers, shared: Mapping[str, str], moved: MovedRows | None = None
+) -> HostCall:
     """The call that runs one host layer; `at` has a C address per tensor it touches, `shared` is what
-    `print_tables` returned.
+    `print_tables` returned, `moved` the rows of a copy by Gemmini.
 
     Raises:
         EmitError: an operator the firmware library does not have.
     """
     arguments = _Arguments(graph, layer, at, shared)
-    call = _call(arguments)
+    if moved is None:
+        call = _call(arguments)
+    else:
+        call = HostCall("copy_rows", (*arguments.operands(moved.loops), moved.length))
     return replace(call, tables=tuple(arguments.tables))
 
 
@@ -293,12 +299,15 @@ def description(layer: HostLayer) -> str:
     return f"{layer.name}: {layer.op}{nodes}"
 
 
-def print_tables(c: CPrinter, graph: Graph, layers: Iterable[HostLayer]) -> dict[str, str]:
-    """The tables of host layers, each once; names that stand for others."""
+def print_tables(
+    c: CPrinter, graph: Graph, layers: Iterable[HostLayer], moved: Mapping[str, MovedRows]
+) -> dict[str, str]:
+    """The tables of host layers, each once; names that stand for others.  `moved`: of copies by Gemmini."""
     names: dict[tuple[str, tuple[str, ...]], str] = {}
     shared = {}
     for layer in layers:
-        call = host_call(graph, layer, dict.fromkeys((*layer.inputs, *layer.outputs), ""), {})
+        nowhere = dict.fromkeys((*layer.inputs, *layer.outputs), "")
+        call = host_call(graph, layer, nowhere, {}, moved.get(layer.name))
         for table in call.tables:
             shared[table.name] = names.setdefault((table.ctype, table.lines), table.name)
             if shared[table.name] == table.name:

@@ -12,6 +12,7 @@ from costmodel.group.host_work import host_work
 from costmodel.group.local_tensors import channels_out
 from costmodel.group.row_operators import runs_on_core, source
 from costmodel.schedule.document import StateRecord
+from costmodel.schedule.schedule import Schedule
 from emitters.gemmini.constants import STACK_BYTES
 from emitters.gemmini.memory import Place
 from emitters.gemmini.operands import box_of
@@ -72,19 +73,20 @@ def _layer(plan: FirmwarePlan, layer: Layer, index: int) -> LayerPlace:
     group = plan.groups[index]
     return LayerPlace(
         name=layer.name,
-        kind=_kind(layer),
+        kind=_kind(plan, layer),
         outputs=tuple(layer.outputs),
         group=index,
         regions=tuple(_regions(plan, layer, group)),
-        **_work(plan.schedule.graph, layer, group),
+        **_work(plan.schedule, layer, group),
         **_tiles(plan, layer, group),
     )
 
 
-def _work(graph: Graph, layer: Layer, group: GroupPlan) -> dict[str, Any]:
+def _work(schedule: Schedule, layer: Layer, group: GroupPlan) -> dict[str, Any]:
     """What the core does itself, over all visits; while Gemmini works also what it reads."""
-    if isinstance(layer, TensorCoreLayer) or layer.op == "add":
+    if isinstance(layer, TensorCoreLayer) or layer.op == "add" or layer.name in schedule.copies:
         return {}
+    graph = schedule.graph
     work: dict[str, Any] = {"work": Work(**asdict(host_work(graph, layer, group.members[layer.name])))}
     if group.group.pipelined and runs_on_core(layer):
         work["reads"] = graph.index[graph.producers(layer.inputs[0])[0].name]
@@ -184,9 +186,11 @@ def _image(graph: Graph, layer: Layer, group: GroupPlan) -> dict[str, tuple[int,
     return {"image": (n, p, q, first.dims.G, first.dims.K), "image_strides": (*pixel, g, k)}
 
 
-def _kind(layer: Layer) -> Literal["tensor-core", "add", "host"]:
+def _kind(plan: FirmwarePlan, layer: Layer) -> Literal["tensor-core", "add", "copy", "host"]:
     if isinstance(layer, TensorCoreLayer):
         return "tensor-core"
+    if layer.name in plan.schedule.copies:
+        return "copy"
     return "add" if layer.op == "add" else "host"
 
 
@@ -214,6 +218,8 @@ def _regions(plan: FirmwarePlan, layer: Layer, group: GroupPlan) -> list[Region]
     if stored.writes_outside:
         stores.append(_region(output, "O", memory.tensors[output]))
     if isinstance(layer, HostLayer):
+        if layer.name in plan.schedule.copies:
+            return [_region(layer.inputs[0], "I", source(layer.inputs[0])), *stores]
         if layer.op != "add":
             return []
         first, second = layer.inputs

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
+from functools import cached_property
 
 from converter.ir.dims import Dim, Dims
 from converter.ir.graph import TensorCoreLayer
+from costmodel.group.copies import MovedRows, copied_rows
 from costmodel.group.fusion import Member, plan_group
 from costmodel.group.issue import loop_settings
 from costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows
@@ -116,6 +118,12 @@ class FirmwarePlan:
     library: frozenset[str]
     """Tensor-core layers that run as calls of gemmini.h's tiled functions."""
     library_adds: bool
+
+    @cached_property
+    def moved(self) -> MappingABC[str, MovedRows]:
+        """The rows of every copy that Gemmini makes."""
+        schedule = self.schedule
+        return {name: copied_rows(schedule.graph.by_name[name], schedule.target) for name in schedule.copies}
 
 
 def plan_firmware(schedule: Schedule, model_name: str, library_calls: bool = False) -> FirmwarePlan:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
 from converter.ir.host import Add
-from costmodel.group.row_operators import runs_on_core
+from costmodel.group.copies import stored_by_core
 from costmodel.group.side_by_side import layer_on_gemmini
 from emitters.gemmini.constants import C_TYPES
 from emitters.gemmini.equal_steps import Statements, print_statements
@@ -73,7 +73,7 @@ class RunPrinter:
             layer = self.graph.by_name[group.group.layers[0]]
             if group.group.side_by_side:
                 layer = layer_on_gemmini(self.graph, group.group)
-            on_core = runs_on_core(layer) and not group.fused
+            on_core = stored_by_core(layer, self.plan.schedule.copies) and not group.fused
             if core_stored and not on_core:
                 self.c.call("wait_for_gemmini")
             core_stored = on_core
@@ -115,7 +115,9 @@ class RunPrinter:
             self._add(layer, layer.operator)
         else:
             pointers = {tensor: self.address(tensor) for tensor in (*layer.inputs, *layer.outputs)}
-            call = host_call(self.graph, layer, pointers, self.tables)
+            if layer.name in self.plan.moved:
+                self.headers.add("copies")
+            call = host_call(self.graph, layer, pointers, self.tables, self.plan.moved.get(layer.name))
             self.c.call(call.function, *call.arguments)
         self.c.call("observe_end", index)
         for other in group.group.layers:

@@ -121,7 +121,7 @@ def _cycles(schedule: Schedule, group: FusionGroup) -> float:
     """By the clock."""
     mappings = _by_tile(schedule, group) if group.side_by_side else schedule.mappings
     target = schedule.target
-    counts = group_counts(schedule.graph, group, mappings, target, schedule.additions)
+    counts = group_counts(schedule.graph, group, mappings, target, schedule.additions, copies=schedule.copies)
     return sum(network_cycles(counts, clock_of(target), target.core).values())
 
 
@@ -143,10 +143,16 @@ def _together(schedule: Schedule, given: int, joining: int) -> Schedule:
     """
     graph, groups = schedule.graph, list(schedule.groups)
     groups[given] = _both(schedule, groups[given], groups[joining])
+    beside = set(groups[given].layers)
     mappings = _by_tile(schedule, groups[given])
     del groups[joining]
     order = _order(schedule, tuple(groups))
     placed = tuple(groups[at] for at in nx.lexicographical_topological_sort(order))
     placed = with_resident_tensors(graph, placed, resident_tensors(schedule.groups))
-    changed = replace(schedule, groups=with_places(graph, placed, schedule.target), mappings=mappings)
+    changed = replace(
+        schedule,
+        groups=with_places(graph, placed, schedule.target),
+        mappings=mappings,
+        copies=schedule.copies - beside,
+    )
     return replace(changed, additions=quickest_additions(changed))
