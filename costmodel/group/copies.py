@@ -25,7 +25,7 @@ from costmodel.target.target import Target
 
 @dataclass(frozen=True)
 class MovedRows:
-    """Rows of `length` elements, which adjoin in both tensors; the innermost of `loops` has those of a command."""
+    """Rows of `length` elements, which adjoin in both tensors; the innermost loop is that of commands."""
 
     loops: Loops
     length: int
@@ -86,8 +86,11 @@ def obstacle_to_moving(schedule: Decision, name: str, waiting: Set[str]) -> str:
     rows = moved_rows(layer.operator.loops, target)
     if rows is None:
         return "no elements adjoin in both tensors"
-    if any(stride < 0 for access in rows.loops.accesses for stride in access.strides):
-        return "its rows run downwards"
+    steps = [
+        step for access in rows.loops.accesses for step in zip(rows.loops.shape, access.strides, strict=True)
+    ]
+    if any(stride <= 0 for extent, stride in steps if extent > 1):
+        return "its rows do not lie one after the other"
     if target.max_block_len * target.side > target.scratchpad_rows:
         return "the rows of a command exceed the scratchpad"
     return ""
@@ -134,8 +137,9 @@ def stored_by_core(layer: Layer, copies: Set[str]) -> bool:
 
 
 def copy_counts(graph: Graph, layer: Layer, target: Target) -> LayerCounts:
-    """What a copy makes core and Gemmini do.  After an input that no layer computes, all weights of the network
-    pass through the cache.
+    """What a copy makes core and Gemmini do.
+
+    All weights of the network pass through the cache after an input that no layer computes.
     """
     moved = copied_rows(layer, target)
     rows, commands = math.prod(moved.loops.shape), moved.commands(target)

@@ -21,6 +21,8 @@ def with_copies(schedule: Schedule, objective: Objective, most_bytes: int | None
         objective: What counts.
         most_bytes: DRAM bytes that Gemmini may move, if there is a limit.
     """
+    if objective == "energy":  # both move the same bytes
+        return schedule
     cost, waiting, copies = evaluate(schedule, "clock"), while_weights_wait(schedule), set[str]()
     energy, cycles, nbytes = cost.energy_pj, cost.latency_cycles, dram_bytes(cost)
     for group in schedule.groups:
@@ -37,7 +39,8 @@ def with_copies(schedule: Schedule, objective: Objective, most_bytes: int | None
         )
         more = nbytes + layer_bytes(after)
         allowed = most_bytes is None or more <= most_bytes
-        if allowed and value(objective, *changed) < value(objective, energy, cycles):
+        gains = changed[1] < cycles and value(objective, *changed) < value(objective, energy, cycles)
+        if allowed and gains:
             (energy, cycles), nbytes = changed, more
             copies.add(name)
     return replace(schedule, copies=frozenset(copies))
