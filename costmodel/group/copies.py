@@ -70,14 +70,21 @@ def _in_rows(loops: Loops, axes: list[tuple[int, int, int]], length: int) -> Mov
 
 
 def obstacle_to_moving(schedule: Decision, name: str, waiting: Set[str]) -> str:
-    """Why Gemmini cannot make a copy; empty if it can.  `waiting`: what `while_weights_wait` found."""
-    graph, target, layer = schedule.graph, schedule.target, schedule.graph.by_name[name]
-    if not isinstance(layer, HostLayer) or not isinstance(layer.operator, Copy):
-        return "it is no copy"
+    """Why Gemmini cannot make a copy in its place; empty if it can.
+
+    `waiting`: what `while_weights_wait` found.
+    """
     if len(schedule.group_of[name].layers) > 1:
         return "it does not run alone"
     if name in waiting:
         return "weights that were loaded early are in the scratchpad"
+    return obstacle_to_rows(schedule.graph, schedule.graph.by_name[name], schedule.target)
+
+
+def obstacle_to_rows(graph: Graph, layer: Layer, target: Target) -> str:
+    """Why Gemmini can nowhere make a copy; empty if it can."""
+    if not isinstance(layer, HostLayer) or not isinstance(layer.operator, Copy):
+        return "it is no copy"
     read, written = layer.inputs[0], layer.outputs[0]
     if {graph.tensors[read].dtype, graph.tensors[written].dtype} != {target.element_type}:
         return f"its elements are not {target.element_type}"

@@ -14,23 +14,14 @@ from costmodel.target.target import Target
 
 
 def host_moves(
-    graph: Graph,
-    layer: HostLayer,
-    member: Member,
-    target: Target,
-    resident: Set[str] = frozenset(),
-    *,
-    copied: bool = False,
+    graph: Graph, layer: HostLayer, member: Member, target: Target, resident: Set[str] = frozenset()
 ) -> tuple[tuple[str, Move], ...]:
     """(tensor, move) of one host layer, over all group tiles when it is a member of a fusion group.
 
     `add` streams both operands through the accumulator (two mvins, one mvout).  Any other operator
     moves its inputs and outputs once through the core: memory `host`; in a group what its tiles
-    compute, and constants still once.  An add finds `resident` tensors in the tile buffer, as a whole, and so
-    does a copy that is `copied` by Gemmini through the scratchpad.
+    compute, and constants still once.  An add finds `resident` tensors in the tile buffer, as a whole.
     """
-    if copied:
-        return _copy_moves(layer, target, resident)
     output = layer.outputs[0]
     size = graph.tensors[output].size
     computed = math.prod([sum(extents(axis)) for axis in member.computed])
@@ -54,7 +45,8 @@ def host_moves(
     return tuple((name, move) for name, move in zip(names, named, strict=True) if move.bytes)
 
 
-def _copy_moves(layer: HostLayer, target: Target, resident: Set[str]) -> tuple[tuple[str, Move], ...]:
+def copy_moves(layer: HostLayer, target: Target, resident: Set[str]) -> tuple[tuple[str, Move], ...]:
+    """(tensor, move) of a copy by Gemmini: of what it copies, not of all that the tensors hold."""
     assert isinstance(layer.operator, Copy)
     nbytes = math.prod(layer.operator.loops.shape) * target.element_bytes
     read, written = layer.inputs[0], layer.outputs[0]
@@ -63,8 +55,6 @@ def _copy_moves(layer: HostLayer, target: Target, resident: Set[str]) -> tuple[t
     }
     return (
         (read, Move("L3", "I", "read", nbytes, places[read])),
-        (read, Move("L2", "I", "write", nbytes, "scratchpad")),
-        (written, Move("L2", "O", "read", nbytes, "scratchpad")),
         (written, Move("L3", "O", "write", nbytes, places[written])),
     )
 

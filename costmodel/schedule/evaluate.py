@@ -20,7 +20,7 @@ from costmodel.count.nest import LoopNest, layer_traffic
 from costmodel.count.traffic import ALONE, Move, Placement
 from costmodel.group.copies import copy_counts
 from costmodel.group.fusion import Member, ScheduleError, paper_plan, plan_group, stored_as
-from costmodel.group.host import host_moves
+from costmodel.group.host import copy_moves, host_moves
 from costmodel.group.placement import placement_of
 from costmodel.group.weight_prefetch import early_loads
 from costmodel.latency.clock import BOUND_NAME, clock_of, engine_cycles, layer_cycles
@@ -308,10 +308,12 @@ def host_cost(
     member = plan[layer.name]
     if not COUNTING[profile].charges_operators or (layer.op == "max_pool" and member.fused_inputs):
         return LayerCost(layer.name, 0.0, 0, "host", (), {})
-    named = host_moves(graph, layer, member, target, group.resident_tensors, copied=copied)
+    named = host_moves(graph, layer, member, target, group.resident_tensors)
     moves = tuple(move for _, move in named)
     breakdown = energy_breakdown(moves, 0, target)
     cycles, bound = roofline(moves, 0, target.side, target)
+    if copied:  # energy and roofline stay the core's, which the search and its bound know
+        named, bound = copy_moves(layer, target, group.resident_tensors), "L3"
     if latency == "clock" and copied:
         cycles = round(layer_cycles(copy_counts(graph, layer, target), clock_of(target)))
     elif latency == "clock":

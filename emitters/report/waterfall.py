@@ -48,9 +48,13 @@ def dram_steps(document: ScheduleDocument, schedule: Schedule) -> list[Step]:
 
 
 def _without_us(document: ScheduleDocument) -> tuple[int | None, int | None]:
-    """Of gemmini.h's tiles and of the best schedule without fusion, where the search found them."""
+    """Of gemmini.h's tiles and of the best schedule without fusion, where the search found them; with the
+    copies that Gemmini makes here, the core there.
+    """
     search = document.search
-    return (search.automatic_dram_bytes, search.unfused_dram_bytes) if search else (None, None)
+    copied = sum(layer.dram_bytes for layer in document.layers if layer.op == "copy")
+    automatic, unfused = (search.automatic_dram_bytes, search.unfused_dram_bytes) if search else (None, None)
+    return automatic and automatic + copied, unfused and unfused + copied
 
 
 def _change(before: int | None, after: int) -> str:

@@ -8,7 +8,6 @@ from costmodel.group.copies import obstacle_to_moving, while_weights_wait
 from costmodel.schedule.evaluate import evaluate, group_cost
 from costmodel.schedule.schedule import Schedule
 from optimizer.cut.partition import Objective
-from optimizer.cut.problem import value
 from optimizer.finish.replacements import layer_bytes
 from optimizer.finish.traffic_limit import dram_bytes
 
@@ -21,26 +20,21 @@ def with_copies(schedule: Schedule, objective: Objective, most_bytes: int | None
         objective: What counts.
         most_bytes: DRAM bytes that Gemmini may move, if there is a limit.
     """
-    if objective == "energy":  # both move the same bytes
+    if objective == "energy":  # that stays what it is
         return schedule
     cost, waiting, copies = evaluate(schedule, "clock"), while_weights_wait(schedule), set[str]()
-    energy, cycles, nbytes = cost.energy_pj, cost.latency_cycles, dram_bytes(cost)
+    nbytes = dram_bytes(cost)
     for group in schedule.groups:
         name = group.layers[0]
         if obstacle_to_moving(schedule, name, waiting):
             continue
-        before = cost.by_name[name]
-        [after] = group_cost(
+        [moved] = group_cost(
             schedule.graph, group, schedule.mappings, schedule.target, latency="clock", copies={name}
         )
-        changed = (
-            energy + after.energy_pj - before.energy_pj,
-            cycles + after.latency_cycles - before.latency_cycles,
-        )
-        more = nbytes + layer_bytes(after)
-        allowed = most_bytes is None or more <= most_bytes
-        gains = changed[1] < cycles and value(objective, *changed) < value(objective, energy, cycles)
-        if allowed and gains:
-            (energy, cycles), nbytes = changed, more
+        more = nbytes + layer_bytes(moved)
+        if moved.latency_cycles < cost.by_name[name].latency_cycles and (
+            most_bytes is None or more <= most_bytes
+        ):
+            nbytes = more
             copies.add(name)
     return replace(schedule, copies=frozenset(copies))

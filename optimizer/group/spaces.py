@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from converter.ir.graph import Graph, TensorCoreLayer
+from costmodel.group.copies import obstacle_to_rows
 from costmodel.group.fusion import Along, GroupPlanner, Member, ScheduleError, keeping
 from costmodel.group.local_tensors import obstacle
 from costmodel.group.placement import placement_of
@@ -138,8 +139,11 @@ class GroupSpaces:
         for name in group.layers:
             layer = self.graph.by_name[name]
             if not isinstance(layer, TensorCoreLayer):
-                cost = host_cost(self.graph, group, plan, layer, rules.target, rules.profile, rules.latency)
+                run = self.graph, group, plan, layer, rules.target, rules.profile, rules.latency
+                cost = host_cost(*run)
                 energy += cost.energy_pj
+                if rules.latency == "clock" and not obstacle_to_rows(self.graph, layer, rules.target):
+                    cost = min(cost, host_cost(*run, copied=True), key=lambda cost: cost.latency_cycles)
                 latency += cost.latency_cycles
         return energy, latency
 

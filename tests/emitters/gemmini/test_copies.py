@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from converter.ir.builder import GraphBuilder
 from converter.ir.host import Copy
 from converter.ir.loops import Access, Loops
-from costmodel.group.copies import moved_rows
+from converter.ir.states import State
+from costmodel.group.copies import moved_rows, while_weights_wait
 from costmodel.group.fusion import ScheduleError
+from costmodel.mapping.decision import Decision
 from costmodel.schedule.clock import program_cycles
 from costmodel.schedule.evaluate import evaluate
 from costmodel.schedule.schedule import FusionGroup, Schedule, singleton_groups
@@ -124,6 +126,7 @@ def test_the_clock_chooses(loops: Loops, chosen: bool) -> None:
     after = with_copies(schedule, "edp")
     assert after.copies == ({"copy"} if chosen else set())
     assert after == schedule or program_cycles(after)["copy"] < program_cycles(schedule)["copy"]
+    assert evaluate(after).edp_uj_cycles == evaluate(schedule).edp_uj_cycles  # the bound stays one
     assert with_copies(schedule, "energy") == schedule
     assert with_copies(schedule, "edp", most_bytes=1) == schedule
     if chosen:
@@ -186,3 +189,24 @@ def test_only_layers_that_are_copies_and_run() -> None:
         replace(schedule, copies=frozenset({"other"}))
     with pytest.raises(ScheduleError, match="copy: only schedules that are executed"):
         replace(schedule, profile="dosa", copies=frozenset({"copy"}))
+
+
+def test_a_window_that_slides_in_its_buffer_is_refused() -> None:
+    schedule = copied(rows(64, 64, 64, 64))
+    graph = replace(schedule.graph, states=(State("y", "x"),))
+    with pytest.raises(ScheduleError, match="copy: cannot be copied by Gemmini: it reads where it writes"):
+        replace(schedule, graph=graph, copies=frozenset({"copy"}))
+
+
+def test_weights_that_wait_are_left_alone() -> None:
+    """From the layer while which they are loaded until the one that they are for."""
+    net, shape = Net(random.Random(2)), (1, 8, 8, 64)
+    names = []
+    x = net.input(shape)
+    for _ in range(3):
+        names.append(f"l{len(net.names)}")
+        x, _ = net.conv(x, shape, outputs=64, kernel=(1, 1)) or ("", shape)
+    graph = net.builder.build((x,))
+    groups = list(singleton_groups(graph))
+    groups[2] = replace(groups[2], prefetch_during=names[0])
+    assert while_weights_wait(Decision(graph, DEFAULT, {}, tuple(groups))) == set(names[:2])
