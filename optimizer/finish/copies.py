@@ -8,7 +8,6 @@ from costmodel.group.copies import obstacle_to_moving, while_weights_wait
 from costmodel.schedule.evaluate import evaluate, group_cost
 from costmodel.schedule.schedule import Schedule
 from optimizer.cut.partition import Objective
-from optimizer.finish.replacements import layer_bytes
 from optimizer.finish.traffic_limit import dram_bytes
 
 
@@ -31,7 +30,7 @@ def with_copies(schedule: Schedule, objective: Objective, most_bytes: int | None
         [moved] = group_cost(
             schedule.graph, group, schedule.mappings, schedule.target, latency="clock", copies={name}
         )
-        more = nbytes + layer_bytes(moved)
+        more = nbytes + moved.total_bytes("dram")
         if moved.latency_cycles < cost.by_name[name].latency_cycles and (
             most_bytes is None or more <= most_bytes
         ):
