@@ -41,7 +41,7 @@ def moved_rows(loops: Loops, target: Target) -> MovedRows | None:
     """The rows of a copy, in as few commands as they can be; None if no elements adjoin."""
     axes = _merged(loops)
     *outer, (length, *steps) = axes or [(1, 1, 1)]
-    if steps != [1, 1]:
+    if steps != [1, 1] or 0 in loops.shape:
         return None
     widest = target.max_block_len * target.side
     width = max(w for w in range(1, min(length, widest) + 1) if length % w == 0)
