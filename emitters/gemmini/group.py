@@ -13,12 +13,12 @@ from costmodel.group.group_tile import Size
 from costmodel.group.pipeline import pipeline_axis
 from costmodel.group.row_operators import runs_on_core
 from costmodel.group.tile_buffer import box_channels
-from costmodel.mapping.intervals import uncovered
 from costmodel.schedule.schedule import GroupTile
 from emitters.gemmini.expression import Expr, add, bare, mul, plus, sub
 from emitters.gemmini.form import PIXELS, TILED
 from emitters.gemmini.host import description
 from emitters.gemmini.library_calls import print_addition, sum_fields
+from emitters.gemmini.member_intervals import MemberIntervals
 from emitters.gemmini.memory import Box
 from emitters.gemmini.operands import box_of, held_fields, pointer
 from emitters.gemmini.pipeline import COUNTERS, print_pipeline
@@ -38,6 +38,7 @@ class GroupPrinter:
         self.c, self.plan, self.group = c, plan, group
         self.graph: Graph = plan.schedule.graph
         self.index = self.graph.index
+        self.intervals = MemberIntervals(self.graph, group)
         self.headers: set[str] = {"region"}
         last = group.members[group.group.layers[-1]]
         self.tiles = tuple(len(axis) for axis in last.needed_grid)
@@ -79,7 +80,7 @@ class GroupPrinter:
             "m0_p: rows of its output that the first of them computes in a tile; the others alike.",
         )
         with c.function(f"static void {self.name}({signature})"):
-            declared = list(self._declared())
+            declared = list(self.intervals.declared())
             for intervals in declared:
                 intervals.declare_table(c)
             if group.pipelined:
@@ -93,41 +94,6 @@ class GroupPrinter:
         several = [count for d, count in zip(TILED, self.tiles, strict=True) if extents[d] is not None]
         text = " ".join(f"{d}{extent}" for d, extent in extents.items() if extent is not None)
         return f"{' x '.join(map(str, several))} group tiles of {text}"
-
-    def _declared(self) -> Iterator[TileIntervals]:
-        """All that the members use, in their order."""
-        for i, name in enumerate(self.group.group.layers):
-            member = self.group.members[name]
-            for axis in range(len(TILED)):
-                if axis == _N and self.graph.by_name[name].op == "max_pool" and not member.writes_inside:
-                    continue  # its convolution has the same images
-                if axis in (_G, _K) and self._works_on_boxes(name):
-                    continue
-                yield self._interval(i, axis)
-                if self._needs_more(name, axis) and member.writes_inside:
-                    yield self._interval(i, axis, True)
-            if (
-                name in self.group.held
-                and self.group.held[name].ring
-                and member.held_grid != member.needed_grid
-            ):
-                yield self._fresh_lines(i)
-
-    def _works_on_boxes(self, name: str) -> bool:
-        """Whether a host operator finds all that it reads and writes in the tile buffer."""
-        layer, member = self.graph.by_name[name], self.group.members[name]
-        read = layer.inputs if layer.op == "add" else layer.inputs[:1]
-        inside = not member.writes_outside and member.fused_inputs.issuperset(read)
-        return isinstance(layer, HostLayer) and (inside or layer.op == "max_pool")
-
-    def _there(self, name: str, axis: int) -> tuple[tuple[int, int], ...]:
-        """Intervals of a member's output that its readers find, in held rows with the padding around."""
-        member = self.group.members[name]
-        grid = member.held_grid if name in self.group.held else member.needed_grid
-        return grid[axis]
-
-    def _needs_more(self, name: str, axis: int) -> bool:
-        return self._there(name, axis) != self.group.members[name].computed_grid[axis]
 
     def _loops(self, axis: int, declared: list[TileIntervals]) -> None:
         """Over the tiles of every axis that has several."""
@@ -152,24 +118,11 @@ class GroupPrinter:
 
     # Members
 
-    def _interval(self, member: int, axis: int, needed: bool = False) -> TileIntervals:
-        """What a member computes in this tile; `needed`: what is there for its readers."""
-        name = self.group.group.layers[member]
-        label = f"m{member}_{TILED[axis].lower()}"
-        if needed and self._needs_more(name, axis):
-            return TileIntervals(f"{label}_needed", COUNTERS[axis], self._there(name, axis))
-        return TileIntervals(label, COUNTERS[axis], self.group.members[name].computed_grid[axis])
-
-    def _fresh_lines(self, member: int) -> TileIntervals:
-        """What of the held lines no earlier tile has."""
-        held = self.group.members[self.group.group.layers[member]].held_grid
-        return TileIntervals(f"m{member}_p_fresh", COUNTERS[_P], uncovered(held.P))
-
     def _member(self, name: str) -> None:
         c, member, i = self.c, self.group.members[name], self.group.group.layers.index(name)
         layer = self.graph.by_name[name]
         empty = [
-            f"{self._interval(i, axis).end} > {self._interval(i, axis).start}"
+            f"{self.intervals.of(i, axis).end} > {self.intervals.of(i, axis).start}"
             for axis, intervals in enumerate(member.computed_grid)
             if any(b <= a for a, b in intervals)
         ]
@@ -198,11 +151,11 @@ class GroupPrinter:
         """Zeroes what of a held box lies outside the image; rows that are retained are zero already."""
         c, member, held = self.c, self.group.members[name], self.group.held[name]
         self.headers.add("held_rows")
-        n, y, x = (self._interval(i, axis, True) for axis in (_N, _P, _Q))
+        n, y, x = (self.intervals.of(i, axis, True) for axis in (_N, _P, _Q))
         with c.scope():
             with c.initialiser("const held_t held"):
                 held_fields(c, held, (str(n.start), str(y.start), str(x.start)))
-            lines = self._fresh_lines(i) if held.ring else y
+            lines = self.intervals.fresh_lines(i) if held.ring else y
             c.call("clear_padding", "&held", n.value, lines.value, x.value, *member.size[3:])
 
     def _region(self, i: int, layer: TensorCoreLayer) -> None:
@@ -210,24 +163,24 @@ class GroupPrinter:
         member = self.group.members[layer.name]
         fields: list[tuple[str, Expr]]
         axes = self.group.axes(layer)
-        fields = [(d.lower(), self._interval(i, TILED.index(d)).initialiser) for d in axes]
+        fields = [(d.lower(), self.intervals.of(i, TILED.index(d)).initialiser) for d in axes]
         fused = [t for t in layer.inputs if t in member.fused_inputs]
         if fused:
             producer = self._producer(fused[0])
             for axis, d in enumerate(("n", "y", "x"), _N):
-                fields.append((f"in_{d}", self._interval(producer, axis, True).start))
+                fields.append((f"in_{d}", self.intervals.of(producer, axis, True).start))
         stored = stored_as(self.group.members, layer.name)
         at = self.group.group.layers.index(stored.name)
         if at != i:
             fields += [
-                (f"pool_{d}", self._interval(at, axis).initialiser) for axis, d in ((_P, "p"), (_Q, "q"))
+                (f"pool_{d}", self.intervals.of(at, axis).initialiser) for axis, d in ((_P, "p"), (_Q, "q"))
             ]
         if stored.writes_inside:
             for axis, d in enumerate(PIXELS, _N):
-                fields.append((f"out_{d.lower()}", self._interval(at, axis, True).start))
+                fields.append((f"out_{d.lower()}", self.intervals.of(at, axis, True).start))
         if stored.writes_inside and stored.writes_outside:
             fields += [
-                (f"fresh_{d}", self._interval(at, axis).previous_end) for axis, d in ((_P, "p"), (_Q, "q"))
+                (f"fresh_{d}", self.intervals.of(at, axis).previous_end) for axis, d in ((_P, "p"), (_Q, "q"))
             ]
         fields.append(("first", self._first(member)))
         self.c.fields(
@@ -288,7 +241,7 @@ class GroupPrinter:
             self._tiled_resadd(layer)
             return
         own = self.group.group.layers.index(layer.name)
-        lines, columns = self._interval(own, _P), self._interval(own, _Q)
+        lines, columns = self.intervals.of(own, _P), self.intervals.of(own, _Q)
         by_pixel = len(member.computed.K) > 1 and member.size[_Q] > 1
         passed = f"MAX({bare(sub(columns.previous_end, columns.start))}, 0)"
         with self._images(own) as image:
@@ -317,7 +270,7 @@ class GroupPrinter:
     @contextmanager
     def _images(self, member: int) -> Iterator[Expr]:
         """The image that every line works on, in a loop where there are several."""
-        images = self._interval(member, _N)
+        images = self.intervals.of(member, _N)
         if images.start == 0 and images.end == 1:
             yield 0
             return
@@ -330,7 +283,7 @@ class GroupPrinter:
         size = run_elements(self.graph, self.group.group, self.group.members, layer)
         with self._images(own) as image:
             assert isinstance(layer.operator, Add)
-            first = (image, self._interval(own, _P).start, self._interval(own, _Q).start)
+            first = (image, self.intervals.of(own, _P).start, self.intervals.of(own, _Q).start)
             addresses = [self._pixel(name, first, own, box)[0] for name, box in self._operands(layer)]
             print_addition(self.c, layer.operator, size, target, addresses)
 
@@ -350,7 +303,7 @@ class GroupPrinter:
         assert isinstance(add, Add)
         self.headers.add("sums")
         own = self.group.group.layers.index(layer.name)
-        lines, columns = self._interval(own, _P), self._interval(own, _Q)
+        lines, columns = self.intervals.of(own, _P), self.intervals.of(own, _Q)
         operands = dict(zip("abc", self._operands(layer), strict=True))
         if also:
             operands["also"] = (layer.outputs[0], None)
@@ -374,7 +327,7 @@ class GroupPrinter:
         own = self.group.group.layers.index(layer.name)
         producers = {read: self._producer(read), written: own if member.writes_inside else None}
 
-        lines, columns = self._interval(own, _P), self._interval(own, _Q)
+        lines, columns = self.intervals.of(own, _P), self.intervals.of(own, _Q)
         with self._images(own) as image:
 
             def pixel(tensor: str, column: Expr) -> str:
@@ -404,9 +357,9 @@ class GroupPrinter:
         box, start = self._box(tensor, producer, size), list(at)
         first: Expr = 0
         if producer is None:
-            first = self._interval(own, _K).start
+            first = self.intervals.of(own, _K).start
         else:
-            start = [sub(i, self._interval(producer, axis, True).start) for axis, i in enumerate(at, _N)]
+            start = [sub(i, self.intervals.of(producer, axis, True).start) for axis, i in enumerate(at, _N)]
             if box.ring:
                 start[1] = f"({bare(at[1])} % {box.ring})"
         offset = add(first, *(mul(index, stride) for index, stride in zip(start, box.strides, strict=True)))

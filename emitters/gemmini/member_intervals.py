@@ -1,0 +1,72 @@
+"""What each member of a fusion group computes in a group tile, and what its readers find there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from converter.ir.graph import Graph, HostLayer
+from costmodel.mapping.intervals import uncovered
+from emitters.gemmini.form import TILED
+from emitters.gemmini.pipeline import COUNTERS
+from emitters.gemmini.plan import GroupPlan
+from emitters.gemmini.tile_intervals import TileIntervals
+
+_G, _K, _N, _P = range(4)
+"""Places in TILED."""
+
+
+@dataclass(frozen=True)
+class MemberIntervals:
+    """Intervals of the members of a group, along every axis of group tiles."""
+
+    graph: Graph
+    group: GroupPlan
+
+    def declared(self) -> Iterator[TileIntervals]:
+        """All that the members use, in their order."""
+        for i, name in enumerate(self.group.group.layers):
+            member = self.group.members[name]
+            for axis in range(len(TILED)):
+                if axis == _N and self.graph.by_name[name].op == "max_pool" and not member.writes_inside:
+                    continue  # its convolution has the same images
+                if axis in (_G, _K) and self._works_on_boxes(name):
+                    continue
+                yield self.of(i, axis)
+                if self._needs_more(name, axis) and member.writes_inside:
+                    yield self.of(i, axis, True)
+            if (
+                name in self.group.held
+                and self.group.held[name].ring
+                and member.held_grid != member.needed_grid
+            ):
+                yield self.fresh_lines(i)
+
+    def _works_on_boxes(self, name: str) -> bool:
+        """Whether a host operator finds all that it reads and writes in the tile buffer."""
+        layer, member = self.graph.by_name[name], self.group.members[name]
+        read = layer.inputs if layer.op == "add" else layer.inputs[:1]
+        inside = not member.writes_outside and member.fused_inputs.issuperset(read)
+        return isinstance(layer, HostLayer) and (inside or layer.op == "max_pool")
+
+    def _there(self, name: str, axis: int) -> tuple[tuple[int, int], ...]:
+        """Intervals of a member's output that its readers find, in held rows with the padding around."""
+        member = self.group.members[name]
+        grid = member.held_grid if name in self.group.held else member.needed_grid
+        return grid[axis]
+
+    def _needs_more(self, name: str, axis: int) -> bool:
+        return self._there(name, axis) != self.group.members[name].computed_grid[axis]
+
+    def of(self, member: int, axis: int, needed: bool = False) -> TileIntervals:
+        """What a member computes in this tile; `needed`: what is there for its readers."""
+        name = self.group.group.layers[member]
+        label = f"m{member}_{TILED[axis].lower()}"
+        if needed and self._needs_more(name, axis):
+            return TileIntervals(f"{label}_needed", COUNTERS[axis], self._there(name, axis))
+        return TileIntervals(label, COUNTERS[axis], self.group.members[name].computed_grid[axis])
+
+    def fresh_lines(self, member: int) -> TileIntervals:
+        """What of the held lines no earlier tile has."""
+        held = self.group.members[self.group.group.layers[member]].held_grid
+        return TileIntervals(f"m{member}_p_fresh", COUNTERS[_P], uncovered(held.P))
