@@ -55,15 +55,13 @@ def verify(
     say = progress or (lambda _: None)
     document = read_document(folder / "schedule.json")
     data, firmware = folder / "verify", folder / "firmware"
-    for needed in (
-        data / "reference.onnx",
-        data / "quantized.onnx",
-        data / "inputs.npz",
-        data / "float_outputs.npz",
-    ):
-        if not needed.is_file():
-            raise FirmwareError(f"{needed}: no such file: compile the model again")
+    for name in ("reference.onnx", "quantized.onnx", "inputs.npz", "float_outputs.npz"):
+        _require(data / name)
+    _require(firmware / "memory_map.json")
     memory_map = read_memory_map(firmware / "memory_map.json")
+    weights = ("_weights.S", "_weights.bin") if memory_map.symbols.weights.bytes else ()
+    for ending in (".c", ".h", *weights):
+        _require(firmware / f"{memory_map.model}{ending}")
     named = [layer.name for layer in document.layers]
     if sorted(named) != sorted(place.name for place in memory_map.layers):
         raise FirmwareError(
@@ -81,6 +79,11 @@ def verify(
         states = _states(document)
         results = run_vectors(folder, document.target, built, scratch, count, time_limit, say, cycles, states)
     return _report(document, memory_map.layers, results, data)
+
+
+def _require(path: Path) -> None:
+    if not path.is_file():
+        raise FirmwareError(f"{path}: no such file: compile the model again")
 
 
 def _vector_count(path: Path, names: Sequence[str]) -> int:

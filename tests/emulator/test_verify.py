@@ -274,6 +274,15 @@ def test_verification_data_of_another_compilation(folder: Path, another: Path) -
         verify(folder, vectors=1)
 
 
+@pytest.mark.parametrize(
+    "file", ["memory_map.json", "small.c", "small.h", "small_weights.S", "small_weights.bin"]
+)
+def test_half_of_a_folder_says_which_file_is_missing(folder: Path, file: str) -> None:
+    (folder / "firmware" / file).unlink()
+    with pytest.raises(FirmwareError, match=rf"firmware/{re.escape(file)}: no such file: compile the model"):
+        verify(folder, vectors=1)
+
+
 def test_a_schedule_of_another_model(folder: Path) -> None:
     rewrite(folder / "schedule.json", '"name": "classifier"', '"name": "head"')
     with pytest.raises(FirmwareError, match=r"schedule\.json: .*two compilations"):
