@@ -133,8 +133,8 @@ def compile(
         inputs = reading.test_inputs or _beside(model, ".inputs.npz")
         # a file that does not fit is refused before searching
         vectors = make_vectors(conversion, inputs, seed=0)
-        if vectors.warning:
-            console.warn(vectors.warning)
+        for warning in vectors.warnings:
+            console.warn(warning)
         if given is None:
             conversion, found = decide(conversion, hardware, search, max_dram_bytes, console)
             vectors = replace(vectors, conversion=conversion)  # (with the search's notes)

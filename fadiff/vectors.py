@@ -30,6 +30,8 @@ Arrays = Mapping[str, np.ndarray]
 DEFAULT_COUNT = 16
 _DEVICE_STEPS = 4
 """Of a model with states, in main.c."""
+_UNLIKE = 8.0
+"""Times as large as the largest value of calibration, or as small: other data, or prepared otherwise."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class TestVectors:
     stored_inputs: Arrays
     given: bool = False
     """By the user, not drawn at random."""
-    warning: str = ""
-    """Of arrays in the user's file that are not used."""
+    warnings: tuple[str, ...] = ()
+    """Of the user's file: arrays that are not used, numbers that calibration has seen nothing like."""
 
     @property
     def count(self) -> int:
@@ -65,32 +67,51 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
     """
     from converter.read.inputs import read_inputs
 
-    warning = ""
+    warnings: tuple[str, ...] = ()
     if not conversion.graph.inputs:
         raise InputError(f"{conversion.graph.name}: no output depends on an input: there is nothing to run")
     if file is None:
         inputs = _random(conversion, seed)
     else:
         inputs = read_inputs(file, "test inputs", _argument_shapes(conversion))
-        warning = _unused(file, conversion)
+        warnings = (*_unused(file, conversion), *_unlike_calibration(file, conversion, inputs))
     if conversion.graph.states:
         inputs = _in_sequence(conversion, inputs)
     stored = stored_inputs(conversion.graph, inputs)
-    return TestVectors(conversion, inputs, stored, given=file is not None, warning=warning)
+    return TestVectors(conversion, inputs, stored, given=file is not None, warnings=warnings)
 
 
-def _unused(file: Path, conversion: Conversion) -> str:
+def _unused(file: Path, conversion: Conversion) -> Sequence[str]:
     """A warning where test inputs bring values of states."""
     from converter.read.npz import read_arrays
 
     kept = {state.input for state in onnx_states(conversion.graph)}
     unused = sorted(kept.intersection(read_arrays(file, "test inputs", ())[1]))
     if not unused:
-        return ""
-    return (
+        return ()
+    return [
         f"{file}: {', '.join(unused)} not used: a state is zero in the first step, then what the step before "
         "left (--no-state: an input as any other)"
-    )
+    ]
+
+
+def _unlike_calibration(file: Path, conversion: Conversion, inputs: Arrays) -> Sequence[str]:
+    """A warning of every float input whose numbers are of another size than those of calibration.
+
+    Pixels from 0 to 255 in one file and from 0 to 1 in the other, mostly: int8 then says nothing.
+    """
+    if conversion.random_calibration or not conversion.samples:
+        return ()
+    found = []
+    for name, array in inputs.items():
+        seen = [np.abs(sample[name]).max(initial=0) for sample in conversion.samples if name in sample]
+        ours, theirs = float(np.abs(array).max(initial=0)), float(max(seen, default=0))
+        if array.dtype.kind == "f" and ours and theirs and not 1 / _UNLIKE <= ours / theirs <= _UNLIKE:
+            found.append(
+                f"{file}: {name} reaches {ours:.4g}, in the calibration data {theirs:.4g}: "
+                "prepare both alike, as in training"
+            )
+    return found
 
 
 def stored_inputs(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:

@@ -243,7 +243,7 @@ def load_target(name_or_path: str | Path) -> Target:
             advice = did_you_mean(str(name_or_path), preset_names())
             raise TargetError(
                 f"unknown target {str(name_or_path)!r}: {advice}{' ' if advice else ''}"
-                f"choose one of {', '.join(preset_names())} or give a .yaml file"
+                f"choose one of {', '.join(preset_names())}, or give a .yaml file or a gemmini_params.h"
             )
         path = preset
     try:

@@ -82,8 +82,8 @@ def accuracy(
     measure = metric_of(name)
     conversion = read_model(model, target, reading, console)
     vectors = make_vectors(conversion, data, seed=0)
-    if vectors.warning:
-        console.warn(vectors.warning)
+    for warning in vectors.warnings:
+        console.warn(warning)
     samples = vectors.onnx_inputs
     count = len(next(iter(samples.values())))
     if len(labels) != count:

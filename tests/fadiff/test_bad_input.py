@@ -127,9 +127,23 @@ def test_data_that_is_no_npz_file(refused, tmp_path, option):
     assert "data.npy" in message and "numpy.savez" in message
 
 
+@pytest.mark.parametrize("factor", [1, 255, 1 / 255])
+def test_test_inputs_of_another_size_than_calibration_are_pointed_out(fadiff, tmp_path, factor):
+    """Pixels from 0 to 255 in one file, from 0 to 1 in the other: it was int8 that was said to fail."""
+    image = np.random.default_rng(0).random((4, 8, 12, 12), dtype=np.float32)
+    image[0, 0, 0, 0] = 1
+    model = small_network(tmp_path / "net.onnx")
+    np.savez(tmp_path / "net.calibration.npz", image=image * np.float32(factor))
+    np.savez(tmp_path / "net.inputs.npz", image=image)
+    ended = fadiff("compile", model, "--out", tmp_path / "out", "--method", "layerwise", "-q")
+    warned = [line for line in ended.err.splitlines() if "in the calibration data" in line]
+    assert len(warned) == (factor != 1)
+    assert all("net.inputs.npz: image reaches 1, in the calibration data" in line for line in warned)
+
+
 def test_an_unknown_target_lists_the_presets(refused, tmp_path):
     message = refused(small_network(tmp_path / "net.onnx"), "--target", "gemmini-huge")
-    assert "gemmini-huge" in message and "gemmini-large" in message
+    assert "gemmini-huge" in message and "gemmini-large" in message and "gemmini_params.h" in message
 
 
 def test_a_layer_that_does_not_fit_the_target(refused, tmp_path):
