@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from converter.did_you_mean import did_you_mean
 from converter.errors import ModelError
 from converter.ir.builder import plain_name
 from converter.ir.operators import is_square, keeps_scale
@@ -90,8 +91,11 @@ def keep_float(
             continue
         found = next((s for s in steps if name in (s.name, plain_name(s.name), *s.onnx_nodes)), None)
         if found is None:
+            states = (end for state in program.states for end in (state.input, state.output))
+            advice = did_you_mean(name, {*(plain_name(s.name) for s in steps), *states})
             raise ModelError(
-                f"{file}: --keep-float {name}: no such layer or state; `fadiff inspect` lists them"
+                f"{file}: --keep-float {name}: no such layer or state; {advice}{' ' if advice else ''}"
+                "`fadiff inspect` lists them"
             )
         if not can_be_float(program, found):
             raise ModelError(

@@ -73,7 +73,7 @@ def read_document(path: Path) -> ScheduleDocument:
         hint = ": give the schedule.json in it" if path.is_dir() else ""
         raise ScheduleFileError(f"{path}: cannot read the schedule: {error.strerror}{hint}") from error
     except FormatError as error:
-        raise ScheduleFileError(str(error)) from error
+        raise ScheduleFileError(f"{error}: give the schedule.json of fadiff compile") from error
     version = content.get("version") if isinstance(content, dict) else None
     if version != 1:
         raise ScheduleFileError(

@@ -80,6 +80,7 @@ def test_nothing_needs_float_where_int8_does(fadiff, tmp_path):
     ("layers", "message"),
     [
         ("third", "no such layer or state"),
+        ("secnd", "did you mean second?"),
         ("pool", "GlobalAveragePool has no float32 form"),
         ("auto", "at least 3 calibration samples"),
     ],
