@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import importlib
 import importlib.util
 import re
 import runpy
@@ -19,6 +21,12 @@ from fadiff.search import SearchOptions
 from optimizer.cut.settings import MethodName
 
 ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOMS = [
+    path.parent
+    for package in ("converter", "costmodel", "emitters", "emulator", "fadiff", "optimizer")
+    for path in sorted((ROOT / package).rglob("__init__.py"))
+]
 GUIDE = (ROOT / "docs" / "user-guide.md").read_text()
 
 
@@ -72,3 +80,36 @@ def test_rewrites_are_listed_where_they_can_be_left_out():
     assert set(re.findall(r"^\| `([a-z-]+)`", table, re.MULTILINE)) == set(NAMES)
     text = options("compile")["without"].help or ""
     assert all(name in text for name in NAMES)
+
+
+_NAME = re.compile(
+    r"`((?:converter|costmodel|optimizer|emitters|emulator|fadiff|samples|benchmarks)\.[\w.]+)`"
+)
+_PATH = re.compile(
+    r"`((?:converter|costmodel|optimizer|emitters|emulator|fadiff|samples|tests|docs)/[\w/.-]*)[`:]"
+)
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    parts = name.split(".")
+    for n in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:n])
+        if path.is_dir() or path.with_suffix(".py").is_file():
+            found: object = importlib.import_module(".".join(parts[:n]))
+            return not parts[n:] or hasattr(found, parts[n])
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_modules_and_files_that_pages_name_are_there(page):
+    text = page.read_text()
+    assert [name for name in _NAME.findall(text) if not exists(name)] == []
+    assert [path for path in _PATH.findall(text) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: ".".join(room.relative_to(ROOT).parts))
+def test_rooms_have_the_modules_that_their_first_lines_name(room):
+    first = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    named = re.findall(r"`([\w/]+\.py)`", first)
+    assert [name for name in named if not (room / name).is_file()] == []
