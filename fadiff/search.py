@@ -89,7 +89,10 @@ def _pipelined(found: SearchResult, limit: int | None, copied: int | None = None
     schedule = with_pipelines(found.schedule, settings.objective, limit)
     schedule = with_copies(schedule, settings.objective, copied)
     schedule = with_side_by_side(schedule, settings.objective)
-    return replace(found, schedule=schedule, cost=evaluate(schedule, settings.latency))
+    bound = found.bound  # the roofline counts such schedules as all others
+    if settings.latency == "clock" and schedule != found.schedule:
+        bound = "sequential"
+    return replace(found, schedule=schedule, cost=evaluate(schedule, settings.latency), bound=bound)
 
 
 def load_early(found: SearchResult, limit: int | None, console: Console) -> tuple[SearchResult, str]:

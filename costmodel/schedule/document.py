@@ -325,8 +325,10 @@ class TotalsRecord(_Record):
     dram_bytes: int
     macs: int
     lower_bound_edp_uj_cycles: float | None = Field(None, description="no schedule of this space is better")
-    bound_kind: Literal["proven", "unfused", "relaxed"] | None = Field(
-        None, description="unfused: proven for schedules without fusion; relaxed: may be out of reach"
+    bound_kind: Literal["proven", "unfused", "relaxed", "sequential"] | None = Field(
+        None,
+        description="unfused: proven for schedules without fusion; relaxed: may be out of reach; sequential: "
+        "of schedules with one layer after the other and copies by the core; this one may be below",
     )
     gap: float | None = Field(None, description="edp / lower bound - 1")
 

@@ -27,7 +27,7 @@ class Bound:
     bounds may be out of reach."""
 
     edp_uj_cycles: float
-    kind: Literal["proven", "unfused", "relaxed"]
+    kind: Literal["proven", "unfused", "relaxed", "sequential"]
 
 
 def totals_record(

@@ -53,8 +53,8 @@ def figures_of(
     if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
         figures.append(
             Figure(
-                "Above the lower bound",
-                percent(totals.gap),
+                "Above the lower bound" if totals.gap >= 0 else "Below a bound on less",
+                percent(abs(totals.gap)),
                 f"{totals.bound_kind or 'relaxed'} bound {edp(totals.lower_bound_edp_uj_cycles)}",
             )
         )

@@ -37,6 +37,7 @@ BOUND = {
     "proven": "proven: no schedule of the canonical space is below the bound",
     "unfused": "proven for schedules without fusion",
     "relaxed": "relaxed: no schedule of this search space is below the bound, perhaps none reaches it",
+    "sequential": "of schedules with one layer after the other and copies by the core, as this one is not",
     None: "",
 }
 """What a lower bound rests on."""
@@ -198,9 +199,10 @@ def _print(console: Console, result: CompileResult, accuracy: Verdict | None) ->
     console.result(f"  EDP         {totals.edp_uj_cycles:.4e} uJ x cycles")
     if totals.gap is not None and totals.lower_bound_edp_uj_cycles is not None:
         above = round(100 * totals.gap, 2) + 0.0  # never "-0.00": equal up to the order of a sum
+        side = "below" if above < 0 else "above"
         console.result(
             f"  bound       {totals.lower_bound_edp_uj_cycles:.4e}; "
-            f"the schedule is {above:.2f} % above it ({BOUND[totals.bound_kind]})"
+            f"the schedule is {abs(above):.2f} % {side} it ({BOUND[totals.bound_kind]})"
         )
     console.result(f"  energy      {totals.energy_pj * 1e-6:,.1f} uJ (modelled)")
     error = error_against_rtl(document.latency_model, document.target)

@@ -9,7 +9,7 @@ from costmodel.schedule.evaluate import NetworkCost
 from costmodel.schedule.schedule import Schedule
 from optimizer.cut.settings import Settings
 
-BoundKind = Literal["proven", "unfused", "relaxed"]
+BoundKind = Literal["proven", "unfused", "relaxed", "sequential"]
 
 
 class HistoryPoint(NamedTuple):
@@ -28,7 +28,9 @@ class SearchResult:
     `bound` says what it rests on.  `proven`: no schedule of the canonical space (docs/optimizer.md lists
     what that leaves out) is better.  `unfused`: none of it without fusion is.  `relaxed`: the
     same space with optimistic costs for what was not priced, so it may be out of reach; under latency
-    model `rtl` it is always that.  What is settled after the search keeps to its `settings`.
+    model `rtl` it is always that.  `sequential`: none is better under the clock that runs one layer after
+    the other and whose copies the core makes, as this one does not.  What is settled after the search keeps
+    to its `settings`.
     """
 
     schedule: Schedule
