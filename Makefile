@@ -36,7 +36,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python -m samples.demo $(DEMO)
+	@$(BIN)/python -m fadiff.samples.demo $(DEMO)
 
 # Side by side: mypy alone would leave the other cores without work.
 test: $(READY)
@@ -57,8 +57,8 @@ format: $(READY)
 
 # Pages that the code writes; the tests fail when they are out of date.
 docs: $(READY)
-	@$(BIN)/python -m costmodel.schedule.document > docs/schedule.schema.json
-	@$(BIN)/python -m converter.supported > docs/SUPPORTED_OPS.md
+	@$(BIN)/python -m fadiff.costmodel.schedule.document > docs/schedule.schema.json
+	@$(BIN)/python -m fadiff.converter.supported > docs/SUPPORTED_OPS.md
 
 site: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

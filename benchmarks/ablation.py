@@ -19,14 +19,14 @@ from dataclasses import replace
 
 from benchmarks.command import add_out, add_profile, command
 from benchmarks.networks import network
-from costmodel.group.fusion import ScheduleError
-from costmodel.schedule.schedule import Schedule
-from costmodel.schedule.what_ifs import resource_latency
-from costmodel.target.target import load_target
-from optimizer.cut.exact import exact
-from optimizer.cut.problem import Problem
-from optimizer.finish.weight_prefetch import prefetching
-from optimizer.layer.space import Rules
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.schedule.what_ifs import resource_latency
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer.cut.exact import exact
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.finish.weight_prefetch import prefetching
+from fadiff.optimizer.layer.space import Rules
 
 
 def main(arguments: list[str]) -> int:

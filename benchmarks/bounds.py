@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from converter.ir.graph import Graph
-from costmodel.schedule.schedule import Profile
-from costmodel.target.target import Target
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.schedule.schedule import Profile
+from fadiff.costmodel.target.target import Target
 
 
 def fusion_bound(graph: Graph, target: Target, profile: Profile = "dosa") -> float:

@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 from benchmarks.bounds import fusion_bound
 from benchmarks.networks import network
-from converter.ir.graph import Graph
-from costmodel.group.fusion import ScheduleError
-from costmodel.schedule.schedule import FusionModel, Profile
-from costmodel.target.target import Target, load_target
 from fadiff.commands.options import METHODS
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.schedule.schedule import FusionModel, Profile
+from fadiff.costmodel.target.target import Target, load_target
 from fadiff.errors import InputError
-from optimizer import SearchResult, optimize
-from optimizer.cut.settings import MethodName
-from optimizer.layer.candidates import Tiling
+from fadiff.optimizer import SearchResult, optimize
+from fadiff.optimizer.cut.settings import MethodName
+from fadiff.optimizer.layer.candidates import Tiling
 
 BUDGETED: tuple[MethodName, ...] = ("dosa", "genetic", "bayesian", "random")
 SEEDED: tuple[MethodName, ...] = ("gradient", *BUDGETED)

@@ -17,19 +17,19 @@ import time
 from pathlib import Path
 
 from benchmarks.command import add_out, add_profile, check_known, command, listed
-from converter import convert
-from converter.ir.graph import Graph
-from costmodel.group.fusion import ScheduleError
-from costmodel.target.target import load_target
+from fadiff.converter import convert
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.target.target import load_target
 from fadiff.design_space import without_weights
-from optimizer import Settings
-from optimizer.codesign.area import Area
-from optimizer.codesign.designs import Designs
-from optimizer.codesign.score import Scorer
-from optimizer.codesign.search import SEARCHES, search
-from optimizer.layer.solved import SolvedLayers
-from samples.catalog import SAMPLES
-from samples.export import export
+from fadiff.optimizer import Settings
+from fadiff.optimizer.codesign.area import Area
+from fadiff.optimizer.codesign.designs import Designs
+from fadiff.optimizer.codesign.score import Scorer
+from fadiff.optimizer.codesign.search import SEARCHES, search
+from fadiff.optimizer.layer.solved import SolvedLayers
+from fadiff.samples.catalog import SAMPLES
+from fadiff.samples.export import export
 
 KB = 1024
 VALUES = {

@@ -22,12 +22,12 @@ import onnx.backend.test
 from onnx import numpy_helper
 
 from benchmarks.command import command
-from converter import Conversion, ModelError, UnsupportedError, convert
-from converter.check.agreement import agreement
-from converter.check.reference import run_reference
-from converter.check.storage import from_storage, store_inputs
-from converter.ir.graph import ElementType
-from converter.read.runtime import NOT_OPTIMISED, open_session, session_options
+from fadiff.converter import Conversion, ModelError, UnsupportedError, convert
+from fadiff.converter.check.agreement import agreement
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.check.storage import from_storage, store_inputs
+from fadiff.converter.ir.graph import ElementType
+from fadiff.converter.read.runtime import NOT_OPTIMISED, open_session, session_options
 
 Status = Literal["verified", "refused", "wrong"]
 _FLOAT32_TOLERANCE = 1e-5

@@ -13,18 +13,18 @@ import torch
 
 from benchmarks.command import add_out, command
 from benchmarks.figure import figure
-from converter.ir.dims import DIMS, Dims
-from converter.ir.graph import Graph
-from costmodel.group.nodes import Edge, Node
-from costmodel.mapping.columns import MappingColumns
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import LayerShape, shape_of
-from costmodel.relaxed.model import ORDERS, RelaxedModel, RelaxedPoint
-from costmodel.schedule.batch import evaluate_columns
-from costmodel.schedule.evaluate import clear_cache, evaluate
-from costmodel.schedule.schedule import Profile, Schedule, singleton_groups
-from costmodel.target.target import Target, load_target
-from samples.graphs import resnet18
+from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.nodes import Edge, Node
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import LayerShape, shape_of
+from fadiff.costmodel.relaxed.model import ORDERS, RelaxedModel, RelaxedPoint
+from fadiff.costmodel.schedule.batch import evaluate_columns
+from fadiff.costmodel.schedule.evaluate import clear_cache, evaluate
+from fadiff.costmodel.schedule.schedule import Profile, Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.samples.graphs import resnet18
 
 REPEATS = 30
 
@@ -154,7 +154,7 @@ def relaxed_step(
 
 def plot(folder: Path, steps: dict[int, float]) -> None:
     """Step time against restarts."""
-    path = folder / "costmodel.png"
+    path = folder / "fadiff.costmodel.png"
     with figure(path, (4.5, 3.4)) as (_, ((axis,),)):
         axis.plot(list(steps), list(steps.values()), marker="o")
         axis.set_xlabel("restarts")

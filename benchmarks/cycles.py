@@ -19,10 +19,10 @@ import numpy as np
 from benchmarks.agreement import Pairs, kendall_tau
 from benchmarks.command import command, listed
 from benchmarks.gemmini_auto import TARGETS, executed, model_file, one_vector, read_with_inputs
-from converter import Conversion
-from costmodel.schedule.evaluate import evaluate
-from costmodel.target.target import Target, load_target
 from fadiff.console import Console
+from fadiff.converter import Conversion
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.target.target import Target, load_target
 from fadiff.search import SearchOptions, decide
 from fadiff.vectors import Arrays
 

@@ -32,15 +32,15 @@ from scipy.stats import spearmanr
 from benchmarks.command import add_out, command
 from benchmarks.depth_first import DepthFirstCost, Overlap, Stage, depth_first_cost, plan_depth_first
 from benchmarks.figure import figure
-from converter.ir.dims import Dims
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import LayerShape
-from costmodel.mapping.tiling import Window
-from costmodel.target.target import Target
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import LayerShape
+from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.target.target import Target
 from fadiff.errors import InputError
-from optimizer.layer.enumerate import enumerate_space
-from optimizer.layer.pricing import price
-from optimizer.layer.space import LayerSpace, Rules
+from fadiff.optimizer.layer.enumerate import enumerate_space
+from fadiff.optimizer.layer.pricing import price
+from fadiff.optimizer.layer.space import LayerSpace, Rules
 
 OVERLAP: dict[str, Overlap] = {
     "fused_recompute": "recompute",

@@ -22,14 +22,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from costmodel.count.nest import LoopNest
-from costmodel.count.traffic import Placement
-from costmodel.mapping.intervals import cut, input_box, uncovered
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import LayerShape, Region, extents, whole
-from costmodel.mapping.tiling import Interval
-from costmodel.schedule.evaluate import layer_cost
-from costmodel.target.target import Target
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.count.traffic import Placement
+from fadiff.costmodel.mapping.intervals import cut, input_box, uncovered
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import LayerShape, Region, extents, whole
+from fadiff.costmodel.mapping.tiling import Interval
+from fadiff.costmodel.schedule.evaluate import layer_cost
+from fadiff.costmodel.target.target import Target
 
 Overlap = Literal["recompute", "horizontal-cache", "full-cache"]
 

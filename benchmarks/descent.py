@@ -16,15 +16,15 @@ import numpy as np
 
 from benchmarks.command import add_profile, command, listed
 from benchmarks.networks import TABLE1, network
-from converter.ir.graph import Graph
-from costmodel.target.target import Target, load_target
-from optimizer.cut.partition import Partition
-from optimizer.cut.problem import Problem
-from optimizer.gradient.descent import Effort, descend
-from optimizer.gradient.joint import gradient
-from optimizer.group.hull import GroupHull, merge
-from optimizer.group.residency import PlacedGroup
-from optimizer.layer.space import Rules
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.optimizer.cut.partition import Partition
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.gradient.descent import Effort, descend
+from fadiff.optimizer.gradient.joint import gradient
+from fadiff.optimizer.group.hull import GroupHull, merge
+from fadiff.optimizer.group.residency import PlacedGroup
+from fadiff.optimizer.layer.space import Rules
 
 
 class Losses(NamedTuple):

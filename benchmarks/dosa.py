@@ -14,13 +14,13 @@ from pathlib import Path
 from benchmarks.agreement import kendall_tau, mean_relative_error, scatter, share_within
 from benchmarks.command import add_out, command
 from benchmarks.dosa_format import DosaPoint, read_points
-from costmodel.count.energy import picojoules_per_byte
-from costmodel.count.nest import layer_traffic
-from costmodel.count.sliding_window import sliding_input_words
-from costmodel.count.traffic import Memory, Move
-from costmodel.latency.roofline import bandwidths
-from costmodel.mapping.shape import whole
-from costmodel.target.target import Target
+from fadiff.costmodel.count.energy import picojoules_per_byte
+from fadiff.costmodel.count.nest import layer_traffic
+from fadiff.costmodel.count.sliding_window import sliding_input_words
+from fadiff.costmodel.count.traffic import Memory, Move
+from fadiff.costmodel.latency.roofline import bandwidths
+from fadiff.costmodel.mapping.shape import whole
+from fadiff.costmodel.target.target import Target
 from fadiff.errors import InputError
 
 DRAM_BLOCK = 64

@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from samples.catalog import SAMPLES
-from samples.export import export
+from fadiff.samples.catalog import SAMPLES
+from fadiff.samples.export import export
 
 Exporter = Literal["dynamo", "torchscript"]
 EXPORTERS: tuple[Exporter, ...] = ("dynamo", "torchscript")

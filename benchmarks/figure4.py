@@ -17,10 +17,10 @@ from benchmarks.cells import BUDGETED, SEEDED, Trace, seconds_to, trace_of
 from benchmarks.command import add_out, add_profile, check_known, command, listed
 from benchmarks.figure import figure
 from benchmarks.networks import network
-from costmodel.group.fusion import ScheduleError
-from costmodel.target.target import load_target
 from fadiff.commands.options import METHODS
-from optimizer import optimize
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import optimize
 
 Traces = dict[str, list[Trace]]
 """By method, one per seed."""

@@ -29,8 +29,8 @@ from scipy.stats import spearmanr
 from benchmarks.command import command
 from benchmarks.rtl import MEASURED, converted, read_rows
 from benchmarks.rtl_schedules import SCHEDULES, read_decisions, recalled
-from costmodel.group.fusion import ScheduleError
-from costmodel.latency.clock import (
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.latency.clock import (
     COEFFICIENTS,
     FITTED_SIDE,
     ClockCoefficients,
@@ -39,11 +39,11 @@ from costmodel.latency.clock import (
     clock,
     side_factors,
 )
-from costmodel.schedule.clock import ProgramCounts, network_cycles, program_counts
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.serialize import ScheduleFileError
-from costmodel.target.core import Core
-from costmodel.target.target import load_target
+from fadiff.costmodel.schedule.clock import ProgramCounts, network_cycles, program_counts
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.serialize import ScheduleFileError
+from fadiff.costmodel.target.core import Core
+from fadiff.costmodel.target.target import load_target
 
 START = ClockCoefficients(
     visit=200,

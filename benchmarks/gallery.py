@@ -15,8 +15,8 @@ from typing import NamedTuple
 from benchmarks import screenshots
 from benchmarks.command import command
 from fadiff.pipeline import compile
-from samples.catalog import SAMPLES
-from samples.export import export
+from fadiff.samples.catalog import SAMPLES
+from fadiff.samples.export import export
 
 DOCS = Path(__file__).parents[1] / "docs"
 

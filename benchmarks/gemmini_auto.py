@@ -25,19 +25,19 @@ import numpy as np
 
 from benchmarks.command import command, listed
 from benchmarks.exports import exported
-from converter import Conversion, Graph
-from converter.check.reference import run_reference
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.target import Target, load_target
-from emitters.gemmini import emit
-from emulator.build import build_firmware
-from emulator.run import Firmware, RunResult
 from fadiff.console import Console
+from fadiff.converter import Conversion, Graph
+from fadiff.converter.check.reference import run_reference
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.emitters.gemmini import emit
+from fadiff.emulator.build import build_firmware
+from fadiff.emulator.run import Firmware, RunResult
+from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
 from fadiff.pipeline import ModelOptions, read_model
+from fadiff.samples.catalog import SAMPLES
 from fadiff.search import SearchOptions, decide
 from fadiff.vectors import Arrays, make_vectors, stored_inputs
-from optimizer.baselines.gemmini_auto import automatic_schedule
-from samples.catalog import SAMPLES
 
 TARGETS = "gemmini-default,gemmini-large,gemmini-small"
 COLUMNS = ("DRAM bytes", "instructions", "cycles", "EDP")

@@ -26,11 +26,11 @@ from pathlib import Path
 
 from benchmarks.command import check_known, command, listed
 from benchmarks.exports import EXPORTERS, Exporter, exported, independent_macs
-from converter import Conversion, Graph, convert
-from costmodel.target.target import Target, load_target, preset_names
-from emulator import VerifyReport, verify
-from emulator.build import build_firmware
 from fadiff.console import Console
+from fadiff.converter import Conversion, Graph, convert
+from fadiff.costmodel.target.target import Target, load_target, preset_names
+from fadiff.emulator import VerifyReport, verify
+from fadiff.emulator.build import build_firmware
 from fadiff.folder import OutputFolder
 from fadiff.pipeline import (
     ModelOptions,
@@ -40,9 +40,9 @@ from fadiff.pipeline import (
     read_model,
     write_folder,
 )
+from fadiff.samples.catalog import SAMPLES
 from fadiff.search import SearchOptions, decide
 from fadiff.vectors import TestVectors, make_vectors
-from samples.catalog import SAMPLES
 
 HEADER = (
     f"{'network':<16} {'exporter':<11} {'target':<15} {'layers':>6} {'array':>5} {'MMAC':>8} {'MACs':>5} "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from converter.ir.graph import Graph
+from fadiff.converter.ir.graph import Graph
 from fadiff.errors import InputError
-from samples.graphs import graph_of
+from fadiff.samples.graphs import graph_of
 
 TABLE1: dict[str, tuple[str, dict[str, int]]] = {
     "gpt3-2048": ("gpt3-block", {"seq": 2048}),
@@ -14,7 +14,7 @@ TABLE1: dict[str, tuple[str, dict[str, int]]] = {
     "mobilenetv1": ("mobilenetv1", {}),
     "resnet18": ("resnet18", {}),
 }
-"""Benchmark name -> name and options of samples.graphs.graph_of."""
+"""Benchmark name -> name and options of fadiff.samples.graphs.graph_of."""
 
 
 def network(name: str) -> Graph:

@@ -40,21 +40,21 @@ from benchmarks.rtl_schedules import (
     recalled,
     write_decisions,
 )
-from converter import Conversion
-from converter.check.reference import run_reference
-from costmodel.schedule.clock import program_cycles
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.measurement import MeasurementError, read_profile
-from costmodel.schedule.readings import as_instructions
-from costmodel.schedule.schedule import Schedule
-from costmodel.schedule.serialize import to_document
-from costmodel.target.target import Target, load_target, target_yaml
-from emitters.gemmini import emit
 from fadiff.console import Console
+from fadiff.converter import Conversion
+from fadiff.converter.check.reference import run_reference
+from fadiff.costmodel.schedule.clock import program_cycles
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.measurement import MeasurementError, read_profile
+from fadiff.costmodel.schedule.readings import as_instructions
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.schedule.serialize import to_document
+from fadiff.costmodel.target.target import Target, load_target, target_yaml
+from fadiff.emitters.gemmini import emit
 from fadiff.errors import InputError
+from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
 from fadiff.search import SearchOptions, decide
 from fadiff.vectors import Arrays
-from optimizer.baselines.gemmini_auto import automatic_schedule
 
 MEASURED = Path(__file__).parent / "rtl_measured.csv"
 TARGETS = "gemmini-default,gemmini-large"

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from converter.ir.graph import Graph
-from costmodel.schedule.document import FusionRecord, MappingRecord
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import Schedule
-from costmodel.schedule.serialize import schedule_from_document, to_document
-from costmodel.target.target import Target
-from optimizer.baselines.gemmini_auto import automatic_schedule
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.schedule.document import FusionRecord, MappingRecord
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
 
 SCHEDULES = Path(__file__).parent / "rtl_schedules.json"
 """By digest: the mapping of every layer on the array, how additions are issued, and the groups."""

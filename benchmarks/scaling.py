@@ -16,12 +16,12 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from benchmarks.command import add_out, add_profile, check_known, command, listed
-from costmodel.schedule.schedule import Profile
-from costmodel.target.target import load_target
 from fadiff.commands.options import METHODS
-from optimizer import optimize
-from optimizer.cut.settings import MethodName
-from samples.graphs import graph_of
+from fadiff.costmodel.schedule.schedule import Profile
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import optimize
+from fadiff.optimizer.cut.settings import MethodName
+from fadiff.samples.graphs import graph_of
 
 HEADER = "family,method,layers,wall_seconds,cpu_seconds,edp_uj_cycles,peak_mb"
 
@@ -89,7 +89,7 @@ def measure(
     name: str, blocks: int, target_name: str, profile: Profile, method: MethodName, runs: int
 ) -> Measured:
     """Search one network `runs` times."""
-    import optimizer.gradient.descent  # noqa: F401 - loads torch
+    import fadiff.optimizer.gradient.descent  # noqa: F401 - loads torch
 
     options = {"layers": blocks} if blocks > 1 else {}
     graph, target = graph_of(name, **options), load_target(target_name)

@@ -25,8 +25,8 @@ from pathlib import Path
 from benchmarks.cells import VARIANTS, Cell, Settings, run_cell, show, table_rows
 from benchmarks.command import add_out, add_profile, check_known, command, listed
 from benchmarks.networks import TABLE1, network
-from costmodel.target.target import load_target
 from fadiff.commands.options import METHODS
+from fadiff.costmodel.target.target import load_target
 from fadiff.errors import InputError
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from benchmarks.agreement import kendall_tau, mean_relative_error, scatter
 from benchmarks.command import add_out, command
 from benchmarks.timeloop_counts import Counts, LevelLoops, Workload, count
-from costmodel.count.timeloop_counts import cycles_at
-from costmodel.target.target import Target, load_target
+from fadiff.costmodel.count.timeloop_counts import cycles_at
+from fadiff.costmodel.target.target import Target, load_target
 from fadiff.errors import InputError
 
 TENSORS = {"W": "Weights", "I": "Inputs", "O": "Outputs"}

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from costmodel.count.timeloop_counts import Count, Loop, words_entering
+from fadiff.costmodel.count.timeloop_counts import Count, Loop, words_entering
 
 Extents = Mapping[str, int]
 

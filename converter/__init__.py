@@ -15,14 +15,14 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from converter.errors import ModelError, Unsupported, UnsupportedError
-from converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
-from converter.ir.states import State
+from fadiff.converter.errors import ModelError, Unsupported, UnsupportedError
+from fadiff.converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+from fadiff.converter.ir.states import State
 
 if TYPE_CHECKING:
-    from converter.check.reference import integer_reference
-    from converter.pipeline import Conversion, convert
-    from converter.read.cut import Cut
+    from fadiff.converter.check.reference import integer_reference
+    from fadiff.converter.pipeline import Conversion, convert
+    from fadiff.converter.read.cut import Cut
 
 # Read when ONNX Runtime is loaded; without it the Linux wheel of 1.31 reports its use to Microsoft.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Conversion": "converter.pipeline",
-    "Cut": "converter.read.cut",
-    "convert": "converter.pipeline",
-    "integer_reference": "converter.check.reference",
+    "Conversion": "fadiff.converter.pipeline",
+    "Cut": "fadiff.converter.read.cut",
+    "convert": "fadiff.converter.pipeline",
+    "integer_reference": "fadiff.converter.check.reference",
 }
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from converter.ir.program import Program
-from converter.ir.work import macs_of
-from converter.read.cut import Cut
-from converter.read.load import load_model, named_model
-from converter.simplify import simplify
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.work import macs_of
+from fadiff.converter.read.cut import Cut
+from fadiff.converter.read.load import load_model, named_model
+from fadiff.converter.simplify import simplify
 
 _SAME_NUMBERS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
 

@@ -12,22 +12,28 @@ from functools import cached_property
 
 import onnx
 
-from converter.errors import UnsupportedError
-from converter.ir.graph import ElementType
-from converter.ir.program import Program, program_of
-from converter.ir.stored import StoredWeights
-from converter.lower import unsupported
-from converter.plan.floats import keep_float
-from converter.plan.plan import Step, plan
-from converter.quantise.choose import WORTH_DB, Calibration
-from converter.quantise.equalise import Pair, equalise, find_pairs
-from converter.quantise.pairwise import gaining_pairs
-from converter.quantise.scales import inherited, unfit_clips, unknown_scales
-from converter.quantise.split import split
-from converter.quantise.zeros import Zeros, prescribed
-from converter.read.inputs import Samples
-from converter.rewrites import BORDER_ZEROS, EQUALISE_CHANNELS, FOLD_EPILOGUES, SHIFT_ZEROS, SPLIT_CHANNELS
-from converter.simplify import Simplified
+from fadiff.converter.errors import UnsupportedError
+from fadiff.converter.ir.graph import ElementType
+from fadiff.converter.ir.program import Program, program_of
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.lower import unsupported
+from fadiff.converter.plan.floats import keep_float
+from fadiff.converter.plan.plan import Step, plan
+from fadiff.converter.quantise.choose import WORTH_DB, Calibration
+from fadiff.converter.quantise.equalise import Pair, equalise, find_pairs
+from fadiff.converter.quantise.pairwise import gaining_pairs
+from fadiff.converter.quantise.scales import inherited, unfit_clips, unknown_scales
+from fadiff.converter.quantise.split import split
+from fadiff.converter.quantise.zeros import Zeros, prescribed
+from fadiff.converter.read.inputs import Samples
+from fadiff.converter.rewrites import (
+    BORDER_ZEROS,
+    EQUALISE_CHANNELS,
+    FOLD_EPILOGUES,
+    SHIFT_ZEROS,
+    SPLIT_CHANNELS,
+)
+from fadiff.converter.simplify import Simplified
 
 _SPLIT_WORTH_DB = 1.0
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from converter.ir.graph import Graph
-from converter.ir.program import Program
-from converter.plan.plan import Step
-from converter.rewrites import ABSORB_MOVEMENT, FOLD_CHAINS, FOLD_EPILOGUES, FOLD_NORMS
+from fadiff.converter.ir.graph import Graph
+from fadiff.converter.ir.program import Program
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.rewrites import ABSORB_MOVEMENT, FOLD_CHAINS, FOLD_EPILOGUES, FOLD_NORMS
 
 
 def explain(program: Program, steps: Sequence[Step], graph: Graph) -> tuple[str, ...]:

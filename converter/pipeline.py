@@ -13,32 +13,32 @@ from typing import Any, Concatenate, Literal, ParamSpec
 import numpy as np
 import onnx
 
-from converter.draft import Drafter
-from converter.errors import ModelError, UnsupportedError
-from converter.explain import explain
-from converter.ir.graph import ElementType, Graph
-from converter.ir.program import Program
-from converter.ir.states import State
-from converter.ir.stored import StoredWeights
-from converter.ir.weight_file import WeightFile, with_weights
-from converter.lower import lower
-from converter.plan.plan import Step
-from converter.printable import printable
-from converter.quantise.calibrate import CalibrationData
-from converter.quantise.choose import Choice
-from converter.quantise.float_states import decide
-from converter.quantise.imported import is_quantised
-from converter.quantise.mixed import Mixed, MixedSearch
-from converter.quantise.qdq import quantised_model
-from converter.quantise.weights import Quantisation, as_float
-from converter.read.cut import Cut, cut_model
-from converter.read.inputs import Samples, Spans
-from converter.read.load import load_model, named_model
-from converter.read.spans import suggested_spans
-from converter.read.validate import judged_by_onnx
-from converter.rewrites import CHOOSE_RANGES, JUDGED, check_names, rewrite
-from converter.simplify import simplify
-from converter.way_out import way_out
+from fadiff.converter.draft import Drafter
+from fadiff.converter.errors import ModelError, UnsupportedError
+from fadiff.converter.explain import explain
+from fadiff.converter.ir.graph import ElementType, Graph
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.states import State
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.ir.weight_file import WeightFile, with_weights
+from fadiff.converter.lower import lower
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.printable import printable
+from fadiff.converter.quantise.calibrate import CalibrationData
+from fadiff.converter.quantise.choose import Choice
+from fadiff.converter.quantise.float_states import decide
+from fadiff.converter.quantise.imported import is_quantised
+from fadiff.converter.quantise.mixed import Mixed, MixedSearch
+from fadiff.converter.quantise.qdq import quantised_model
+from fadiff.converter.quantise.weights import Quantisation, as_float
+from fadiff.converter.read.cut import Cut, cut_model
+from fadiff.converter.read.inputs import Samples, Spans
+from fadiff.converter.read.load import load_model, named_model
+from fadiff.converter.read.spans import suggested_spans
+from fadiff.converter.read.validate import judged_by_onnx
+from fadiff.converter.rewrites import CHOOSE_RANGES, JUDGED, check_names, rewrite
+from fadiff.converter.simplify import simplify
+from fadiff.converter.way_out import way_out
 
 QuantizeMode = Literal["auto", "int8", "none"]
 Progress = Callable[[str], None]
@@ -159,10 +159,10 @@ def convert(
         cut: tensors to take as inputs and outputs.
         states: outputs that are inputs of the next run, by the names in the file; with such a model,
             calibration samples are consecutive steps and need no arrays for states.
-        guess_states: find them by name where none is given (`converter.read.states`).
+        guess_states: find them by name where none is given (`fadiff.converter.read.states`).
         calibrate: False leaves scales that the file does not give at 1: for looking at layers only.
         seed: of the random samples.
-        without: names of rewrites (`converter.rewrites.NAMES`) to leave out.
+        without: names of rewrites (`fadiff.converter.rewrites.NAMES`) to leave out.
         keep_float: names of layers that an int8 array leaves to the core, in float32, and of states that
             stay float32 between runs.
         keep_float_until: keep further ones until every output has so many dB on held-out samples.

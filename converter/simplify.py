@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import onnx
 
-from converter.contrib import expand_contrib
-from converter.decompose import decompose
-from converter.errors import ModelError, UnsupportedError
-from converter.ir.program import Program, program_of
-from converter.ir.stored import StoredWeights
-from converter.lower import cannot_load, unknown_operators
-from converter.lower.functions import expand_functions
-from converter.quantise.imported import strip_quantisation
-from converter.read.control_flow import flatten_control_flow
-from converter.read.inputs import Samples, Spans
-from converter.read.normalise import normalise
-from converter.read.precision import to_float32
-from converter.read.reserved import free_reserved_names
+from fadiff.converter.contrib import expand_contrib
+from fadiff.converter.decompose import decompose
+from fadiff.converter.errors import ModelError, UnsupportedError
+from fadiff.converter.ir.program import Program, program_of
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.lower import cannot_load, unknown_operators
+from fadiff.converter.lower.functions import expand_functions
+from fadiff.converter.quantise.imported import strip_quantisation
+from fadiff.converter.read.control_flow import flatten_control_flow
+from fadiff.converter.read.inputs import Samples, Spans
+from fadiff.converter.read.normalise import normalise
+from fadiff.converter.read.precision import to_float32
+from fadiff.converter.read.reserved import free_reserved_names
 
 SamplesOf = Callable[[Program, onnx.ModelProto, StoredWeights], Samples]
 """Calibration inputs for a normalised model."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 import networkx as nx
 import onnx
 
-from converter.errors import ModelError, UnsupportedError
-from converter.read.cut import Cut, read_by
+from fadiff.converter.errors import ModelError, UnsupportedError
+from fadiff.converter.read.cut import Cut, read_by
 
 _ROUNDS = 3
 """A cut can bring to light what was hidden behind the first refusals."""

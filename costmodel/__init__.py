@@ -8,9 +8,9 @@ count     loop nest, bytes, energy              relaxed   the differentiable mod
 latency   cycles of what was counted
 """
 
-from costmodel.mapping.mapping import Mapping, MappingError
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target.target import Target, TargetError, load_target, preset_names
+from fadiff.costmodel.mapping.mapping import Mapping, MappingError
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.target.target import Target, TargetError, load_target, preset_names
 
 __all__ = [
     "FusionGroup",

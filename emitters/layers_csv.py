@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Literal
 
-from costmodel.schedule.document import LayerRecord, MappingRecord, ScheduleDocument
+from fadiff.costmodel.schedule.document import LayerRecord, MappingRecord, ScheduleDocument
 
 COLUMNS = (
     "layer",

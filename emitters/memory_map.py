@@ -1,6 +1,6 @@
 """memory_map.json: what emitted firmware keeps where (docs/firmware-interface.md, section 3).
 
-Written by emitters.gemmini, read by the report, by the functional model's runner and by layer checks.
+Written by fadiff.emitters.gemmini, read by the report, by the functional model's runner and by layer checks.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from converter.errors import BadInput
-from costmodel.schedule.document import StateRecord
-from costmodel.target.record import Record
+from fadiff.converter.errors import BadInput
+from fadiff.costmodel.schedule.document import StateRecord
+from fadiff.costmodel.target.record import Record
 
 Role = Literal["I", "I2", "W", "bias", "psum", "O"]
 

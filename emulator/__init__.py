@@ -1,6 +1,6 @@
 """Functional model of the Gemmini instruction set: runs emitted C, checks it, counts what it moves.
 
-from emulator import verify
+from fadiff.emulator import verify
 report = verify(Path("build/resnet18"))
 assert report.passed, report.first_divergence
 """
@@ -11,19 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emulator.errors import BuildError as BuildError
-    from emulator.errors import EmulatorError as EmulatorError
-    from emulator.errors import ExecutionError as ExecutionError
-    from emulator.errors import FirmwareError as FirmwareError
-    from emulator.params import params_header as params_header
-    from emulator.report import VerifyReport as VerifyReport
-    from emulator.verification import verify as verify
+    from fadiff.emulator.errors import BuildError as BuildError
+    from fadiff.emulator.errors import EmulatorError as EmulatorError
+    from fadiff.emulator.errors import ExecutionError as ExecutionError
+    from fadiff.emulator.errors import FirmwareError as FirmwareError
+    from fadiff.emulator.params import params_header as params_header
+    from fadiff.emulator.report import VerifyReport as VerifyReport
+    from fadiff.emulator.verification import verify as verify
 
 _HOME = {
-    **dict.fromkeys(("BuildError", "EmulatorError", "ExecutionError", "FirmwareError"), "emulator.errors"),
-    "VerifyReport": "emulator.report",
-    "params_header": "emulator.params",
-    "verify": "emulator.verification",
+    **dict.fromkeys(
+        ("BuildError", "EmulatorError", "ExecutionError", "FirmwareError"), "fadiff.emulator.errors"
+    ),
+    "VerifyReport": "fadiff.emulator.report",
+    "params_header": "fadiff.emulator.params",
+    "verify": "fadiff.emulator.verification",
 }
 
 

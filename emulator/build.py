@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from converter.cache_folder import cache_folder
-from costmodel.target.target import Target
-from emulator.errors import BuildError, NoCompilerError
-from emulator.params import params_header
+from fadiff.converter.cache_folder import cache_folder
+from fadiff.costmodel.target.target import Target
+from fadiff.emulator.errors import BuildError, NoCompilerError
+from fadiff.emulator.params import params_header
 
 HERE = Path(__file__).parent
 SOURCES = HERE / "csrc"

@@ -9,11 +9,11 @@ import numpy as np
 import onnxruntime
 from pydantic import BaseModel
 
-from converter.check.reference import MEASURED, UNCLIPPED
-from converter.read.runtime import NOT_OPTIMISED, open_session, session_options
-from costmodel.target.target import Target
-from emulator.errors import ExecutionError, FirmwareError
-from emulator.run import Firmware, RunResult
+from fadiff.converter.check.reference import MEASURED, UNCLIPPED
+from fadiff.converter.read.runtime import NOT_OPTIMISED, open_session, session_options
+from fadiff.costmodel.target.target import Target
+from fadiff.emulator.errors import ExecutionError, FirmwareError
+from fadiff.emulator.run import Firmware, RunResult
 
 
 class Job(BaseModel):

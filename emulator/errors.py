@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.errors import BadInput
+from fadiff.converter.errors import BadInput
 
 
 class EmulatorError(BadInput):

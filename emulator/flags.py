@@ -1,6 +1,6 @@
 """Prints compiler flags for C programs that include "include/gemmini.h" and run on the functional model.
 
-    cc program.c $(python -m emulator.flags --target gemmini-default) -o program
+    cc program.c $(python -m fadiff.emulator.flags --target gemmini-default) -o program
 
 With --riscv-linux the flags are for a compiler for RISC-V Linux: the model's sources, to become part of
 a program that runs where there is no Gemmini (csrc/riscv_linux.c).  With --headers DIR it writes the
@@ -16,11 +16,11 @@ import shutil
 import sys
 from pathlib import Path
 
-from converter.cache_folder import cache_folder
-from converter.errors import BadInput
-from costmodel.target.target import Target, load_target
-from emulator.build import INCLUDE, SOURCES, include_flags, link_flags, write_params
-from emulator.errors import EmulatorError
+from fadiff.converter.cache_folder import cache_folder
+from fadiff.converter.errors import BadInput
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.emulator.build import INCLUDE, SOURCES, include_flags, link_flags, write_params
+from fadiff.emulator.errors import EmulatorError
 
 
 def write_headers(target: Target, folder: Path) -> None:
@@ -39,7 +39,7 @@ def write_headers(target: Target, folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0, or 2 with one line on stderr."""
     parser = argparse.ArgumentParser(
-        prog="python -m emulator.flags",
+        prog="python -m fadiff.emulator.flags",
         description="Print compiler and linker flags to build a Gemmini program for this machine.",
     )
     parser.add_argument("--target", default="gemmini-default", help="preset name or target YAML")

@@ -9,11 +9,11 @@ from functools import cache
 
 import numpy as np
 
-from costmodel.latency.clock import clock_of
-from costmodel.target.target import Target
-from emulator.build import library
-from emulator.errors import ExecutionError
-from emulator.params import max_block_len_acc
+from fadiff.costmodel.latency.clock import clock_of
+from fadiff.costmodel.target.target import Target
+from fadiff.emulator.build import library
+from fadiff.emulator.errors import ExecutionError
+from fadiff.emulator.params import max_block_len_acc
 
 INSTRUCTIONS: Mapping[str, tuple[int, ...]] = {
     "config": (0,),

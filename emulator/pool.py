@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from costmodel.target.target import Target
-from emulator.compare import Job, VectorResult
-from emulator.errors import EmulatorError
+from fadiff.costmodel.target.target import Target
+from fadiff.emulator.compare import Job, VectorResult
+from fadiff.emulator.errors import EmulatorError
 
 WORKERS = 2
 ALONE = 10e6
@@ -68,12 +68,12 @@ def _start(
     request = scratch / f"job{number}.json"
     request.write_text(job.model_dump_json(), encoding="utf-8")
     environment = dict(os.environ)
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(Path(__file__).absolute().parents[2])  # of `fadiff`, of which this folder may be a link
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
     errors = scratch / f"errors{number}"
     with errors.open("wb") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "emulator.worker", str(request)],
+            [sys.executable, "-P", "-m", "fadiff.emulator.worker", str(request)],
             env=environment,
             stdin=subprocess.PIPE,  # closed when we end, however we do: then the worker ends, too
             stdout=subprocess.DEVNULL,

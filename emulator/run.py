@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.target.target import Target
-from emitters.memory_map import LayerPlace, MemoryMap, Region, TensorPlace, Tile, read_memory_map
-from emulator.errors import ExecutionError, FirmwareError
-from emulator.machine import Counts, Machine
+from fadiff.costmodel.target.target import Target
+from fadiff.emitters.memory_map import LayerPlace, MemoryMap, Region, TensorPlace, Tile, read_memory_map
+from fadiff.emulator.errors import ExecutionError, FirmwareError
+from fadiff.emulator.machine import Counts, Machine
 
 BEGIN, END, COMPLETE = 0, 1, 2
 _LOCAL = ("scratchpad", "accumulator")
@@ -60,7 +60,7 @@ class Firmware:
 
     Args:
         folder: The firmware folder, for its memory map.
-        built: Shared object from `emulator.build.build_firmware`.
+        built: Shared object from `fadiff.emulator.build.build_firmware`.
         target: What the firmware was emitted for.
 
     Raises:

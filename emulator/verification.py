@@ -10,18 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.check.storage import from_storage
-from converter.ir.graph import Tensor
-from converter.scratch_folder import scratch_folder
-from costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
-from costmodel.schedule.serialize import graph_from_document, read_document
-from emitters.memory_map import LayerPlace, read_memory_map
-from emulator.build import build_firmware, library
-from emulator.compare import Mismatch, TensorDifference, VectorResult, tolerance_of
-from emulator.errors import FirmwareError
-from emulator.pool import Progress, run_vectors
-from emulator.report import Both, LayerReport, Measured, Predicted, VerifyReport
-from emulator.run import LayerRun
+from fadiff.converter.check.storage import from_storage
+from fadiff.converter.ir.graph import Tensor
+from fadiff.converter.scratch_folder import scratch_folder
+from fadiff.costmodel.schedule.document import LayerRecord, ScheduleDocument, TrafficRecord
+from fadiff.costmodel.schedule.serialize import graph_from_document, read_document
+from fadiff.emitters.memory_map import LayerPlace, read_memory_map
+from fadiff.emulator.build import build_firmware, library
+from fadiff.emulator.compare import Mismatch, TensorDifference, VectorResult, tolerance_of
+from fadiff.emulator.errors import FirmwareError
+from fadiff.emulator.pool import Progress, run_vectors
+from fadiff.emulator.report import Both, LayerReport, Measured, Predicted, VerifyReport
+from fadiff.emulator.run import LayerRun
 
 TIME_LIMIT = 1800.0
 _MEMORIES = ("dram", "tile-buffer")

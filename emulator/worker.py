@@ -1,6 +1,6 @@
 """One worker process of `emulator.verify`: a process holds one machine, and vectors are independent.
 
-python -m emulator.worker JOB.json
+python -m fadiff.emulator.worker JOB.json
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import sys
 import threading
 from pathlib import Path
 
-from converter.errors import BadInput
-from emulator.compare import Job, run_job
+from fadiff.converter.errors import BadInput
+from fadiff.emulator.compare import Job, run_job
 
 
 def main(arguments: list[str]) -> int:

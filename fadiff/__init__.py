@@ -14,49 +14,49 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from converter import Conversion as Conversion
-    from converter import Graph as Graph
-    from converter import ModelError as ModelError
-    from converter import convert as convert
-    from costmodel.group.fusion import ScheduleError as ScheduleError
-    from costmodel.mapping.mapping import Mapping as Mapping
-    from costmodel.schedule.evaluate import NetworkCost as NetworkCost
-    from costmodel.schedule.evaluate import evaluate as evaluate
-    from costmodel.schedule.schedule import Schedule as Schedule
-    from costmodel.schedule.serialize import read_document as read_document
-    from costmodel.schedule.serialize import schedule_from_document as schedule_from_document
-    from costmodel.schedule.serialize import to_document as to_document
-    from costmodel.schedule.serialize import write_document as write_document
-    from costmodel.target.params_header import target_from_header as target_from_header
-    from costmodel.target.target import Target as Target
-    from costmodel.target.target import TargetError as TargetError
-    from costmodel.target.target import load_target as load_target
-    from emulator import VerifyReport as VerifyReport
-    from emulator import verify as verify
+    from fadiff.converter import Conversion as Conversion
+    from fadiff.converter import Graph as Graph
+    from fadiff.converter import ModelError as ModelError
+    from fadiff.converter import convert as convert
+    from fadiff.costmodel.group.fusion import ScheduleError as ScheduleError
+    from fadiff.costmodel.mapping.mapping import Mapping as Mapping
+    from fadiff.costmodel.schedule.evaluate import NetworkCost as NetworkCost
+    from fadiff.costmodel.schedule.evaluate import evaluate as evaluate
+    from fadiff.costmodel.schedule.schedule import Schedule as Schedule
+    from fadiff.costmodel.schedule.serialize import read_document as read_document
+    from fadiff.costmodel.schedule.serialize import schedule_from_document as schedule_from_document
+    from fadiff.costmodel.schedule.serialize import to_document as to_document
+    from fadiff.costmodel.schedule.serialize import write_document as write_document
+    from fadiff.costmodel.target.params_header import target_from_header as target_from_header
+    from fadiff.costmodel.target.target import Target as Target
+    from fadiff.costmodel.target.target import TargetError as TargetError
+    from fadiff.costmodel.target.target import load_target as load_target
+    from fadiff.emulator import VerifyReport as VerifyReport
+    from fadiff.emulator import verify as verify
     from fadiff.errors import InputError as InputError
+    from fadiff.optimizer import SearchResult as SearchResult
+    from fadiff.optimizer import optimize as optimize
     from fadiff.pipeline import CompileResult as CompileResult
     from fadiff.pipeline import ModelOptions as ModelOptions
     from fadiff.pipeline import compile as compile
     from fadiff.predictor import Predictor as Predictor
     from fadiff.predictor import load as load
     from fadiff.search import SearchOptions as SearchOptions
-    from optimizer import SearchResult as SearchResult
-    from optimizer import optimize as optimize
 
 _NAMES = {
     "converter": ("Conversion", "Graph", "ModelError", "convert"),
-    "costmodel.group.fusion": ("ScheduleError",),
-    "costmodel.mapping.mapping": ("Mapping",),
-    "costmodel.schedule.evaluate": ("NetworkCost", "evaluate"),
-    "costmodel.schedule.schedule": ("Schedule",),
-    "costmodel.schedule.serialize": (
+    "fadiff.costmodel.group.fusion": ("ScheduleError",),
+    "fadiff.costmodel.mapping.mapping": ("Mapping",),
+    "fadiff.costmodel.schedule.evaluate": ("NetworkCost", "evaluate"),
+    "fadiff.costmodel.schedule.schedule": ("Schedule",),
+    "fadiff.costmodel.schedule.serialize": (
         "read_document",
         "schedule_from_document",
         "to_document",
         "write_document",
     ),
-    "costmodel.target.params_header": ("target_from_header",),
-    "costmodel.target.target": ("Target", "TargetError", "load_target"),
+    "fadiff.costmodel.target.params_header": ("target_from_header",),
+    "fadiff.costmodel.target.target": ("Target", "TargetError", "load_target"),
     "emulator": ("VerifyReport", "verify"),
     "fadiff.errors": ("InputError",),
     "fadiff.pipeline": ("CompileResult", "ModelOptions", "compile"),

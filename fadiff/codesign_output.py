@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
-    from optimizer.codesign.score import Scored, Scorer
+    from fadiff.optimizer.codesign.score import Scored, Scorer
 
 FILES = ("target.yaml", "gemmini_params.h", "GemminiConfig.scala", "designs.csv", "pareto.svg")
 
@@ -45,11 +45,11 @@ def row_of(scorer: Scorer, scored: Scored) -> dict[str, Any]:
 
 def write_folder(folder: Path, scorer: Scorer) -> None:
     """All of FILES."""
-    from costmodel.target.scala_config import scala_config
-    from costmodel.target.target import target_yaml
-    from emitters.report.charts import design_plot
-    from emulator.params import params_header
-    from optimizer.codesign.score import pareto
+    from fadiff.costmodel.target.scala_config import scala_config
+    from fadiff.costmodel.target.target import target_yaml
+    from fadiff.emitters.report.charts import design_plot
+    from fadiff.emulator.params import params_header
+    from fadiff.optimizer.codesign.score import pareto
 
     target = scorer.space.target(scorer.best.sizes)
     assert target is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from converter.did_you_mean import did_you_mean
+from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.errors import InputError
 
 OPTION = "--config"
@@ -60,7 +60,7 @@ def _command(group: click.Group, words: Sequence[str]) -> tuple[click.Command, i
 
 
 def _options(file: Path, command: click.Command) -> list[str]:
-    from costmodel.target.text_file import load_yaml
+    from fadiff.costmodel.target.text_file import load_yaml
 
     try:
         content = load_yaml(file)

@@ -16,7 +16,7 @@ from rich.status import Status
 from rich.table import Column, Table
 from rich.text import Text
 
-from converter.printable import printable
+from fadiff.converter.printable import printable
 
 PATIENCE = 2.0
 """Seconds before which nothing is said about how long a stage will take."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from converter.scratch_folder import scratch_folder
+from fadiff.converter.scratch_folder import scratch_folder
 from fadiff.errors import InputError
 from fadiff.vectors import Arrays, onnx_states, run_floats, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
-    from converter import Conversion
+    from fadiff.converter import Conversion
 
 Progress = Callable[[str], None]
 Outputs = dict[str, np.ndarray]
@@ -27,7 +27,7 @@ def float_outputs(conversion: Conversion, inputs: Arrays, progress: Progress) ->
 
 def our_outputs(conversion: Conversion, inputs: Arrays, floats: Outputs, progress: Progress) -> Outputs:
     """The integers of the device, as floats."""
-    from converter.check.reference import integer_reference, reference_session
+    from fadiff.converter.check.reference import integer_reference, reference_session
     from fadiff.output_accuracy import restored
 
     graph = conversion.graph
@@ -62,7 +62,7 @@ def runtime_outputs(conversion: Conversion, inputs: Arrays, per_channel: bool, p
         raise InputError("not quantised: the file brings its own scales")
     from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize_static
 
-    from converter.check.reference import reference_session
+    from fadiff.converter.check.reference import reference_session
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:

@@ -26,18 +26,18 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from converter.printable import printable
-from costmodel.target.record import Record
-from costmodel.target.text_file import load_yaml
-from costmodel.target.validation import one_line
 from fadiff import errors
+from fadiff.converter.printable import printable
+from fadiff.costmodel.target.record import Record
+from fadiff.costmodel.target.text_file import load_yaml
+from fadiff.costmodel.target.validation import one_line
 from fadiff.errors import InputError, is_bad_input
+from fadiff.optimizer.codesign.area import Area
 from fadiff.workers import WorkerDied
-from optimizer.codesign.area import Area
 
 if TYPE_CHECKING:
-    from converter.ir.graph import Graph
-    from costmodel.target.target import Target
+    from fadiff.converter.ir.graph import Graph
+    from fadiff.costmodel.target.target import Target
     from fadiff.search import SearchOptions
 
 
@@ -121,7 +121,7 @@ def base_target(space: DesignSpace, path: Path) -> Target:
     Raises:
         TargetError: there is none, or it cannot be used.
     """
-    from costmodel.target.target import load_target
+    from fadiff.costmodel.target.target import load_target
 
     beside = path.parent / space.base
     return load_target(beside if beside.is_file() else space.base)
@@ -133,7 +133,7 @@ def designs(space: DesignSpace, path: Path) -> Iterator[Design]:
     Raises:
         InputError: the base is unknown, or `vary` names a field that targets do not have.
     """
-    from costmodel.target.target import Target
+    from fadiff.costmodel.target.target import Target
 
     base = base_target(space, path)
     for field in space.vary:
@@ -147,7 +147,7 @@ def designs(space: DesignSpace, path: Path) -> Iterator[Design]:
 
 
 def _check_field(field: str, path: Path) -> None:
-    from costmodel.target.target import Bandwidth, Energy, Target
+    from fadiff.costmodel.target.target import Bandwidth, Energy, Target
 
     known = {*Target.model_fields, *(f"energy.{f}" for f in Energy.model_fields)}
     known |= {f"bandwidth.{f}" for f in Bandwidth.model_fields}
@@ -183,8 +183,8 @@ def explore(graph: Graph, design: Design, search: SearchOptions, cache: Path | N
         Exception: what the search raises, also where the model does not fit.
     """
     from fadiff.console import Console
+    from fadiff.optimizer.layer.solved import SolvedLayers
     from fadiff.search import find_schedule
-    from optimizer.layer.solved import SolvedLayers
 
     if design.target is None:
         return Result(problem=design.problem)

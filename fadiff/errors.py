@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from converter.errors import BadInput
+from fadiff.converter.errors import BadInput
 
 OK: Final = 0
 CHECK_FAILED: Final = 1
@@ -22,8 +22,8 @@ class InputError(BadInput):
 @contextmanager
 def naming(file: str | Path, on: str = "") -> Iterator[None]:
     """Put the file (and the target it is tried `on`) before messages that know only its layers."""
-    from costmodel.group.fusion import ScheduleError
-    from costmodel.schedule.serialize import ScheduleFileError
+    from fadiff.costmodel.group.fusion import ScheduleError
+    from fadiff.costmodel.schedule.serialize import ScheduleFileError
 
     try:
         yield

@@ -6,18 +6,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from converter.errors import BadInput
-from converter.printable import printable
-from costmodel.target.text_file import load_json
+from fadiff.converter.errors import BadInput
+from fadiff.converter.printable import printable
+from fadiff.costmodel.target.text_file import load_json
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from costmodel.schedule.document import ScheduleDocument
-    from costmodel.schedule.measurement import Measurement
-    from emitters.memory_map import MemoryMap
-    from emulator.report import VerifyReport
+    from fadiff.costmodel.schedule.document import ScheduleDocument
+    from fadiff.costmodel.schedule.measurement import Measurement
+    from fadiff.emitters.memory_map import MemoryMap
+    from fadiff.emulator.report import VerifyReport
 
 SCHEDULE = "schedule.json"
 Model = TypeVar("Model", bound="BaseModel")
@@ -50,7 +50,7 @@ class OutputFolder:
     @cached_property
     def document(self) -> ScheduleDocument:
         """schedule.json; raises InputError where the folder is none of ours."""
-        from costmodel.schedule.serialize import read_document
+        from fadiff.costmodel.schedule.serialize import read_document
 
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such folder: give the --out folder of fadiff compile")
@@ -60,26 +60,26 @@ class OutputFolder:
 
     def measured(self) -> Measurement | None:
         """The last measurement, None where there is none; InputError where the file is none of ours."""
-        from costmodel.schedule.measurement import Measurement
+        from fadiff.costmodel.schedule.measurement import Measurement
 
         return _record(self.measurement, Measurement, "measurement", "measure")
 
     def verified(self) -> VerifyReport | None:
         """The last verification, None where there is none; InputError where the file is none of ours."""
-        from emulator.report import VerifyReport
+        from fadiff.emulator.report import VerifyReport
 
         return _record(self.verification, VerifyReport, "verification", "verify")
 
     def memory_map(self) -> MemoryMap | None:
         """What the firmware keeps where, None where there is none; MemoryMapError where it is damaged."""
-        from emitters.memory_map import read_memory_map
+        from fadiff.emitters.memory_map import read_memory_map
 
         path = self.firmware / "memory_map.json"
         return read_memory_map(path) if path.is_file() else None
 
     def refresh_report(self) -> Path:
         """Write report.html from what the folder has now."""
-        from emitters.report import render
+        from fadiff.emitters.report import render
 
         memory, verified = self.memory_map(), self.verified()
         source = self.firmware / f"{Path(memory.model).name}.c" if memory else None

@@ -13,8 +13,8 @@ def compare_with_file(vectors: TestVectors) -> str:
 
     Integers are those of the integer reference, so of the device.
     """
-    from converter.check.reference import integer_reference, reference_session
-    from converter.read.runtime import open_session, session_options
+    from fadiff.converter.check.reference import integer_reference, reference_session
+    from fadiff.converter.read.runtime import open_session, session_options
 
     conversion = vectors.conversion
     model = conversion.quantized_file

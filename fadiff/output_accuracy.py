@@ -11,8 +11,8 @@ from fadiff.vectors import Arrays, TestVectors, run_floats, run_vectors, stored_
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-    from converter.ir.graph import Graph
-    from costmodel.schedule.conversion_record import AccuracyRecord, OutputAccuracyRecord
+    from fadiff.converter.ir.graph import Graph
+    from fadiff.costmodel.schedule.conversion_record import AccuracyRecord, OutputAccuracyRecord
 
 MOST_SAMPLES = 32
 _MACS = 2e10
@@ -30,7 +30,7 @@ def output_accuracy(vectors: TestVectors, reference: InferenceSession) -> Accura
         vectors: the test inputs.
         reference: the integer reference (converter/check/reference).
     """
-    from costmodel.schedule.conversion_record import AccuracyRecord
+    from fadiff.costmodel.schedule.conversion_record import AccuracyRecord
 
     conversion = vectors.conversion
     inputs, kind = _inputs(vectors)
@@ -66,13 +66,13 @@ def _inputs(vectors: TestVectors) -> tuple[Arrays, Literal["test", "calibration"
 
 def restored(graph: Graph, name: str, stored: Arrays, shape: tuple[int, ...]) -> np.ndarray:
     """An output of the integers as ONNX values of `shape` [samples, ...]."""
-    from converter.check.storage import from_storage
+    from fadiff.converter.check.storage import from_storage
 
     return np.stack([from_storage(graph.tensors[name], one, shape[1:]) for one in stored[name]])
 
 
 def _record(graph: Graph, name: str, expected: np.ndarray, found: np.ndarray) -> OutputAccuracyRecord:
-    from costmodel.schedule.conversion_record import OutputAccuracyRecord
+    from fadiff.costmodel.schedule.conversion_record import OutputAccuracyRecord
 
     tensor = graph.tensors[name]
     onnx_name = tensor.onnx_name or name

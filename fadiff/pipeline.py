@@ -13,24 +13,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from converter.did_you_mean import did_you_mean
 from fadiff.console import Console
+from fadiff.converter.did_you_mean import did_you_mean
 from fadiff.errors import InputError, naming, one_line
 from fadiff.folder import OutputFolder
 from fadiff.output import replacing_folder
 
 if TYPE_CHECKING:
-    from converter import Conversion
-    from converter.read.inputs import Samples
-    from costmodel.schedule.conversion_record import ConversionRecord, FloatRecord
-    from costmodel.schedule.document import ScheduleDocument, SearchRecord
-    from costmodel.schedule.schedule import LatencyModel, Schedule
-    from costmodel.schedule.serialize import Bound
-    from costmodel.target.target import Target
-    from emulator import VerifyReport
+    from fadiff.converter import Conversion
+    from fadiff.converter.read.inputs import Samples
+    from fadiff.costmodel.schedule.conversion_record import ConversionRecord, FloatRecord
+    from fadiff.costmodel.schedule.document import ScheduleDocument, SearchRecord
+    from fadiff.costmodel.schedule.schedule import LatencyModel, Schedule
+    from fadiff.costmodel.schedule.serialize import Bound
+    from fadiff.costmodel.target.target import Target
+    from fadiff.emulator import VerifyReport
+    from fadiff.optimizer import SearchResult
     from fadiff.search import DramLimit, SearchOptions
     from fadiff.vectors import TestVectors
-    from optimizer import SearchResult
 
 Quantize = Literal["auto", "int8", "none"]
 AUTO = "auto"
@@ -54,7 +54,7 @@ class ModelOptions:
     guess_states: bool = True
     """Find them by name where none is given."""
     without: tuple[str, ...] = ()
-    """Rewrites to leave out (`converter.rewrites.NAMES`)."""
+    """Rewrites to leave out (`fadiff.converter.rewrites.NAMES`)."""
     keep_float: str | Sequence[str] = ()
     """Layers that an int8 target runs in float32 on the core, by name; AUTO: more until `min_sqnr` holds."""
     min_sqnr: float | None = None
@@ -115,7 +115,7 @@ def compile(
         TypeError: a keyword that neither of them has.
         InputError, ModelError, TargetError, ScheduleError: the input cannot be used; one line says why.
     """
-    from costmodel.schedule.serialize import read_document, schedule_from_document
+    from fadiff.costmodel.schedule.serialize import read_document, schedule_from_document
     from fadiff.search import SearchOptions, decide
     from fadiff.vectors import make_vectors
 
@@ -179,8 +179,8 @@ def _beside(model: Path, suffix: str) -> Path | None:
 
 def as_target(target: str | Path | Target) -> Target:
     """A preset name, a target .yaml, a gemmini_params.h, or a Target as it is."""
-    from costmodel.target.params_header import target_from_header
-    from costmodel.target.target import Target, load_target
+    from fadiff.costmodel.target.params_header import target_from_header
+    from fadiff.costmodel.target.target import Target, load_target
 
     if isinstance(target, Target):
         return target
@@ -189,7 +189,7 @@ def as_target(target: str | Path | Target) -> Target:
 
 def read_model(model: Path, target: Target, reading: ModelOptions, console: Console) -> Conversion:
     """Convert the model for the element type of `target`."""
-    from converter import Cut, State, convert
+    from fadiff.converter import Cut, State, convert
 
     with console.stage(f"converting {model.name}"):
         conversion = convert(
@@ -222,7 +222,7 @@ def _kept_names(reading: ModelOptions) -> Sequence[str]:
 
 
 def _least_db(reading: ModelOptions) -> float | None:
-    from costmodel.schedule.verdict import MIN_SQNR_DB
+    from fadiff.costmodel.schedule.verdict import MIN_SQNR_DB
 
     if AUTO not in _kept_names(reading):
         return None
@@ -231,7 +231,7 @@ def _least_db(reading: ModelOptions) -> float | None:
 
 def front_end_record(vectors: TestVectors, console: Console) -> ConversionRecord:
     """What the front end did, with the signal to noise that quantisation leaves in every tensor."""
-    from costmodel.schedule.conversion_record import ConversionRecord, QuantizationRecord
+    from fadiff.costmodel.schedule.conversion_record import ConversionRecord, QuantizationRecord
     from fadiff.original import compare_with_file
     from fadiff.sensitivity import sensitivity
 
@@ -255,7 +255,7 @@ def front_end_record(vectors: TestVectors, console: Console) -> ConversionRecord
 
 
 def _kept_float(conversion: Conversion) -> FloatRecord | None:
-    from costmodel.schedule.conversion_record import FloatRecord
+    from fadiff.costmodel.schedule.conversion_record import FloatRecord
 
     graph, mixed = conversion.graph, conversion.mixed
     layers = tuple(layer.name for layer in graph.layers if layer.op.startswith("float_"))
@@ -274,8 +274,8 @@ def describe(
     conversion: ConversionRecord | None = None,
 ) -> ScheduleDocument:
     """schedule.json of a schedule, costed here."""
-    from costmodel.schedule.evaluate import evaluate
-    from costmodel.schedule.serialize import to_document
+    from fadiff.costmodel.schedule.evaluate import evaluate
+    from fadiff.costmodel.schedule.serialize import to_document
 
     return to_document(
         schedule,
@@ -300,8 +300,8 @@ def _describe_given(
 
 def describe_search(found: SearchResult, conversion: ConversionRecord | None = None) -> ScheduleDocument:
     """schedule.json of what a search found, with its history and bound."""
-    from costmodel.schedule.document import HistoryPoint, SearchRecord
-    from costmodel.schedule.serialize import Bound
+    from fadiff.costmodel.schedule.document import HistoryPoint, SearchRecord
+    from fadiff.costmodel.schedule.serialize import Bound
 
     settings = found.settings
     record = SearchRecord(
@@ -332,10 +332,10 @@ def write_folder(
     timeloop_options: TimeloopOptions,
 ) -> None:
     """schedule.json, Timeloop files and, if it is executable, firmware with its verification data."""
-    from costmodel.schedule.serialize import write_document
-    from costmodel.target.target import target_yaml
-    from emitters import timeloop
-    from emitters.layers_csv import layers_csv
+    from fadiff.costmodel.schedule.serialize import write_document
+    from fadiff.costmodel.target.target import target_yaml
+    from fadiff.emitters import timeloop
+    from fadiff.emitters.layers_csv import layers_csv
 
     write_document(document, folder.schedule)
     folder.target.write_text(target_yaml(schedule.target), encoding="utf-8")
@@ -344,7 +344,7 @@ def write_folder(
         timeloop.emit(schedule, folder.timeloop, timeloop_options.dialect, timeloop_options.hyphens)
     if not document.is_executable:
         return
-    from emitters import gemmini
+    from fadiff.emitters import gemmini
     from fadiff.vectors import write_vectors
 
     with console.stage("writing firmware"):
@@ -361,7 +361,7 @@ def write_folder(
 
 def _verify_new(folder: OutputFolder, console: Console) -> VerifyReport:
     """The same for C that nobody can have edited yet: if it does not compile, that is a bug of ours."""
-    from emulator import BuildError
+    from fadiff.emulator import BuildError
 
     try:
         return verify_folder(folder, console)
@@ -372,7 +372,7 @@ def _verify_new(folder: OutputFolder, console: Console) -> VerifyReport:
 def verify_folder(folder: OutputFolder, console: Console) -> VerifyReport:
     """Build the firmware for the host, run it on the functional model, and keep in the folder and its report
     what was measured (a warning where that cannot be written)."""
-    from emulator import verify
+    from fadiff.emulator import verify
 
     document = folder.document
     if not document.is_executable:

@@ -16,7 +16,7 @@ from fadiff.vectors import onnx_name, onnx_states, run_vectors, stored_inputs
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-    from converter.ir.graph import Graph
+    from fadiff.converter.ir.graph import Graph
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -89,8 +89,8 @@ def load(folder: str | Path) -> Predictor:
     """
     import onnx
 
-    from converter.check.reference import reference_session
-    from costmodel.schedule.serialize import graph_from_document
+    from fadiff.converter.check.reference import reference_session
+    from fadiff.costmodel.schedule.serialize import graph_from_document
 
     output = OutputFolder(Path(folder))
     document = output.document

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from costmodel.group.fusion import ScheduleError
-from costmodel.schedule.evaluate import evaluate
 from fadiff.console import Console, duration
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.schedule.evaluate import evaluate
 from fadiff.errors import InputError
-from optimizer import SearchResult, Settings, optimize
-from optimizer.finish.copies import with_copies
-from optimizer.finish.issue import with_issues
-from optimizer.finish.pipelines import with_pipelines
-from optimizer.finish.side_by_side import with_side_by_side
-from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
-from optimizer.finish.weight_prefetch import with_prefetches
-from optimizer.search import PROVING
+from fadiff.optimizer import SearchResult, Settings, optimize
+from fadiff.optimizer.finish.copies import with_copies
+from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.finish.pipelines import with_pipelines
+from fadiff.optimizer.finish.side_by_side import with_side_by_side
+from fadiff.optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
+from fadiff.optimizer.finish.weight_prefetch import with_prefetches
+from fadiff.optimizer.search import PROVING
 
 if TYPE_CHECKING:
-    from converter import Conversion, Graph
-    from costmodel.target.target import Target
-    from optimizer.layer.solved import SolvedLayers
+    from fadiff.converter import Conversion, Graph
+    from fadiff.costmodel.target.target import Target
+    from fadiff.optimizer.layer.solved import SolvedLayers
 
 DramLimit = int | Literal["gemmini-auto"] | None
 """Most bytes a schedule may move, what gemmini.h's automatic tiles would move, or no limit."""

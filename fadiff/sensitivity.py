@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.scratch_folder import scratch_folder
+from fadiff.converter.scratch_folder import scratch_folder
 from fadiff.output_accuracy import output_accuracy, sqnr_db
 from fadiff.vectors import Arrays, TestVectors, nth, run_floats, run_vectors, stored_inputs
 
 if TYPE_CHECKING:
-    from converter.ir.graph import Tensor
-    from costmodel.schedule.conversion_record import AccuracyRecord
+    from fadiff.converter.ir.graph import Tensor
+    from fadiff.costmodel.schedule.conversion_record import AccuracyRecord
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ def sensitivity(vectors: TestVectors, count: int = 2) -> Sensitivity:
     The integers are those of the integer reference, so of the device.  A model that needed no
     calibration is run on the first test vectors.
     """
-    from converter.check.agreement import agreement
-    from converter.check.reference import integer_reference, reference_session
-    from converter.ir.weight_file import WeightFile, is_large
+    from fadiff.converter.check.agreement import agreement
+    from fadiff.converter.check.reference import integer_reference, reference_session
+    from fadiff.converter.ir.weight_file import WeightFile, is_large
 
     conversion = vectors.conversion
     inputs, stored = _inputs(vectors, count)

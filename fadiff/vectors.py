@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from converter.ir.states import State, chained
+from fadiff.converter.ir.states import State, chained
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-    from converter import Conversion
-    from converter.ir.graph import Graph, Tensor
+    from fadiff.converter import Conversion
+    from fadiff.converter.ir.graph import Graph, Tensor
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -65,7 +65,7 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
         InputError: the model has no inputs.
         ModelError: unreadable file, or arrays that do not fit the model's inputs.
     """
-    from converter.read.inputs import read_inputs
+    from fadiff.converter.read.inputs import read_inputs
 
     warnings: tuple[str, ...] = ()
     if not conversion.graph.inputs:
@@ -83,7 +83,7 @@ def make_vectors(conversion: Conversion, file: Path | None, seed: int) -> TestVe
 
 def _unused(file: Path, conversion: Conversion) -> Sequence[str]:
     """A warning where test inputs bring values of states."""
-    from converter.read.npz import read_arrays
+    from fadiff.converter.read.npz import read_arrays
 
     kept = {state.input for state in onnx_states(conversion.graph)}
     unused = sorted(kept.intersection(read_arrays(file, "test inputs", ())[1]))
@@ -121,7 +121,7 @@ def stored_inputs(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
 
 def store(tensor: Tensor, vectors: np.ndarray) -> np.ndarray:
     """ONNX values [vectors, ...] as the device stores them: transposed and quantised."""
-    from converter.check.storage import to_storage
+    from fadiff.converter.check.storage import to_storage
 
     return np.stack([to_storage(tensor, vector) for vector in vectors])
 
@@ -136,7 +136,7 @@ def write_vectors(folder: Path, vectors: TestVectors) -> tuple[Arrays, list[dict
         name (of a float32 graph with large weights: of the graph's outputs only).  Then, of a model with
         states, a few steps that follow, with the outputs that a run hands out.
     """
-    from converter.check.reference import integer_reference, reference_session
+    from fadiff.converter.check.reference import integer_reference, reference_session
 
     folder.mkdir()
     graph = vectors.conversion.graph
@@ -169,8 +169,8 @@ def write_models(folder: Path, conversion: Conversion) -> tuple[onnx.ModelProto,
     Returns:
         The reference, and whether weights.bin is part of it.
     """
-    from converter.check.reference import integer_reference
-    from converter.ir.weight_file import WeightFile, is_large
+    from fadiff.converter.check.reference import integer_reference
+    from fadiff.converter.ir.weight_file import WeightFile, is_large
 
     by_layer = conversion.graph.element_type == "float32"
     apart = is_large(conversion.graph)
@@ -189,7 +189,7 @@ def nth(arrays: Arrays, i: int) -> dict[str, np.ndarray]:
 
 def run_floats(conversion: Conversion, inputs: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
     """The float model in ONNX Runtime once per vector: `names` stacked along a new first axis."""
-    from converter.read.piecewise import run_model
+    from fadiff.converter.read.piecewise import run_model
 
     count = len(next(iter(inputs.values())))
     samples = [nth(inputs, i) for i in range(count)]
@@ -252,7 +252,7 @@ def _argument_shapes(conversion: Conversion) -> dict[str, tuple[tuple[int, ...],
 
 def _in_sequence(conversion: Conversion, inputs: Arrays) -> dict[str, np.ndarray]:
     """The inputs with the states that the float model reaches."""
-    from converter.read.states import in_sequence
+    from fadiff.converter.read.states import in_sequence
 
     shapes = {name: entry for name, entry in _input_shapes(conversion).items() if name not in inputs}
     count = len(next(iter(inputs.values())))
@@ -263,7 +263,7 @@ def _in_sequence(conversion: Conversion, inputs: Arrays) -> dict[str, np.ndarray
 
 
 def _random(conversion: Conversion, seed: int) -> dict[str, np.ndarray]:
-    from converter.read.inputs import random_input
+    from fadiff.converter.read.inputs import random_input
 
     generator = np.random.default_rng([seed, 1])  # not the stream that random calibration draws from
     return {

@@ -5,8 +5,8 @@ fronts), `group` (ways to fuse), `cut` (where groups begin and end), `gradient` 
 `baselines`, `finish` (what is changed afterwards).
 """
 
-from optimizer.cut.result import HistoryPoint, SearchResult
-from optimizer.cut.settings import Settings
-from optimizer.search import optimize
+from fadiff.optimizer.cut.result import HistoryPoint, SearchResult
+from fadiff.optimizer.cut.settings import Settings
+from fadiff.optimizer.search import optimize
 
 __all__ = ["HistoryPoint", "SearchResult", "Settings", "optimize"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from optimizer.cut.exact import CERTIFIED_FRONTS, Certificate, Certified, layerwise
-from optimizer.cut.problem import Problem
+from fadiff.optimizer.cut.exact import CERTIFIED_FRONTS, Certificate, Certified, layerwise
+from fadiff.optimizer.cut.problem import Problem
 
 ENUMERATING = 0.5
 """Share of a time budget after which descent begins."""
@@ -25,7 +25,7 @@ def auto(problem: Problem) -> Certified:
     open_groups = any(map(found.open.intersection, problem.candidates))
     if found.complete or not open_groups or problem.is_past_limit:  # (a budget has a share left for descent)
         return found
-    from optimizer.gradient.joint import descend_and_certify
+    from fadiff.optimizer.gradient.joint import descend_and_certify
 
     problem.open = found.open
     return descend_and_certify(problem, certificate)

@@ -7,20 +7,20 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from converter.ir.graph import Graph
-from costmodel.group.fusion import ScheduleError
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.target import Target
-from optimizer.auto import auto
-from optimizer.baselines.gemmini_auto import automatic_schedule
-from optimizer.cut.exact import Certified, exact, layerwise, relaxed_bound
-from optimizer.cut.partition import Partition
-from optimizer.cut.problem import Problem, Progress, value
-from optimizer.cut.result import BoundKind, SearchResult
-from optimizer.cut.settings import MethodName, Settings
-from optimizer.finish.issue import with_issues
-from optimizer.finish.traffic_limit import dram_bytes
-from optimizer.layer.solved import SolvedLayers
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.auto import auto
+from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
+from fadiff.optimizer.cut.exact import Certified, exact, layerwise, relaxed_bound
+from fadiff.optimizer.cut.partition import Partition
+from fadiff.optimizer.cut.problem import Problem, Progress, value
+from fadiff.optimizer.cut.result import BoundKind, SearchResult
+from fadiff.optimizer.cut.settings import MethodName, Settings
+from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.finish.traffic_limit import dram_bytes
+from fadiff.optimizer.layer.solved import SolvedLayers
 
 PROVING: tuple[MethodName, ...] = ("auto", "gradient", "exact", "layerwise")
 """Methods that find a lower bound as they search, under roofline latency: what they enumerate is undominated
@@ -151,26 +151,26 @@ def _certified(problem: Problem, method: MethodName) -> Certified:
         return auto(problem)
     if method == "exact":
         return exact(problem)
-    from optimizer.gradient.joint import gradient
+    from fadiff.optimizer.gradient.joint import gradient
 
     return gradient(problem)
 
 
 def _baseline(problem: Problem, method: MethodName) -> Partition:
     if method == "dosa":
-        from optimizer.gradient.dosa import dosa
+        from fadiff.optimizer.gradient.dosa import dosa
 
         return dosa(problem)
     if method == "genetic":
-        from optimizer.baselines.genetic import genetic
+        from fadiff.optimizer.baselines.genetic import genetic
 
         return genetic(problem)
     if method == "bayesian":
-        from optimizer.baselines.bayesian import bayesian
+        from fadiff.optimizer.baselines.bayesian import bayesian
 
         return bayesian(problem)
     if method == "random":
-        from optimizer.baselines.random_search import random_search
+        from fadiff.optimizer.baselines.random_search import random_search
 
         return random_search(problem)
     raise ValueError(f"unknown method {method!r}")

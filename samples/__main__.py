@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from converter.did_you_mean import did_you_mean
+from fadiff.converter.did_you_mean import did_you_mean
 
 EPILOG = """\b
 Examples:
@@ -38,7 +38,7 @@ def main(
     Weights are random but seeded. Those of digits and digits-transformer are trained; they come with
     FILE.labelled.npz for `fadiff accuracy`. Nothing is downloaded.
     """
-    from samples.catalog import SAMPLES
+    from fadiff.samples.catalog import SAMPLES
 
     if listing:
         for sample in SAMPLES.values():
@@ -60,7 +60,7 @@ def main(
     path = output or Path(f"{name}.onnx")
     if not path.parent.is_dir():
         raise click.UsageError(f"{path.parent} is not a folder")
-    from samples.export import export
+    from fadiff.samples.export import export
 
     print(f"building and exporting {name} ({exporter})", file=sys.stderr)
     try:

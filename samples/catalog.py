@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from samples import branches, digits, mobile, recurrent, resnet, swin, transformers, vgg
-from samples.images import images
+from fadiff.samples import branches, digits, mobile, recurrent, resnet, swin, transformers, vgg
+from fadiff.samples.images import images
 
 Options = Mapping[str, int]
 Builder = Callable[[Options], nn.Module]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from samples.transformers import Block
+from fadiff.samples.transformers import Block
 
 SIDE = 8
 CLASSES = 10

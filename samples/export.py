@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from samples.catalog import Sample
-from samples.images import fit_classifier
-from samples.repeat import repeat_block
+from fadiff.samples.catalog import Sample
+from fadiff.samples.images import fit_classifier
+from fadiff.samples.repeat import repeat_block
 
 Exporter = Literal["dynamo", "torchscript"]
 CALIBRATION_COUNT = 8

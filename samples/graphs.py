@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from converter.ir.builder import GraphBuilder, image_view, weight_view
-from converter.ir.dims import Dims
-from converter.ir.graph import Activation, Graph, TensorCoreLayer, View
-from converter.ir.host import (
+from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Activation, Graph, TensorCoreLayer, View
+from fadiff.converter.ir.host import (
     Add,
     Copy,
     GlobalAveragePool,
@@ -28,7 +28,7 @@ from converter.ir.host import (
     Rows,
     Softmax,
 )
-from converter.ir.loops import Access, Loops
+from fadiff.converter.ir.loops import Access, Loops
 
 ACTIVATION_SCALE = 2.0**-4
 WEIGHT_SCALE = 2.0**-7

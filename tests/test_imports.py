@@ -7,23 +7,25 @@ import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("benchmarks", "converter", "costmodel", "emitters", "emulator", "fadiff", "optimizer", "samples")
 FLOW = ("converter", "costmodel", "optimizer", "emitters", "emulator", "fadiff", "benchmarks")
 """No package imports one that stands behind it here."""
+LINKED = ("converter", "costmodel", "emitters", "emulator", "optimizer", "samples")
+"""Packages that are parts of `fadiff` by a link in its folder."""
 TORCH = (
-    "optimizer.gradient.",
-    "optimizer.codesign.",
-    "costmodel.relaxed.",
-    "costmodel.target.epa",
-    "samples.",
+    "fadiff.optimizer.gradient.",
+    "fadiff.optimizer.codesign.",
+    "fadiff.costmodel.relaxed.",
+    "fadiff.costmodel.target.epa",
+    "fadiff.samples.",
     "benchmarks.",
 )
 """Who may import torch; `epa` does so only where a target brings a table to fit."""
 
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for package in PACKAGES
-    for path in (ROOT / package).rglob("*.py")
+    for root, packages in ((ROOT, ("fadiff", "benchmarks")), (ROOT / "fadiff", LINKED))
+    for package in packages
+    for path in (root / package).rglob("*.py")
 }
 
 
@@ -47,7 +49,14 @@ def imports() -> nx.DiGraph:
 def room(module: str) -> str:
     """The sub-package a module is in; a module beside the sub-packages is a room of its own."""
     parts = module.split(".")
-    return ".".join(parts[:2]) if len(parts) > 2 else module
+    depth = 2 + (package(module) in LINKED)
+    return ".".join(parts[:depth]) if len(parts) > depth else module
+
+
+def package(module: str) -> str:
+    """Of `LINKED`, else the top-level one."""
+    first, *rest = module.split(".")
+    return rest[0] if rest and rest[0] in LINKED else first
 
 
 def circles(graph: nx.DiGraph) -> list[list[str]]:
@@ -55,14 +64,14 @@ def circles(graph: nx.DiGraph) -> list[list[str]]:
 
 
 def test_no_module_imports_itself_in_a_circle(imports):
-    assert imports.has_edge("costmodel.schedule.schedule", "costmodel.schedule.legality")
+    assert imports.has_edge("fadiff.costmodel.schedule.schedule", "fadiff.costmodel.schedule.legality")
     assert circles(imports.subgraph(FILES)) == []
 
 
 def test_no_room_imports_itself_in_a_circle(imports):
     ours = imports.subgraph(FILES)
     rooms = nx.DiGraph([(room(a), room(b)) for a, b in ours.edges if room(a) != room(b)])
-    assert rooms.has_edge("optimizer.cut", "optimizer.group")
+    assert rooms.has_edge("fadiff.optimizer.cut", "fadiff.optimizer.group")
     assert circles(rooms) == []
 
 
@@ -71,7 +80,7 @@ def test_packages_import_one_way(imports):
     back = [
         (a, b)
         for a, b in imports.subgraph(FILES).edges
-        if order.get(a.split(".")[0], len(FLOW)) < order.get(b.split(".")[0], -1)
+        if order.get(package(a), len(FLOW)) < order.get(package(b), -1) and b != "fadiff"
     ]
     assert back == []
 
@@ -84,6 +93,11 @@ def test_torch_is_imported_only_where_gradients_are(imports):
 
 def test_only_descent_knows_the_relaxed_model(imports):
     """So that methods without gradients do not load torch."""
-    users = {a for a, b in imports.edges if b.startswith("costmodel.relaxed")}
-    allowed = ("optimizer.gradient.", "optimizer.codesign.", "costmodel.relaxed", "benchmarks.")
+    users = {a for a, b in imports.edges if b.startswith("fadiff.costmodel.relaxed")}
+    allowed = (
+        "fadiff.optimizer.gradient.",
+        "fadiff.optimizer.codesign.",
+        "fadiff.costmodel.relaxed",
+        "benchmarks.",
+    )
     assert [user for user in users if not user.startswith(allowed)] == []

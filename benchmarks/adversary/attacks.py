@@ -17,28 +17,32 @@ from numpy.typing import NDArray
 
 from benchmarks.adversary.graphs import Net, crossing, dense, exchange, skips
 from benchmarks.adversary.partitions import Layers, executable, partitions
-from converter.ir.dims import Dims
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.legality import legal
-from costmodel.group.placement import placement_of
-from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
-from costmodel.group.scratchpad import live_bytes
-from costmodel.mapping.columns import MappingColumns
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import LayerShape, shape_of, whole
-from costmodel.mapping.tiling import Window
-from costmodel.schedule.batch import evaluate_columns
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Profile, Schedule
-from costmodel.target.target import Target
-from optimizer.cut.partition import MOST_RESIDENT, Partitioner, ordered
-from optimizer.cut.problem import Problem
-from optimizer.group.candidates import candidate_groups
-from optimizer.group.hull import GroupHull, Way
-from optimizer.group.residency import OFF_CHIP, PlacedGroup, surroundings_of
-from optimizer.layer.canonical import L3_ORDERS, canonical_mapping
-from optimizer.layer.fronts import FrontCache
-from optimizer.layer.space import LayerSpace, Rules
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.legality import legal
+from fadiff.costmodel.group.placement import placement_of
+from fadiff.costmodel.group.resident_tensors import (
+    obstacle_to_staying,
+    resident_tensors,
+    with_resident_tensors,
+)
+from fadiff.costmodel.group.scratchpad import live_bytes
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import LayerShape, shape_of, whole
+from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.schedule.batch import evaluate_columns
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Profile, Schedule
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.cut.partition import MOST_RESIDENT, Partitioner, ordered
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.group.candidates import candidate_groups
+from fadiff.optimizer.group.hull import GroupHull, Way
+from fadiff.optimizer.group.residency import OFF_CHIP, PlacedGroup, surroundings_of
+from fadiff.optimizer.layer.canonical import L3_ORDERS, canonical_mapping
+from fadiff.optimizer.layer.fronts import FrontCache
+from fadiff.optimizer.layer.space import LayerSpace, Rules
 
 Rng = np.random.Generator
 Floats = NDArray[np.float64]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.ir.builder import GraphBuilder, image_view, weight_view
-from converter.ir.dims import Dims
-from converter.ir.graph import Graph, TensorCoreLayer, View
-from converter.ir.host import Add, Lookup
-from converter.ir.loops import Access, Loops
+from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
+from fadiff.converter.ir.host import Add, Lookup
+from fadiff.converter.ir.loops import Access, Loops
 
 
 class Net:

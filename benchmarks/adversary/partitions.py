@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from converter.ir.graph import Graph
+from fadiff.converter.ir.graph import Graph
 
 Layers = tuple[str, ...]
 

@@ -15,20 +15,24 @@ import numpy as np
 
 from benchmarks.adversary.attacks import Attempt, Rng, drawn_mapping, profile_of, small_target, with_group
 from benchmarks.adversary.graphs import chain, network, some_channels, some_heads
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.group_tile import shared_channels, shared_groups
-from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, LatencyModel, Schedule
-from optimizer.cut.partition import ordered
-from optimizer.cut.problem import Problem
-from optimizer.cut.settings import Settings
-from optimizer.group.candidates import candidate_groups
-from optimizer.group.hull import Way
-from optimizer.group.tiles import last_output
-from optimizer.layer.candidates import divisors, extents
-from optimizer.search import optimize
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.group_tile import shared_channels, shared_groups
+from fadiff.costmodel.group.resident_tensors import (
+    obstacle_to_staying,
+    resident_tensors,
+    with_resident_tensors,
+)
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, LatencyModel, Schedule
+from fadiff.optimizer.cut.partition import ordered
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.cut.settings import Settings
+from fadiff.optimizer.group.candidates import candidate_groups
+from fadiff.optimizer.group.hull import Way
+from fadiff.optimizer.group.tiles import last_output
+from fadiff.optimizer.layer.candidates import divisors, extents
+from fadiff.optimizer.search import optimize
 
 STEPS = 120
 CANONICAL = 0.8
@@ -94,7 +98,7 @@ def _walk(rng: Rng, name: str, drawn: Callable[[Rng], Graph]) -> Attempt:
 
 def keeps_over_gaps(schedule: Schedule) -> bool:
     """Whether a tensor is on chip while a group runs that leaves out layers between its own, or one of these
-    layers: not in the canonical space (optimizer.cut.partition)."""
+    layers: not in the canonical space (fadiff.optimizer.cut.partition)."""
     at = {layer.name: i for i, layer in enumerate(schedule.graph.layers)}
     kept = [at[name] for group in schedule.groups if group.resident_tensors for name in group.layers]
     for group in schedule.groups:

@@ -13,7 +13,7 @@ import yaml
 
 from benchmarks.hostile.cases import Arguments, Make
 from benchmarks.hostile.mutate import Rng, mutated_data, mutated_text, pick
-from costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.document import ScheduleDocument
 
 _OPTIONS = {"method": "layerwise", "seed": 3, "dim": ["batch=1"], "target": "gemmini-small", "json": True}
 

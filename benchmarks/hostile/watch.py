@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
-from converter.printable import printable
 from fadiff.cli import main
+from fadiff.converter.printable import printable
 from fadiff.errors import INTERNAL
 
 Fault = Literal["", "traceback", "hang", "crash", "memory", "outside_write", "unescaped"]

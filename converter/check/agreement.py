@@ -17,11 +17,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from converter.check.reference import reference_session
-from converter.check.storage import from_storage
-from converter.ir.graph import Graph
-from converter.ir.weight_file import WeightFile
-from converter.pipeline import Conversion
+from fadiff.converter.check.reference import reference_session
+from fadiff.converter.check.storage import from_storage
+from fadiff.converter.ir.graph import Graph
+from fadiff.converter.ir.weight_file import WeightFile
+from fadiff.converter.pipeline import Conversion
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from converter.ir.graph import Graph, Tensor
+from fadiff.converter.ir.graph import Graph, Tensor
 
 
 def to_storage(tensor: Tensor, value: np.ndarray) -> np.ndarray:

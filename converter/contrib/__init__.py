@@ -4,7 +4,7 @@ What its exporters, quantisers and optimisers leave in files.  `table.py` lists 
 them.
 """
 
-from converter.contrib.expand import Expansion, expand_contrib
-from converter.contrib.table import FUNCTIONS, REFUSED
+from fadiff.converter.contrib.expand import Expansion, expand_contrib
+from fadiff.converter.contrib.table import FUNCTIONS, REFUSED
 
 __all__ = ["FUNCTIONS", "REFUSED", "Expansion", "expand_contrib"]

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from converter.contrib.call import Call
-from converter.decompose.nodes import Nodes
+from fadiff.converter.contrib.call import Call
+from fadiff.converter.decompose.nodes import Nodes
 
 LOWEST = float(np.finfo(np.float32).min)
 """What is added to scores that must not count."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import NodeProto
 
-from converter.contrib.call import Call
-from converter.contrib.table import FUNCTIONS, MICROSOFT, REFUSED, REFUSED_DOMAINS, Function
-from converter.decompose.nodes import Nodes
-from converter.errors import Unsupported
-from converter.ir.program import static_shapes
-from converter.read.fold import constant_tensors, fold_sizes
-from converter.read.opsets import opset_of
-from converter.read.runtime import open_session, session_options
+from fadiff.converter.contrib.call import Call
+from fadiff.converter.contrib.table import FUNCTIONS, MICROSOFT, REFUSED, REFUSED_DOMAINS, Function
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.errors import Unsupported
+from fadiff.converter.ir.program import static_shapes
+from fadiff.converter.read.fold import constant_tensors, fold_sizes
+from fadiff.converter.read.opsets import opset_of
+from fadiff.converter.read.runtime import open_session, session_options
 
 _BY_NAME = {(entry.domain, entry.op): entry for entry in FUNCTIONS}
 _REMEDY = "save the model before ONNX Runtime's optimiser, or without this fusion"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from converter.contrib.attention import LOWEST, join_heads, split_heads
-from converter.contrib.call import Call
-from converter.contrib.rotary import rotate
-from converter.decompose.nodes import Nodes
+from fadiff.converter.contrib.attention import LOWEST, join_heads, split_heads
+from fadiff.converter.contrib.call import Call
+from fadiff.converter.contrib.rotary import rotate
+from fadiff.converter.decompose.nodes import Nodes
 
 
 @dataclass(frozen=True)

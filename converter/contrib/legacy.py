@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.contrib.call import Call
-from converter.decompose.nodes import Nodes
+from fadiff.converter.contrib.call import Call
+from fadiff.converter.decompose.nodes import Nodes
 
 _END = int(np.iinfo(np.int32).max)
 

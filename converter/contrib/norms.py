@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from converter.contrib.call import Call
-from converter.decompose.integers import summed
-from converter.decompose.nodes import Nodes
+from fadiff.converter.contrib.call import Call
+from fadiff.converter.decompose.integers import summed
+from fadiff.converter.decompose.nodes import Nodes
 
 _EPSILON = 1e-12
 

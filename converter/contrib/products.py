@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.contrib.activations import activate
-from converter.contrib.call import Call
-from converter.decompose.nodes import Nodes
+from fadiff.converter.contrib.activations import activate
+from fadiff.converter.contrib.call import Call
+from fadiff.converter.decompose.nodes import Nodes
 
 _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _GEMM = ("alpha", "beta", "transA", "transB")

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from converter.contrib.attention import attend_with_past, mask_shape, split_heads
-from converter.contrib.call import Call
-from converter.contrib.norms import embed
-from converter.decompose.nodes import Nodes
+from fadiff.converter.contrib.attention import attend_with_past, mask_shape, split_heads
+from fadiff.converter.contrib.call import Call
+from fadiff.converter.contrib.norms import embed
+from fadiff.converter.decompose.nodes import Nodes
 
 
 def dynamic_quantize_matmul(nodes: Nodes, call: Call) -> None:

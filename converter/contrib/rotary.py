@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from converter.contrib.call import Call
-from converter.decompose.nodes import Nodes
+from fadiff.converter.contrib.call import Call
+from fadiff.converter.decompose.nodes import Nodes
 
 
 def rotary_embedding(nodes: Nodes, call: Call) -> None:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from converter.contrib import activations, attention, grouped, legacy, norms, products, quantised, rotary
-from converter.contrib.call import Call
-from converter.decompose.nodes import Nodes
+from fadiff.converter.contrib import (
+    activations,
+    attention,
+    grouped,
+    legacy,
+    norms,
+    products,
+    quantised,
+    rotary,
+)
+from fadiff.converter.contrib.call import Call
+from fadiff.converter.decompose.nodes import Nodes
 
 Constraint = Callable[[Call], str | None]
 MICROSOFT = "com.microsoft"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import onnx
 
-from converter.decompose.masks import blank, blank_out, find_blanks, find_guards, find_masks, guard
-from converter.decompose.nodes import Nodes
-from converter.decompose.table import DECOMPOSITIONS, find, reason
-from converter.ir.program import Program
-from converter.read.inputs import Samples
+from fadiff.converter.decompose.masks import blank, blank_out, find_blanks, find_guards, find_masks, guard
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.decompose.table import DECOMPOSITIONS, find, reason
+from fadiff.converter.ir.program import Program
+from fadiff.converter.read.inputs import Samples
 
 __all__ = ["DECOMPOSITIONS", "decompose", "find", "reason"]
 

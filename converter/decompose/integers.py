@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from converter.decompose.nodes import Nodes
-from converter.ir.operators import reduction_axes
-from converter.ir.program import Node, Program
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.operators import reduction_axes
+from fadiff.converter.ir.program import Node, Program
 
 
 def on_integers(program: Program, node: Node) -> bool:

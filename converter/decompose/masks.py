@@ -14,12 +14,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from converter.decompose.nodes import Nodes
-from converter.ir.operators import extremes_taken
-from converter.ir.program import Node, Program
-from converter.plan.plan import BLANK
-from converter.read.inputs import Samples
-from converter.read.runtime import run_nodes
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.operators import extremes_taken
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.plan.plan import BLANK
+from fadiff.converter.read.inputs import Samples
+from fadiff.converter.read.runtime import run_nodes
 
 _MOVES = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _MOST_NODES = 100

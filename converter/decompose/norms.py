@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from converter.decompose.nodes import Nodes
-from converter.ir.operators import reduction_axes
-from converter.ir.program import Node, Program
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.operators import reduction_axes
+from fadiff.converter.ir.program import Node, Program
 
 _TINY = 1e-24  # keeps a zero vector zero
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from converter.decompose.nodes import Nodes
-from converter.ir.operators import padding
-from converter.ir.program import Node, Program
-from converter.plan.plan import BLANK
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.operators import padding
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.plan.plan import BLANK
 
 
 def behind_lowest(program: Program, node: Node) -> bool:

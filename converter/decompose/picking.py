@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from converter.decompose.nodes import Nodes
-from converter.ir.program import Node, Program
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.program import Node, Program
 
 
 def constant_indices(program: Program, node: Node) -> str | None:

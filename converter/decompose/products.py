@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from converter.decompose.nodes import Nodes
-from converter.ir.program import Node, Program
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.program import Node, Program
 
 
 def has_no_plain_operands(program: Program, node: Node) -> bool:

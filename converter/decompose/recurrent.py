@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from converter.decompose.nodes import Nodes
-from converter.ir.program import Node, Program
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.program import Node, Program
 
 _MOST_STEPS = 4096
 """Every step becomes nodes of its own."""

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from converter.decompose.nodes import Nodes
-from converter.ir.program import Node, Program
-from converter.read.runtime import run_nodes
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.read.runtime import run_nodes
 
 
 def written_otherwise(program: Program, node: Node) -> bool:

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from onnx import TensorProto, helper
 
-from converter.decompose.nodes import Nodes
-from converter.ir.program import Node, Program
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.program import Node, Program
 
 
 def shape_of(nodes: Nodes, program: Program, node: Node) -> None:

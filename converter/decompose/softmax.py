@@ -5,9 +5,9 @@ Computed operator by operator in int8, exponentials and sums would lose all that
 
 from __future__ import annotations
 
-from converter.decompose.nodes import Nodes
-from converter.ir.operators import reduction_axes
-from converter.ir.program import Node, Program
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.operators import reduction_axes
+from fadiff.converter.ir.program import Node, Program
 
 _MOVES = ("Reshape", "Squeeze", "Unsqueeze", "Expand", "Identity")
 _BY_AXIS = 13

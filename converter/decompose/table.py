@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from converter.decompose import (
+from fadiff.converter.decompose import (
     integers,
     norms,
     padding,
@@ -16,8 +16,8 @@ from converter.decompose import (
     shapes,
     softmax,
 )
-from converter.decompose.nodes import Nodes
-from converter.ir.program import Node, Program
+from fadiff.converter.decompose.nodes import Nodes
+from fadiff.converter.ir.program import Node, Program
 
 Constraint = Callable[[Program, Node], str | None]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir.dims import Dims
-from converter.ir.graph import (
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import (
     DType,
     Graph,
     HostLayer,
@@ -18,8 +18,8 @@ from converter.ir.graph import (
     TensorCoreLayer,
     View,
 )
-from converter.ir.host import HostOperator
-from converter.printable import free_name
+from fadiff.converter.ir.host import HostOperator
+from fadiff.converter.printable import free_name
 
 
 def plain_name(wanted: str) -> str:

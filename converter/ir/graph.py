@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from converter.ir.dims import Dims
-from converter.ir.host import Activation as Activation
-from converter.ir.host import HostOperator, StridedOperator
-from converter.ir.repeats import Operation, Repeat, find_repeats
-from converter.ir.states import State
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.host import Activation as Activation
+from fadiff.converter.ir.host import HostOperator, StridedOperator
+from fadiff.converter.ir.repeats import Operation, Repeat, find_repeats
+from fadiff.converter.ir.states import State
 
 if TYPE_CHECKING:
     import networkx as nx

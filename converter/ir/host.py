@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from converter.ir.loops import Access, Loops
+from fadiff.converter.ir.loops import Access, Loops
 
 Activation = Literal["none", "relu"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from converter.ir.program import FLOATS, INTEGERS, Node, Program
+from fadiff.converter.ir.program import FLOATS, INTEGERS, Node, Program
 
 UNARY = frozenset(
     [

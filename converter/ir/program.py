@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from converter.ir.repeats import Operation, shared_roles
-from converter.ir.states import State
-from converter.ir.stored import Constants, StoredWeights
+from fadiff.converter.ir.repeats import Operation, shared_roles
+from fadiff.converter.ir.states import State
+from fadiff.converter.ir.stored import Constants, StoredWeights
 
 FLOATS = (
     onnx.TensorProto.FLOAT,

@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from converter.ir.builder import dense_strides
-from converter.ir.loops import Access, Loops
+from fadiff.converter.ir.builder import dense_strides
+from fadiff.converter.ir.loops import Access, Loops
 
 Factor = tuple[int, int]
 Axis = tuple[Factor, ...]

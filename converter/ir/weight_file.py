@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from converter.ir.graph import Graph
-from converter.ir.spool import release
+from fadiff.converter.ir.graph import Graph
+from fadiff.converter.ir.spool import release
 
 _LARGE_GRAPH = 2**26
 _LARGE = 2**20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from converter.ir.program import Node
+from fadiff.converter.ir.program import Node
 
 
 @dataclass(frozen=True)

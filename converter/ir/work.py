@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from converter.ir.operators import WEIGHTED
-from converter.ir.program import Node, Program
+from fadiff.converter.ir.operators import WEIGHTED
+from fadiff.converter.ir.program import Node, Program
 
 
 def macs_of(program: Program, node: Node) -> int:

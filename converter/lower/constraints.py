@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from converter.ir.operators import reduction_axes, written_positions
-from converter.ir.program import NARROW_INTEGERS, Node, Program
-from converter.ir.window import window_of
+from fadiff.converter.ir.operators import reduction_axes, written_positions
+from fadiff.converter.ir.program import NARROW_INTEGERS, Node, Program
+from fadiff.converter.ir.window import window_of
 
 _MOST_PHASES = 4096
 _FARTHEST_TAP = 65536

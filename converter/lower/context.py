@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from converter.ir.builder import GraphBuilder
-from converter.ir.graph import Activation, DType, ElementType, View
-from converter.ir.host import Copy, HostOperator, Lookup
-from converter.ir.loops import Loops
-from converter.ir.program import Program
-from converter.ir.strided import Strided, common_loops, dense, merged
-from converter.plan.plan import Step
-from converter.quantise.weights import Quantisation, Quantised, product_scale, shift_of_bias
-from converter.quantise.zeros import LOWEST
+from fadiff.converter.ir.builder import GraphBuilder
+from fadiff.converter.ir.graph import Activation, DType, ElementType, View
+from fadiff.converter.ir.host import Copy, HostOperator, Lookup
+from fadiff.converter.ir.loops import Loops
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.strided import Strided, common_loops, dense, merged
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.weights import Quantisation, Quantised, product_scale, shift_of_bias
+from fadiff.converter.quantise.zeros import LOWEST
 
 IMAGE_ORDER = (0, 2, 3, 1)  # N C H W stored as N H W C
 

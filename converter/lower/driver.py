@@ -7,22 +7,22 @@ from dataclasses import replace
 
 import onnx
 
-from converter.errors import Unsupported
-from converter.ir.graph import ElementType, Graph
-from converter.ir.operators import is_elementwise
-from converter.ir.program import Program
-from converter.ir.states import State
-from converter.ir.strided import dense
-from converter.lower.context import Lowering
-from converter.lower.float_layers import FloatLayers
-from converter.lower.formula import lower_formula
-from converter.lower.layout import finish_outputs
-from converter.lower.lookup import lower_lookup
-from converter.lower.rows import lower_norm
-from converter.lower.table import find, problem
-from converter.plan.plan import Step
-from converter.quantise.weights import Quantisation
-from converter.rewrites import ABSORB_MOVEMENT
+from fadiff.converter.errors import Unsupported
+from fadiff.converter.ir.graph import ElementType, Graph
+from fadiff.converter.ir.operators import is_elementwise
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.states import State
+from fadiff.converter.ir.strided import dense
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.lower.float_layers import FloatLayers
+from fadiff.converter.lower.formula import lower_formula
+from fadiff.converter.lower.layout import finish_outputs
+from fadiff.converter.lower.lookup import lower_lookup
+from fadiff.converter.lower.rows import lower_norm
+from fadiff.converter.lower.table import find, problem
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.weights import Quantisation
+from fadiff.converter.rewrites import ABSORB_MOVEMENT
 
 _MOVEMENT = frozenset(
     [
@@ -90,7 +90,7 @@ def lower(
     sha256: str = "",
     without: Collection[str] = (),
 ) -> Graph:
-    """The Graph of a program all of whose steps are supported; `without` as in `converter.convert`."""
+    """The Graph of a program all of whose steps are supported; `without` as in `fadiff.convert`."""
     lowering = Lowering(name, program, quantisation, model)
     floats = FloatLayers(lowering, steps)
     for value in program.inputs:

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir.graph import Activation
-from converter.ir.host import Add, Binary, ScaleShift, Where
-from converter.ir.loops import Access
-from converter.ir.strided import Strided, common_loops, dense
-from converter.lower.context import Lowering
-from converter.lower.integers import FUNCTIONS, lower_integers, select
-from converter.plan.plan import Step
+from fadiff.converter.ir.graph import Activation
+from fadiff.converter.ir.host import Add, Binary, ScaleShift, Where
+from fadiff.converter.ir.loops import Access
+from fadiff.converter.ir.strided import Strided, common_loops, dense
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.lower.integers import FUNCTIONS, lower_integers, select
+from fadiff.converter.plan.plan import Step
 
 _FUNCTIONS = {**FUNCTIONS, **{op: op.lower() for op in ("PRelu", "And", "Or", "Xor")}}
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from converter.ir import host as ops
-from converter.ir.builder import GraphBuilder
-from converter.ir.graph import HostLayer, Layer, TensorCoreLayer
-from converter.ir.loops import Access, Loops
-from converter.ir.strided import Strided
-from converter.lower.context import Lowering
-from converter.plan.floats import float_states, outputs_of
-from converter.plan.plan import Step
-from converter.quantise.weights import as_float
+from fadiff.converter.ir import host as ops
+from fadiff.converter.ir.builder import GraphBuilder
+from fadiff.converter.ir.graph import HostLayer, Layer, TensorCoreLayer
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.strided import Strided
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.plan.floats import float_states, outputs_of
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.weights import as_float
 
 Handler = Callable[[Lowering, Step], None]
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 
-from converter.ir import host
-from converter.ir.operators import is_square
-from converter.ir.program import FLOATS, Node, Program
-from converter.ir.strided import common_loops
-from converter.lower.context import Lowering
-from converter.lower.integers import FUNCTIONS
-from converter.plan.plan import Step, clip_bounds
+from fadiff.converter.ir import host
+from fadiff.converter.ir.operators import is_square
+from fadiff.converter.ir.program import FLOATS, Node, Program
+from fadiff.converter.ir.strided import common_loops
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.lower.integers import FUNCTIONS
+from fadiff.converter.plan.plan import Step, clip_bounds
 
 Operand = str | float
 """The value itself ("x"), the result of an earlier primitive ("v3" of the fourth), or a constant."""

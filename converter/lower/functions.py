@@ -10,8 +10,8 @@ import onnx
 import onnx.inliner
 import onnx.shape_inference
 
-from converter.lower import is_known
-from converter.read.opsets import opset_of
+from fadiff.converter.lower import is_known
+from fadiff.converter.read.opsets import opset_of
 
 _DEEPEST = 4  # definitions made of operators that have definitions
 _FOLDED = frozenset(("Range",))

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir.host import HostOperator, Integer, Quantise, Select
-from converter.ir.loops import Loops
-from converter.ir.program import Node
-from converter.ir.strided import Strided, common_loops, dense
-from converter.lower.context import Lowering
-from converter.plan.plan import Step
+from fadiff.converter.ir.host import HostOperator, Integer, Quantise, Select
+from fadiff.converter.ir.loops import Loops
+from fadiff.converter.ir.program import Node
+from fadiff.converter.ir.strided import Strided, common_loops, dense
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.plan.plan import Step
 
 FUNCTIONS = {
     **{op: op.lower() for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Equal", "Greater", "Less")},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from converter.ir.strided import Strided
-from converter.lower.context import Lowering
-from converter.plan.plan import Step
+from fadiff.converter.ir.strided import Strided
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.plan.plan import Step
 
 
 def lower_reshape(lowering: Lowering, step: Step) -> None:

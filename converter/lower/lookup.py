@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.ir.host import Lookup
-from converter.ir.operators import linear_factor
-from converter.ir.strided import common_loops
-from converter.lower.context import Lowering
-from converter.plan.plan import Step
-from converter.read.runtime import run_region
+from fadiff.converter.ir.host import Lookup
+from fadiff.converter.ir.operators import linear_factor
+from fadiff.converter.ir.strided import common_loops
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.read.runtime import run_region
 
 
 def lower_lookup(lowering: Lowering, step: Step) -> None:

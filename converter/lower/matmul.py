@@ -6,12 +6,12 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 
-from converter.ir.dims import Dims
-from converter.ir.graph import TensorCoreLayer, View
-from converter.ir.strided import Axis, Row, Strided, aligned, dense, joined, merged
-from converter.lower.context import Lowering
-from converter.lower.products import lower_matrix_product
-from converter.plan.plan import Step
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import TensorCoreLayer, View
+from fadiff.converter.ir.strided import Axis, Row, Strided, aligned, dense, joined, merged
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.lower.products import lower_matrix_product
+from fadiff.converter.plan.plan import Step
 
 _MOST_LAYERS = 64
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir.host import Fill, Gather, Rows
-from converter.ir.operators import padding
-from converter.ir.strided import Strided, dense
-from converter.lower.context import Lowering
-from converter.plan.plan import Step
+from fadiff.converter.ir.host import Fill, Gather, Rows
+from fadiff.converter.ir.operators import padding
+from fadiff.converter.ir.strided import Strided, dense
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.plan.plan import Step
 
 
 def lower_concat(lowering: Lowering, step: Step) -> None:

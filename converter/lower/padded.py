@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.ir.program import Node
-from converter.ir.strided import Strided, dense
-from converter.ir.window import window_of
-from converter.lower.context import IMAGE_ORDER, Lowering
+from fadiff.converter.ir.program import Node
+from fadiff.converter.ir.strided import Strided, dense
+from fadiff.converter.ir.window import window_of
+from fadiff.converter.lower.context import IMAGE_ORDER, Lowering
 
 Pads = tuple[int, int, int, int]
 """Top, left, bottom, right."""

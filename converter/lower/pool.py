@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.ir.host import AveragePool, GlobalAveragePool, MaxPool, PoolWindow
-from converter.ir.strided import Strided
-from converter.ir.window import window_of
-from converter.lower.constraints import spatial_mean
-from converter.lower.context import Lowering, image_shape
-from converter.lower.rows import lower_reduce
-from converter.plan.plan import Step
+from fadiff.converter.ir.host import AveragePool, GlobalAveragePool, MaxPool, PoolWindow
+from fadiff.converter.ir.strided import Strided
+from fadiff.converter.ir.window import window_of
+from fadiff.converter.lower.constraints import spatial_mean
+from fadiff.converter.lower.context import Lowering, image_shape
+from fadiff.converter.lower.rows import lower_reduce
+from fadiff.converter.plan.plan import Step
 
 
 def whole_image(lowering: Lowering, value: Strided) -> Strided:

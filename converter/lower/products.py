@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.ir.builder import weight_view
-from converter.ir.dims import Dims
-from converter.ir.graph import TensorCoreLayer
-from converter.ir.strided import Strided, merged
-from converter.ir.window import window_of
-from converter.lower.context import Lowering, image_shape, view
-from converter.lower.padded import bordered
-from converter.plan.plan import Step
-from converter.quantise.weights import Quantised
+from fadiff.converter.ir.builder import weight_view
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.strided import Strided, merged
+from fadiff.converter.ir.window import window_of
+from fadiff.converter.lower.context import Lowering, image_shape, view
+from fadiff.converter.lower.padded import bordered
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.weights import Quantised
 
 
 def lower_conv(lowering: Lowering, step: Step) -> None:

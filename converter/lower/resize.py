@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.ir.host import ResizeLinear
-from converter.ir.program import Node, Program
-from converter.lower.context import IMAGE_ORDER, Lowering
-from converter.lower.movement import gather_axis
-from converter.lower.pool import whole_image
-from converter.plan.plan import Step
+from fadiff.converter.ir.host import ResizeLinear
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.lower.context import IMAGE_ORDER, Lowering
+from fadiff.converter.lower.movement import gather_axis
+from fadiff.converter.lower.pool import whole_image
+from fadiff.converter.plan.plan import Step
 
 
 def lower_resize(lowering: Lowering, step: Step) -> None:

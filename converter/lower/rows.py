@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir import host
-from converter.ir.host import Rows
-from converter.ir.operators import reduction_axes
-from converter.ir.program import Node
-from converter.ir.strided import Strided, merged
-from converter.lower.context import Lowering
-from converter.plan.norms import Norm
-from converter.plan.plan import Step, blanked
+from fadiff.converter.ir import host
+from fadiff.converter.ir.host import Rows
+from fadiff.converter.ir.operators import reduction_axes
+from fadiff.converter.ir.program import Node
+from fadiff.converter.ir.strided import Strided, merged
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.plan.norms import Norm
+from fadiff.converter.plan.plan import Step, blanked
 
 _EXPONENTIAL_ONE = 2**24
 """exp(0) in tables: so fine that 100,000 small terms add up, and exact in float32."""

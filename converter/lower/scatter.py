@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from converter.ir.host import Rows, Scatter
-from converter.ir.operators import written_positions
-from converter.ir.strided import Strided, dense
-from converter.lower.context import Lowering
-from converter.plan.plan import Step
+from fadiff.converter.ir.host import Rows, Scatter
+from fadiff.converter.ir.operators import written_positions
+from fadiff.converter.ir.strided import Strided, dense
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.plan.plan import Step
 
 
 def lower_scatter(lowering: Lowering, step: Step) -> None:

@@ -13,26 +13,26 @@ from typing import Literal
 
 import onnx
 
-from converter import decompose
-from converter.errors import Unsupported
-from converter.ir.graph import ElementType
-from converter.ir.operators import BINARY, UNARY, is_elementwise
-from converter.ir.program import Node, Program
-from converter.lower import constraints as limits
-from converter.lower import movement, pool, rows
-from converter.lower.constraints import Constraint
-from converter.lower.context import Lowering
-from converter.lower.elementwise import lower_batch_norm, lower_binary, lower_where
-from converter.lower.formula import has_formula
-from converter.lower.integers import lower_cast, lower_integers
-from converter.lower.layout import lower_reshape, lower_transpose
-from converter.lower.matmul import lower_matmul
-from converter.lower.products import lower_conv, lower_gemm
-from converter.lower.refused import FOLDED, REFUSED
-from converter.lower.resize import lower_resize
-from converter.lower.scatter import lower_scatter
-from converter.lower.transposed import lower_conv_transpose
-from converter.plan.plan import Step
+from fadiff.converter import decompose
+from fadiff.converter.errors import Unsupported
+from fadiff.converter.ir.graph import ElementType
+from fadiff.converter.ir.operators import BINARY, UNARY, is_elementwise
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.lower import constraints as limits
+from fadiff.converter.lower import movement, pool, rows
+from fadiff.converter.lower.constraints import Constraint
+from fadiff.converter.lower.context import Lowering
+from fadiff.converter.lower.elementwise import lower_batch_norm, lower_binary, lower_where
+from fadiff.converter.lower.formula import has_formula
+from fadiff.converter.lower.integers import lower_cast, lower_integers
+from fadiff.converter.lower.layout import lower_reshape, lower_transpose
+from fadiff.converter.lower.matmul import lower_matmul
+from fadiff.converter.lower.products import lower_conv, lower_gemm
+from fadiff.converter.lower.refused import FOLDED, REFUSED
+from fadiff.converter.lower.resize import lower_resize
+from fadiff.converter.lower.scatter import lower_scatter
+from fadiff.converter.lower.transposed import lower_conv_transpose
+from fadiff.converter.plan.plan import Step
 
 Handler = Callable[[Lowering, Step], None]
 Where = Literal["array", "core", "gone", "store"]

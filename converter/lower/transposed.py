@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from converter.ir.builder import weight_view
-from converter.ir.dims import Dims
-from converter.ir.graph import TensorCoreLayer, View
-from converter.ir.program import Node
-from converter.lower.context import Lowering, image_shape
-from converter.plan.plan import Step
+from fadiff.converter.ir.builder import weight_view
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import TensorCoreLayer, View
+from fadiff.converter.ir.program import Node
+from fadiff.converter.lower.context import Lowering, image_shape
+from fadiff.converter.plan.plan import Step
 
 
 @dataclass(frozen=True)

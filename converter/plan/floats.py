@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from converter.did_you_mean import did_you_mean
-from converter.errors import ModelError
-from converter.ir.builder import plain_name
-from converter.ir.operators import is_square, keeps_scale
-from converter.ir.program import Node, Program
-from converter.ir.states import State
-from converter.plan.plan import Step
+from fadiff.converter.did_you_mean import did_you_mean
+from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.builder import plain_name
+from fadiff.converter.ir.operators import is_square, keeps_scale
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.ir.states import State
+from fadiff.converter.plan.plan import Step
 
 PRODUCTS = frozenset(("Conv", "Gemm", "MatMul"))
 EXACT_FUNCTIONS = frozenset(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from converter.ir.operators import reduction_axes
-from converter.ir.program import Node, Program
+from fadiff.converter.ir.operators import reduction_axes
+from fadiff.converter.ir.program import Node, Program
 
 Monomial = tuple[int, int, int, int]
 """Powers of x, m1, m2 and q."""

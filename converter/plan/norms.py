@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from converter.ir.program import Node, Program
-from converter.plan.moments import M1_SQUARED, M2, ONE, Moments
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.plan.moments import M1_SQUARED, M2, ONE, Moments
 
 _SCALED_X = (1, 0, 0, 1)
 _SCALED_MEAN = (0, 1, 0, 1)

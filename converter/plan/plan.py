@@ -18,11 +18,11 @@ from typing import Literal
 
 import numpy as np
 
-from converter.ir.graph import Activation, ElementType
-from converter.ir.operators import WEIGHTED, is_tabulated
-from converter.ir.program import Node, Program
-from converter.plan.norms import Norm, find_norms
-from converter.rewrites import FOLD_CHAINS, FOLD_EPILOGUES, FOLD_NORMS
+from fadiff.converter.ir.graph import Activation, ElementType
+from fadiff.converter.ir.operators import WEIGHTED, is_tabulated
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.plan.norms import Norm, find_norms
+from fadiff.converter.rewrites import FOLD_CHAINS, FOLD_EPILOGUES, FOLD_NORMS
 
 StepKind = Literal["node", "lookup", "norm"]
 
@@ -73,7 +73,7 @@ def plan(
     """Group the nodes of a normalised float program into steps, in topological order.
 
     `element` is what the array computes with: only int8 saturates, as fusing Clip(0, max) needs.
-    `without` names rewrites to leave out (`converter.rewrites.NAMES`), `apart` Clip nodes that no
+    `without` names rewrites to leave out (`fadiff.converter.rewrites.NAMES`), `apart` Clip nodes that no
     saturation can stand for, `caps` Min nodes that it stands for (converter/quantise/equalise.py).
     """
     return _Planner(program, element, without, apart, caps).steps()

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from converter.ir.operators import WEIGHTED
-from converter.ir.program import Program
-from converter.ir.stored import StoredWeights
-from converter.plan.plan import Step
-from converter.quantise.channels import channel_axis
-from converter.quantise.observe import activations, mean_of_channels
-from converter.quantise.weights import Quantisation
-from converter.read.inputs import Samples
-from converter.read.runtime import run_nodes
+from fadiff.converter.ir.operators import WEIGHTED
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.channels import channel_axis
+from fadiff.converter.quantise.observe import activations, mean_of_channels
+from fadiff.converter.quantise.weights import Quantisation
+from fadiff.converter.read.inputs import Samples
+from fadiff.converter.read.runtime import run_nodes
 
 Corrections = Mapping[str, np.ndarray]
 """What to add to biases, by the name of the step."""

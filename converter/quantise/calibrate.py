@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from converter.errors import ModelError
-from converter.ir.program import Program
-from converter.ir.states import State
-from converter.ir.stored import StoredWeights
-from converter.read.inputs import Samples, Spans, Wanted, random_input, read_inputs
-from converter.read.npz import read_arrays
-from converter.read.states import find_states, in_sequence
+from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.states import State
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.read.inputs import Samples, Spans, Wanted, random_input, read_inputs
+from fadiff.converter.read.npz import read_arrays
+from fadiff.converter.read.states import find_states, in_sequence
 
 RANDOM_STEPS = 16
 """Of a model with states: so many that these reach what they usually are."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.ir.operators import reduction_axes
-from converter.ir.program import Node, Program
+from fadiff.converter.ir.operators import reduction_axes
+from fadiff.converter.ir.program import Node, Program
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
 _OF_ONE_CHANNEL = frozenset(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"))

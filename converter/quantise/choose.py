@@ -14,12 +14,12 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from converter.ir.operators import WEIGHTED
-from converter.ir.program import Program
-from converter.ir.stored import StoredWeights
-from converter.ir.work import macs_of
-from converter.plan.plan import Step
-from converter.quantise.biases import (
+from fadiff.converter.ir.operators import WEIGHTED
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.ir.work import macs_of
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.biases import (
     Corrections,
     Product,
     biased_products,
@@ -28,18 +28,18 @@ from converter.quantise.biases import (
     shared,
     weight_shift,
 )
-from converter.quantise.importance import importances
-from converter.quantise.judge import Judge
-from converter.quantise.layerwise import corrected_layer_by_layer
-from converter.quantise.observe import Observed, observe
-from converter.quantise.ranges import METHODS, Range, ranges
-from converter.quantise.rounding import Rounder
-from converter.quantise.sentinels import without_sentinels
-from converter.quantise.simulate import Simulation
-from converter.quantise.weights import Integers, Quantisation, Quantised, quantise
-from converter.quantise.zeros import Zeros, can_shift
-from converter.read.inputs import Samples
-from converter.rewrites import (
+from fadiff.converter.quantise.importance import importances
+from fadiff.converter.quantise.judge import Judge
+from fadiff.converter.quantise.layerwise import corrected_layer_by_layer
+from fadiff.converter.quantise.observe import Observed, observe
+from fadiff.converter.quantise.ranges import METHODS, Range, ranges
+from fadiff.converter.quantise.rounding import Rounder
+from fadiff.converter.quantise.sentinels import without_sentinels
+from fadiff.converter.quantise.simulate import Simulation
+from fadiff.converter.quantise.weights import Integers, Quantisation, Quantised, quantise
+from fadiff.converter.quantise.zeros import Zeros, can_shift
+from fadiff.converter.read.inputs import Samples
+from fadiff.converter.rewrites import (
     BORDER_ZEROS,
     CHOOSE_RANGES,
     CORRECT_BIASES,

@@ -23,9 +23,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from converter.ir.program import Node, Program
-from converter.plan.plan import clip_bounds
-from converter.quantise.channels import (
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.plan.plan import clip_bounds
+from fadiff.converter.quantise.channels import (
     PRODUCTS,
     are_owned,
     channel_axis,
@@ -33,9 +33,9 @@ from converter.quantise.channels import (
     magnitudes,
     outputs_first,
 )
-from converter.quantise.observe import channel_maxima
-from converter.quantise.scales import INT8_MAX, saturates_at
-from converter.read.inputs import Samples
+from fadiff.converter.quantise.observe import channel_maxima
+from fadiff.converter.quantise.scales import INT8_MAX, saturates_at
+from fadiff.converter.read.inputs import Samples
 
 _OF_ELEMENTS = frozenset(("Relu", "LeakyRelu", "Identity"))
 """f(s x) = s f(x) for every s > 0, element by element (the last axis holds a matrix product's channels)."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from converter.ir.states import LOST_BY_STATES
-from converter.plan.floats import cell_of, float_states
-from converter.quantise.choose import Calibration, Choice
-from converter.quantise.mixed import Mixed, MixedSearch
+from fadiff.converter.ir.states import LOST_BY_STATES
+from fadiff.converter.plan.floats import cell_of, float_states
+from fadiff.converter.quantise.choose import Calibration, Choice
+from fadiff.converter.quantise.mixed import Mixed, MixedSearch
 
 _GOOD_DB = 20.0
 """Of the worst output; less is reason enough, whatever goal: samples are few steps, and sequences go on."""

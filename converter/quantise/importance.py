@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from converter.ir.operators import WEIGHTED
-from converter.ir.program import Node, Program
-from converter.plan.plan import Step
-from converter.quantise.scales import int8_steps
-from converter.read.runtime import run_region
+from fadiff.converter.ir.operators import WEIGHTED
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.scales import int8_steps
+from fadiff.converter.read.runtime import run_region
 
 _REACH, _FINE = 12.0, 85.0
 _GRID = np.sinh(np.arange(-_REACH * _FINE, _REACH * _FINE + 1) / _FINE).astype(np.float32)

@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from converter.errors import ModelError
-from converter.ir.operators import KEEPS_SCALE
-from converter.quantise.affine import (
+from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.operators import KEEPS_SCALE
+from fadiff.converter.quantise.affine import (
     EIGHT_BITS,
     WIDE,
     along_axis,
@@ -26,13 +26,13 @@ from converter.quantise.affine import (
     quantised,
     weight_sqnr,
 )
-from converter.quantise.changes import Changes
-from converter.quantise.qonnx import expand_quant_nodes
-from converter.quantise.qoperators import INTEGER_OPERATORS, expand_integer_operators
-from converter.quantise.saturation import leaves, reach
-from converter.quantise.scales import symmetric_scale
-from converter.read.fold import constant_tensors, fold_constants
-from converter.read.inputs import Spans
+from fadiff.converter.quantise.changes import Changes
+from fadiff.converter.quantise.qonnx import expand_quant_nodes
+from fadiff.converter.quantise.qoperators import INTEGER_OPERATORS, expand_integer_operators
+from fadiff.converter.quantise.saturation import leaves, reach
+from fadiff.converter.quantise.scales import symmetric_scale
+from fadiff.converter.read.fold import constant_tensors, fold_constants
+from fadiff.converter.read.inputs import Spans
 
 _QUANTISE = "QuantizeLinear"
 _NOT_NEGATIVE = frozenset(("Relu", "Sigmoid", "Softmax", "HardSigmoid", "Exp", "Sqrt", "Abs"))

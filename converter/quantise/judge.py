@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import onnx
 
-from converter.ir.operators import keeps_scale
-from converter.ir.program import Program
-from converter.ir.stored import StoredWeights
-from converter.plan.plan import Step
-from converter.quantise.observe import activations
-from converter.quantise.simulate import Simulation
-from converter.quantise.weights import Quantisation
-from converter.read.inputs import Samples
+from fadiff.converter.ir.operators import keeps_scale
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.observe import activations
+from fadiff.converter.quantise.simulate import Simulation
+from fadiff.converter.quantise.weights import Quantisation
+from fadiff.converter.read.inputs import Samples
 
 _WORST = 1e6
 """Noise over signal: beyond, and below its inverse, nothing gets worse or better."""

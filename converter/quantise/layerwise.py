@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from converter.quantise.biases import Corrections, Product
-from converter.quantise.observe import mean_of_channels
-from converter.quantise.simulate import Simulation
-from converter.quantise.weights import Quantisation
-from converter.read.inputs import Samples
+from fadiff.converter.quantise.biases import Corrections, Product
+from fadiff.converter.quantise.observe import mean_of_channels
+from fadiff.converter.quantise.simulate import Simulation
+from fadiff.converter.quantise.weights import Quantisation
+from fadiff.converter.read.inputs import Samples
 
 _LEAST_PASSING = 0.2
 """The share of sums behind a ReLU that corrections count on: of few they would be large and unsure."""

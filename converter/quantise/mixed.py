@@ -15,19 +15,19 @@ from functools import cached_property
 
 import numpy as np
 
-from converter.errors import ModelError
-from converter.ir.operators import WEIGHTED
-from converter.plan.floats import can_be_float, keep_float, moves, outputs_of
-from converter.plan.plan import Step
-from converter.quantise.choose import Calibration, Choice
-from converter.quantise.judge import decibels, float_values
-from converter.quantise.observe import Observed
-from converter.quantise.ranges import ranges
-from converter.quantise.scales import stored_values, unknown_scales
-from converter.quantise.sentinels import without_sentinels
-from converter.quantise.simulate import Simulation
-from converter.quantise.weights import Quantisation
-from converter.read.inputs import Samples
+from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.operators import WEIGHTED
+from fadiff.converter.plan.floats import can_be_float, keep_float, moves, outputs_of
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.choose import Calibration, Choice
+from fadiff.converter.quantise.judge import decibels, float_values
+from fadiff.converter.quantise.observe import Observed
+from fadiff.converter.quantise.ranges import ranges
+from fadiff.converter.quantise.scales import stored_values, unknown_scales
+from fadiff.converter.quantise.sentinels import without_sentinels
+from fadiff.converter.quantise.simulate import Simulation
+from fadiff.converter.quantise.weights import Quantisation
+from fadiff.converter.read.inputs import Samples
 
 MARGIN_DB = 1.0
 """The samples that the result is judged on in the end are others."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from converter.errors import ModelError
-from converter.ir.stored import StoredWeights
-from converter.quantise.importance import Importance
-from converter.read.inputs import Samples
-from converter.read.piecewise import run_model
-from converter.read.runtime import run_nodes
+from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.quantise.importance import Importance
+from fadiff.converter.read.inputs import Samples
+from fadiff.converter.read.piecewise import run_model
+from fadiff.converter.read.runtime import run_nodes
 
 BINS = 2**11
 _MOST_ELEMENTS = 2**19

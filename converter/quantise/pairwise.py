@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from converter.quantise.choose import Calibration
-from converter.quantise.equalise import Pair, equalised
+from fadiff.converter.quantise.choose import Calibration
+from fadiff.converter.quantise.equalise import Pair, equalised
 
 _TRIALS = 8
 """Of more pairs than so many, neighbours are tried together."""

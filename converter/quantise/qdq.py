@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from converter.ir.program import Program
-from converter.ir.weight_file import WeightFile, initializer
-from converter.plan.floats import float_states
-from converter.plan.plan import Step
-from converter.quantise.weights import Quantisation, Quantised
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.weight_file import WeightFile, initializer
+from fadiff.converter.plan.floats import float_states
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.weights import Quantisation, Quantised
 
 
 def quantised_model(

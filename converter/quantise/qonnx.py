@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
-from converter.read.fold import constant_tensors, fold_constants
-from converter.read.opsets import opset_of
+from fadiff.converter.read.fold import constant_tensors, fold_constants
+from fadiff.converter.read.opsets import opset_of
 
 _QUANT = ("BipolarQuant", "Quant")
 _DOMAINS = frozenset(("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general"))

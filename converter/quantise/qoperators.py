@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
-from converter.read.fold import constant_tensors
+from fadiff.converter.read.fold import constant_tensors
 
 _MICROSOFT = "com.microsoft"
 

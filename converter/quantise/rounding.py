@@ -20,12 +20,12 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from converter.ir.program import Node
-from converter.ir.window import window_of
-from converter.quantise.scales import INT8_MAX
-from converter.quantise.simulate import Simulation
-from converter.quantise.weights import Quantisation, Quantised
-from converter.read.inputs import Samples
+from fadiff.converter.ir.program import Node
+from fadiff.converter.ir.window import window_of
+from fadiff.converter.quantise.scales import INT8_MAX
+from fadiff.converter.quantise.simulate import Simulation
+from fadiff.converter.quantise.weights import Quantisation, Quantised
+from fadiff.converter.read.inputs import Samples
 
 _MOST_ROWS = 2**13
 """Input vectors that are looked at, of all samples."""

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from converter.ir.operators import SCATTERS, keeps_scale, linear_factor
-from converter.ir.program import Node, Program
-from converter.plan.floats import only_in_float, outputs_of
-from converter.plan.plan import Step, clip_bounds
+from fadiff.converter.ir.operators import SCATTERS, keeps_scale, linear_factor
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.plan.floats import only_in_float, outputs_of
+from fadiff.converter.plan.plan import Step, clip_bounds
 
 INT8_MAX = 127
 _TOLERATED_RATIO = 2.0

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from converter.ir.operators import extremes_taken, keeps_scale, padding
-from converter.ir.program import Node, Program
-from converter.plan.plan import BLANK, Step
+from fadiff.converter.ir.operators import extremes_taken, keeps_scale, padding
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.plan.plan import BLANK, Step
 
 Ranges = Mapping[str, tuple[float, float]]
 

@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 from onnxruntime import InferenceSession
 
-from converter.ir.program import Program
-from converter.ir.states import State, chained
-from converter.plan.plan import Step
-from converter.quantise.qdq import quantised_model, stored_constants
-from converter.quantise.weights import Quantisation
-from converter.read.inputs import Samples
-from converter.read.runtime import NOT_OPTIMISED, run_session, session_of, session_options
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.states import State, chained
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.qdq import quantised_model, stored_constants
+from fadiff.converter.quantise.weights import Quantisation
+from fadiff.converter.read.inputs import Samples
+from fadiff.converter.read.runtime import NOT_OPTIMISED, run_session, session_of, session_options
 
 
 class Simulation:

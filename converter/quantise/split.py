@@ -20,9 +20,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from converter.ir.operators import UNARY
-from converter.ir.program import Node, Program
-from converter.quantise.channels import (
+from fadiff.converter.ir.operators import UNARY
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.quantise.channels import (
     PRODUCTS,
     are_owned,
     channel_axis,

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from converter.errors import ModelError
-from converter.ir.graph import ElementType
-from converter.ir.operators import BINARY, SCATTERS, WEIGHTED
-from converter.ir.program import Node, Program
-from converter.ir.spool import release, spooled
-from converter.plan.plan import Step
-from converter.quantise.channels import outputs_first
-from converter.quantise.scales import INT8_MAX, assign_scales, int8_steps, symmetric_scale
-from converter.quantise.zeros import Zeros, shifted
+from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.graph import ElementType
+from fadiff.converter.ir.operators import BINARY, SCATTERS, WEIGHTED
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.ir.spool import release, spooled
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.channels import outputs_first
+from fadiff.converter.quantise.scales import INT8_MAX, assign_scales, int8_steps, symmetric_scale
+from fadiff.converter.quantise.zeros import Zeros, shifted
 
 _BLOCK = 2**20
 _BIAS_STEPS = 2.0**24

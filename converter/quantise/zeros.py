@@ -18,11 +18,11 @@ from typing import Literal
 
 import numpy as np
 
-from converter.ir.operators import linear_factor
-from converter.ir.program import Program
-from converter.ir.window import window_of
-from converter.plan.plan import Step
-from converter.quantise.scales import INT8_MAX, saturates_at
+from fadiff.converter.ir.operators import linear_factor
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.window import window_of
+from fadiff.converter.plan.plan import Step
+from fadiff.converter.quantise.scales import INT8_MAX, saturates_at
 
 LOWEST = -128
 _STEPS = 255

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
-from converter.ir.program import Node, program_of
+from fadiff.converter.ir.program import Node, program_of
 
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
 

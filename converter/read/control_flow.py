@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from converter.ir.program import static_shapes
-from converter.read.fold import constant_sizes, constant_tensors, fold_constants
-from converter.read.opsets import opset_of
+from fadiff.converter.ir.program import static_shapes
+from fadiff.converter.read.fold import constant_sizes, constant_tensors, fold_constants
+from fadiff.converter.read.opsets import opset_of
 
 _CONTROL = ("If", "Loop", "Scan")
 _DEEPEST = 16

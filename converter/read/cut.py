@@ -9,11 +9,11 @@ from typing import Any
 
 import onnx
 
-from converter.did_you_mean import did_you_mean
-from converter.errors import ModelError
-from converter.printable import printable
-from converter.read.dimensions import check_names, dimension_names, pin_known
-from converter.read.validate import without_large_constants
+from fadiff.converter.did_you_mean import did_you_mean
+from fadiff.converter.errors import ModelError
+from fadiff.converter.printable import printable
+from fadiff.converter.read.dimensions import check_names, dimension_names, pin_known
+from fadiff.converter.read.validate import without_large_constants
 
 
 @dataclass(frozen=True)

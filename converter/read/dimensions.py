@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from converter.did_you_mean import did_you_mean
-from converter.errors import ModelError
+from fadiff.converter.did_you_mean import did_you_mean
+from fadiff.converter.errors import ModelError
 
 _NUMBERS = (onnx.TensorProto.BOOL, onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 _NO_NAMES = ("", "?", "None", "unknown")

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import onnx
 from onnx.external_data_helper import uses_external_data
 
-from converter.errors import ModelError
-from converter.printable import printable
+from fadiff.converter.errors import ModelError
+from fadiff.converter.printable import printable
 
 _KEEP_TOGETHER = "keep a model and its data in one folder"
 

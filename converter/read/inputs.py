@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from converter.errors import ModelError
-from converter.printable import printable
-from converter.read.npz import read_arrays
+from fadiff.converter.errors import ModelError
+from fadiff.converter.printable import printable
+from fadiff.converter.read.npz import read_arrays
 
 Wanted = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Shape and element type of each model input."""

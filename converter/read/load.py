@@ -13,13 +13,13 @@ import onnx.inliner
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import load_external_data_for_model
 
-from converter.errors import ModelError
-from converter.ir.stored import StoredWeights, store_weights
-from converter.printable import free_name, printable
-from converter.read.cut import Cut, cut_model, read_by
-from converter.read.dimensions import pin_dimensions
-from converter.read.slim import slim_content
-from converter.read.validate import check_model, check_sizes
+from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.stored import StoredWeights, store_weights
+from fadiff.converter.printable import free_name, printable
+from fadiff.converter.read.cut import Cut, cut_model, read_by
+from fadiff.converter.read.dimensions import pin_dimensions
+from fadiff.converter.read.slim import slim_content
+from fadiff.converter.read.validate import check_model, check_sizes
 
 _SCOPES = "pkg.torch.onnx.name_scopes"  # written by torch.onnx: module paths, outermost first
 _IR_VERSION_TAG = 0x08  # first byte of every serialised ModelProto: field 1 (ir_version), varint

@@ -20,13 +20,13 @@ from onnx_ir.passes.common import (
 )
 from onnx_ir.passes.common.naming import SimpleNameGenerator
 
-from converter.errors import ModelError, one_line
-from converter.read.ceil_mode import drop_windows_behind
-from converter.read.fold import fold_constants
-from converter.read.opsets import opset_of, settle_opset
-from converter.read.runtime import explaining, open_session, session_options
-from converter.read.same_padding import write_out_padding
-from converter.scratch_folder import scratch_folder
+from fadiff.converter.errors import ModelError, one_line
+from fadiff.converter.read.ceil_mode import drop_windows_behind
+from fadiff.converter.read.fold import fold_constants
+from fadiff.converter.read.opsets import opset_of, settle_opset
+from fadiff.converter.read.runtime import explaining, open_session, session_options
+from fadiff.converter.read.same_padding import write_out_padding
+from fadiff.converter.scratch_folder import scratch_folder
 
 _DISABLED = ["MatMulAddFusion", "TransposeOptimizer"]
 """MatMul + Add stays whole (we fold the bias ourselves, also above two dimensions); transposes stay where

@@ -11,8 +11,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from converter.errors import ModelError
-from converter.printable import printable
+from fadiff.converter.errors import ModelError
+from fadiff.converter.printable import printable
 
 MOST_BYTES = 2**32
 _SUFFIX = ".npy"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
-from converter.errors import ModelError, one_line
+from fadiff.converter.errors import ModelError, one_line
 
 _OLDEST_OPSET = 10  # the first with QuantizeLinear
 _UPGRADED_OPSET = 13

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from converter.ir.stored import StoredWeights
-from converter.read.runtime import run_nodes, session_options
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.read.runtime import run_nodes, session_options
 
 _PIECE_BYTES = 2**27
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import onnx
 
-from converter.errors import ModelError
+from fadiff.converter.errors import ModelError
 
 SUFFIXES = (
     *("scale", "zero", "q", "dq", "float"),  # converter/quantise/qdq.py

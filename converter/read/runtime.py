@@ -12,8 +12,8 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from converter.errors import ModelError, one_line
-from converter.printable import printable
+from fadiff.converter.errors import ModelError, one_line
+from fadiff.converter.printable import printable
 
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |/\S*/onnxruntime/\S*:\d+ |std::\S+\[.*?\]\S* ")
 """What is for its developers only: numbers of errors, lines of its sources, signatures."""

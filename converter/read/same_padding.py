@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import onnx
 
-from converter.ir.program import program_of
-from converter.ir.window import pads_of
+from fadiff.converter.ir.program import program_of
+from fadiff.converter.ir.window import pads_of
 
 _WINDOWED = ("AveragePool", "Conv", "LpPool", "MaxPool")
 

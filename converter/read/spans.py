@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from converter.ir.program import Node, Program
-from converter.read.inputs import Spans
+from fadiff.converter.ir.program import Node, Program
+from fadiff.converter.read.inputs import Spans
 
 _USUAL = ((0.0, 255.0), (0.0, 1.0), (-1.0, 1.0))
 """Pixels, and pixels that somebody scaled."""

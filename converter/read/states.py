@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import onnx
 
-from converter.did_you_mean import did_you_mean
-from converter.errors import ModelError
-from converter.ir.program import Program
-from converter.ir.states import Arrays, State, chained
-from converter.ir.stored import StoredWeights
-from converter.read.inputs import Samples, Wanted
-from converter.read.piecewise import run_model
-from converter.read.runtime import explaining, open_session
+from fadiff.converter.did_you_mean import did_you_mean
+from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.program import Program
+from fadiff.converter.ir.states import Arrays, State, chained
+from fadiff.converter.ir.stored import StoredWeights
+from fadiff.converter.read.inputs import Samples, Wanted
+from fadiff.converter.read.piecewise import run_model
+from fadiff.converter.read.runtime import explaining, open_session
 
 _BEFORE = frozenset(("past", "prev", "previous", "old", "last"))
 _AFTER = frozenset(("present", "next", "new", "updated"))

@@ -17,11 +17,11 @@ import onnx
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
-from converter.errors import ModelError, UnsupportedError
-from converter.printable import printable
-from converter.read.external_data import check_external_data
-from converter.read.opsets import opset_of
-from converter.read.runtime import NOT_OPTIMISED, open_session, session_options, what_it_says
+from fadiff.converter.errors import ModelError, UnsupportedError
+from fadiff.converter.printable import printable
+from fadiff.converter.read.external_data import check_external_data
+from fadiff.converter.read.opsets import opset_of
+from fadiff.converter.read.runtime import NOT_OPTIMISED, open_session, session_options, what_it_says
 
 MOST_ELEMENTS = 2**30
 """Of one value: four gigabytes of floats, more than any accelerator of this kind is given."""

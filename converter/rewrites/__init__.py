@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from converter.ir.graph import Graph
-from converter.rewrites.destinations import write_in_place
-from converter.rewrites.padding_taps import drop_padding_taps
+from fadiff.converter.ir.graph import Graph
+from fadiff.converter.rewrites.destinations import write_in_place
+from fadiff.converter.rewrites.padding_taps import drop_padding_taps
 
 REWRITES: Mapping[str, Callable[[Graph], tuple[Graph, tuple[str, ...]]]] = {
     "write-in-place": write_in_place,

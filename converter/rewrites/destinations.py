@@ -12,10 +12,10 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
-from converter.ir.host import Binary, Copy, Lookup, ScaleShift, Where
-from converter.ir.loops import Access, Loops
-from converter.ir.states import State
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+from fadiff.converter.ir.host import Binary, Copy, Lookup, ScaleShift, Where
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.states import State
 
 
 def write_in_place(graph: Graph) -> tuple[Graph, tuple[str, ...]]:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir.builder import weight_view
-from converter.ir.graph import Graph, Layer, Tensor, TensorCoreLayer
+from fadiff.converter.ir.builder import weight_view
+from fadiff.converter.ir.graph import Graph, Layer, Tensor, TensorCoreLayer
 
 
 class _Axis(NamedTuple):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from converter.ir.dims import C, G, K, N, P, Q, R, S
-from costmodel.count.row_layout import input_rows, output_rows, weight_rows
-from costmodel.mapping.columns import Extents, MappingColumns
-from costmodel.mapping.counting import COUNTING, Profile
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.numbers import Number
-from costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
-from costmodel.mapping.tiling import box_rows, spanned_rows
-from costmodel.target.target import Target
+from fadiff.converter.ir.dims import C, G, K, N, P, Q, R, S
+from fadiff.costmodel.count.row_layout import input_rows, output_rows, weight_rows
+from fadiff.costmodel.mapping.columns import Extents, MappingColumns
+from fadiff.costmodel.mapping.counting import COUNTING, Profile
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.numbers import Number
+from fadiff.costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
+from fadiff.costmodel.mapping.tiling import box_rows, spanned_rows
+from fadiff.costmodel.target.target import Target
 
 
 class Occupancy(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from costmodel.count.traffic import Memory, Move, Number
-from costmodel.target.target import Target
+from fadiff.costmodel.count.traffic import Memory, Move, Number
+from fadiff.costmodel.target.target import Target
 
 
 def picojoules_per_byte(target: Target) -> dict[Memory, float]:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir.dims import DIMS, RELEVANT, C, G, K, N, P, Q, R, S
-from costmodel.count.sliding_window import sliding_input_words
-from costmodel.count.traffic import (
+from fadiff.converter.ir.dims import DIMS, RELEVANT, C, G, K, N, P, Q, R, S
+from fadiff.costmodel.count.sliding_window import sliding_input_words
+from fadiff.costmodel.count.traffic import (
     ALONE,
     Fetches,
     Move,
@@ -26,12 +26,12 @@ from costmodel.count.traffic import (
     fusion_of,
     quantities_of,
 )
-from costmodel.mapping.columns import MappingColumns, Orders
-from costmodel.mapping.counting import COUNTING, Profile
-from costmodel.mapping.mapping import Mapping, ceil_div
-from costmodel.mapping.numbers import Number, tabulate
-from costmodel.mapping.shape import LayerShape, Region, extents, whole
-from costmodel.mapping.tiling import (
+from fadiff.costmodel.mapping.columns import MappingColumns, Orders
+from fadiff.costmodel.mapping.counting import COUNTING, Profile
+from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
+from fadiff.costmodel.mapping.numbers import Number, tabulate
+from fadiff.costmodel.mapping.shape import LayerShape, Region, extents, whole
+from fadiff.costmodel.mapping.tiling import (
     DimCounts,
     Interval,
     Outline,
@@ -42,7 +42,7 @@ from costmodel.mapping.tiling import (
     tile_extents,
     unclipped_rows,
 )
-from costmodel.target.target import Target
+from fadiff.costmodel.target.target import Target
 
 IS_RELEVANT = {operand: tuple(d in RELEVANT[operand] for d in DIMS) for operand in RELEVANT}
 IRRELEVANT = {operand: tuple(i for i in range(8) if not IS_RELEVANT[operand][i]) for operand in RELEVANT}

@@ -2,7 +2,7 @@
 
 Legality and search ask these functions, so that what is legal here, is searched there and is emitted is
 one set (docs/execution-contract.md section 2).  Extents of tiles and spatial
-factors of the array's rows and columns are sequences in the order of converter.ir.dims.DIMS.  `blocks`
+factors of the array's rows and columns are sequences in the order of fadiff.converter.ir.dims.DIMS.  `blocks`
 divides and rounds up; the relaxed model's has a gradient.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from converter.ir.dims import C, Dim, G, K, N, P, Q, R, S
-from costmodel.mapping.columns import Extents
-from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.numbers import Number
-from costmodel.mapping.shape import LayerShape
+from fadiff.converter.ir.dims import C, Dim, G, K, N, P, Q, R, S
+from fadiff.costmodel.mapping.columns import Extents
+from fadiff.costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.mapping.numbers import Number
+from fadiff.costmodel.mapping.shape import LayerShape
 
 Divide = Callable[[Number, Number], Number]
 

@@ -6,11 +6,11 @@ keeps the overlap of consecutive input tiles as long as they move in one directi
 
 from __future__ import annotations
 
-from converter.ir.dims import Dim, Dims
-from costmodel.count.timeloop_counts import Loop, words_entering
-from costmodel.mapping.mapping import Mapping, ceil_div
-from costmodel.mapping.shape import LayerShape
-from costmodel.mapping.tiling import spanned_rows
+from fadiff.converter.ir.dims import Dim, Dims
+from fadiff.costmodel.count.timeloop_counts import Loop, words_entering
+from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
+from fadiff.costmodel.mapping.shape import LayerShape
+from fadiff.costmodel.mapping.tiling import spanned_rows
 
 
 def sliding_input_words(shape: LayerShape, mapping: Mapping, *, forgets_direction: bool = False) -> int:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from converter.ir.dims import C, G, K, N, P, Q, R, S
-from costmodel.mapping.counting import COUNTING, Profile
-from costmodel.target.target import FusionPath, Target
+from fadiff.converter.ir.dims import C, G, K, N, P, Q, R, S
+from fadiff.costmodel.mapping.counting import COUNTING, Profile
+from fadiff.costmodel.target.target import FusionPath, Target
 
 Role = Literal["W", "I", "O", "bias", "psum"]
 Direction = Literal["read", "write"]

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from converter.ir.graph import Graph, HostLayer
-from costmodel.group.fusion import Member, ScheduleError
-from costmodel.mapping.decision import Decision, FusionGroup
-from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.shape import extents
-from costmodel.target.target import Target
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.costmodel.group.fusion import Member, ScheduleError
+from fadiff.costmodel.mapping.decision import Decision, FusionGroup
+from fadiff.costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.mapping.shape import extents
+from fadiff.costmodel.target.target import Target
 
 LEAST_REQUESTS = 64
 """Twice what the DMA of a Gemmini has in flight, and more."""

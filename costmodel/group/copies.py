@@ -9,18 +9,18 @@ import math
 from collections.abc import Set
 from dataclasses import dataclass
 
-from converter.ir.graph import Graph, HostLayer, Layer
-from converter.ir.host import Copy
-from converter.ir.loops import Access, Loops
-from converter.ir.states import State
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.row_operators import runs_on_core
-from costmodel.latency import cache
-from costmodel.latency.clock import LayerCounts
-from costmodel.latency.clock_work import segment_requests
-from costmodel.mapping.decision import Decision
-from costmodel.mapping.mapping import ceil_div
-from costmodel.target.target import Target
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer
+from fadiff.converter.ir.host import Copy
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.states import State
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.row_operators import runs_on_core
+from fadiff.costmodel.latency import cache
+from fadiff.costmodel.latency.clock import LayerCounts
+from fadiff.costmodel.latency.clock_work import segment_requests
+from fadiff.costmodel.mapping.decision import Decision
+from fadiff.costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.target.target import Target
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Set
 
-from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
-from costmodel.group.row_operators import source, stores_channels_together
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from fadiff.costmodel.group.row_operators import source, stores_channels_together
 
 
 def obstacle_to_shared_layout(

@@ -4,7 +4,7 @@ A group walks the (N, P, Q) tiles of its last member's output, or (G, N, P, Q) t
 the same groups, as the two products of attention have heads, or (K, N, P, Q) tiles where members hand on
 channels one by one, as functions of one element do.  Needs are traced back from there:
 a convolution needs its input box (halo included, clipped to the image), an `add` the same region, a
-max pool (which the stores of the convolution before it do, costmodel.group.pooling) its windows.
+max pool (which the stores of the convolution before it do, fadiff.costmodel.group.pooling) its windows.
 With halo `recompute` every tile computes its whole need; with `retain` only the rows that no
 earlier tile computed (tiles are then full-width and the tile buffer keeps the rest).
 """
@@ -15,17 +15,17 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from converter.errors import BadInput
-from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
-from costmodel.group.fused_layouts import obstacle_to_shared_layout
-from costmodel.group.group_tile import Size, obstacle_to_tile, shared_channels, shared_groups
-from costmodel.group.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of, windows
-from costmodel.group.row_operators import obstacle_to_rows, obstacle_to_storing_rows
-from costmodel.group.side_by_side import obstacle_to_side_by_side, parts_of
-from costmodel.mapping.decision import FusionGroup, GroupTile, Halo
-from costmodel.mapping.intervals import covers, cut, hull, input_box, uncovered
-from costmodel.mapping.shape import Region, extents, whole
-from costmodel.mapping.tiling import Interval, Window
+from fadiff.converter.errors import BadInput
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from fadiff.costmodel.group.fused_layouts import obstacle_to_shared_layout
+from fadiff.costmodel.group.group_tile import Size, obstacle_to_tile, shared_channels, shared_groups
+from fadiff.costmodel.group.pooling import convolution_of, obstacle_to_pooling, pool_after, pool_of, windows
+from fadiff.costmodel.group.row_operators import obstacle_to_rows, obstacle_to_storing_rows
+from fadiff.costmodel.group.side_by_side import obstacle_to_side_by_side, parts_of
+from fadiff.costmodel.mapping.decision import FusionGroup, GroupTile, Halo
+from fadiff.costmodel.mapping.intervals import covers, cut, hull, input_box, uncovered
+from fadiff.costmodel.mapping.shape import Region, extents, whole
+from fadiff.costmodel.mapping.tiling import Interval, Window
 
 _G, _K, _N, _P, _Q = range(5)
 """Places of the axes in sizes and regions."""

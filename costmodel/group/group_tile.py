@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from costmodel.group.row_operators import row_length, source
-from costmodel.mapping.decision import GroupTile, Halo
+from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from fadiff.costmodel.group.row_operators import row_length, source
+from fadiff.costmodel.mapping.decision import GroupTile, Halo
 
 Size = tuple[int, int, int, int, int]
 """G, K, N, P, Q."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Set
 
-from converter.ir.graph import Graph, HostLayer
-from converter.ir.host import Copy
-from costmodel.count.traffic import Memory, Move, Number
-from costmodel.group.fusion import Member
-from costmodel.mapping.shape import extents
-from costmodel.target.target import Target
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.converter.ir.host import Copy
+from fadiff.costmodel.count.traffic import Memory, Move, Number
+from fadiff.costmodel.group.fusion import Member
+from fadiff.costmodel.mapping.shape import extents
+from fadiff.costmodel.target.target import Target
 
 
 def host_moves(

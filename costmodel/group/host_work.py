@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from converter.ir import host as ops
-from converter.ir.graph import Graph, HostLayer
-from converter.ir.loops import Loops
-from converter.ir.states import State
-from costmodel.group.fusion import Member
-from costmodel.mapping.shape import extents
+from fadiff.converter.ir import host as ops
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.converter.ir.loops import Loops
+from fadiff.converter.ir.states import State
+from fadiff.costmodel.group.fusion import Member
+from fadiff.costmodel.mapping.shape import extents
 
 OUTPUT_TAPS = 4
 """Taps of a window that rounding and storing its result take as long as."""

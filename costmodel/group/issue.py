@@ -11,19 +11,23 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from converter.ir.dims import RELEVANT
-from costmodel.group.fusion import Member, ScheduleError, plan_group
-from costmodel.group.loop_convolutions import (
+from fadiff.converter.ir.dims import RELEVANT
+from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
+from fadiff.costmodel.group.loop_convolutions import (
     convolution_rows,
     obstacle_to_convolution_call,
     obstacle_to_convolution_loop,
 )
-from costmodel.group.loop_products import obstacle_to_product_call, obstacle_to_product_loop, product_rows
-from costmodel.group.loop_setting import LoopSetting, PinnedWeights
-from costmodel.group.scratchpad import member_spaces
-from costmodel.group.weight_prefetch import planned_prefetches
-from costmodel.mapping.decision import Decision, FusionGroup
-from costmodel.mapping.mapping import LOOPS, Issue
+from fadiff.costmodel.group.loop_products import (
+    obstacle_to_product_call,
+    obstacle_to_product_loop,
+    product_rows,
+)
+from fadiff.costmodel.group.loop_setting import LoopSetting, PinnedWeights
+from fadiff.costmodel.group.scratchpad import member_spaces
+from fadiff.costmodel.group.weight_prefetch import planned_prefetches
+from fadiff.costmodel.mapping.decision import Decision, FusionGroup
+from fadiff.costmodel.mapping.mapping import LOOPS, Issue
 
 _OBSTACLES: dict[Issue, Callable[[LoopSetting], str]] = {
     "instructions": lambda setting: "",

@@ -13,18 +13,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.ir.dims import DIMS, C, G, K, R, S
-from converter.ir.graph import TensorCoreLayer
-from costmodel.count.capacity import Occupancy, occupancy
-from costmodel.count.nest import LoopNest
-from costmodel.count.row_layout import packed_inputs_fit, resident_dim, splits_block
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.columns import MappingColumns
-from costmodel.mapping.counting import COUNTING, Profile
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.numbers import Number, occurs
-from costmodel.mapping.shape import LayerShape, Region, bounds_of, shape_of, whole
-from costmodel.target.target import FusionPath, Target
+from fadiff.converter.ir.dims import DIMS, C, G, K, R, S
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.count.capacity import Occupancy, occupancy
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.count.row_layout import packed_inputs_fit, resident_dim, splits_block
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.costmodel.mapping.counting import COUNTING, Profile
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.numbers import Number, occurs
+from fadiff.costmodel.mapping.shape import LayerShape, Region, bounds_of, shape_of, whole
+from fadiff.costmodel.target.target import FusionPath, Target
 
 
 class Room(NamedTuple):
@@ -149,7 +149,7 @@ def _packed_inputs(used: Occupancy, taps: Number, target: Target, room: Room) ->
 def _held_output(
     shape: LayerShape, m: MappingColumns, visits: Number, several: Number, target: Target, path: FusionPath
 ) -> Iterator[Rule]:
-    """Rows as `costmodel.group.local_tensors` lays them out, and final values only."""
+    """Rows as `fadiff.costmodel.group.local_tensors` lays them out, and final values only."""
     channels = shape.dims.G if shape.is_depthwise else shape.dims.K
     columns, wanted = math.prod(m.cols), min(channels, target.side)
     text = "its output stays in local memory in rows of {} channels, not {}"

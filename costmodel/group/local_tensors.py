@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from converter.ir.graph import Graph, Layer, TensorCoreLayer
-from costmodel.group.fusion import Member
-from costmodel.mapping.decision import FusionGroup
-from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.shape import extents
-from costmodel.target.target import FusionPath, Target
+from fadiff.converter.ir.graph import Graph, Layer, TensorCoreLayer
+from fadiff.costmodel.group.fusion import Member
+from fadiff.costmodel.mapping.decision import FusionGroup
+from fadiff.costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.mapping.shape import extents
+from fadiff.costmodel.target.target import FusionPath, Target
 
 
 @dataclass(frozen=True)

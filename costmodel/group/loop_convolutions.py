@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 
-from converter.ir.dims import Dim, Dims
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.loop_products import obstacle_in_loads, obstacle_in_sums
-from costmodel.group.loop_setting import LoopSetting
-from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.shape import extents, shape_of
-from costmodel.mapping.tiling import Window
+from fadiff.converter.ir.dims import Dim, Dims
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.group.loop_products import obstacle_in_loads, obstacle_in_sums
+from fadiff.costmodel.group.loop_setting import LoopSetting
+from fadiff.costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.mapping.shape import extents, shape_of
+from fadiff.costmodel.mapping.tiling import Window
 
 _MOST = 0xFFFF
 """Largest extent and stride: the instruction's fields have 16 bits."""

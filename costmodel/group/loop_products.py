@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from converter.ir.dims import Dim
-from converter.ir.graph import TensorCoreLayer
-from costmodel.count.nest import LoopNest
-from costmodel.group.loop_setting import LoopSetting, Strides
-from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.shape import Region, extents, shape_of
+from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.group.loop_setting import LoopSetting, Strides
+from fadiff.costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.mapping.shape import Region, extents, shape_of
 
 _PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from converter.ir.dims import Dims
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import Member, stored_as
-from costmodel.group.pooling import Pool, pool_of
-from costmodel.group.scratchpad import MemberSpace
-from costmodel.group.tile_buffer import box_channels
-from costmodel.mapping.decision import FusionGroup
-from costmodel.mapping.mapping import Mapping as LayerMapping
-from costmodel.mapping.shape import Region, bounds_of, extents, shape_of
-from costmodel.target.target import Target
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.group.fusion import Member, stored_as
+from fadiff.costmodel.group.pooling import Pool, pool_of
+from fadiff.costmodel.group.scratchpad import MemberSpace
+from fadiff.costmodel.group.tile_buffer import box_channels
+from fadiff.costmodel.mapping.decision import FusionGroup
+from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
+from fadiff.costmodel.mapping.shape import Region, bounds_of, extents, shape_of
+from fadiff.costmodel.target.target import Target
 
 Strides = tuple[int, int, int]
 """Elements from one image, row and column to the next."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from converter.ir.dims import Dims
-from costmodel.mapping.shape import LayerShape
-from costmodel.mapping.tiling import Window
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.mapping.shape import LayerShape
+from fadiff.costmodel.mapping.tiling import Window
 
 
 @dataclass(frozen=True)

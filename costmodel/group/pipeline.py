@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from converter.ir.graph import Graph, Layer
-from costmodel.group.fusion import Member, ScheduleError
-from costmodel.group.row_operators import runs_on_core
-from costmodel.mapping.decision import Decision, FusionGroup
-from costmodel.mapping.shape import Region
+from fadiff.converter.ir.graph import Graph, Layer
+from fadiff.costmodel.group.fusion import Member, ScheduleError
+from fadiff.costmodel.group.row_operators import runs_on_core
+from fadiff.costmodel.mapping.decision import Decision, FusionGroup
+from fadiff.costmodel.mapping.shape import Region
 
 
 def _in_group(layer: Layer) -> bool:

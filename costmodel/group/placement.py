@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.count.traffic import Placement, Pooled
-from costmodel.group.fusion import Member, stored_as
-from costmodel.group.local_tensors import input_path
-from costmodel.group.pooling import pool_of
-from costmodel.mapping.decision import FusionGroup
-from costmodel.mapping.shape import extents
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.count.traffic import Placement, Pooled
+from fadiff.costmodel.group.fusion import Member, stored_as
+from fadiff.costmodel.group.local_tensors import input_path
+from fadiff.costmodel.group.pooling import pool_of
+from fadiff.costmodel.mapping.decision import FusionGroup
+from fadiff.costmodel.mapping.shape import extents
 
 
 def placement_of(

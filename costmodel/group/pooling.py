@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from converter.ir.dims import Dim
-from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
-from converter.ir.host import MaxPool
-from costmodel.count.nest import LoopNest
-from costmodel.count.traffic import Pooled
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import LayerShape, Region, extents, shape_of
-from costmodel.mapping.tiling import Window
-from costmodel.target.target import Target
+from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from fadiff.converter.ir.host import MaxPool
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.count.traffic import Pooled
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import LayerShape, Region, extents, shape_of
+from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.target.target import Target
 
 MOST_SIDE = 3
 """Largest window side (config_st has two bits for it, for stride and for padding)."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.counting import COUNTING, Profile
-from costmodel.mapping.decision import FusionGroup
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.counting import COUNTING, Profile
+from fadiff.costmodel.mapping.decision import FusionGroup
 
 
 def obstacle_to_staying(graph: Graph, tensor: str, profile: Profile = "hw") -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Set
 
-from converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer, View
-from converter.ir.host import Formula, LayerNorm, Lookup, Softmax
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, TensorCoreLayer, View
+from fadiff.converter.ir.host import Formula, LayerNorm, Lookup, Softmax
 
 
 def runs_on_core(layer: Layer) -> bool:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.count.capacity import Occupancy, occupancy
-from costmodel.group.fusion import Member, ScheduleError
-from costmodel.group.legality import Room
-from costmodel.group.local_tensors import Held, held_tensors, input_path, obstacle, reserved_rows
-from costmodel.group.tile_buffer import box_bytes
-from costmodel.mapping.decision import Decision, FusionGroup
-from costmodel.mapping.shape import shape_of
-from costmodel.target.target import Target
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.count.capacity import Occupancy, occupancy
+from fadiff.costmodel.group.fusion import Member, ScheduleError
+from fadiff.costmodel.group.legality import Room
+from fadiff.costmodel.group.local_tensors import Held, held_tensors, input_path, obstacle, reserved_rows
+from fadiff.costmodel.group.tile_buffer import box_bytes
+from fadiff.costmodel.mapping.decision import Decision, FusionGroup
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.target.target import Target
 
 
 @dataclass(frozen=True)

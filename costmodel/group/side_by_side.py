@@ -11,11 +11,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from converter.ir.host import LayerNorm, LogSoftmax, Rows, Softmax, StridedOperator
-from costmodel.group.row_operators import runs_on_core
-from costmodel.mapping.decision import Decision, FusionGroup
-from costmodel.mapping.mapping import LOOPS
+from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from fadiff.converter.ir.host import LayerNorm, LogSoftmax, Rows, Softmax, StridedOperator
+from fadiff.costmodel.group.row_operators import runs_on_core
+from fadiff.costmodel.mapping.decision import Decision, FusionGroup
+from fadiff.costmodel.mapping.mapping import LOOPS
 
 MOST_PARTS = 16
 LEAST_ELEMENTS = 1024

@@ -10,17 +10,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from converter.ir.graph import Graph
-from costmodel.group.allocation import Allocation, Block, align, allocate
-from costmodel.group.fusion import Member, ScheduleError
-from costmodel.group.pipeline import places
-from costmodel.group.resident_tensors import lifetimes, resident_tensors
-from costmodel.mapping.decision import FusionGroup
-from costmodel.mapping.shape import extents
-from costmodel.target.target import Target
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.allocation import Allocation, Block, align, allocate
+from fadiff.costmodel.group.fusion import Member, ScheduleError
+from fadiff.costmodel.group.pipeline import places
+from fadiff.costmodel.group.resident_tensors import lifetimes, resident_tensors
+from fadiff.costmodel.mapping.decision import FusionGroup
+from fadiff.costmodel.mapping.shape import extents
+from fadiff.costmodel.target.target import Target
 
 Members = Mapping[str, Member]
-"""Of one group by name: what `costmodel.group.fusion.plan_group` returns."""
+"""Of one group by name: what `fadiff.costmodel.group.fusion.plan_group` returns."""
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from converter.ir.dims import Dims
-from converter.ir.graph import TensorCoreLayer
-from costmodel.count.nest import LoopNest
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.placement import placement_of
-from costmodel.group.scratchpad import member_spaces
-from costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, first_weights, nest_counts
-from costmodel.mapping.decision import Decision, FusionGroup
-from costmodel.mapping.shape import shape_of
-from costmodel.mapping.tiling import tile_extents
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.placement import placement_of
+from fadiff.costmodel.group.scratchpad import member_spaces
+from fadiff.costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, first_weights, nest_counts
+from fadiff.costmodel.mapping.decision import Decision, FusionGroup
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.mapping.tiling import tile_extents
 
 SomeDecision = TypeVar("SomeDecision", bound=Decision)
 

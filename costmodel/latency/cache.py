@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from costmodel.mapping.numbers import Number
+from fadiff.costmodel.mapping.numbers import Number
 
 LINE_BYTES = 64
 CACHE_SETS = 1024

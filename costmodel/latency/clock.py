@@ -17,7 +17,7 @@
 Host operators take the cycles per element of the target's core.  The figures are fitted to programs that this
 tool emitted: clock_coefficients.json, by `python -m benchmarks fit_clock` from runs of `python -m benchmarks
 rtl`.  One formula serves Python numbers, numpy columns of mappings and torch tensors; who counts is
-`clock_work.py` (exact) and costmodel.relaxed.clock (torch).
+`clock_work.py` (exact) and fadiff.costmodel.relaxed.clock (torch).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from costmodel.mapping.decision import LatencyModel
-from costmodel.mapping.mapping import Issue
-from costmodel.mapping.numbers import Number, positive
-from costmodel.target.target import Target
+from fadiff.costmodel.mapping.decision import LatencyModel
+from fadiff.costmodel.mapping.mapping import Issue
+from fadiff.costmodel.mapping.numbers import Number, positive
+from fadiff.costmodel.target.target import Target
 
 COEFFICIENTS = Path(__file__).parent / "clock_coefficients.json"
 FITTED_SIDE = 16

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from converter.ir.dims import DIMS, REDUCTION, RELEVANT, C, Dims, G, K, N, P, Q, R, S
-from costmodel.count.nest import LoopNest
-from costmodel.count.traffic import Placement
-from costmodel.latency import cache
-from costmodel.latency.clock import LayerCounts
-from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.numbers import Number, largest, occurs, smallest, tabulate
-from costmodel.mapping.shape import LayerShape
-from costmodel.mapping.tiling import tile_count, tile_extents
-from costmodel.target.target import Target
+from fadiff.converter.ir.dims import DIMS, REDUCTION, RELEVANT, C, Dims, G, K, N, P, Q, R, S
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.count.traffic import Placement
+from fadiff.costmodel.latency import cache
+from fadiff.costmodel.latency.clock import LayerCounts
+from fadiff.costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.mapping.numbers import Number, largest, occurs, smallest, tabulate
+from fadiff.costmodel.mapping.shape import LayerShape
+from fadiff.costmodel.mapping.tiling import tile_count, tile_extents
+from fadiff.costmodel.target.target import Target
 
 
 class EarlyLoads(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from costmodel.count.traffic import Memory, Move, Number
-from costmodel.target.target import Target
+from fadiff.costmodel.count.traffic import Memory, Move, Number
+from fadiff.costmodel.target.target import Target
 
 
 def bytes_per_memory(moves: Iterable[Move]) -> dict[Memory, Number]:

@@ -9,9 +9,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from converter.ir.dims import DIMS, Dims
-from costmodel.mapping.mapping import STREAM_ORDER, Issue, Mapping, Order
-from costmodel.mapping.numbers import Ints, Number
+from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Issue, Mapping, Order
+from fadiff.costmodel.mapping.numbers import Ints, Number
 
 Extents = Sequence[Number] | Ints
 """One number per dimension; as an array [8, mappings]."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from costmodel.target.target import FusionPath, Target
+from fadiff.costmodel.target.target import FusionPath, Target
 
 Profile = Literal["hw", "dosa"]
 

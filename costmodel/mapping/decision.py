@@ -7,10 +7,10 @@ by the member's own loop nest, whose bounds are that region instead of the whole
 members never goes to DRAM: it goes through the tile buffer or the target's fusion path.  Between groups
 tensors go to DRAM, except those in `resident_tensors`, which stay on chip whole.  A layer alone is a group
 of one whose tile is its whole output.  Several layers without a group tile run side by side: one on Gemmini,
-the others on the core meanwhile (costmodel.group.side_by_side).
+the others on the core meanwhile (fadiff.costmodel.group.side_by_side).
 
 The cost model's rules are written in terms of a `Decision`; one that obeys them all is a `Schedule`
-(costmodel.schedule.schedule), from which everything above the rules takes these types.
+(fadiff.costmodel.schedule.schedule), from which everything above the rules takes these types.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from converter.ir.graph import Graph
-from costmodel.mapping.counting import COUNTING, Counting, Profile
-from costmodel.mapping.mapping import AdditionIssue, Mapping
-from costmodel.target.target import FusionPath, Target
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.mapping.counting import COUNTING, Counting, Profile
+from fadiff.costmodel.mapping.mapping import AdditionIssue, Mapping
+from fadiff.costmodel.target.target import FusionPath, Target
 
 FusionModel = Literal["sound", "paper"]
 Halo = Literal["recompute", "retain"]
@@ -70,9 +70,9 @@ class FusionGroup:
     buffer, dosa: in the scratchpad): those it reads, those it writes and those that wait for a later group.
     `prefetch_during` names a tensor-core layer of an earlier group while which the first weights of this
     one are loaded: the first weight tile, or the resident weights, of `layers[0]`
-    (costmodel.group.weight_prefetch).
+    (fadiff.costmodel.group.weight_prefetch).
     `pipelined`: while the core computes a host operator of one group tile, Gemmini runs products of others
-    (costmodel.group.pipeline).
+    (fadiff.costmodel.group.pipeline).
     """
 
     layers: tuple[str, ...]

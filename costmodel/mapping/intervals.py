@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from costmodel.mapping.tiling import Interval, Window
+from fadiff.costmodel.mapping.tiling import Interval, Window
 
 
 def cut(extent: int, bound: int) -> list[Interval]:

@@ -21,18 +21,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from converter.errors import BadInput
-from converter.ir.dims import DIMS, RELEVANT, Dim, Dims
+from fadiff.converter.errors import BadInput
+from fadiff.converter.ir.dims import DIMS, RELEVANT, Dim, Dims
 
 Level = Literal["L3", "L2", "L1", "L0"]
 Order = tuple[Dim, ...]
 Issue = Literal["instructions", "loop_ws", "loop_conv_ws", "tiled_matmul", "tiled_conv"]
 """Who issues the moves and products of a tile: the core, one by one; a loop unit of Gemmini's, called once
 per scratchpad tile (LOOP_WS, LOOP_CONV_WS); a function of gemmini.h, called once for the whole layer.
-`costmodel.group.issue` says which mappings can."""
+`fadiff.costmodel.group.issue` says which mappings can."""
 AdditionIssue = Literal["instructions", "tiled_resadd"]
 """The same of a residual addition: gemmini.h's function runs it on the loop unit of matrix products
-(`costmodel.group.additions` says which)."""
+(`fadiff.costmodel.group.additions` says which)."""
 ISSUED: dict[Issue | AdditionIssue, str] = {
     "instructions": "single instructions",
     "loop_ws": "one hardware loop LOOP_WS per scratchpad tile",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from converter.ir.dims import Dims
-from converter.ir.graph import TensorCoreLayer
-from costmodel.mapping.tiling import Interval, Window
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.mapping.tiling import Interval, Window
 
 
 class LayerShape(NamedTuple):

@@ -12,8 +12,8 @@ from functools import lru_cache, partial
 from operator import floordiv
 from typing import NamedTuple
 
-from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.numbers import Number, occurs, remembered
+from fadiff.costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.mapping.numbers import Number, occurs, remembered
 
 Interval = tuple[int, int]
 """Half-open index range of one dimension."""

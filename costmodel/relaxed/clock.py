@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from converter.ir.dims import DIMS, REDUCTION, C, G, K, N, P, Q, R, S
-from costmodel.count.traffic import Fusion, Quantities
-from costmodel.latency.cache import LINE_BYTES, CacheUse, Loop, Reuse, Stream, cache_use, misses
-from costmodel.latency.clock import (
+from fadiff.converter.ir.dims import DIMS, REDUCTION, C, G, K, N, P, Q, R, S
+from fadiff.costmodel.count.traffic import Fusion, Quantities
+from fadiff.costmodel.latency.cache import LINE_BYTES, CacheUse, Loop, Reuse, Stream, cache_use, misses
+from fadiff.costmodel.latency.clock import (
     ClockCoefficients,
     LayerCounts,
     clock_of,
@@ -22,10 +22,10 @@ from costmodel.latency.clock import (
     preload_cycles,
     strip_cycles,
 )
-from costmodel.latency.clock_work import request_bytes, walks
-from costmodel.mapping.numbers import Number
-from costmodel.relaxed.straight_through import ceil, exact, floor
-from costmodel.relaxed.terms import Terms
+from fadiff.costmodel.latency.clock_work import request_bytes, walks
+from fadiff.costmodel.mapping.numbers import Number
+from fadiff.costmodel.relaxed.straight_through import ceil, exact, floor
+from fadiff.costmodel.relaxed.terms import Terms
 
 
 def clock_cycles(terms: Terms, q: Quantities, fusion: Fusion) -> Tensor:

@@ -93,7 +93,7 @@ class LiveTensors:
 
 
 class GroupShape:
-    """Which strong edges make no group that a program can walk (costmodel.group.fusion.plan_group)."""
+    """Which strong edges make no group that a program can walk (fadiff.costmodel.group.fusion.plan_group)."""
 
     def __init__(
         self, edges: Sequence[tuple[int, int]], companions: Companions, is_add: Sequence[bool]

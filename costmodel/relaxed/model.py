@@ -4,7 +4,7 @@
     cost = model(point)                                              # every step; all torch, no loops
 
 Shapes: B restarts, L nodes, O candidate orders, E fusion edges; the last axis of a tile is always
-`converter.ir.dims.DIMS` (G N K C P Q R S).
+`fadiff.converter.ir.dims.DIMS` (G N K C P Q R S).
 
 `point` (RelaxedPoint): tile extents l2, l1, l0 and spatial factors rows, cols, each [B, L, 8] and
 positive (l0 = rows * cols * stream); order weights [B, L, O] that sum to one; sigma [B, E]; group tiles
@@ -24,7 +24,7 @@ positive (l0 = rows * cols * stream); order weights [B, L, O] that sum to one; s
 Penalties are squares of log ratios, so they have one scale for all layers.
 
 Trip counts have exact values of ceil division and the gradient of plain division; so at integer
-extents with one-hot orders and sigma of 0 or 1 the values equal costmodel.schedule.evaluate's to float
+extents with one-hot orders and sigma of 0 or 1 the values equal fadiff.costmodel.schedule.evaluate's to float
 precision (latency up to its rounding to whole cycles), in groups of up to `relaxed_groups.REACH`
 fused edges in a row whose members tile N as their groups do.  Along P and Q a member walks its part of a
 group tile in scratchpad tiles of its own.  Weights that fit whole are taken to be resident in their group.
@@ -41,15 +41,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from costmodel.count.energy import picojoules
-from costmodel.count.traffic import Fusion, Memory, Quantities, count_moves
-from costmodel.group.host import add_moves
-from costmodel.latency.clock import clock_of
-from costmodel.latency.roofline import bandwidths, bytes_per_memory
-from costmodel.relaxed.clock import clock_cycles, visits
-from costmodel.relaxed.network import IS, ORDERS, OS, WS, NestOrder, NetworkConstants
-from costmodel.relaxed.penalties import penalties
-from costmodel.relaxed.terms import RelaxedPoint, Terms
+from fadiff.costmodel.count.energy import picojoules
+from fadiff.costmodel.count.traffic import Fusion, Memory, Quantities, count_moves
+from fadiff.costmodel.group.host import add_moves
+from fadiff.costmodel.latency.clock import clock_of
+from fadiff.costmodel.latency.roofline import bandwidths, bytes_per_memory
+from fadiff.costmodel.relaxed.clock import clock_cycles, visits
+from fadiff.costmodel.relaxed.network import IS, ORDERS, OS, WS, NestOrder, NetworkConstants
+from fadiff.costmodel.relaxed.penalties import penalties
+from fadiff.costmodel.relaxed.terms import RelaxedPoint, Terms
 
 __all__ = [
     "IS",

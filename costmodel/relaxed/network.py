@@ -12,25 +12,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from converter.ir.dims import DIMS, RELEVANT, Dim, P, Q, R, S
-from costmodel.group.nodes import Edge, Node
-from costmodel.latency.cache import pitch_lines
-from costmodel.latency.clock_work import request_bytes, segments, streams_height
-from costmodel.mapping.counting import COUNTING, Counting
-from costmodel.mapping.mapping import (
+from fadiff.converter.ir.dims import DIMS, RELEVANT, Dim, P, Q, R, S
+from fadiff.costmodel.group.nodes import Edge, Node
+from fadiff.costmodel.latency.cache import pitch_lines
+from fadiff.costmodel.latency.clock_work import request_bytes, segments, streams_height
+from fadiff.costmodel.mapping.counting import COUNTING, Counting
+from fadiff.costmodel.mapping.mapping import (
     INPUT_STATIONARY,
     OUTPUT_STATIONARY,
     STREAM_ORDER,
     WEIGHT_STATIONARY,
     Order,
 )
-from costmodel.mapping.shape import LayerShape
-from costmodel.mapping.tiling import Window, fetched_rows
-from costmodel.relaxed.fetch_gradient import LoopOrders
-from costmodel.relaxed.groups import Companions, GroupShape, LiveTensors
-from costmodel.relaxed.regions import GroupGrid
-from costmodel.schedule.schedule import FusionModel, Halo, LatencyModel, Profile
-from costmodel.target.target import Target
+from fadiff.costmodel.mapping.shape import LayerShape
+from fadiff.costmodel.mapping.tiling import Window, fetched_rows
+from fadiff.costmodel.relaxed.fetch_gradient import LoopOrders
+from fadiff.costmodel.relaxed.groups import Companions, GroupShape, LiveTensors
+from fadiff.costmodel.relaxed.regions import GroupGrid
+from fadiff.costmodel.schedule.schedule import FusionModel, Halo, LatencyModel, Profile
+from fadiff.costmodel.target.target import Target
 
 GROUP_LOOPS: tuple[Dim, ...] = ("N", "P", "Q")
 """Loops over the tiles of a fusion group, outermost first; they enclose the members' own loops."""

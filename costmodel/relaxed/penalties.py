@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from converter.ir.dims import C, G, K, N, P, Q, R, S
-from costmodel.count.row_layout import input_rows, output_rows, weight_rows
-from costmodel.relaxed.straight_through import ceil, exact
-from costmodel.relaxed.terms import Terms
+from fadiff.converter.ir.dims import C, G, K, N, P, Q, R, S
+from fadiff.costmodel.count.row_layout import input_rows, output_rows, weight_rows
+from fadiff.costmodel.relaxed.straight_through import ceil, exact
+from fadiff.costmodel.relaxed.terms import Terms
 
 
 def _over(ratio: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class Occupied(NamedTuple):
 def occupancy(terms: Terms) -> Occupied:
     """Scratchpad space of the W and I tile, accumulator space of the O tile; twice if double-buffered.
 
-    The formulas of costmodel.count.row_layout, rounding up with a gradient.
+    The formulas of fadiff.costmodel.count.row_layout, rounding up with a gradient.
     """
     m, e = terms.model, terms.model.target.element_bytes
     l2, l1, cols, rows = terms.l2, terms.l1, terms.cols, terms.rows

@@ -18,10 +18,10 @@ import networkx as nx
 import torch
 from torch import Tensor
 
-from costmodel.mapping.tiling import Window, tile_count, tile_extents
-from costmodel.relaxed.groups import REACH
-from costmodel.relaxed.straight_through import DIVISION, ceil, floor
-from costmodel.schedule.schedule import Halo
+from fadiff.costmodel.mapping.tiling import Window, tile_count, tile_extents
+from fadiff.costmodel.relaxed.groups import REACH
+from fadiff.costmodel.relaxed.straight_through import DIVISION, ceil, floor
+from fadiff.costmodel.schedule.schedule import Halo
 
 
 class Regions(NamedTuple):
@@ -197,7 +197,7 @@ class GroupGrid:
         """Input rows and columns inside the image that the regions fetch, [2, B, L].
 
         Regions are cut by scratchpad tiles [2, B, L], kernels into pieces of `taps` [2, B, L];
-        costmodel.mapping.tiling.fetched_rows.
+        fadiff.costmodel.mapping.tiling.fetched_rows.
         """
         start, stop, times, *_ = regions
         taps = torch.minimum(taps.round().clamp(min=1).unsqueeze(-1), self.kernel)

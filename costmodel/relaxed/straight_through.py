@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from costmodel.mapping.tiling import Division
+from fadiff.costmodel.mapping.tiling import Division
 
 ROUNDING = 1e-4
 """By how much a ratio that should be an integer may miss it."""

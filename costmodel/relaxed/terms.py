@@ -12,13 +12,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from converter.ir.dims import C, G, K, N, P, Q, R, S
-from costmodel.count.traffic import Fetches, Quantities, quantities_of
-from costmodel.mapping.tiling import tile_count, tile_extents
-from costmodel.relaxed.fetch_gradient import fetches
-from costmodel.relaxed.network import NetworkConstants
-from costmodel.relaxed.regions import cut_regions, pieces_of
-from costmodel.relaxed.straight_through import DIVISION, ROUNDING, ceil, exact, floor
+from fadiff.converter.ir.dims import C, G, K, N, P, Q, R, S
+from fadiff.costmodel.count.traffic import Fetches, Quantities, quantities_of
+from fadiff.costmodel.mapping.tiling import tile_count, tile_extents
+from fadiff.costmodel.relaxed.fetch_gradient import fetches
+from fadiff.costmodel.relaxed.network import NetworkConstants
+from fadiff.costmodel.relaxed.regions import cut_regions, pieces_of
+from fadiff.costmodel.relaxed.straight_through import DIVISION, ROUNDING, ceil, exact, floor
 
 
 @dataclass
@@ -141,7 +141,7 @@ class Terms:
     def _fetches(self) -> None:
         """Multiplicity of W and I into the scratchpad, O into the accumulator, W into the array.
 
-        See costmodel.relaxed.fetch_gradient for the rule.
+        See fadiff.costmodel.relaxed.fetch_gradient for the rule.
         """
         m = self.model
         runs = torch.ones_like(self.n3[..., :3]) if self.runs is None else torch.stack(self.runs, dim=-1)
@@ -175,7 +175,7 @@ class Terms:
 
     # -- quantities ------------------------------------------------------------------------------
     def quantities(self) -> Quantities:
-        """costmodel.count.nest.Nest.quantities with real numbers."""
+        """fadiff.costmodel.count.nest.Nest.quantities with real numbers."""
         m = self.model
         b = m.columns
         total = [*b[:P], *self.totals, *b[R:]]

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.count.energy import picojoules
-from costmodel.count.nest import LoopNest
-from costmodel.count.traffic import ALONE, Memory, Placement, Quantities, count_moves, fusion_of
-from costmodel.latency.clock import clock_of, layer_cycles
-from costmodel.latency.clock_work import nest_counts
-from costmodel.latency.roofline import bandwidths, bytes_per_memory
-from costmodel.mapping.columns import MappingColumns
-from costmodel.mapping.mapping import Issue
-from costmodel.mapping.numbers import Ints, Number
-from costmodel.mapping.shape import LayerShape, Region, whole
-from costmodel.schedule.schedule import LatencyModel, Profile
-from costmodel.target.target import Target
+from fadiff.costmodel.count.energy import picojoules
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.count.traffic import ALONE, Memory, Placement, Quantities, count_moves, fusion_of
+from fadiff.costmodel.latency.clock import clock_of, layer_cycles
+from fadiff.costmodel.latency.clock_work import nest_counts
+from fadiff.costmodel.latency.roofline import bandwidths, bytes_per_memory
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.costmodel.mapping.mapping import Issue
+from fadiff.costmodel.mapping.numbers import Ints, Number
+from fadiff.costmodel.mapping.shape import LayerShape, Region, whole
+from fadiff.costmodel.schedule.schedule import LatencyModel, Profile
+from fadiff.costmodel.target.target import Target
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -14,13 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from costmodel.latency.clock import CORE_COEFFICIENTS, ClockCoefficients, LayerCounts, clock_of, layer_cycles
-from costmodel.schedule.clock import HostCounts, program_counts
-from costmodel.schedule.measurement import Measurement
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.core import Core
-from costmodel.target.engines import CalibrationError
-from costmodel.target.target import Target
+from fadiff.costmodel.latency.clock import (
+    CORE_COEFFICIENTS,
+    ClockCoefficients,
+    LayerCounts,
+    clock_of,
+    layer_cycles,
+)
+from fadiff.costmodel.schedule.clock import HostCounts, program_counts
+from fadiff.costmodel.schedule.measurement import Measurement
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.core import Core
+from fadiff.costmodel.target.engines import CalibrationError
+from fadiff.costmodel.target.target import Target
 
 MIN_LAYERS = 12
 """Layers of different work: fewer say little about ten coefficients."""

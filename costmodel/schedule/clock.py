@@ -8,23 +8,23 @@ from collections.abc import Set
 from types import MappingProxyType
 from typing import NamedTuple
 
-from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from costmodel.count.nest import LoopNest
-from costmodel.group.additions import obstacle_to_resadd, waits
-from costmodel.group.copies import copy_counts
-from costmodel.group.fusion import Member, plan_group
-from costmodel.group.host import host_moves
-from costmodel.group.host_work import host_work
-from costmodel.group.pipeline import pipeline_tiles, rounds, stages
-from costmodel.group.placement import placement_of
-from costmodel.group.weight_prefetch import early_loads
-from costmodel.latency.clock import ClockCoefficients, LayerCounts, clock_of, layer_cycles
-from costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, first_weights, nest_counts
-from costmodel.mapping.mapping import AdditionIssue, Mapping
-from costmodel.mapping.shape import shape_of
-from costmodel.schedule.schedule import FusionGroup, Schedule
-from costmodel.target.core import Core
-from costmodel.target.target import Target
+from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.group.additions import obstacle_to_resadd, waits
+from fadiff.costmodel.group.copies import copy_counts
+from fadiff.costmodel.group.fusion import Member, plan_group
+from fadiff.costmodel.group.host import host_moves
+from fadiff.costmodel.group.host_work import host_work
+from fadiff.costmodel.group.pipeline import pipeline_tiles, rounds, stages
+from fadiff.costmodel.group.placement import placement_of
+from fadiff.costmodel.group.weight_prefetch import early_loads
+from fadiff.costmodel.latency.clock import ClockCoefficients, LayerCounts, clock_of, layer_cycles
+from fadiff.costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, first_weights, nest_counts
+from fadiff.costmodel.mapping.mapping import AdditionIssue, Mapping
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.costmodel.target.core import Core
+from fadiff.costmodel.target.target import Target
 
 QUEUED_LOOPS = 2
 """Tiles on a hardware loop that are under way at a time."""

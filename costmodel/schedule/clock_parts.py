@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from costmodel.latency.clock import (
+from fadiff.costmodel.latency.clock import (
     ClockCoefficients,
     EngineCycles,
     LayerCounts,
@@ -13,9 +13,9 @@ from costmodel.latency.clock import (
     engine_cycles,
     first_and_last,
 )
-from costmodel.schedule.clock import HostCounts, program_counts
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.core import Core
+from fadiff.costmodel.schedule.clock import HostCounts, program_counts
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.core import Core
 
 
 class Parts(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from costmodel.target.record import Record
+from fadiff.costmodel.target.record import Record
 
 
 class QuantizationRecord(Record):

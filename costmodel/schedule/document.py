@@ -19,13 +19,13 @@ from pydantic import (
     model_validator,
 )
 
-from converter.ir.dims import Dim
-from converter.ir.graph import TensorCoreOp
-from costmodel.mapping.mapping import AdditionIssue, Issue, Level
-from costmodel.schedule.conversion_record import ConversionRecord
-from costmodel.schedule.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
-from costmodel.target.record import Record
-from costmodel.target.target import FusionPath, Target
+from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.graph import TensorCoreOp
+from fadiff.costmodel.mapping.mapping import AdditionIssue, Issue, Level
+from fadiff.costmodel.schedule.conversion_record import ConversionRecord
+from fadiff.costmodel.schedule.schedule import FusionModel, GroupLatency, Halo, LatencyModel, Profile
+from fadiff.costmodel.target.record import Record
+from fadiff.costmodel.target.target import FusionPath, Target
 
 Positive = Annotated[int, Field(ge=1)]
 Scale = Annotated[float, Field(gt=0)]
@@ -78,7 +78,7 @@ class ModelRecord(_Record):
 
 
 class ViewRecord(_Record):
-    """Strided access to a tensor; see converter.ir.graph.View."""
+    """Strided access to a tensor; see fadiff.converter.ir.graph.View."""
 
     tensor: str
     offset: int

@@ -14,24 +14,24 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
-from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from costmodel.count.energy import energy_breakdown
-from costmodel.count.nest import LoopNest, layer_traffic
-from costmodel.count.traffic import ALONE, Move, Placement
-from costmodel.group.copies import copy_counts
-from costmodel.group.fusion import Member, ScheduleError, paper_plan, plan_group, stored_as
-from costmodel.group.host import copy_moves, host_moves
-from costmodel.group.placement import placement_of
-from costmodel.group.weight_prefetch import early_loads
-from costmodel.latency.clock import BOUND_NAME, clock_of, engine_cycles, layer_cycles
-from costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, nest_counts
-from costmodel.latency.roofline import roofline
-from costmodel.mapping.counting import COUNTING
-from costmodel.mapping.mapping import AdditionIssue, Mapping
-from costmodel.mapping.shape import LayerShape, Region, shape_of, whole
-from costmodel.schedule.clock import HostCounts, group_counts, host_counts
-from costmodel.schedule.schedule import FusionGroup, FusionModel, LatencyModel, Profile, Schedule
-from costmodel.target.target import Target
+from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from fadiff.costmodel.count.energy import energy_breakdown
+from fadiff.costmodel.count.nest import LoopNest, layer_traffic
+from fadiff.costmodel.count.traffic import ALONE, Move, Placement
+from fadiff.costmodel.group.copies import copy_counts
+from fadiff.costmodel.group.fusion import Member, ScheduleError, paper_plan, plan_group, stored_as
+from fadiff.costmodel.group.host import copy_moves, host_moves
+from fadiff.costmodel.group.placement import placement_of
+from fadiff.costmodel.group.weight_prefetch import early_loads
+from fadiff.costmodel.latency.clock import BOUND_NAME, clock_of, engine_cycles, layer_cycles
+from fadiff.costmodel.latency.clock_work import NONE_EARLY, EarlyLoads, nest_counts
+from fadiff.costmodel.latency.roofline import roofline
+from fadiff.costmodel.mapping.counting import COUNTING
+from fadiff.costmodel.mapping.mapping import AdditionIssue, Mapping
+from fadiff.costmodel.mapping.shape import LayerShape, Region, shape_of, whole
+from fadiff.costmodel.schedule.clock import HostCounts, group_counts, host_counts
+from fadiff.costmodel.schedule.schedule import FusionGroup, FusionModel, LatencyModel, Profile, Schedule
+from fadiff.costmodel.target.target import Target
 
 CACHE_LIMIT = 1 << 16
 CLOCK_NEEDS_A_PROGRAM = "latency clock counts cycles of programs: profile hw, fusion model sound"
@@ -111,7 +111,7 @@ def evaluate(
 ) -> NetworkCost:
     """Exact cost of `schedule` under its own profile and fusion model.
 
-    `sliding_window` counts input halos as Timeloop does (see costmodel.count.nest.layer_traffic).
+    `sliding_window` counts input halos as Timeloop does (see fadiff.costmodel.count.nest.layer_traffic).
     `fusion_model` counts by another model than the schedule's, whether or not it is legal there.
 
     Raises:
@@ -169,7 +169,7 @@ def group_cost(
     `additions` how residual additions are issued (None: as is quickest), `copies` those that Gemmini makes.
 
     Raises:
-        ScheduleError: the group has no executable plan (see costmodel.group.fusion.plan_group).
+        ScheduleError: the group has no executable plan (see fadiff.costmodel.group.fusion.plan_group).
     """
     placed = replace(group, resident_tensors=frozenset()) if paper else group
     plan = paper_plan(graph, group) if paper else plan_group(graph, group)

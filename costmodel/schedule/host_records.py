@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from converter.ir.host import OPERATORS, HostOperator, PoolWindow, Rows
-from converter.ir.loops import Access, Loops
+from fadiff.converter.ir.host import OPERATORS, HostOperator, PoolWindow, Rows
+from fadiff.converter.ir.loops import Access, Loops
 
 _INPUTS = ("", "b_", "c_")
 """Prefixes of the offset and strides of the inputs that loops walk."""

@@ -1,33 +1,33 @@
 """Whether a whole schedule can be executed: the partition into groups, every group, every mapping.
 
 The rules are docs/execution-contract.md section 2 (profile hw) and Timeloop's (profile dosa); those of
-one mapping are in costmodel.group.legality.
+one mapping are in fadiff.costmodel.group.legality.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping as MappingABC
 
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.count.nest import LoopNest
-from costmodel.group.additions import check_additions
-from costmodel.group.copies import check_copies
-from costmodel.group.fusion import Member, ScheduleError, plan_group
-from costmodel.group.issue import check_issues
-from costmodel.group.legality import check_mapping
-from costmodel.group.pipeline import check_pipelines
-from costmodel.group.placement import pooled
-from costmodel.group.pooling import obstacle_in_tiles
-from costmodel.group.resident_tensors import check_resident_tensors
-from costmodel.group.scratchpad import MemberSpace, member_spaces, paper_use
-from costmodel.group.side_by_side import obstacle_to_running
-from costmodel.group.tile_buffer import plan_tile_buffer
-from costmodel.group.weight_prefetch import planned_prefetches
-from costmodel.mapping.counting import Profile
-from costmodel.mapping.decision import Decision, FusionGroup
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import shape_of
-from costmodel.target.target import Target
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.group.additions import check_additions
+from fadiff.costmodel.group.copies import check_copies
+from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
+from fadiff.costmodel.group.issue import check_issues
+from fadiff.costmodel.group.legality import check_mapping
+from fadiff.costmodel.group.pipeline import check_pipelines
+from fadiff.costmodel.group.placement import pooled
+from fadiff.costmodel.group.pooling import obstacle_in_tiles
+from fadiff.costmodel.group.resident_tensors import check_resident_tensors
+from fadiff.costmodel.group.scratchpad import MemberSpace, member_spaces, paper_use
+from fadiff.costmodel.group.side_by_side import obstacle_to_running
+from fadiff.costmodel.group.tile_buffer import plan_tile_buffer
+from fadiff.costmodel.group.weight_prefetch import planned_prefetches
+from fadiff.costmodel.mapping.counting import Profile
+from fadiff.costmodel.mapping.decision import Decision, FusionGroup
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.target.target import Target
 
 
 def check_schedule(schedule: Decision) -> None:

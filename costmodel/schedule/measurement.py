@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from converter.errors import BadInput
-from costmodel.target.record import Record
+from fadiff.converter.errors import BadInput
+from fadiff.costmodel.target.record import Record
 
 Unit = Literal["cycles", "instructions"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.schedule.conversion_record import FloatRecord
-from costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.conversion_record import FloatRecord
+from fadiff.costmodel.schedule.document import ScheduleDocument
 
 CONVERSIONS = ("to_float", "to_int8")
 _SHOWN = 6

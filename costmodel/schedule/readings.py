@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
-from costmodel.group.weight_prefetch import without_prefetches
-from costmodel.latency.clock import error_against_rtl
-from costmodel.mapping.mapping import as_single_instructions
-from costmodel.schedule.document import ReadingRecord, ReadingsRecord
-from costmodel.schedule.evaluate import NetworkCost, evaluate
-from costmodel.schedule.schedule import FusionGroup, FusionModel, GroupLatency, LatencyModel, Schedule
-from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
-from costmodel.target.target import Target
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
+from fadiff.costmodel.group.weight_prefetch import without_prefetches
+from fadiff.costmodel.latency.clock import error_against_rtl
+from fadiff.costmodel.mapping.mapping import as_single_instructions
+from fadiff.costmodel.schedule.document import ReadingRecord, ReadingsRecord
+from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, FusionModel, GroupLatency, LatencyModel, Schedule
+from fadiff.costmodel.schedule.what_ifs import prefetch_weights, resource_latency
+from fadiff.costmodel.target.target import Target
 
 
 def readings(schedule: Schedule) -> ReadingsRecord:

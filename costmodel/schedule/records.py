@@ -7,16 +7,16 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 from typing import Literal
 
-from converter.ir.dims import DIMS, Dims
-from converter.ir.graph import HostLayer, Layer, TensorCoreLayer
-from costmodel.latency.clock import error_against_rtl
-from costmodel.latency.roofline import bytes_per_memory
-from costmodel.mapping.mapping import AdditionIssue, Level, Mapping
-from costmodel.schedule import document
-from costmodel.schedule.evaluate import LayerCost, NetworkCost
-from costmodel.schedule.host_records import to_attributes
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.target import Target
+from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.graph import HostLayer, Layer, TensorCoreLayer
+from fadiff.costmodel.latency.clock import error_against_rtl
+from fadiff.costmodel.latency.roofline import bytes_per_memory
+from fadiff.costmodel.mapping.mapping import AdditionIssue, Level, Mapping
+from fadiff.costmodel.schedule import document
+from fadiff.costmodel.schedule.evaluate import LayerCost, NetworkCost
+from fadiff.costmodel.schedule.host_records import to_attributes
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.target import Target
 
 LEVELS: tuple[Level, ...] = ("L3", "L2", "L1", "L0")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costmodel.mapping.counting import Profile
-from costmodel.mapping.decision import (
+from fadiff.costmodel.mapping.counting import Profile
+from fadiff.costmodel.mapping.decision import (
     Decision,
     FusionGroup,
     FusionModel,
@@ -15,7 +15,7 @@ from costmodel.mapping.decision import (
     LatencyModel,
     singleton_groups,
 )
-from costmodel.schedule.legality import check_schedule
+from fadiff.costmodel.schedule.legality import check_schedule
 
 __all__ = [
     "FusionGroup",

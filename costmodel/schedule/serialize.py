@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from converter.errors import BadInput
-from converter.ir.dims import DIMS, Dim, Dims
-from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
-from converter.ir.states import State
-from costmodel.group.issue import issued_by_core
-from costmodel.latency.clock import error_against_rtl
-from costmodel.mapping.mapping import Mapping, MappingError, Order
-from costmodel.schedule.clock import program_cycles
-from costmodel.schedule.conversion_record import ConversionRecord
-from costmodel.schedule.document import (
+from fadiff.converter.errors import BadInput
+from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer, View
+from fadiff.converter.ir.states import State
+from fadiff.costmodel.group.issue import issued_by_core
+from fadiff.costmodel.latency.clock import error_against_rtl
+from fadiff.costmodel.mapping.mapping import Mapping, MappingError, Order
+from fadiff.costmodel.schedule.clock import program_cycles
+from fadiff.costmodel.schedule.conversion_record import ConversionRecord
+from fadiff.costmodel.schedule.document import (
     Extents,
     LayerRecord,
     MappingRecord,
@@ -31,13 +31,13 @@ from costmodel.schedule.document import (
     SearchRecord,
     TensorRecord,
 )
-from costmodel.schedule.evaluate import NetworkCost
-from costmodel.schedule.host_records import operator_of
-from costmodel.schedule.readings import readings
-from costmodel.schedule.records import LEVELS, Bound, fusion_record, layer_record, totals_record
-from costmodel.schedule.schedule import FusionGroup, LatencyModel, Schedule
-from costmodel.target.text_file import FormatError, load_json
-from costmodel.target.validation import problems
+from fadiff.costmodel.schedule.evaluate import NetworkCost
+from fadiff.costmodel.schedule.host_records import operator_of
+from fadiff.costmodel.schedule.readings import readings
+from fadiff.costmodel.schedule.records import LEVELS, Bound, fusion_record, layer_record, totals_record
+from fadiff.costmodel.schedule.schedule import FusionGroup, LatencyModel, Schedule
+from fadiff.costmodel.target.text_file import FormatError, load_json
+from fadiff.costmodel.target.validation import problems
 
 __all__ = [
     "Bound",
@@ -133,7 +133,7 @@ def to_document(
 
     Args:
         schedule: What was decided.
-        cost: `costmodel.schedule.evaluate(schedule, latency_model)`.
+        cost: `fadiff.costmodel.schedule.evaluate(schedule, latency_model)`.
         generator: Name and version of the program that wrote it.
         latency_model: The one `cost` was made with.
         bound: What is known about how good the schedule can be at best.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from converter.ir.states import LOST_BY_STATES
-from costmodel.schedule.conversion_record import AccuracyRecord
-from costmodel.schedule.document import ScheduleDocument
+from fadiff.converter.ir.states import LOST_BY_STATES
+from fadiff.costmodel.schedule.conversion_record import AccuracyRecord
+from fadiff.costmodel.schedule.document import ScheduleDocument
 
 State = Literal["good", "poor", "failed", "meaningless"]
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from converter.ir.graph import TensorCoreLayer
-from costmodel.count.traffic import Move
-from costmodel.group.fusion import plan_group
-from costmodel.group.scratchpad import member_spaces, paper_use
-from costmodel.group.weight_prefetch import first_tile
-from costmodel.latency.roofline import roofline
-from costmodel.schedule.evaluate import GroupCost, LayerCost, NetworkCost
-from costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.count.traffic import Move
+from fadiff.costmodel.group.fusion import plan_group
+from fadiff.costmodel.group.scratchpad import member_spaces, paper_use
+from fadiff.costmodel.group.weight_prefetch import first_tile
+from fadiff.costmodel.latency.roofline import roofline
+from fadiff.costmodel.schedule.evaluate import GroupCost, LayerCost, NetworkCost
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
 
 
 def prefetch_weights(schedule: Schedule, cost: NetworkCost) -> NetworkCost:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer
 
-from costmodel.target.record import Record
+from fadiff.costmodel.target.record import Record
 
 HOST_INSTRUCTIONS: Mapping[str, float] = {
     "arg_max": 5.1,  # per element read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from costmodel.target.record import Record
+from fadiff.costmodel.target.record import Record
 
 
 class CalibrationError(Record):

@@ -13,8 +13,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from costmodel.target.record import Record
-from costmodel.target.text_file import FormatError, read_text
+from fadiff.costmodel.target.record import Record
+from fadiff.costmodel.target.text_file import FormatError, read_text
 
 HIDDEN = 4
 _MOST_BYTES = 2**20

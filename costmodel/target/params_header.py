@@ -18,9 +18,9 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from costmodel.target.target import Target, TargetError
-from costmodel.target.text_file import FormatError, read_text
-from costmodel.target.validation import one_line
+from fadiff.costmodel.target.target import Target, TargetError
+from fadiff.costmodel.target.text_file import FormatError, read_text
+from fadiff.costmodel.target.validation import one_line
 
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.DOTALL)
 _DEFINE = re.compile(r"#[ \t]*define[ \t]+(\w+)(\([^)]*\))?(.*)")

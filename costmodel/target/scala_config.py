@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costmodel.target.target import Target
+from fadiff.costmodel.target.target import Target
 
 _TEXT = """\
 // {target.name}: {target.sizes}.

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from converter.did_you_mean import did_you_mean
-from converter.errors import BadInput
-from costmodel.target.core import Core
-from costmodel.target.engines import Engines
-from costmodel.target.epa import Epa, EpaError, fit_table
-from costmodel.target.record import Record
-from costmodel.target.text_file import FormatError, load_yaml
-from costmodel.target.validation import one_line
+from fadiff.converter.did_you_mean import did_you_mean
+from fadiff.converter.errors import BadInput
+from fadiff.costmodel.target.core import Core
+from fadiff.costmodel.target.engines import Engines
+from fadiff.costmodel.target.epa import Epa, EpaError, fit_table
+from fadiff.costmodel.target.record import Record
+from fadiff.costmodel.target.text_file import FormatError, load_yaml
+from fadiff.costmodel.target.validation import one_line
 
 PRESETS = Path(__file__).parent / "presets"
 

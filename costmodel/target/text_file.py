@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from converter.errors import BadInput
+from fadiff.converter.errors import BadInput
 
 MOST_BYTES = 2**28
 """Of a schedule.json of thousands of layers; all else is much smaller."""

@@ -4,7 +4,7 @@
 drives it docs/firmware-interface.md.
 """
 
-from emitters.gemmini.emit import emit
-from emitters.gemmini.errors import EmitError
+from fadiff.emitters.gemmini.emit import emit
+from fadiff.emitters.gemmini.errors import EmitError
 
 __all__ = ["EmitError", "emit"]

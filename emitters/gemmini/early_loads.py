@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from converter.ir.dims import Dims
-from emitters.gemmini.form import Form
-from emitters.gemmini.local_memory import weight_tile_rows
-from emitters.gemmini.memory import Memory
-from emitters.gemmini.operands import print_weights
-from emitters.gemmini.plan import EarlyLoads
-from emitters.gemmini.printer import CPrinter
+from fadiff.converter.ir.dims import Dims
+from fadiff.emitters.gemmini.form import Form
+from fadiff.emitters.gemmini.local_memory import weight_tile_rows
+from fadiff.emitters.gemmini.memory import Memory
+from fadiff.emitters.gemmini.operands import print_weights
+from fadiff.emitters.gemmini.plan import EarlyLoads
+from fadiff.emitters.gemmini.printer import CPrinter
 
 
 @dataclass(frozen=True)

@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from converter.ir.graph import Graph, Tensor, TensorCoreLayer
-from costmodel.group.allocation import align
-from costmodel.group.resident_tensors import lifetimes, resident_tensors
-from costmodel.schedule.clock import program_cycles
-from costmodel.schedule.evaluate import NetworkCost, evaluate
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.target import target_yaml
-from emitters.gemmini.constants import C_TYPES, INTERFACE_VERSION, STACK_BYTES
-from emitters.gemmini.errors import EmitError
-from emitters.gemmini.functions import FunctionPrinter
-from emitters.gemmini.layer_checks import layer_checks
-from emitters.gemmini.memory_map import memory_map
-from emitters.gemmini.plan import FirmwarePlan, plan_firmware
-from emitters.gemmini.run import parameters
-from emitters.gemmini.skeletons import render
-from emitters.gemmini.weights import BlobSums
-from emitters.memory_map import memory_map_json
+from fadiff.converter.ir.graph import Graph, Tensor, TensorCoreLayer
+from fadiff.costmodel.group.allocation import align
+from fadiff.costmodel.group.resident_tensors import lifetimes, resident_tensors
+from fadiff.costmodel.schedule.clock import program_cycles
+from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.target import target_yaml
+from fadiff.emitters.gemmini.constants import C_TYPES, INTERFACE_VERSION, STACK_BYTES
+from fadiff.emitters.gemmini.errors import EmitError
+from fadiff.emitters.gemmini.functions import FunctionPrinter
+from fadiff.emitters.gemmini.layer_checks import layer_checks
+from fadiff.emitters.gemmini.memory_map import memory_map
+from fadiff.emitters.gemmini.plan import FirmwarePlan, plan_firmware
+from fadiff.emitters.gemmini.run import parameters
+from fadiff.emitters.gemmini.skeletons import render
+from fadiff.emitters.gemmini.weights import BlobSums
+from fadiff.emitters.memory_map import memory_map_json
 
 _RUNTIME = Path(__file__).parent / "runtime"
 """C that every firmware brings: host operators, the console of simulators."""

@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.ir.repeats import LEAST_STEPS, Operation, Repeat, find_repeats
-from emitters.gemmini.expression import bare
-from emitters.gemmini.printer import CPrinter
+from fadiff.converter.ir.repeats import LEAST_STEPS, Operation, Repeat, find_repeats
+from fadiff.emitters.gemmini.expression import bare
+from fadiff.emitters.gemmini.printer import CPrinter
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 

@@ -1,6 +1,6 @@
 """What the emitter refuses to print."""
 
-from converter.errors import BadInput
+from fadiff.converter.errors import BadInput
 
 
 class EmitError(BadInput, ValueError):

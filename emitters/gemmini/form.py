@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from converter.ir.dims import Dim, Dims
-from converter.ir.graph import TensorCoreLayer
-from costmodel.mapping.mapping import Mapping, ceil_div
-from emitters.gemmini.errors import EmitError
+from fadiff.converter.ir.dims import Dim, Dims
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
+from fadiff.emitters.gemmini.errors import EmitError
 
 PIXELS: tuple[Dim, ...] = ("N", "P", "Q")
 TILED: tuple[Dim, ...] = ("G", "K", *PIXELS)

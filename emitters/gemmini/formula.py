@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from converter.ir.graph import Graph, HostLayer
-from converter.ir.host import FloatFormula, Formula
-from emitters.gemmini.printer import CPrinter
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.converter.ir.host import FloatFormula, Formula
+from fadiff.emitters.gemmini.printer import CPrinter
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARISONS = {

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from converter.ir.graph import HostLayer, TensorCoreLayer
-from costmodel.group.fusion import stored_as
-from costmodel.group.issue import obstacle_to_loops
-from costmodel.group.loop_products import row_pitches
-from costmodel.group.pooling import pool_of
-from costmodel.group.side_by_side import parts_of
-from costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
-from costmodel.schedule.evaluate import LayerCost, NetworkCost
-from emitters.gemmini.constants import ACTIVATIONS
-from emitters.gemmini.early_loads import EarlyPrinter
-from emitters.gemmini.formula import float_literal, print_formulas
-from emitters.gemmini.group import GroupPrinter
-from emitters.gemmini.host import print_tables
-from emitters.gemmini.library_calls import print_library_call, print_tiled_call
-from emitters.gemmini.loop_convolutions import ConvolutionLoops
-from emitters.gemmini.loop_products import ProductLoops
-from emitters.gemmini.memory import Box
-from emitters.gemmini.operands import OperandPrinter, box_of, weight_source
-from emitters.gemmini.outputs import Destinations
-from emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
-from emitters.gemmini.positions import Positions, Region
-from emitters.gemmini.printer import CPrinter
-from emitters.gemmini.run import RunPrinter
-from emitters.gemmini.side_by_side import Beside
-from emitters.gemmini.tensor_core import LayerPrinter
+from fadiff.converter.ir.graph import HostLayer, TensorCoreLayer
+from fadiff.costmodel.group.fusion import stored_as
+from fadiff.costmodel.group.issue import obstacle_to_loops
+from fadiff.costmodel.group.loop_products import row_pitches
+from fadiff.costmodel.group.pooling import pool_of
+from fadiff.costmodel.group.side_by_side import parts_of
+from fadiff.costmodel.mapping.mapping import CALLS, ISSUED, Level, Mapping
+from fadiff.costmodel.schedule.evaluate import LayerCost, NetworkCost
+from fadiff.emitters.gemmini.constants import ACTIVATIONS
+from fadiff.emitters.gemmini.early_loads import EarlyPrinter
+from fadiff.emitters.gemmini.formula import float_literal, print_formulas
+from fadiff.emitters.gemmini.group import GroupPrinter
+from fadiff.emitters.gemmini.host import print_tables
+from fadiff.emitters.gemmini.library_calls import print_library_call, print_tiled_call
+from fadiff.emitters.gemmini.loop_convolutions import ConvolutionLoops
+from fadiff.emitters.gemmini.loop_products import ProductLoops
+from fadiff.emitters.gemmini.memory import Box
+from fadiff.emitters.gemmini.operands import OperandPrinter, box_of, weight_source
+from fadiff.emitters.gemmini.outputs import Destinations
+from fadiff.emitters.gemmini.plan import FirmwarePlan, GroupPlan, LayerPlan
+from fadiff.emitters.gemmini.positions import Positions, Region
+from fadiff.emitters.gemmini.printer import CPrinter
+from fadiff.emitters.gemmini.run import RunPrinter
+from fadiff.emitters.gemmini.side_by_side import Beside
+from fadiff.emitters.gemmini.tensor_core import LayerPrinter
 
 _LEVELS: tuple[Level, ...] = ("L3", "L2", "L1")
 

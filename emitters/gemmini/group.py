@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
-from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from converter.ir.host import Add
-from costmodel.group.additions import run_elements
-from costmodel.group.fusion import Member, stored_as
-from costmodel.group.group_tile import Size
-from costmodel.group.pipeline import pipeline_axis
-from costmodel.group.row_operators import runs_on_core
-from costmodel.group.tile_buffer import box_channels
-from costmodel.schedule.schedule import GroupTile
-from emitters.gemmini.expression import Expr, add, bare, mul, plus, sub
-from emitters.gemmini.form import PIXELS, TILED
-from emitters.gemmini.host import description
-from emitters.gemmini.library_calls import print_addition, sum_fields
-from emitters.gemmini.member_intervals import MemberIntervals
-from emitters.gemmini.memory import Box
-from emitters.gemmini.operands import box_of, held_fields, pointer
-from emitters.gemmini.pipeline import COUNTERS, print_pipeline
-from emitters.gemmini.plan import FirmwarePlan, GroupPlan
-from emitters.gemmini.printer import CPrinter
-from emitters.gemmini.row_members import RowPrinter
-from emitters.gemmini.tile_intervals import TileIntervals
+from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from fadiff.converter.ir.host import Add
+from fadiff.costmodel.group.additions import run_elements
+from fadiff.costmodel.group.fusion import Member, stored_as
+from fadiff.costmodel.group.group_tile import Size
+from fadiff.costmodel.group.pipeline import pipeline_axis
+from fadiff.costmodel.group.row_operators import runs_on_core
+from fadiff.costmodel.group.tile_buffer import box_channels
+from fadiff.costmodel.schedule.schedule import GroupTile
+from fadiff.emitters.gemmini.expression import Expr, add, bare, mul, plus, sub
+from fadiff.emitters.gemmini.form import PIXELS, TILED
+from fadiff.emitters.gemmini.host import description
+from fadiff.emitters.gemmini.library_calls import print_addition, sum_fields
+from fadiff.emitters.gemmini.member_intervals import MemberIntervals
+from fadiff.emitters.gemmini.memory import Box
+from fadiff.emitters.gemmini.operands import box_of, held_fields, pointer
+from fadiff.emitters.gemmini.pipeline import COUNTERS, print_pipeline
+from fadiff.emitters.gemmini.plan import FirmwarePlan, GroupPlan
+from fadiff.emitters.gemmini.printer import CPrinter
+from fadiff.emitters.gemmini.row_members import RowPrinter
+from fadiff.emitters.gemmini.tile_intervals import TileIntervals
 
 _G, _K, _N, _P, _Q = range(5)
 """Places in TILED."""
@@ -278,7 +278,7 @@ class GroupPrinter:
             yield "n"
 
     def _tiled_resadd(self, layer: HostLayer) -> None:
-        """A call of gemmini.h's per image; costmodel.group.additions made sure that lines adjoin."""
+        """A call of gemmini.h's per image; fadiff.costmodel.group.additions made sure that lines adjoin."""
         own, target = self.group.group.layers.index(layer.name), self.plan.schedule.target
         size = run_elements(self.graph, self.group.group, self.group.members, layer)
         with self._images(own) as image:

@@ -9,15 +9,15 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from converter.ir import host as ops
-from converter.ir.graph import Graph, HostLayer
-from converter.ir.loops import Access, Loops
-from costmodel.group.copies import MovedRows
-from costmodel.group.host_work import LONG_RUN
-from emitters.gemmini.errors import EmitError
-from emitters.gemmini.expression import Expr
-from emitters.gemmini.formula import float_literal, formula_name
-from emitters.gemmini.printer import CPrinter
+from fadiff.converter.ir import host as ops
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.costmodel.group.copies import MovedRows
+from fadiff.costmodel.group.host_work import LONG_RUN
+from fadiff.emitters.gemmini.errors import EmitError
+from fadiff.emitters.gemmini.expression import Expr
+from fadiff.emitters.gemmini.formula import float_literal, formula_name
+from fadiff.emitters.gemmini.printer import CPrinter
 
 ELEMENT_BYTES = {"int8": 1, "int32": 4, "float32": 4}
 MOST_AXES = 8

@@ -5,13 +5,13 @@ Of a tile that nothing loaded ahead, the lines that products use later load duri
 
 from __future__ import annotations
 
-from converter.ir.dims import Dim
-from emitters.gemmini.expression import Expr, add, box_extent, mul, sub
-from emitters.gemmini.form import PIXELS
-from emitters.gemmini.next_tile import next_tile_of, products_of
-from emitters.gemmini.positions import Positions
-from emitters.gemmini.printer import CPrinter
-from emitters.gemmini.weight_loads import TAPS
+from fadiff.converter.ir.dims import Dim
+from fadiff.emitters.gemmini.expression import Expr, add, box_extent, mul, sub
+from fadiff.emitters.gemmini.form import PIXELS
+from fadiff.emitters.gemmini.next_tile import next_tile_of, products_of
+from fadiff.emitters.gemmini.positions import Positions
+from fadiff.emitters.gemmini.printer import CPrinter
+from fadiff.emitters.gemmini.weight_loads import TAPS
 
 
 class InputPrinter:

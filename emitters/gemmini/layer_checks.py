@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitters.memory_map import LayerPlace, MemoryMap, TensorPlace, Tile
+from fadiff.emitters.memory_map import LayerPlace, MemoryMap, TensorPlace, Tile
 
 WHOLE = -1
 """`visit` of what is compared when the layer is complete."""

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from converter.ir.graph import TensorCoreLayer
-from converter.ir.host import Add
-from costmodel.group.additions import resadd_tile
-from costmodel.mapping.mapping import Mapping, ceil_div
-from costmodel.target.target import Target
-from emitters.gemmini.constants import ACTIVATIONS
-from emitters.gemmini.expression import Expr
-from emitters.gemmini.formula import float_literal
-from emitters.gemmini.printer import CPrinter
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.ir.host import Add
+from fadiff.costmodel.group.additions import resadd_tile
+from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
+from fadiff.costmodel.target.target import Target
+from fadiff.emitters.gemmini.constants import ACTIVATIONS
+from fadiff.emitters.gemmini.expression import Expr
+from fadiff.emitters.gemmini.formula import float_literal
+from fadiff.emitters.gemmini.printer import CPrinter
 
 
 def has_library_call(layer: TensorCoreLayer) -> bool:

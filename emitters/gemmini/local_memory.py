@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from converter.ir.dims import Dims
-from costmodel.count.row_layout import input_rows, output_rows, weight_rows
-from costmodel.group.local_tensors import Held
-from costmodel.target.target import Target
-from emitters.gemmini.form import Form
-from emitters.gemmini.nest import Nest
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.count.row_layout import input_rows, output_rows, weight_rows
+from fadiff.costmodel.group.local_tensors import Held
+from fadiff.costmodel.target.target import Target
+from fadiff.emitters.gemmini.form import Form
+from fadiff.emitters.gemmini.nest import Nest
 
 
 @dataclass(frozen=True)
@@ -117,4 +117,6 @@ def _avoid_middle(
     for starts, low, high in places:
         if sum(weights) <= high - low:
             return starts + _stack(weights, high - sum(weights))
-    raise AssertionError(f"{form.layer.name}: costmodel.count.row_layout.packed_inputs_fit let {inputs} pass")
+    raise AssertionError(
+        f"{form.layer.name}: fadiff.costmodel.count.row_layout.packed_inputs_fit let {inputs} pass"
+    )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from converter.ir.dims import REDUCTION
-from costmodel.group.loop_convolutions import loop_steps
-from costmodel.group.pooling import Pool
-from emitters.gemmini.constants import ACTIVATIONS
-from emitters.gemmini.expression import Expr, add, bare, mul, plus
-from emitters.gemmini.form import PIXELS
-from emitters.gemmini.formula import float_literal
-from emitters.gemmini.loop_tiles import LoopTiles, ends, starts, where
-from emitters.gemmini.outputs import pooled_strides, windows_of
-from emitters.gemmini.weight_loads import TAPS
+from fadiff.converter.ir.dims import REDUCTION
+from fadiff.costmodel.group.loop_convolutions import loop_steps
+from fadiff.costmodel.group.pooling import Pool
+from fadiff.emitters.gemmini.constants import ACTIVATIONS
+from fadiff.emitters.gemmini.expression import Expr, add, bare, mul, plus
+from fadiff.emitters.gemmini.form import PIXELS
+from fadiff.emitters.gemmini.formula import float_literal
+from fadiff.emitters.gemmini.loop_tiles import LoopTiles, ends, starts, where
+from fadiff.emitters.gemmini.outputs import pooled_strides, windows_of
+from fadiff.emitters.gemmini.weight_loads import TAPS
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from converter.ir.dims import REDUCTION, Dim
-from emitters.gemmini.constants import ACTIVATIONS
-from emitters.gemmini.expression import Expr, add, bare, mul, plus
-from emitters.gemmini.form import PIXELS
-from emitters.gemmini.formula import float_literal
-from emitters.gemmini.loop_tiles import LoopTiles, ends, starts, where
-from emitters.gemmini.outputs import not_first
+from fadiff.converter.ir.dims import REDUCTION, Dim
+from fadiff.emitters.gemmini.constants import ACTIVATIONS
+from fadiff.emitters.gemmini.expression import Expr, add, bare, mul, plus
+from fadiff.emitters.gemmini.form import PIXELS
+from fadiff.emitters.gemmini.formula import float_literal
+from fadiff.emitters.gemmini.loop_tiles import LoopTiles, ends, starts, where
+from fadiff.emitters.gemmini.outputs import not_first
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from converter.ir.dims import RELEVANT
-from costmodel.group.loop_setting import PinnedWeights
-from emitters.gemmini.expression import Expr, bare
-from emitters.gemmini.form import Form
-from emitters.gemmini.memory import Box
-from emitters.gemmini.nest import Loop, Nest
-from emitters.gemmini.positions import Positions
-from emitters.gemmini.printer import CPrinter
-from emitters.gemmini.side_by_side import Beside
+from fadiff.converter.ir.dims import RELEVANT
+from fadiff.costmodel.group.loop_setting import PinnedWeights
+from fadiff.emitters.gemmini.expression import Expr, bare
+from fadiff.emitters.gemmini.form import Form
+from fadiff.emitters.gemmini.memory import Box
+from fadiff.emitters.gemmini.nest import Loop, Nest
+from fadiff.emitters.gemmini.positions import Positions
+from fadiff.emitters.gemmini.printer import CPrinter
+from fadiff.emitters.gemmini.side_by_side import Beside
 
 
 @dataclass(frozen=True)

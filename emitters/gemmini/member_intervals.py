@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from converter.ir.graph import Graph, HostLayer
-from costmodel.mapping.intervals import uncovered
-from emitters.gemmini.form import TILED
-from emitters.gemmini.pipeline import COUNTERS
-from emitters.gemmini.plan import GroupPlan
-from emitters.gemmini.tile_intervals import TileIntervals
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.costmodel.mapping.intervals import uncovered
+from fadiff.emitters.gemmini.form import TILED
+from fadiff.emitters.gemmini.pipeline import COUNTERS
+from fadiff.emitters.gemmini.plan import GroupPlan
+from fadiff.emitters.gemmini.tile_intervals import TileIntervals
 
 _G, _K, _N, _P = range(4)
 """Places in TILED."""

@@ -7,13 +7,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.allocation import Allocation, Block, allocate
-from costmodel.group.tile_buffer import Span, TileBuffer
-from costmodel.schedule.schedule import Schedule
-from emitters.gemmini.errors import EmitError
-from emitters.gemmini.states import place_states
-from emitters.gemmini.weights import WeightBlob, build_blob
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.group.allocation import Allocation, Block, allocate
+from fadiff.costmodel.group.tile_buffer import Span, TileBuffer
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.emitters.gemmini.errors import EmitError
+from fadiff.emitters.gemmini.states import place_states
+from fadiff.emitters.gemmini.weights import WeightBlob, build_blob
 
 Symbol = Literal["arena", "weights", "tile_buffer", "state", "input", "output"]
 

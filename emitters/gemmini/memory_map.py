@@ -6,18 +6,18 @@ from dataclasses import asdict
 from itertools import product as combinations
 from typing import Any, Literal
 
-from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
-from costmodel.group.fusion import stored_as
-from costmodel.group.host_work import host_work
-from costmodel.group.local_tensors import channels_out
-from costmodel.group.row_operators import runs_on_core, source
-from costmodel.schedule.document import StateRecord
-from costmodel.schedule.schedule import Schedule
-from emitters.gemmini.constants import STACK_BYTES
-from emitters.gemmini.memory import Place
-from emitters.gemmini.operands import box_of
-from emitters.gemmini.plan import FirmwarePlan, GroupPlan
-from emitters.memory_map import (
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
+from fadiff.costmodel.group.fusion import stored_as
+from fadiff.costmodel.group.host_work import host_work
+from fadiff.costmodel.group.local_tensors import channels_out
+from fadiff.costmodel.group.row_operators import runs_on_core, source
+from fadiff.costmodel.schedule.document import StateRecord
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.emitters.gemmini.constants import STACK_BYTES
+from fadiff.emitters.gemmini.memory import Place
+from fadiff.emitters.gemmini.operands import box_of
+from fadiff.emitters.gemmini.plan import FirmwarePlan, GroupPlan
+from fadiff.emitters.memory_map import (
     LayerPlace,
     MemoryMap,
     Region,

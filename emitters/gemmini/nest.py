@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 
-from converter.ir.dims import DIMS, REDUCTION, RELEVANT, Dim, Dims
-from costmodel.mapping.mapping import Level, Mapping
-from emitters.gemmini.expression import Expr, add, minimum, sub
+from fadiff.converter.ir.dims import DIMS, REDUCTION, RELEVANT, Dim, Dims
+from fadiff.costmodel.mapping.mapping import Level, Mapping
+from fadiff.emitters.gemmini.expression import Expr, add, minimum, sub
 
 _SUFFIX = {"L3": "3", "L2": "2", "L1": "1"}
 

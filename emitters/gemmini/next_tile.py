@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from converter.ir.dims import RELEVANT, Dim
-from emitters.gemmini.expression import bare, minimum, sub
-from emitters.gemmini.form import Form
-from emitters.gemmini.nest import Loop, Nest, Tile
-from emitters.gemmini.positions import Positions
-from emitters.gemmini.printer import CPrinter
+from fadiff.converter.ir.dims import RELEVANT, Dim
+from fadiff.emitters.gemmini.expression import bare, minimum, sub
+from fadiff.emitters.gemmini.form import Form
+from fadiff.emitters.gemmini.nest import Loop, Nest, Tile
+from fadiff.emitters.gemmini.positions import Positions
+from fadiff.emitters.gemmini.printer import CPrinter
 
 
 @dataclass(frozen=True)

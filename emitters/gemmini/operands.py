@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from converter.ir.graph import Graph, Tensor, TensorCoreLayer
-from costmodel.group.local_tensors import Held
-from costmodel.group.tile_buffer import box_channels
-from emitters.gemmini.constants import ACTIVATIONS, C_TYPES
-from emitters.gemmini.form import Form
-from emitters.gemmini.formula import float_literal
-from emitters.gemmini.memory import Box, Memory, Place
-from emitters.gemmini.outputs import Destinations, pooled_strides, psum_of
-from emitters.gemmini.plan import GroupPlan, LayerPlan
-from emitters.gemmini.printer import CPrinter
+from fadiff.converter.ir.graph import Graph, Tensor, TensorCoreLayer
+from fadiff.costmodel.group.local_tensors import Held
+from fadiff.costmodel.group.tile_buffer import box_channels
+from fadiff.emitters.gemmini.constants import ACTIVATIONS, C_TYPES
+from fadiff.emitters.gemmini.form import Form
+from fadiff.emitters.gemmini.formula import float_literal
+from fadiff.emitters.gemmini.memory import Box, Memory, Place
+from fadiff.emitters.gemmini.outputs import Destinations, pooled_strides, psum_of
+from fadiff.emitters.gemmini.plan import GroupPlan, LayerPlan
+from fadiff.emitters.gemmini.printer import CPrinter
 
 
 def pointer(place: Place, tensor: Tensor) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from converter.ir.dims import Dim
-from costmodel.group.pooling import Pool
-from emitters.gemmini.expression import Expr, add, bare, mul
-from emitters.gemmini.form import PIXELS, Form
-from emitters.gemmini.local_memory import LocalMemory
-from emitters.gemmini.memory import Box
-from emitters.gemmini.nest import Loop, Nest
-from emitters.gemmini.next_tile import products_of
-from emitters.gemmini.positions import Positions
-from emitters.gemmini.printer import CPrinter
+from fadiff.converter.ir.dims import Dim
+from fadiff.costmodel.group.pooling import Pool
+from fadiff.emitters.gemmini.expression import Expr, add, bare, mul
+from fadiff.emitters.gemmini.form import PIXELS, Form
+from fadiff.emitters.gemmini.local_memory import LocalMemory
+from fadiff.emitters.gemmini.memory import Box
+from fadiff.emitters.gemmini.nest import Loop, Nest
+from fadiff.emitters.gemmini.next_tile import products_of
+from fadiff.emitters.gemmini.positions import Positions
+from fadiff.emitters.gemmini.printer import CPrinter
 
 OUTPUT_DIMS: tuple[Dim, ...] = ("N", "P", "Q", "G", "K")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from converter.ir.graph import Graph
-from costmodel.group.pipeline import pipeline_axis, pipeline_tiles, rounds, stages
-from emitters.gemmini.expression import sub
-from emitters.gemmini.plan import GroupPlan
-from emitters.gemmini.printer import CPrinter
-from emitters.gemmini.tile_intervals import TileIntervals
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.pipeline import pipeline_axis, pipeline_tiles, rounds, stages
+from fadiff.emitters.gemmini.expression import sub
+from fadiff.emitters.gemmini.plan import GroupPlan
+from fadiff.emitters.gemmini.printer import CPrinter
+from fadiff.emitters.gemmini.tile_intervals import TileIntervals
 
 COUNTERS = ("g", "g", "i", "j", "k")
 """C variables of the group tiles along G, K, N, P and Q: of one of G and K there is only one."""

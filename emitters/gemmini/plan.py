@@ -7,32 +7,32 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 from functools import cached_property
 
-from converter.ir.dims import Dim, Dims
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.copies import MovedRows, copied_rows
-from costmodel.group.fusion import Member, plan_group
-from costmodel.group.issue import loop_settings
-from costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows
-from costmodel.group.loop_setting import LoopSetting
-from costmodel.group.pipeline import places
-from costmodel.group.tile_buffer import plan_tile_buffer
-from costmodel.group.weight_prefetch import Prefetch, planned_prefetches, without_prefetches
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import extents
-from costmodel.schedule.schedule import FusionGroup, Schedule
-from emitters.gemmini.errors import EmitError
-from emitters.gemmini.expression import Expr
-from emitters.gemmini.form import PIXELS, TILED, Form, form_of
-from emitters.gemmini.library_calls import has_library_call
-from emitters.gemmini.local_memory import (
+from fadiff.converter.ir.dims import Dim, Dims
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.group.copies import MovedRows, copied_rows
+from fadiff.costmodel.group.fusion import Member, plan_group
+from fadiff.costmodel.group.issue import loop_settings
+from fadiff.costmodel.group.local_tensors import Held, held_tensors, input_path, reserved_rows
+from fadiff.costmodel.group.loop_setting import LoopSetting
+from fadiff.costmodel.group.pipeline import places
+from fadiff.costmodel.group.tile_buffer import plan_tile_buffer
+from fadiff.costmodel.group.weight_prefetch import Prefetch, planned_prefetches, without_prefetches
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import extents
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.emitters.gemmini.errors import EmitError
+from fadiff.emitters.gemmini.expression import Expr
+from fadiff.emitters.gemmini.form import PIXELS, TILED, Form, form_of
+from fadiff.emitters.gemmini.library_calls import has_library_call
+from fadiff.emitters.gemmini.local_memory import (
     LocalMemory,
     plan_local_memory,
     weight_tile_rows,
 )
-from emitters.gemmini.memory import Memory, plan_memory
-from emitters.gemmini.names import Names, model_identifier
-from emitters.gemmini.nest import Nest, nest_of
-from emitters.gemmini.outputs import psum_of
+from fadiff.emitters.gemmini.memory import Memory, plan_memory
+from fadiff.emitters.gemmini.names import Names, model_identifier
+from fadiff.emitters.gemmini.nest import Nest, nest_of
+from fadiff.emitters.gemmini.outputs import psum_of
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 
-from converter.ir.dims import Dim
-from costmodel.mapping.mapping import Level
-from emitters.gemmini.expression import Expr, add, box_extent, mul
-from emitters.gemmini.form import PIXELS, Axis, Form
-from emitters.gemmini.nest import Nest, absolute
+from fadiff.converter.ir.dims import Dim
+from fadiff.costmodel.mapping.mapping import Level
+from fadiff.emitters.gemmini.expression import Expr, add, box_extent, mul
+from fadiff.emitters.gemmini.form import PIXELS, Axis, Form
+from fadiff.emitters.gemmini.nest import Nest, absolute
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from converter.printable import printable
-from emitters.gemmini.expression import Expr, bare
+from fadiff.converter.printable import printable
+from fadiff.emitters.gemmini.expression import Expr, bare
 
 WIDTH = 110
 """Columns of a line."""

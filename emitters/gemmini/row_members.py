@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from converter.ir.graph import Graph, HostLayer
-from converter.ir.host import Softmax, StridedOperator
-from costmodel.group.row_operators import mask_rows, row_length, source
-from emitters.gemmini.expression import Expr, add, bare, mul, sub
-from emitters.gemmini.host import host_call
-from emitters.gemmini.memory import Memory
-from emitters.gemmini.operands import pointer
-from emitters.gemmini.printer import CPrinter
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.converter.ir.host import Softmax, StridedOperator
+from fadiff.costmodel.group.row_operators import mask_rows, row_length, source
+from fadiff.emitters.gemmini.expression import Expr, add, bare, mul, sub
+from fadiff.emitters.gemmini.host import host_call
+from fadiff.emitters.gemmini.memory import Memory
+from fadiff.emitters.gemmini.operands import pointer
+from fadiff.emitters.gemmini.printer import CPrinter
 
 Pixel = Callable[[str, Expr], str]
 """C address of a tensor's pixel in row p of image n, from the tensor's name and a column."""

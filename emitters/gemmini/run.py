@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from converter.ir.host import Add
-from costmodel.group.copies import stored_by_core
-from costmodel.group.side_by_side import layer_on_gemmini
-from emitters.gemmini.constants import C_TYPES
-from emitters.gemmini.equal_steps import Statements, print_statements
-from emitters.gemmini.expression import Expr, plus
-from emitters.gemmini.formula import float_literal
-from emitters.gemmini.group import GroupPrinter
-from emitters.gemmini.host import description, host_call
-from emitters.gemmini.library_calls import print_addition, sum_fields
-from emitters.gemmini.operands import pointer
-from emitters.gemmini.plan import FirmwarePlan, GroupPlan
-from emitters.gemmini.printer import CPrinter
-from emitters.gemmini.side_by_side import Beside
+from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from fadiff.converter.ir.host import Add
+from fadiff.costmodel.group.copies import stored_by_core
+from fadiff.costmodel.group.side_by_side import layer_on_gemmini
+from fadiff.emitters.gemmini.constants import C_TYPES
+from fadiff.emitters.gemmini.equal_steps import Statements, print_statements
+from fadiff.emitters.gemmini.expression import Expr, plus
+from fadiff.emitters.gemmini.formula import float_literal
+from fadiff.emitters.gemmini.group import GroupPrinter
+from fadiff.emitters.gemmini.host import description, host_call
+from fadiff.emitters.gemmini.library_calls import print_addition, sum_fields
+from fadiff.emitters.gemmini.operands import pointer
+from fadiff.emitters.gemmini.plan import FirmwarePlan, GroupPlan
+from fadiff.emitters.gemmini.printer import CPrinter
+from fadiff.emitters.gemmini.side_by_side import Beside
 
 
 def parameters(graph: Graph) -> str:

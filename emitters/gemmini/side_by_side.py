@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from converter.ir.graph import Graph, HostLayer
-from costmodel.group.side_by_side import layer_on_gemmini, parts_of
-from emitters.gemmini.constants import C_TYPES
-from emitters.gemmini.expression import mul, plus
-from emitters.gemmini.host import description, host_call
-from emitters.gemmini.memory import Memory
-from emitters.gemmini.operands import pointer
-from emitters.gemmini.plan import GroupPlan, LayerPlan
-from emitters.gemmini.printer import CPrinter
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.costmodel.group.side_by_side import layer_on_gemmini, parts_of
+from fadiff.emitters.gemmini.constants import C_TYPES
+from fadiff.emitters.gemmini.expression import mul, plus
+from fadiff.emitters.gemmini.host import description, host_call
+from fadiff.emitters.gemmini.memory import Memory
+from fadiff.emitters.gemmini.operands import pointer
+from fadiff.emitters.gemmini.plan import GroupPlan, LayerPlan
+from fadiff.emitters.gemmini.printer import CPrinter
 
 TILES = "tiles"
 """C variable that counts the tiles that Gemmini has been given."""

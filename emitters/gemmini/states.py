@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from converter.ir.graph import Graph, HostLayer, Layer
-from converter.ir.host import Copy, Scatter, StridedOperator
-from converter.ir.loops import Access, Loops
-from converter.ir.states import State
-from costmodel.group.allocation import align
-from costmodel.schedule.schedule import FusionGroup
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer
+from fadiff.converter.ir.host import Copy, Scatter, StridedOperator
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.states import State
+from fadiff.costmodel.group.allocation import align
+from fadiff.costmodel.schedule.schedule import FusionGroup
 
 
 def place_states(graph: Graph, groups: Sequence[FusionGroup]) -> tuple[dict[str, int], int]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from converter.ir.dims import DIMS, Dim
-from costmodel.group.local_tensors import Held
-from emitters.gemmini.early_loads import EarlyPrinter
-from emitters.gemmini.expression import Expr, add, bare, div, mul
-from emitters.gemmini.form import PIXELS
-from emitters.gemmini.input_loads import InputPrinter
-from emitters.gemmini.nest import Loop, absolute
-from emitters.gemmini.outputs import Destinations, OutputPrinter, not_first
-from emitters.gemmini.plan import LayerPlan
-from emitters.gemmini.positions import Positions, Region
-from emitters.gemmini.printer import CPrinter
-from emitters.gemmini.weight_loads import WeightPrinter, rows_per_group
+from fadiff.converter.ir.dims import DIMS, Dim
+from fadiff.costmodel.group.local_tensors import Held
+from fadiff.emitters.gemmini.early_loads import EarlyPrinter
+from fadiff.emitters.gemmini.expression import Expr, add, bare, div, mul
+from fadiff.emitters.gemmini.form import PIXELS
+from fadiff.emitters.gemmini.input_loads import InputPrinter
+from fadiff.emitters.gemmini.nest import Loop, absolute
+from fadiff.emitters.gemmini.outputs import Destinations, OutputPrinter, not_first
+from fadiff.emitters.gemmini.plan import LayerPlan
+from fadiff.emitters.gemmini.positions import Positions, Region
+from fadiff.emitters.gemmini.printer import CPrinter
+from fadiff.emitters.gemmini.weight_loads import WeightPrinter, rows_per_group
 
 
 class LayerPrinter:

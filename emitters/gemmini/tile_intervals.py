@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emitters.gemmini.expression import Expr, add, bare, mul
-from emitters.gemmini.printer import CPrinter
+from fadiff.emitters.gemmini.expression import Expr, add, bare, mul
+from fadiff.emitters.gemmini.printer import CPrinter
 
 
 @dataclass(frozen=True)

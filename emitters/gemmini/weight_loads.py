@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from converter.ir.dims import DIMS, RELEVANT, Dim
-from emitters.gemmini.expression import Expr, add, bare, div, minimum, mul, sub
-from emitters.gemmini.form import Form
-from emitters.gemmini.local_memory import weight_tile_rows
-from emitters.gemmini.nest import Loop, Nest
-from emitters.gemmini.next_tile import NextTile, next_tile_of, products_of
-from emitters.gemmini.plan import LayerPlan
-from emitters.gemmini.positions import Positions
-from emitters.gemmini.printer import CPrinter
+from fadiff.converter.ir.dims import DIMS, RELEVANT, Dim
+from fadiff.emitters.gemmini.expression import Expr, add, bare, div, minimum, mul, sub
+from fadiff.emitters.gemmini.form import Form
+from fadiff.emitters.gemmini.local_memory import weight_tile_rows
+from fadiff.emitters.gemmini.nest import Loop, Nest
+from fadiff.emitters.gemmini.next_tile import NextTile, next_tile_of, products_of
+from fadiff.emitters.gemmini.plan import LayerPlan
+from fadiff.emitters.gemmini.positions import Positions
+from fadiff.emitters.gemmini.printer import CPrinter
 
 SLICE = 64
 """Output channels worth a slice: what one instruction moves of a row (MAX_BYTES)."""

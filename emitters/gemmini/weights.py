@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.ir.graph import Graph, TensorCoreLayer
-from converter.ir.spool import release
-from costmodel.group.allocation import align
-from costmodel.mapping.mapping import Mapping, ceil_div
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.spool import release
+from fadiff.costmodel.group.allocation import align
+from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """report.html: what was decided, what it costs, what was measured, and what is an estimate."""
 
-from emitters.report.render import render
+from fadiff.emitters.report.render import render
 
 __all__ = ["render"]

@@ -8,9 +8,9 @@ from itertools import cycle
 
 from markupsafe import Markup
 
-from costmodel.schedule.document import ScheduleDocument
-from emitters.report.svg import Scale, axis_below, axis_beside, canvas, element, line, text, title
-from emitters.report.text import edp, percent, power, si, tick
+from fadiff.costmodel.schedule.document import ScheduleDocument
+from fadiff.emitters.report.svg import Scale, axis_below, axis_beside, canvas, element, line, text, title
+from fadiff.emitters.report.text import edp, percent, power, si, tick
 
 WIDTH, HEIGHT = 640, 300
 NAMES = 100

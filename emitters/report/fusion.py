@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from costmodel.schedule.document import EdgeRecord, ScheduleDocument
-from emitters.report.svg import box, canvas, element, text, title
-from emitters.report.text import short
+from fadiff.costmodel.schedule.document import EdgeRecord, ScheduleDocument
+from fadiff.emitters.report.svg import box, canvas, element, text, title
+from fadiff.emitters.report.text import short
 
 ROW, NODE, LEFT, WIDTH = 24, 232, 30, 322
 TALLEST = 30

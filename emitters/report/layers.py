@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from converter.ir.dims import Dim
-from costmodel.schedule.clock_parts import LayerClock
-from costmodel.schedule.document import LayerRecord
-from emitters.report.text import count, picojoules
-from emitters.report.timeline import KINDS
+from fadiff.converter.ir.dims import Dim
+from fadiff.costmodel.schedule.clock_parts import LayerClock
+from fadiff.costmodel.schedule.document import LayerRecord
+from fadiff.emitters.report.text import count, picojoules
+from fadiff.emitters.report.timeline import KINDS
 
 ENERGY_PARTS = (
     ("mac", "mac", "products"),

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from costmodel.group.fusion import plan_group
-from costmodel.group.scratchpad import member_spaces
-from costmodel.schedule.document import ScheduleDocument
-from costmodel.schedule.schedule import Schedule
-from emitters.memory_map import MemoryMap
-from emitters.report.svg import Scale, axis_below, axis_beside, box, canvas, text
-from emitters.report.text import count, percent, tick
+from fadiff.costmodel.group.fusion import plan_group
+from fadiff.costmodel.group.scratchpad import member_spaces
+from fadiff.costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.emitters.memory_map import MemoryMap
+from fadiff.emitters.report.svg import Scale, axis_below, axis_beside, box, canvas, text
+from fadiff.emitters.report.text import count, percent, tick
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 1180, 64, 8, 10, 40
 LABEL = 14

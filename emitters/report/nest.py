@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from costmodel.mapping.mapping import ISSUED, Level
-from costmodel.schedule.document import LayerRecord, MappingRecord
+from fadiff.costmodel.mapping.mapping import ISSUED, Level
+from fadiff.costmodel.schedule.document import LayerRecord, MappingRecord
 
 PLACES: dict[Level, str] = {
     "L3": "DRAM to scratchpad",

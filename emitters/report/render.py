@@ -9,23 +9,23 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from costmodel.schedule.clock_parts import program_parts
-from costmodel.schedule.document import ScheduleDocument
-from costmodel.schedule.measurement import Measurement
-from costmodel.schedule.schedule import Schedule
-from costmodel.schedule.serialize import schedule_from_document
-from emitters.layers_csv import layers_csv
-from emitters.memory_map import MemoryMap
-from emitters.report import view
-from emitters.report.charts import bound_class, roofline, search_curve
-from emitters.report.fusion import fusion_graph
-from emitters.report.layers import ENERGY_PARTS, dims_text, energies, extents_text, times, transfers
-from emitters.report.memory import arena_blocks, local_memories, memory_picture, tile_buffer_blocks
-from emitters.report.nest import array_text, functions, issue_text, nest_boxes
-from emitters.report.summary import counts_text, figures_of
-from emitters.report.text import limit, percent, picojoules, si
-from emitters.report.timeline import KINDS, latency, timeline
-from emitters.report.waterfall import dram_steps
+from fadiff.costmodel.schedule.clock_parts import program_parts
+from fadiff.costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.measurement import Measurement
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.schedule.serialize import schedule_from_document
+from fadiff.emitters.layers_csv import layers_csv
+from fadiff.emitters.memory_map import MemoryMap
+from fadiff.emitters.report import view
+from fadiff.emitters.report.charts import bound_class, roofline, search_curve
+from fadiff.emitters.report.fusion import fusion_graph
+from fadiff.emitters.report.layers import ENERGY_PARTS, dims_text, energies, extents_text, times, transfers
+from fadiff.emitters.report.memory import arena_blocks, local_memories, memory_picture, tile_buffer_blocks
+from fadiff.emitters.report.nest import array_text, functions, issue_text, nest_boxes
+from fadiff.emitters.report.summary import counts_text, figures_of
+from fadiff.emitters.report.text import limit, percent, picojoules, si
+from fadiff.emitters.report.timeline import KINDS, latency, timeline
+from fadiff.emitters.report.waterfall import dram_steps
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "array": array_text,
@@ -68,7 +68,7 @@ def render(
         for layer in document.layers
     }
     environment = Environment(
-        loader=PackageLoader("emitters.report"),
+        loader=PackageLoader("fadiff.emitters.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

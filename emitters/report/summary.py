@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.schedule.document import ScheduleDocument
-from costmodel.schedule.measurement import Measurement
-from costmodel.schedule.mixed_precision import mixed_precision
-from costmodel.schedule.verdict import verdict_of
-from emitters.report.text import count, edp, percent, picojoules, short, si
+from fadiff.costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.measurement import Measurement
+from fadiff.costmodel.schedule.mixed_precision import mixed_precision
+from fadiff.costmodel.schedule.verdict import verdict_of
+from fadiff.emitters.report.text import count, edp, percent, picojoules, short, si
 
 COUNTS = {
     "dram_bytes": "DRAM bytes",

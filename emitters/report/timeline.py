@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from costmodel.schedule.clock_parts import LayerClock
-from costmodel.schedule.document import ScheduleDocument
-from costmodel.schedule.measurement import Measurement
-from emitters.report.svg import Scale, axis_below, box, canvas, text
-from emitters.report.text import count, percent, tick
+from fadiff.costmodel.schedule.clock_parts import LayerClock
+from fadiff.costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.measurement import Measurement
+from fadiff.emitters.report.svg import Scale, axis_below, box, canvas, text
+from fadiff.emitters.report.text import count, percent, tick
 
 KINDS = (
     ("array", "mac", "array"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from converter.ir.graph import HostLayer
-from costmodel.group.pooling import obstacle_to_pooling
-from costmodel.schedule.document import ExecutionRecord, GroupTileRecord, ScheduleDocument
-from costmodel.schedule.serialize import graph_from_document
-from emitters.report.text import count, edp, picojoules, si
+from fadiff.converter.ir.graph import HostLayer
+from fadiff.costmodel.group.pooling import obstacle_to_pooling
+from fadiff.costmodel.schedule.document import ExecutionRecord, GroupTileRecord, ScheduleDocument
+from fadiff.costmodel.schedule.serialize import graph_from_document
+from fadiff.emitters.report.text import count, edp, picojoules, si
 
 HOST_REASONS = {
     "add": "residual addition: two DMA streams through the accumulator, no products",

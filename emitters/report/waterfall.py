@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from costmodel.group.fusion import ScheduleError
-from costmodel.schedule.document import ScheduleDocument
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import Schedule
-from emitters.report.text import si
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.emitters.report.text import si
 
 
 @dataclass(frozen=True)

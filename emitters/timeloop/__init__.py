@@ -5,6 +5,6 @@ problem, architecture and mapping of every layer of a schedule; `read` takes suc
 layers, mappings and schedules; `compare.py` runs Timeloop and puts its counts (`stats.py`) beside ours.
 """
 
-from emitters.timeloop.write.emit import Dialect, emit
+from fadiff.emitters.timeloop.write.emit import Dialect, emit
 
 __all__ = ["Dialect", "emit"]

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from converter.errors import BadInput
-from converter.scratch_folder import scratch_folder
-from costmodel.count.energy import energy_breakdown
-from costmodel.count.nest import LayerTraffic, layer_traffic
-from costmodel.count.timeloop_counts import Count, cycles_at
-from costmodel.count.traffic import Memory, Move
-from costmodel.latency.roofline import bandwidths
-from costmodel.mapping.shape import shape_of, whole
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.target import Target
-from emitters.timeloop.index import Index, IndexEntry
-from emitters.timeloop.nest import OPERANDS
-from emitters.timeloop.stats import Accesses, Stats, StatsError, read_stats
-from emitters.timeloop.write.architecture import word_bytes
-from emitters.timeloop.write.units import FusedLevel, Unit, units_of
+from fadiff.converter.errors import BadInput
+from fadiff.converter.scratch_folder import scratch_folder
+from fadiff.costmodel.count.energy import energy_breakdown
+from fadiff.costmodel.count.nest import LayerTraffic, layer_traffic
+from fadiff.costmodel.count.timeloop_counts import Count, cycles_at
+from fadiff.costmodel.count.traffic import Memory, Move
+from fadiff.costmodel.latency.roofline import bandwidths
+from fadiff.costmodel.mapping.shape import shape_of, whole
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.target import Target
+from fadiff.emitters.timeloop.index import Index, IndexEntry
+from fadiff.emitters.timeloop.nest import OPERANDS
+from fadiff.emitters.timeloop.stats import Accesses, Stats, StatsError, read_stats
+from fadiff.emitters.timeloop.write.architecture import word_bytes
+from fadiff.emitters.timeloop.write.units import FusedLevel, Unit, units_of
 
 Status = Literal["equal", "estimated", "no form", "differs", "failed"]
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from costmodel.target.record import Record
-from costmodel.target.text_file import load_yaml
-from costmodel.target.validation import one_line
-from emitters.timeloop.read.yaml_lines import TimeloopFormatError
+from fadiff.costmodel.target.record import Record
+from fadiff.costmodel.target.text_file import load_yaml
+from fadiff.costmodel.target.validation import one_line
+from fadiff.emitters.timeloop.read.yaml_lines import TimeloopFormatError
 
 FORMAT: Literal[1] = 1
 

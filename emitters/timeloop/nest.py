@@ -18,8 +18,8 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from converter.ir.dims import DIMS, Dim, Dims
-from costmodel.mapping.mapping import Level, Mapping, MappingError, Order, ceil_div
+from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.costmodel.mapping.mapping import Level, Mapping, MappingError, Order, ceil_div
 
 StorageLevel = Literal["Registers", "Accumulator", "Scratchpad", "DRAM"]
 Kind = Literal["temporal", "spatial"]

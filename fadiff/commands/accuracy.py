@@ -24,7 +24,7 @@ from fadiff.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from costmodel.target.target import Target
+    from fadiff.costmodel.target.target import Target
     from fadiff.pipeline import ModelOptions
 
 _LABELS = ("labels", "label", "y", "targets", "target")
@@ -130,7 +130,7 @@ def _labels(data: Path) -> np.ndarray:
     Raises:
         InputError: no such file, or no array that is called labels.
     """
-    from converter.read.npz import read_arrays
+    from fadiff.converter.read.npz import read_arrays
 
     arrays, there = read_arrays(data, "labelled data", _LABELS)
     for name in _LABELS:

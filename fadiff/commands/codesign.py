@@ -14,10 +14,10 @@ from fadiff.console import Console
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
-    from converter.ir.graph import Graph
+    from fadiff.converter.ir.graph import Graph
     from fadiff.design_space import DesignSpace
-    from optimizer.codesign.designs import Designs
-    from optimizer.codesign.score import Scored, Scorer
+    from fadiff.optimizer.codesign.designs import Designs
+    from fadiff.optimizer.codesign.score import Scored, Scorer
 
 METHODS = ("gradient", "local", "sweep", "random", "bayesian")
 
@@ -93,9 +93,9 @@ def codesign(
     """
     from fadiff.codesign_output import check_folder, row_of, write_folder
     from fadiff.design_space import read_space
-    from optimizer.codesign.score import Scorer, pareto
-    from optimizer.codesign.search import search
-    from optimizer.layer.solved import SolvedLayers
+    from fadiff.optimizer.codesign.score import Scorer, pareto
+    from fadiff.optimizer.codesign.search import search
+    from fadiff.optimizer.layer.solved import SolvedLayers
 
     described = read_space(path)
     options = named_search_options(described.search, path)
@@ -129,7 +129,7 @@ def _designs(described: DesignSpace, path: Path, limit: float) -> Designs:
         InputError: a field that is no size, a value that is no size, or an area below every design's.
     """
     from fadiff.design_space import base_target
-    from optimizer.codesign.designs import NAMES, Designs
+    from fadiff.optimizer.codesign.designs import NAMES, Designs
 
     values: dict[str, tuple[int, ...]] = {}
     for name, listed in described.vary.items():
@@ -150,7 +150,7 @@ def _designs(described: DesignSpace, path: Path, limit: float) -> Designs:
 def _graphs(
     console: Console, models: tuple[Path, ...], designs: Designs, dims: dict[str, int]
 ) -> dict[str, Graph]:
-    from converter import convert
+    from fadiff.converter import convert
     from fadiff.design_space import without_weights
 
     graphs: dict[str, Graph] = {}

@@ -22,10 +22,10 @@ from fadiff.errors import InputError
 from fadiff.output import check_new
 
 if TYPE_CHECKING:
-    from costmodel.schedule.schedule import LatencyModel
-    from costmodel.target.target import Target
+    from fadiff.costmodel.schedule.schedule import LatencyModel
+    from fadiff.costmodel.target.target import Target
+    from fadiff.optimizer import SearchResult
     from fadiff.pipeline import ModelOptions
-    from optimizer import SearchResult
 
 
 @click.command()
@@ -61,7 +61,7 @@ def compare(
       fadiff compare resnet18.onnx --target gemmini-large --time-budget 20
       fadiff compare resnet18.onnx --methods auto,layerwise,gemmini-auto --plot curves.svg
     """
-    from costmodel.group.fusion import ScheduleError
+    from fadiff.costmodel.group.fusion import ScheduleError
     from fadiff.pipeline import read_model
     from fadiff.search import SearchOptions, find_schedule
 
@@ -94,7 +94,7 @@ def compare(
     for reason in reasons:
         console.warn(f"{reason} (left out)")
     if plot is not None:
-        from emitters.report.charts import method_curves
+        from fadiff.emitters.report.charts import method_curves
 
         curves = {
             name: [
@@ -114,7 +114,7 @@ def compare(
 
 
 def _rows(found: dict[str, SearchResult], latency: LatencyModel) -> list[dict[str, Any]]:
-    from costmodel.latency.clock import error_against_rtl
+    from fadiff.costmodel.latency.clock import error_against_rtl
 
     best = min(result.cost.edp_uj_cycles for result in found.values())
     return [

@@ -24,10 +24,10 @@ from fadiff.errors import CHECK_FAILED, OK
 from fadiff.folder import OutputFolder
 
 if TYPE_CHECKING:
-    from costmodel.schedule.document import ScheduleDocument
-    from costmodel.schedule.verdict import Verdict
-    from costmodel.target.target import Target
-    from emitters.memory_map import MemoryMap
+    from fadiff.costmodel.schedule.document import ScheduleDocument
+    from fadiff.costmodel.schedule.verdict import Verdict
+    from fadiff.costmodel.target.target import Target
+    from fadiff.emitters.memory_map import MemoryMap
     from fadiff.pipeline import CompileResult, ModelOptions
 
 POOR_SQNR_DB = 15.0
@@ -146,7 +146,7 @@ def compile_command(
       fadiff compile yolo.onnx --outputs boxes,scores
       fadiff compile net.onnx --schedule edited/schedule.json --out again
     """
-    from costmodel.schedule.verdict import verdict_of
+    from fadiff.costmodel.schedule.verdict import verdict_of
     from fadiff.pipeline import TimeloopOptions
     from fadiff.pipeline import compile as compile_model
     from fadiff.search import SearchOptions
@@ -174,7 +174,7 @@ def compile_command(
 
 
 def _summary(result: CompileResult, accuracy: Verdict | None) -> dict[str, Any]:
-    from costmodel.schedule.mixed_precision import mixed_precision
+    from fadiff.costmodel.schedule.mixed_precision import mixed_precision
 
     return {
         "out": str(result.out),
@@ -186,9 +186,9 @@ def _summary(result: CompileResult, accuracy: Verdict | None) -> dict[str, Any]:
 
 
 def _print(console: Console, result: CompileResult, accuracy: Verdict | None) -> None:
-    from costmodel.latency.clock import error_against_rtl
-    from costmodel.schedule.mixed_precision import mixed_precision
     from fadiff.commands.verify import print_accuracy, print_verification
+    from fadiff.costmodel.latency.clock import error_against_rtl
+    from fadiff.costmodel.schedule.mixed_precision import mixed_precision
 
     document, totals = result.document, result.document.totals
     fused = sum(document.fused)

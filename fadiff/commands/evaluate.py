@@ -13,10 +13,10 @@ from fadiff.console import Columns, Console, numbers
 from fadiff.errors import naming
 
 if TYPE_CHECKING:
-    from costmodel.schedule.document import ReadingsRecord
-    from costmodel.schedule.evaluate import NetworkCost
-    from costmodel.schedule.schedule import FusionModel, GroupLatency, LatencyModel, Profile, Schedule
-    from costmodel.target.target import Target
+    from fadiff.costmodel.schedule.document import ReadingsRecord
+    from fadiff.costmodel.schedule.evaluate import NetworkCost
+    from fadiff.costmodel.schedule.schedule import FusionModel, GroupLatency, LatencyModel, Profile, Schedule
+    from fadiff.costmodel.target.target import Target
 
 
 @click.command()
@@ -91,14 +91,14 @@ def evaluate(
       fadiff evaluate schedule.json --target gemmini-small --json
       fadiff evaluate --timeloop-mapping MAP.yaml --timeloop-problem PROB.yaml --target gemmini-large
     """
-    from costmodel.group.weight_prefetch import without_prefetches
-    from costmodel.schedule.evaluate import evaluate as exact_cost
-    from costmodel.schedule.readings import readings, under_fusion_model
+    from fadiff.costmodel.group.weight_prefetch import without_prefetches
+    from fadiff.costmodel.schedule.evaluate import evaluate as exact_cost
+    from fadiff.costmodel.schedule.readings import readings, under_fusion_model
 
     if schedule is not None and not (timeloop_mapping or timeloop_problem):
         decision, model = _from_json(console, schedule, target, profile)
     elif timeloop_mapping and timeloop_problem and target and schedule is None:
-        from emitters.timeloop.read.schedule import schedule_from_files
+        from fadiff.emitters.timeloop.read.schedule import schedule_from_files
 
         counting = cast("Profile", profile or "dosa")
         decision, model = (
@@ -149,7 +149,7 @@ def _print_measured(console: Console, schedule: Path | None) -> None:
 
 
 def _network_cycles(schedule: Schedule, cost: NetworkCost, group_latency: GroupLatency) -> int:
-    from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
+    from fadiff.costmodel.schedule.what_ifs import prefetch_weights, resource_latency
 
     if group_latency == "prefetch":
         return prefetch_weights(schedule, cost).latency_cycles
@@ -162,8 +162,8 @@ def _from_json(
     """A schedule file, on other hardware or under another profile where asked."""
     from dataclasses import replace
 
-    from costmodel.group.fusion import ScheduleError
-    from costmodel.schedule.serialize import read_document, schedule_from_document
+    from fadiff.costmodel.group.fusion import ScheduleError
+    from fadiff.costmodel.schedule.serialize import read_document, schedule_from_document
 
     document = read_document(path)
     with naming(path):
@@ -183,8 +183,8 @@ def _counted(console: Console, schedule: Schedule, profile: Profile) -> Schedule
     """The schedule under a profile, without tensors on chip between groups where that forbids them."""
     from dataclasses import replace
 
-    from costmodel.group.fusion import ScheduleError
-    from costmodel.schedule.readings import as_instructions, within_groups
+    from fadiff.costmodel.group.fusion import ScheduleError
+    from fadiff.costmodel.schedule.readings import as_instructions, within_groups
 
     if profile != "hw":
         schedule = as_instructions(schedule)
@@ -199,8 +199,8 @@ def _counted(console: Console, schedule: Schedule, profile: Profile) -> Schedule
 
 
 def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> dict[str, object]:
-    from costmodel.latency.clock import error_against_rtl
-    from optimizer.finish.traffic_limit import dram_bytes
+    from fadiff.costmodel.latency.clock import error_against_rtl
+    from fadiff.optimizer.finish.traffic_limit import dram_bytes
 
     return {
         "model": schedule.graph.name,
@@ -227,9 +227,9 @@ def _summary(schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyM
 
 
 def _print(console: Console, schedule: Schedule, cost: NetworkCost, cycles: int, model: LatencyModel) -> None:
-    from costmodel.latency.clock import error_against_rtl
-    from emitters.report.text import limit
-    from optimizer.finish.traffic_limit import dram_bytes
+    from fadiff.costmodel.latency.clock import error_against_rtl
+    from fadiff.emitters.report.text import limit
+    from fadiff.optimizer.finish.traffic_limit import dram_bytes
 
     rows = (
         (

@@ -15,7 +15,7 @@ from fadiff.commands.reading import bound_dims, cut_options, dim_option, state_o
 from fadiff.console import Columns, Console, numbers
 
 if TYPE_CHECKING:
-    from converter import Cut, Graph
+    from fadiff.converter import Cut, Graph
 
 
 @click.command()
@@ -52,7 +52,7 @@ def inspect(
       fadiff inspect yolo.onnx --cuts
       fadiff inspect yolo.onnx --outputs boxes,scores
     """
-    from converter import Cut, State, convert
+    from fadiff.converter import Cut, State, convert
 
     cut = Cut(inputs, outputs)
     if cuts:
@@ -81,7 +81,7 @@ def inspect(
 
 
 def _list_cuts(console: Console, model: Path, dims: dict[str, int], cut: Cut, *, as_json: bool) -> None:
-    from converter.cut_points import cut_points
+    from fadiff.converter.cut_points import cut_points
 
     with console.stage(f"looking for cuts in {model.name}"):
         points = cut_points(model, dims=dims, cut=cut, progress=console.update)
@@ -102,8 +102,8 @@ def _list_cuts(console: Console, model: Path, dims: dict[str, int], cut: Cut, *,
 
 def _pools(graph: Graph) -> list[str]:
     """Which max pools Gemmini can do as it stores, and why not the others."""
-    from converter.ir.graph import HostLayer
-    from costmodel.group.pooling import convolution_of, obstacle_to_pooling
+    from fadiff.converter.ir.graph import HostLayer
+    from fadiff.costmodel.group.pooling import convolution_of, obstacle_to_pooling
 
     lines = []
     for layer in graph.layers:
@@ -121,7 +121,7 @@ def _pools(graph: Graph) -> list[str]:
 
 def describe(graph: Graph) -> dict[str, object]:
     """The layer table as plain data; bytes are of one element per int8, four per int32 and float32."""
-    from converter.ir.graph import TensorCoreLayer
+    from fadiff.converter.ir.graph import TensorCoreLayer
 
     def nbytes(names: tuple[str, ...], *, constant: bool) -> int:
         tensors = (graph.tensors[name] for name in dict.fromkeys(names))

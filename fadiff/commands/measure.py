@@ -15,7 +15,7 @@ from fadiff.console import Console, numbers
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
-    from costmodel.schedule.measurement import Measurement, Unit
+    from fadiff.costmodel.schedule.measurement import Measurement, Unit
     from fadiff.folder import OutputFolder
 
 
@@ -71,7 +71,7 @@ def measure(
       fadiff measure build/resnet18 --gemmini-root ~/gemmini-rocc-tests --run './simulator {elf}'
       fadiff measure build/resnet18 --log serial.txt
     """
-    from costmodel.schedule.measurement import read_profile
+    from fadiff.costmodel.schedule.measurement import read_profile
     from fadiff.folder import OutputFolder
 
     if (command is None) == (log is None):

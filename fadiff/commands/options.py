@@ -15,9 +15,9 @@ from fadiff.console import Console
 from fadiff.errors import InputError
 
 if TYPE_CHECKING:
-    from costmodel.target.target import Target
+    from fadiff.costmodel.target.target import Target
+    from fadiff.optimizer.cut.settings import MethodName
     from fadiff.search import SearchOptions
-    from optimizer.cut.settings import MethodName
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -112,7 +112,7 @@ def cache_option(function: Command) -> Command:
     """Add --cache and --no-cache: passed as `cache`, a file or None."""
 
     def choose(context: click.Context, parameter: click.Parameter, given: Path | None) -> Path | None:
-        from optimizer.layer.solved import cache_file
+        from fadiff.optimizer.layer.solved import cache_file
 
         return None if context.params.pop("no_cache") else given or cache_file()
 
@@ -143,7 +143,7 @@ def _check_number(context: click.Context, parameter: click.Parameter, value: flo
 
 def _complete_target(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """Presets, and files that may describe a target."""
-    from costmodel.target.target import preset_names
+    from fadiff.costmodel.target.target import preset_names
 
     presets = [CompletionItem(name) for name in preset_names() if name.startswith(typed)]
     return [*presets, CompletionItem(typed, type="file")]

@@ -44,7 +44,7 @@ def _check_rewrites(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     if values:  # (the converter is imported only where it is needed)
-        from converter.rewrites import check_names
+        from fadiff.converter.rewrites import check_names
 
         try:
             check_names(values)

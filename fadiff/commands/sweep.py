@@ -15,8 +15,8 @@ from fadiff.output import check_new
 from fadiff.workers import workers
 
 if TYPE_CHECKING:
-    from converter.ir.graph import ElementType
-    from costmodel.schedule.schedule import LatencyModel
+    from fadiff.converter.ir.graph import ElementType
+    from fadiff.costmodel.schedule.schedule import LatencyModel
     from fadiff.design_space import Design, Result
 
 
@@ -67,7 +67,7 @@ def sweep(
     Example:
       fadiff sweep space.yaml resnet18.onnx vgg16.onnx --jobs 4 -o sweep.csv
     """
-    from converter import convert
+    from fadiff.converter import convert
     from fadiff.design_space import Result, designs, explore, key, read_space, without_weights
     from fadiff.sweep_table import SweepTable
 
@@ -124,7 +124,7 @@ def _element(design: Design) -> ElementType:
 
 
 def _row(model: str, design: Design, result: Result, latency: LatencyModel) -> dict[str, Any]:
-    from costmodel.latency.clock import error_against_rtl
+    from fadiff.costmodel.latency.clock import error_against_rtl
 
     return {
         "model": model,

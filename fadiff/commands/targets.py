@@ -14,9 +14,9 @@ from fadiff.errors import CHECK_FAILED, OK, InputError
 from fadiff.output import check_new
 
 if TYPE_CHECKING:
-    from costmodel.schedule.measurement import Measurement
-    from costmodel.schedule.schedule import Schedule
-    from costmodel.target.target import Target
+    from fadiff.costmodel.schedule.measurement import Measurement
+    from fadiff.costmodel.schedule.schedule import Schedule
+    from fadiff.costmodel.target.target import Target
 
 
 @click.group()
@@ -44,7 +44,7 @@ def list_targets(console: Console, as_json: bool) -> None:
     Example:
       fadiff targets list --json
     """
-    from costmodel.target.target import load_target, preset_names
+    from fadiff.costmodel.target.target import load_target, preset_names
 
     presets = [load_target(name) for name in preset_names()]
     if as_json:
@@ -75,7 +75,7 @@ def show(console: Console, name: str, as_json: bool) -> None:
     Example:
       fadiff targets show gemmini-default > mine.yaml
     """
-    from costmodel.target.target import load_target, target_yaml
+    from fadiff.costmodel.target.target import load_target, target_yaml
 
     target = load_target(name)
     if as_json:
@@ -98,8 +98,8 @@ def import_target(console: Console, header: Path, name: str | None, out: Path | 
     Example:
       fadiff targets import gemmini_params.h -o mine.yaml
     """
-    from costmodel.target.params_header import target_from_header, unsaid
-    from costmodel.target.target import target_yaml
+    from fadiff.costmodel.target.params_header import target_from_header, unsaid
+    from fadiff.costmodel.target.target import target_yaml
 
     target = target_from_header(header, name)
     text = f"# From {header.name}.\n{target_yaml(target)}"
@@ -125,8 +125,8 @@ def export_target(console: Console, name: str, out: Path | None, force: bool) ->
     Examples:
       fadiff targets export gemmini-large -o gemmini_params.h
     """
-    from costmodel.target.target import load_target
-    from emulator.params import params_header
+    from fadiff.costmodel.target.target import load_target
+    from fadiff.emulator.params import params_header
 
     _write(console, params_header(load_target(name)), out, force=force)
 
@@ -149,8 +149,8 @@ def check(console: Console, file: Path, params: Path | None) -> int:
     Example:
       fadiff targets check mine.yaml --params gemmini_params.h
     """
-    from costmodel.target.params_header import HEADER_FIELDS, target_from_header
-    from costmodel.target.target import load_target
+    from fadiff.costmodel.target.params_header import HEADER_FIELDS, target_from_header
+    from fadiff.costmodel.target.target import load_target
 
     target = load_target(file)
     if params is not None:
@@ -186,8 +186,8 @@ def calibrate(console: Console, name: str, folders: tuple[Path, ...], out: Path,
     Example:
       fadiff targets calibrate gemmini-default build/resnet18 build/bert -o mine.yaml
     """
-    from costmodel.schedule.calibration import TooLittleData, calibrate, samples_of
-    from costmodel.target.target import load_target, target_yaml
+    from fadiff.costmodel.schedule.calibration import TooLittleData, calibrate, samples_of
+    from fadiff.costmodel.target.target import load_target, target_yaml
 
     target = load_target(name)
     _check_ending(out)
@@ -228,7 +228,7 @@ def _check_ending(out: Path) -> None:
 
 def _remedy(field: str, target: Target) -> str:
     """What to do where the header lacks a macro of optional hardware that the target counts on."""
-    from costmodel.target.params_header import OPTIONAL_MACROS
+    from fadiff.costmodel.target.params_header import OPTIONAL_MACROS
 
     if field not in OPTIONAL_MACROS or not getattr(target, field):
         return ""
@@ -240,7 +240,7 @@ def _remedy(field: str, target: Target) -> str:
 
 def _measured(folder: Path, target: Target) -> tuple[Schedule, Measurement]:
     """What an output folder's program is and took, on this target."""
-    from costmodel.schedule.serialize import schedule_from_document
+    from fadiff.costmodel.schedule.serialize import schedule_from_document
     from fadiff.folder import OutputFolder
 
     output = OutputFolder(folder)

@@ -15,7 +15,7 @@ from fadiff.errors import CHECK_FAILED, OK, InputError, naming
 from fadiff.output import check_new
 
 if TYPE_CHECKING:
-    from emitters.timeloop.compare import Comparison
+    from fadiff.emitters.timeloop.compare import Comparison
 
 
 @click.group()
@@ -53,9 +53,9 @@ def run(console: Console, folder: Path, model: Path | None, accesses: bool, as_j
       fadiff compile net.onnx --tiling divisor --out build/net
       fadiff timeloop run build/net
     """
-    from costmodel.schedule.serialize import schedule_from_document
-    from emitters.timeloop.compare import compare
-    from emitters.timeloop.index import read_index
+    from fadiff.costmodel.schedule.serialize import schedule_from_document
+    from fadiff.emitters.timeloop.compare import compare
+    from fadiff.emitters.timeloop.index import read_index
     from fadiff.folder import OutputFolder
 
     output = OutputFolder(folder)
@@ -90,9 +90,9 @@ def import_mappings(
     Example:
       fadiff timeloop import build/resnet18/schedule.json fc.Gemm=map.yaml -o mine.json
     """
-    from costmodel.schedule.evaluate import evaluate
-    from costmodel.schedule.serialize import read_document, schedule_from_document, write_document
-    from emitters.timeloop.read.schedule import with_mappings
+    from fadiff.costmodel.schedule.evaluate import evaluate
+    from fadiff.costmodel.schedule.serialize import read_document, schedule_from_document, write_document
+    from fadiff.emitters.timeloop.read.schedule import with_mappings
     from fadiff.pipeline import describe
 
     check_new(out, force=force)

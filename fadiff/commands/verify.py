@@ -13,9 +13,9 @@ from fadiff.console import Console
 from fadiff.errors import CHECK_FAILED, OK
 
 if TYPE_CHECKING:
-    from costmodel.schedule.verdict import Verdict
-    from emulator import VerifyReport
-    from emulator.report import LayerReport
+    from fadiff.costmodel.schedule.verdict import Verdict
+    from fadiff.emulator import VerifyReport
+    from fadiff.emulator.report import LayerReport
 
 
 @click.command()
@@ -36,7 +36,7 @@ def verify(
     Example:
       fadiff verify build/resnet18 --json
     """
-    from costmodel.schedule.verdict import verdict_of
+    from fadiff.costmodel.schedule.verdict import verdict_of
     from fadiff.folder import OutputFolder
     from fadiff.pipeline import verify_folder
 
@@ -62,7 +62,7 @@ def print_accuracy(console: Console, accuracy: Verdict | None) -> None:
 
 def print_verification(console: Console, report: VerifyReport) -> None:
     """The outcome in a few lines; shared with `fadiff compile --verify`."""
-    from costmodel.schedule.verdict import figures_of
+    from fadiff.costmodel.schedule.verdict import figures_of
 
     if report.error is not None:
         console.result(f"  verified    FAILED: {report.error}")

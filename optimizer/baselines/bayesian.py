@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.baselines.population import Population, Stage
-from optimizer.cut.partition import Partition
-from optimizer.cut.problem import Problem
+from fadiff.optimizer.baselines.population import Population, Stage
+from fadiff.optimizer.cut.partition import Partition
+from fadiff.optimizer.cut.problem import Problem
 
 BATCH = 8
 """Trials asked at once; pending ones count as bad (`constant_liar`), so they spread."""

@@ -12,16 +12,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from converter.ir.dims import Dims
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.issue import loop_settings, obstacle_to_issue
-from costmodel.group.legality import check_mapping
-from costmodel.mapping.mapping import LOOPS, Mapping, ceil_div
-from costmodel.schedule.clock import quickest_additions
-from costmodel.schedule.schedule import FusionModel, Profile, Schedule, singleton_groups
-from costmodel.target.target import Target
-from optimizer.layer.canonical import L1_ORDER, L2_ORDER, L3_ORDERS
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.issue import loop_settings, obstacle_to_issue
+from fadiff.costmodel.group.legality import check_mapping
+from fadiff.costmodel.mapping.mapping import LOOPS, Mapping, ceil_div
+from fadiff.costmodel.schedule.clock import quickest_additions
+from fadiff.costmodel.schedule.schedule import FusionModel, Profile, Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.layer.canonical import L1_ORDER, L2_ORDER, L3_ORDERS
 
 
 def automatic_schedule(

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, price_legal
-from optimizer.cut.partition import Partition
-from optimizer.cut.problem import Problem, value
-from optimizer.layer.canonical import STATIONARY
+from fadiff.optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, price_legal
+from fadiff.optimizer.cut.partition import Partition
+from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.layer.canonical import STATIONARY
 
 Genomes = NDArray[np.int64]
 Floats = NDArray[np.float64]

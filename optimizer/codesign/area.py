@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import Field
 
-from costmodel.target.record import Record
-from costmodel.target.target import Prices
+from fadiff.costmodel.target.record import Record
+from fadiff.costmodel.target.target import Prices
 
 
 class Area(Record):

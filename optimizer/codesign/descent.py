@@ -17,21 +17,21 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from converter.ir.graph import Graph
-from costmodel.group.nodes import Edge, Node
-from costmodel.relaxed.model import RelaxedModel
-from costmodel.target.target import Target
-from optimizer.codesign.designs import Designs, Sizes
-from optimizer.codesign.hardware import Hardware
-from optimizer.cut.decode import VARIABLES
-from optimizer.cut.problem import Problem
-from optimizer.cut.settings import Settings
-from optimizer.gradient.adam import Adam, one_thread
-from optimizer.gradient.choices import Choices
-from optimizer.gradient.descent import HELD, PENALTIES, RATE, SIGMA_START, point_of, schedule_at
-from optimizer.gradient.relaxation import Relaxation, Variables
-from optimizer.layer.solved import SolvedLayers
-from optimizer.layer.space import LayerSpace
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.nodes import Edge, Node
+from fadiff.costmodel.relaxed.model import RelaxedModel
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.codesign.designs import Designs, Sizes
+from fadiff.optimizer.codesign.hardware import Hardware
+from fadiff.optimizer.cut.decode import VARIABLES
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.cut.settings import Settings
+from fadiff.optimizer.gradient.adam import Adam, one_thread
+from fadiff.optimizer.gradient.choices import Choices
+from fadiff.optimizer.gradient.descent import HELD, PENALTIES, RATE, SIGMA_START, point_of, schedule_at
+from fadiff.optimizer.gradient.relaxation import Relaxation, Variables
+from fadiff.optimizer.layer.solved import SolvedLayers
+from fadiff.optimizer.layer.space import LayerSpace
 
 MOST_STEPS = 400
 PROPOSING = 0.6

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from costmodel.target.target import Target
-from optimizer.codesign.area import Area
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.codesign.area import Area
 
 NAMES = ("side", "scratchpad_bytes", "accumulator_bytes", "tile_buffer_bytes", "bandwidth.dram_bytes")
 """What co-design may choose."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
-from costmodel.target.target import Prices, Target
+from fadiff.costmodel.target.target import Prices, Target
 
 
 class Hardware(Prices):
-    """What costmodel.relaxed and optimizer.codesign.area read of a target."""
+    """What fadiff.costmodel.relaxed and fadiff.optimizer.codesign.area read of a target."""
 
     def __init__(self, base: Target, sizes: Mapping[str, Tensor]) -> None:
         """`sizes` by the names in designs.NAMES; what is missing is the base's."""

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from converter.ir.graph import Graph
-from costmodel.group.fusion import ScheduleError
-from optimizer.codesign.designs import Designs, Sizes
-from optimizer.cut.settings import Settings
-from optimizer.layer.solved import SolvedLayers
-from optimizer.search import optimize
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.optimizer.codesign.designs import Designs, Sizes
+from fadiff.optimizer.cut.settings import Settings
+from fadiff.optimizer.layer.solved import SolvedLayers
+from fadiff.optimizer.search import optimize
 
 
 class Cost(NamedTuple):

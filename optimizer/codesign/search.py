@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from optimizer.codesign.designs import Sizes
-from optimizer.codesign.score import Scorer
+from fadiff.optimizer.codesign.designs import Sizes
+from fadiff.optimizer.codesign.score import Scorer
 
 SearchName = Literal["gradient", "local", "sweep", "random", "bayesian"]
 SEARCHES: tuple[SearchName, ...] = get_args(SearchName)
@@ -39,7 +39,7 @@ def search(scorer: Scorer, method: SearchName, seed: int = 0) -> None:
 
 
 def _gradient(scorer: Scorer, seed: int) -> None:
-    from optimizer.codesign.descent import Codesign, descend
+    from fadiff.optimizer.codesign.descent import Codesign, descend
 
     screened = _screen(scorer, seed, SCREENED)
     codesign = Codesign(scorer.graphs, scorer.space, scorer.settings, scorer.solved)

@@ -20,24 +20,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.ir.dims import Dim
-from converter.ir.graph import Graph
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.nodes import Node
-from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer.cut.partition import Partition
-from optimizer.cut.problem import Problem
-from optimizer.group.hull import GroupHull, Way, merge
-from optimizer.group.network import RelaxedNetwork
-from optimizer.group.residency import PlacedGroup
-from optimizer.group.tiles import group_runs
-from optimizer.group.ways import OpenWay
-from optimizer.layer.canonical import Points
-from optimizer.layer.fronts import Floats, Front
-from optimizer.layer.hull import Solution, lower_hull
-from optimizer.layer.legalise import legalise
-from optimizer.layer.pricing import price
-from optimizer.layer.space import Ints, LayerSpace
+from fadiff.converter.ir.dims import Dim
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.nodes import Node
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
+from fadiff.optimizer.cut.partition import Partition
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.group.hull import GroupHull, Way, merge
+from fadiff.optimizer.group.network import RelaxedNetwork
+from fadiff.optimizer.group.residency import PlacedGroup
+from fadiff.optimizer.group.tiles import group_runs
+from fadiff.optimizer.group.ways import OpenWay
+from fadiff.optimizer.layer.canonical import Points
+from fadiff.optimizer.layer.fronts import Floats, Front
+from fadiff.optimizer.layer.hull import Solution, lower_hull
+from fadiff.optimizer.layer.legalise import legalise
+from fadiff.optimizer.layer.pricing import price
+from fadiff.optimizer.layer.space import Ints, LayerSpace
 
 VARIABLES: tuple[str, ...] = ("N", "K", "C", "P", "Q", "R", "S", "n", "k", "p", "q")
 """Scratchpad-tile extents (capitals) and accumulator-tile extents; C R S of the latter follow the former."""

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from costmodel.group.fusion import ScheduleError, paper_plan
-from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer.cut.partition import Partition, Partitioner
-from optimizer.cut.problem import Problem, value
-from optimizer.group.hull import EMPTY, GroupHull, Way, merge
-from optimizer.group.residency import Layers, PlacedGroup, Surroundings
-from optimizer.group.tiles import last_output
-from optimizer.layer.hull import Solution, lower_hull
+from fadiff.costmodel.group.fusion import ScheduleError, paper_plan
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
+from fadiff.optimizer.cut.partition import Partition, Partitioner
+from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, merge
+from fadiff.optimizer.group.residency import Layers, PlacedGroup, Surroundings
+from fadiff.optimizer.group.tiles import last_output
+from fadiff.optimizer.layer.hull import Solution, lower_hull
 
 Hulls = dict[PlacedGroup, GroupHull]
 CERTIFIED_FRONTS = 2000

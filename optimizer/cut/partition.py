@@ -17,13 +17,13 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.ir.graph import Graph, HostLayer
-from costmodel.group.resident_tensors import row_readers
-from costmodel.schedule.schedule import FusionGroup
-from optimizer.group.hull import GroupHull, Way
-from optimizer.group.residency import Layers, PlacedGroup, Surroundings, capacity, residents, streamed
-from optimizer.layer.hull import HullResult, Solution, minimise_edp
-from optimizer.layer.space import Rules
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.costmodel.group.resident_tensors import row_readers
+from fadiff.costmodel.schedule.schedule import FusionGroup
+from fadiff.optimizer.group.hull import GroupHull, Way
+from fadiff.optimizer.group.residency import Layers, PlacedGroup, Surroundings, capacity, residents, streamed
+from fadiff.optimizer.layer.hull import HullResult, Solution, minimise_edp
+from fadiff.optimizer.layer.space import Rules
 
 Objective = Literal["edp", "energy", "latency"]
 Partition = tuple[Way, ...]

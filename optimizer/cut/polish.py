@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from costmodel.schedule.schedule import GroupTile
-from optimizer.cut.partition import Partition
-from optimizer.cut.problem import Problem, value
-from optimizer.group.hull import EMPTY, GroupHull, merge
-from optimizer.group.network import is_node, sources
-from optimizer.group.residency import OFF_CHIP, PlacedGroup
-from optimizer.group.tiles import groups_per_tile, last_output
-from optimizer.layer import candidates
-from optimizer.layer.hull import Solution
+from fadiff.costmodel.schedule.schedule import GroupTile
+from fadiff.optimizer.cut.partition import Partition
+from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.group.hull import EMPTY, GroupHull, merge
+from fadiff.optimizer.group.network import is_node, sources
+from fadiff.optimizer.group.residency import OFF_CHIP, PlacedGroup
+from fadiff.optimizer.group.tiles import groups_per_tile, last_output
+from fadiff.optimizer.layer import candidates
+from fadiff.optimizer.layer.hull import Solution
 
 Layers = tuple[str, ...]
 

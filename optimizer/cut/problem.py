@@ -10,20 +10,20 @@ from functools import cached_property
 
 import numpy as np
 
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.mapping.mapping import as_single_instructions
-from costmodel.schedule.evaluate import NetworkCost, evaluate
-from costmodel.schedule.schedule import FusionGroup, FusionModel, GroupTile, Schedule
-from costmodel.target.target import Target
-from optimizer.cut.partition import Objective, Partition, Partitioner, ordered
-from optimizer.cut.result import HistoryPoint
-from optimizer.cut.settings import RelaxationForm, Settings
-from optimizer.group.candidates import candidate_groups, signature
-from optimizer.group.hull import EMPTY, GroupHull
-from optimizer.group.network import RelaxedNetwork, relaxed_network
-from optimizer.group.paper import MOST_MEMBERS as PAPER_MEMBERS
-from optimizer.group.paper import paper_hull
-from optimizer.group.residency import (
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.mapping.mapping import as_single_instructions
+from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, FusionModel, GroupTile, Schedule
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.cut.partition import Objective, Partition, Partitioner, ordered
+from fadiff.optimizer.cut.result import HistoryPoint
+from fadiff.optimizer.cut.settings import RelaxationForm, Settings
+from fadiff.optimizer.group.candidates import candidate_groups, signature
+from fadiff.optimizer.group.hull import EMPTY, GroupHull
+from fadiff.optimizer.group.network import RelaxedNetwork, relaxed_network
+from fadiff.optimizer.group.paper import MOST_MEMBERS as PAPER_MEMBERS
+from fadiff.optimizer.group.paper import paper_hull
+from fadiff.optimizer.group.residency import (
     OFF_CHIP,
     Layers,
     PlacedGroup,
@@ -32,12 +32,12 @@ from optimizer.group.residency import (
     surroundings_of,
     with_places,
 )
-from optimizer.group.tiles import group_runs, last_output
-from optimizer.group.ways import GroupSolver
-from optimizer.layer.fronts import Floats, FrontCache, minkowski
-from optimizer.layer.hull import Solution, lower_hull
-from optimizer.layer.solved import SolvedLayers
-from optimizer.layer.space import Rules
+from fadiff.optimizer.group.tiles import group_runs, last_output
+from fadiff.optimizer.group.ways import GroupSolver
+from fadiff.optimizer.layer.fronts import Floats, FrontCache, minkowski
+from fadiff.optimizer.layer.hull import Solution, lower_hull
+from fadiff.optimizer.layer.solved import SolvedLayers
+from fadiff.optimizer.layer.space import Rules
 
 Progress = Callable[[str], None]
 

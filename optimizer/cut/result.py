@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from costmodel.schedule.evaluate import NetworkCost
-from costmodel.schedule.schedule import Schedule
-from optimizer.cut.settings import Settings
+from fadiff.costmodel.schedule.evaluate import NetworkCost
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.optimizer.cut.settings import Settings
 
 BoundKind = Literal["proven", "unfused", "relaxed", "sequential"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from converter.ir.graph import Graph
-from costmodel.schedule.evaluate import CLOCK_NEEDS_A_PROGRAM
-from costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
-from costmodel.target.target import Target
-from optimizer.cut.partition import Objective
-from optimizer.layer.candidates import Tiling
-from optimizer.layer.space import Rules
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.schedule.evaluate import CLOCK_NEEDS_A_PROGRAM
+from fadiff.costmodel.schedule.schedule import FusionModel, LatencyModel, Profile
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.cut.partition import Objective
+from fadiff.optimizer.layer.candidates import Tiling
+from fadiff.optimizer.layer.space import Rules
 
 MethodName = Literal[
     "auto", "gradient", "layerwise", "dosa", "genetic", "bayesian", "random", "gemmini-auto", "exact"

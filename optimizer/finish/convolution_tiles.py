@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from converter.ir.dims import Dims
-from costmodel.group.loop_convolutions import tile_rows
-from costmodel.group.loop_setting import LoopSetting
-from costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order
-from costmodel.mapping.shape import extents
-from optimizer.finish.product_tiles import sizes
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.group.loop_convolutions import tile_rows
+from fadiff.costmodel.group.loop_setting import LoopSetting
+from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order
+from fadiff.costmodel.mapping.shape import extents
+from fadiff.optimizer.finish.product_tiles import sizes
 
 _ORDERS: tuple[Order, Order] = (
     ("G", "N", "P", "Q", "K", "R", "S", "C"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from costmodel.group.copies import obstacle_to_moving, while_weights_wait
-from costmodel.schedule.evaluate import evaluate, group_cost
-from costmodel.schedule.schedule import Schedule
-from optimizer.cut.partition import Objective
-from optimizer.finish.traffic_limit import dram_bytes
+from fadiff.costmodel.group.copies import obstacle_to_moving, while_weights_wait
+from fadiff.costmodel.schedule.evaluate import evaluate, group_cost
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.optimizer.cut.partition import Objective
+from fadiff.optimizer.finish.traffic_limit import dram_bytes
 
 
 def with_copies(schedule: Schedule, objective: Objective, most_bytes: int | None = None) -> Schedule:

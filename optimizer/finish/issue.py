@@ -11,19 +11,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.issue import prefetching_layers
-from costmodel.mapping.mapping import CALLS, LOOPS
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, Schedule
-from optimizer.baselines.gemmini_auto import automatic_schedule
-from optimizer.cut.partition import Objective
-from optimizer.cut.problem import value
-from optimizer.finish.loop_options import Prices
-from optimizer.finish.loop_ways import LoopWays, shortest
-from optimizer.finish.replacements import Costs, Replacement, choose, with_replacements
-from optimizer.finish.traffic_limit import DRAM_PRICES, dram_bytes
-from optimizer.finish.whole_groups import taken_apart
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.issue import prefetching_layers
+from fadiff.costmodel.mapping.mapping import CALLS, LOOPS
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
+from fadiff.optimizer.cut.partition import Objective
+from fadiff.optimizer.cut.problem import value
+from fadiff.optimizer.finish.loop_options import Prices
+from fadiff.optimizer.finish.loop_ways import LoopWays, shortest
+from fadiff.optimizer.finish.replacements import Costs, Replacement, choose, with_replacements
+from fadiff.optimizer.finish.traffic_limit import DRAM_PRICES, dram_bytes
+from fadiff.optimizer.finish.whole_groups import taken_apart
 
 DRAM_PRICES_TRIED = (1.0, *DRAM_PRICES)
 """Until the ways that are best at one move as few bytes as they may."""

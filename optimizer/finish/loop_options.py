@@ -12,16 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.ir.dims import RELEVANT
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.issue import obstacle_to_issue
-from costmodel.group.loop_products import is_product
-from costmodel.group.loop_setting import LoopSetting
-from costmodel.mapping.mapping import LOOPS, Issue
-from costmodel.mapping.mapping import Mapping as LayerMapping
-from costmodel.schedule.legality import check_member
-from optimizer.cut.partition import Objective
+from fadiff.converter.ir.dims import RELEVANT
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.issue import obstacle_to_issue
+from fadiff.costmodel.group.loop_products import is_product
+from fadiff.costmodel.group.loop_setting import LoopSetting
+from fadiff.costmodel.mapping.mapping import LOOPS, Issue
+from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
+from fadiff.costmodel.schedule.legality import check_member
+from fadiff.optimizer.cut.partition import Objective
 
 SHORTEST_FIRST: tuple[Issue, ...] = ("tiled_matmul", "loop_ws", "tiled_conv", "loop_conv_ws")
 _UNIT: dict[Issue, Issue] = {"tiled_matmul": "loop_ws", "tiled_conv": "loop_conv_ws"}

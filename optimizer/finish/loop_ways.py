@@ -15,28 +15,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.ir.graph import HostLayer, TensorCoreLayer
-from costmodel.count.traffic import Placement
-from costmodel.group.fusion import Member, ScheduleError, plan_group
-from costmodel.group.issue import loop_settings, prefetching_layers
-from costmodel.group.loop_setting import PLACES, LoopSetting, PinnedWeights
-from costmodel.group.pipeline import obstacle_to_pipeline, places
-from costmodel.group.placement import placement_of
-from costmodel.group.tile_buffer import box_bytes
-from costmodel.mapping.columns import MappingColumns
-from costmodel.mapping.decision import Decision
-from costmodel.mapping.mapping import LOOPS, Issue, ceil_div
-from costmodel.mapping.mapping import Mapping as LayerMapping
-from costmodel.mapping.shape import shape_of
-from costmodel.schedule.batch import clock_columns
-from costmodel.schedule.clock import quickest_additions
-from costmodel.schedule.evaluate import host_cost
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from optimizer.finish.convolution_tiles import convolution_mappings
-from optimizer.finish.loop_options import LayerOptions, Priced, Prices, issued, units
-from optimizer.finish.product_tiles import product_mappings
-from optimizer.finish.replacements import Replacement
-from optimizer.group.tiles import groups_per_tile, last_output
+from fadiff.converter.ir.graph import HostLayer, TensorCoreLayer
+from fadiff.costmodel.count.traffic import Placement
+from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
+from fadiff.costmodel.group.issue import loop_settings, prefetching_layers
+from fadiff.costmodel.group.loop_setting import PLACES, LoopSetting, PinnedWeights
+from fadiff.costmodel.group.pipeline import obstacle_to_pipeline, places
+from fadiff.costmodel.group.placement import placement_of
+from fadiff.costmodel.group.tile_buffer import box_bytes
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.costmodel.mapping.decision import Decision
+from fadiff.costmodel.mapping.mapping import LOOPS, Issue, ceil_div
+from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.schedule.batch import clock_columns
+from fadiff.costmodel.schedule.clock import quickest_additions
+from fadiff.costmodel.schedule.evaluate import host_cost
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.optimizer.finish.convolution_tiles import convolution_mappings
+from fadiff.optimizer.finish.loop_options import LayerOptions, Priced, Prices, issued, units
+from fadiff.optimizer.finish.product_tiles import product_mappings
+from fadiff.optimizer.finish.replacements import Replacement
+from fadiff.optimizer.group.tiles import groups_per_tile, last_output
 
 
 class _Priced(NamedTuple):

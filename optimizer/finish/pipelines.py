@@ -1,7 +1,7 @@
 """Group tiles in a pipeline where the clock finds that this pays, in a finished schedule.
 
 Neighbouring groups in which the core computes what Gemmini has made, or makes more of, may run as one group
-in tiles along one axis, one ahead of the other (`costmodel.group.pipeline`).
+in tiles along one axis, one ahead of the other (`fadiff.costmodel.group.pipeline`).
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.group_tile import shared_channels
-from costmodel.group.issue import prefetching_layers
-from costmodel.group.loop_setting import PLACES
-from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
-from costmodel.group.row_operators import runs_on_core
-from costmodel.schedule.clock import quickest_additions
-from costmodel.schedule.evaluate import NetworkCost, evaluate
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from optimizer.cut.partition import Objective
-from optimizer.cut.problem import value
-from optimizer.finish.loop_options import Prices
-from optimizer.finish.loop_ways import LoopWays, shares
-from optimizer.finish.replacements import Replacement, with_replacements
-from optimizer.finish.traffic_limit import dram_bytes
-from optimizer.group.tiles import groups_per_tile, last_output
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.group_tile import shared_channels
+from fadiff.costmodel.group.issue import prefetching_layers
+from fadiff.costmodel.group.loop_setting import PLACES
+from fadiff.costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
+from fadiff.costmodel.group.row_operators import runs_on_core
+from fadiff.costmodel.schedule.clock import quickest_additions
+from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.optimizer.cut.partition import Objective
+from fadiff.optimizer.cut.problem import value
+from fadiff.optimizer.finish.loop_options import Prices
+from fadiff.optimizer.finish.loop_ways import LoopWays, shares
+from fadiff.optimizer.finish.replacements import Replacement, with_replacements
+from fadiff.optimizer.finish.traffic_limit import dram_bytes
+from fadiff.optimizer.group.tiles import groups_per_tile, last_output
 
 LEAST_GAIN = 0.001
 """Of the objective, by every pipeline: less would not be worth the longer program."""
@@ -46,7 +46,7 @@ def with_pipelines(schedule: Schedule, objective: Objective, most_bytes: int | N
     """`schedule` (profile hw) with the pipelines that lower its objective under the clock.
 
     Args:
-        schedule: Whose layers are issued as they are to be (`optimizer.finish.issue`).
+        schedule: Whose layers are issued as they are to be (`fadiff.optimizer.finish.issue`).
         objective: What counts.
         most_bytes: DRAM bytes that the schedule may move, if there is a limit.
     """

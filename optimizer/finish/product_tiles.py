@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from converter.ir.dims import Dims
-from costmodel.group.loop_setting import LoopSetting
-from costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order, ceil_div
-from costmodel.mapping.shape import extents
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.group.loop_setting import LoopSetting
+from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order, ceil_div
+from fadiff.costmodel.mapping.shape import extents
 
 ORDERS: tuple[Order, Order] = (
     ("G", "R", "S", "N", "P", "Q", "K", "C"),

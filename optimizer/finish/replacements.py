@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
-from costmodel.mapping.mapping import Mapping as LayerMapping
-from costmodel.schedule.evaluate import group_cost
-from costmodel.schedule.schedule import FusionGroup, Schedule
-from optimizer.group.residency import with_places
+from fadiff.costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
+from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
+from fadiff.costmodel.schedule.evaluate import group_cost
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.optimizer.group.residency import with_places
 
 
 @dataclass(frozen=True)

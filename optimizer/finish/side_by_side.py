@@ -1,7 +1,7 @@
 """Layers side by side where the clock finds that this pays, in a finished schedule.
 
 A host operator that runs alone may join a layer on the array that needs nothing of it, nor it of that one,
-wherever that runs (`costmodel.group.side_by_side`): several may join one.
+wherever that runs (`fadiff.costmodel.group.side_by_side`): several may join one.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from dataclasses import replace
 
 import networkx as nx
 
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.issue import prefetching_layers
-from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
-from costmodel.group.row_operators import runs_on_core
-from costmodel.group.side_by_side import layer_on_gemmini, obstacle_to_side_by_side
-from costmodel.latency.clock import clock_of
-from costmodel.mapping.mapping import CALLS, LOOPS, Issue
-from costmodel.mapping.mapping import Mapping as LayerMapping
-from costmodel.schedule.clock import group_counts, network_cycles, quickest_additions
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, Schedule
-from optimizer.cut.partition import Objective
-from optimizer.cut.problem import value
-from optimizer.finish.pipelines import LEAST_GAIN
-from optimizer.finish.traffic_limit import dram_bytes
-from optimizer.group.residency import with_places
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.issue import prefetching_layers
+from fadiff.costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
+from fadiff.costmodel.group.row_operators import runs_on_core
+from fadiff.costmodel.group.side_by_side import layer_on_gemmini, obstacle_to_side_by_side
+from fadiff.costmodel.latency.clock import clock_of
+from fadiff.costmodel.mapping.mapping import CALLS, LOOPS, Issue
+from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
+from fadiff.costmodel.schedule.clock import group_counts, network_cycles, quickest_additions
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.optimizer.cut.partition import Objective
+from fadiff.optimizer.cut.problem import value
+from fadiff.optimizer.finish.pipelines import LEAST_GAIN
+from fadiff.optimizer.finish.traffic_limit import dram_bytes
+from fadiff.optimizer.group.residency import with_places
 
 ROUNDING = 1e-9
 """Of energies that are added up in another order."""

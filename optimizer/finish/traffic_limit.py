@@ -14,18 +14,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.mapping import Mapping as LayerMapping
-from costmodel.mapping.mapping import as_if_on_loops, as_single_instructions
-from costmodel.schedule.evaluate import NetworkCost, evaluate
-from costmodel.schedule.schedule import FusionGroup, Schedule
-from optimizer.baselines.gemmini_auto import automatic_mapping, automatic_schedule
-from optimizer.cut.partition import Objective
-from optimizer.cut.problem import Problem, value
-from optimizer.cut.result import SearchResult
-from optimizer.cut.settings import Settings
-from optimizer.finish.replacements import Costs, Replacement, choose, with_replacements
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.mapping import Mapping as LayerMapping
+from fadiff.costmodel.mapping.mapping import as_if_on_loops, as_single_instructions
+from fadiff.costmodel.schedule.evaluate import NetworkCost, evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.optimizer.baselines.gemmini_auto import automatic_mapping, automatic_schedule
+from fadiff.optimizer.cut.partition import Objective
+from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.cut.result import SearchResult
+from fadiff.optimizer.cut.settings import Settings
+from fadiff.optimizer.finish.replacements import Costs, Replacement, choose, with_replacements
 
 DRAM_PRICES = (4.0, 16.0, 64.0)
 """Energies of a DRAM byte, as multiples of the target's, in the searches for mappings that move few."""

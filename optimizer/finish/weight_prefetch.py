@@ -16,19 +16,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.scratchpad import MemberSpace, member_spaces
-from costmodel.group.weight_prefetch import NoRoomError, early_loads, first_loads, load_requests
-from costmodel.latency.clock_work import NONE_EARLY
-from costmodel.latency.roofline import bandwidths
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.evaluate import group_cost
-from costmodel.schedule.schedule import FusionGroup, Schedule
-from optimizer.cut.exact import CERTIFIED_FRONTS, exact, relaxed_bound
-from optimizer.cut.problem import Problem, Progress, value
-from optimizer.cut.result import SearchResult
-from optimizer.finish.traffic_limit import dram_bytes
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.scratchpad import MemberSpace, member_spaces
+from fadiff.costmodel.group.weight_prefetch import NoRoomError, early_loads, first_loads, load_requests
+from fadiff.costmodel.latency.clock_work import NONE_EARLY
+from fadiff.costmodel.latency.roofline import bandwidths
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.evaluate import group_cost
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.optimizer.cut.exact import CERTIFIED_FRONTS, exact, relaxed_bound
+from fadiff.optimizer.cut.problem import Problem, Progress, value
+from fadiff.optimizer.cut.result import SearchResult
+from fadiff.optimizer.finish.traffic_limit import dram_bytes
 
 HIDDEN = 0.5
 """Share of the loads that must fit in the time in which the DMA would be idle."""

@@ -11,11 +11,15 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from converter.ir.graph import Graph
-from costmodel.group.fusion import Member, ScheduleError, plan_group
-from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
-from costmodel.mapping.shape import extents
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
+from fadiff.costmodel.group.resident_tensors import (
+    obstacle_to_staying,
+    resident_tensors,
+    with_resident_tensors,
+)
+from fadiff.costmodel.mapping.shape import extents
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
 
 
 def taken_apart(schedule: Schedule) -> Schedule:

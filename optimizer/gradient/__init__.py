@@ -1,4 +1,4 @@
-"""Search by gradient, and the only room (with costmodel.relaxed) that imports torch.
+"""Search by gradient, and the only room (with fadiff.costmodel.relaxed) that imports torch.
 
 `relaxation.py` holds tiles, orders and fusion strengths as tensors, `descent.py` descends on them with
 `adam.py`, `joint.py` is the method `gradient`: descend, decode, certify.  `dosa.py` (with

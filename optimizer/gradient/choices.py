@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from optimizer.cut.settings import RelaxationForm
+from fadiff.optimizer.cut.settings import RelaxationForm
 
 ALPHA = 4.0
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir.dims import Dim
-from costmodel.mapping.shape import LayerShape
-from costmodel.target.target import Target
-from optimizer.layer.candidates import divisors
+from fadiff.converter.ir.dims import Dim
+from fadiff.costmodel.mapping.shape import LayerShape
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.layer.candidates import divisors
 
 TILED: tuple[Dim, ...] = ("R", "S", "P", "Q", "C", "K", "N")
 """Tiled dimensions, in DOSA's order."""

@@ -23,19 +23,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from converter.ir.dims import DIMS
-from costmodel.relaxed.model import RelaxedModel
-from costmodel.schedule.schedule import GroupTile
-from optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, joined_groups
-from optimizer.cut.partition import Partition
-from optimizer.cut.problem import Problem, value
-from optimizer.gradient.adam import Adam, one_thread
-from optimizer.gradient.relaxation import Known, Relaxation, Sample, Variables
-from optimizer.group.network import RelaxedNetwork
-from optimizer.group.residency import Layers
-from optimizer.layer.canonical import L3_ORDERS, STATIONARY
-from optimizer.layer.hull import Solution
-from optimizer.layer.space import LayerSpace
+from fadiff.converter.ir.dims import DIMS
+from fadiff.costmodel.relaxed.model import RelaxedModel
+from fadiff.costmodel.schedule.schedule import GroupTile
+from fadiff.optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding, joined_groups
+from fadiff.optimizer.cut.partition import Partition
+from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.gradient.adam import Adam, one_thread
+from fadiff.optimizer.gradient.relaxation import Known, Relaxation, Sample, Variables
+from fadiff.optimizer.group.network import RelaxedNetwork
+from fadiff.optimizer.group.residency import Layers
+from fadiff.optimizer.layer.canonical import L3_ORDERS, STATIONARY
+from fadiff.optimizer.layer.hull import Solution
+from fadiff.optimizer.layer.space import LayerSpace
 
 RATE = 0.1
 SIGMA_START = 2.0

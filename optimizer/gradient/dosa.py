@@ -25,22 +25,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from converter.ir.dims import DIMS
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.legality import legal
-from costmodel.mapping.columns import MappingColumns
-from costmodel.relaxed.model import ORDERS
-from costmodel.schedule.batch import evaluate_columns
-from costmodel.schedule.schedule import FusionGroup
-from optimizer.cut.partition import Partition
-from optimizer.cut.problem import Problem, value
-from optimizer.gradient.adam import Adam, one_thread
-from optimizer.gradient.cosa import TILED, Start, cosa_start, hardware_of, random_hardware
-from optimizer.gradient.dosa_loss import FACTORS, LOOPS, DosaLoss
-from optimizer.group.hull import Way
-from optimizer.group.network import relaxed_network
-from optimizer.layer.candidates import divisors
-from optimizer.layer.fronts import Front
+from fadiff.converter.ir.dims import DIMS
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.group.legality import legal
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.costmodel.relaxed.model import ORDERS
+from fadiff.costmodel.schedule.batch import evaluate_columns
+from fadiff.costmodel.schedule.schedule import FusionGroup
+from fadiff.optimizer.cut.partition import Partition
+from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.gradient.adam import Adam, one_thread
+from fadiff.optimizer.gradient.cosa import TILED, Start, cosa_start, hardware_of, random_hardware
+from fadiff.optimizer.gradient.dosa_loss import FACTORS, LOOPS, DosaLoss
+from fadiff.optimizer.group.hull import Way
+from fadiff.optimizer.group.network import relaxed_network
+from fadiff.optimizer.layer.candidates import divisors
+from fadiff.optimizer.layer.fronts import Front
 
 STARTS = 7
 STEPS = 1490

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from converter.ir.dims import RELEVANT, Dim
-from costmodel.mapping.shape import LayerShape
-from costmodel.relaxed.model import ORDERS
-from costmodel.target.target import Target
-from optimizer.gradient.cosa import TILED
+from fadiff.converter.ir.dims import RELEVANT, Dim
+from fadiff.costmodel.mapping.shape import LayerShape
+from fadiff.costmodel.relaxed.model import ORDERS
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.gradient.cosa import TILED
 
 FACTORS = ("rows", "columns", "p0", "q0", *(d.lower() for d in TILED))
 """Free factors of a layer: both spatial ones, streamed pixels, then the accumulator's loops."""

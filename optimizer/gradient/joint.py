@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optimizer.cut.exact import (
+from fadiff.optimizer.cut.exact import (
     CERTIFIED_FRONTS,
     Certificate,
     Certified,
@@ -11,9 +11,9 @@ from optimizer.cut.exact import (
     keep_tensors,
     layerwise,
 )
-from optimizer.cut.polish import Polish
-from optimizer.cut.problem import Problem, value
-from optimizer.gradient.descent import Effort, descend, groups_found
+from fadiff.optimizer.cut.polish import Polish
+from fadiff.optimizer.cut.problem import Problem, value
+from fadiff.optimizer.gradient.descent import Effort, descend, groups_found
 
 MOST_TRIED = 80
 

@@ -22,14 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from converter.ir.dims import DIMS
-from costmodel.group.nodes import Node
-from costmodel.relaxed.model import ORDERS, RelaxedPoint
-from optimizer.cut.decode import VARIABLES, extents_of
-from optimizer.cut.settings import RelaxationForm
-from optimizer.gradient.choices import Choices, gumbel_softmax
-from optimizer.layer.legalise import fills_array
-from optimizer.layer.space import LayerSpace
+from fadiff.converter.ir.dims import DIMS
+from fadiff.costmodel.group.nodes import Node
+from fadiff.costmodel.relaxed.model import ORDERS, RelaxedPoint
+from fadiff.optimizer.cut.decode import VARIABLES, extents_of
+from fadiff.optimizer.cut.settings import RelaxationForm
+from fadiff.optimizer.gradient.choices import Choices, gumbel_softmax
+from fadiff.optimizer.layer.legalise import fills_array
+from fadiff.optimizer.layer.space import LayerSpace
 
 MOST_CANDIDATES = 48
 ORDER_START = 2.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from converter.ir.graph import Graph, Layer, TensorCoreLayer
-from costmodel.group.pooling import convolution_of, pool_of
-from costmodel.group.row_operators import obstacle_to_rows
-from costmodel.mapping.shape import shape_of
+from fadiff.converter.ir.graph import Graph, Layer, TensorCoreLayer
+from fadiff.costmodel.group.pooling import convolution_of, pool_of
+from fadiff.costmodel.group.row_operators import obstacle_to_rows
+from fadiff.costmodel.mapping.shape import shape_of
 
 
 def fusable_producers(graph: Graph, layer: Layer, adds: bool = True) -> tuple[str, ...]:

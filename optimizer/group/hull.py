@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.schedule import FusionGroup
-from optimizer.layer.fronts import Floats, Front, minkowski
-from optimizer.layer.hull import lower_hull
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.schedule import FusionGroup
+from fadiff.optimizer.layer.fronts import Floats, Front, minkowski
+from fadiff.optimizer.layer.hull import lower_hull
 
 Bools = NDArray[np.bool_]
 

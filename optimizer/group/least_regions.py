@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import Member
-from costmodel.group.pooling import windows
-from costmodel.mapping.intervals import input_box
-from costmodel.mapping.mapping import ceil_div
-from costmodel.mapping.tiling import Interval, Window
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.group.fusion import Member
+from fadiff.costmodel.group.pooling import windows
+from fadiff.costmodel.mapping.intervals import input_box
+from fadiff.costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.mapping.tiling import Interval, Window
 
 
 def least_regions(graph: Graph, plan: Mapping[str, Member]) -> dict[str, Member]:

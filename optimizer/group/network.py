@@ -16,13 +16,13 @@ from itertools import pairwise
 
 import networkx as nx
 
-from converter.ir.graph import Graph, Layer, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.nodes import Edge, Node, add_shape
-from costmodel.mapping.shape import LayerShape, shape_of
-from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer.group.candidates import fusable_producers
-from optimizer.group.tiles import last_output
+from fadiff.converter.ir.graph import Graph, Layer, TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.nodes import Edge, Node, add_shape
+from fadiff.costmodel.mapping.shape import LayerShape, shape_of
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
+from fadiff.optimizer.group.candidates import fusable_producers
+from fadiff.optimizer.group.tiles import last_output
 
 RADIUS = 2
 """Fusable edges around a layer that must look alike for two layers to share a node."""

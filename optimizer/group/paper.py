@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import paper_plan
-from costmodel.group.placement import placement_of
-from costmodel.mapping.shape import shape_of, whole
-from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer.group.hull import EMPTY, GroupHull, merge, summed
-from optimizer.group.tiles import last_output
-from optimizer.layer.fronts import FrontCache
-from optimizer.layer.space import LayerSpace, Rules
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.group.fusion import paper_plan
+from fadiff.costmodel.group.placement import placement_of
+from fadiff.costmodel.mapping.shape import shape_of, whole
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
+from fadiff.optimizer.group.hull import EMPTY, GroupHull, merge, summed
+from fadiff.optimizer.group.tiles import last_output
+from fadiff.optimizer.layer.fronts import FrontCache
+from fadiff.optimizer.layer.space import LayerSpace, Rules
 
 SHARES = 16
 MOST_MEMBERS = 3

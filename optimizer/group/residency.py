@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from converter.ir.graph import Graph
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
-from costmodel.group.tile_buffer import plan_tile_buffer
-from costmodel.schedule.schedule import FusionGroup
-from costmodel.target.target import Target
-from optimizer.group.candidates import operands
-from optimizer.layer.space import Rules
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.resident_tensors import (
+    obstacle_to_staying,
+    resident_tensors,
+    with_resident_tensors,
+)
+from fadiff.costmodel.group.tile_buffer import plan_tile_buffer
+from fadiff.costmodel.schedule.schedule import FusionGroup
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.group.candidates import operands
+from fadiff.optimizer.layer.space import Rules
 
 Layers = tuple[str, ...]
 

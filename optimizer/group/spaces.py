@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.copies import obstacle_to_rows
-from costmodel.group.fusion import Along, GroupPlanner, Member, ScheduleError, keeping
-from costmodel.group.local_tensors import obstacle
-from costmodel.group.placement import placement_of
-from costmodel.group.tile_buffer import box_bytes
-from costmodel.mapping.shape import extents, shape_of
-from costmodel.schedule.batch import Floats
-from costmodel.schedule.evaluate import host_cost
-from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer.group.least_regions import least_regions
-from optimizer.layer.floors import ideal_cost, ideal_costs
-from optimizer.layer.space import Ints, LayerSpace, Rules
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.group.copies import obstacle_to_rows
+from fadiff.costmodel.group.fusion import Along, GroupPlanner, Member, ScheduleError, keeping
+from fadiff.costmodel.group.local_tensors import obstacle
+from fadiff.costmodel.group.placement import placement_of
+from fadiff.costmodel.group.tile_buffer import box_bytes
+from fadiff.costmodel.mapping.shape import extents, shape_of
+from fadiff.costmodel.schedule.batch import Floats
+from fadiff.costmodel.schedule.evaluate import host_cost
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
+from fadiff.optimizer.group.least_regions import least_regions
+from fadiff.optimizer.layer.floors import ideal_cost, ideal_costs
+from fadiff.optimizer.layer.space import Ints, LayerSpace, Rules
 
 
 class Walks(NamedTuple):

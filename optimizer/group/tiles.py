@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, output_size
-from costmodel.group.group_tile import shared_channels, shared_groups
-from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer.layer import candidates
-from optimizer.layer.space import Rules
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError, output_size
+from fadiff.costmodel.group.group_tile import shared_channels, shared_groups
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
+from fadiff.optimizer.layer import candidates
+from fadiff.optimizer.layer.space import Rules
 
 
 def group_runs(

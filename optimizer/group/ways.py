@@ -1,7 +1,7 @@
 """Ways to execute one fusion group: group tile, halo, resident weights; priced to a hull.
 
 An open way's members are ordinary layers on the regions that the group tile makes them compute
-(costmodel.group.fusion.plan_group), so each member's best mappings come from the same enumeration.
+(fadiff.costmodel.group.fusion.plan_group), so each member's best mappings come from the same enumeration.
 Open ways are tried in the order of a floor (infinite scratchpad) and skipped when the floor is
 already above what is known, so only promising ones are enumerated.  Sets of resident weights are a tree:
 all of them, then with fewer; no set has a lower floor than the larger one that it comes from.
@@ -18,22 +18,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.count.row_layout import weight_rows
-from costmodel.group.fusion import Member, ScheduleError, plan_group
-from costmodel.group.local_tensors import held_tensors, reserved_rows
-from costmodel.group.scratchpad import live_bytes
-from costmodel.group.tile_buffer import box_bytes
-from costmodel.mapping.shape import Region, extents, shape_of
-from costmodel.schedule.evaluate import group_cost
-from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer.group.hull import EMPTY, GroupHull, Way, above, merge, summed
-from optimizer.group.residency import OFF_CHIP, Surroundings
-from optimizer.group.spaces import GroupSpaces, TileFloors, Walks
-from optimizer.group.tiles import channel_tiles, group_runs, last_output
-from optimizer.layer.fronts import Floats, Front, FrontCache
-from optimizer.layer.hull import lower_hull
-from optimizer.layer.space import LayerSpace, Rules
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.count.row_layout import weight_rows
+from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
+from fadiff.costmodel.group.local_tensors import held_tensors, reserved_rows
+from fadiff.costmodel.group.scratchpad import live_bytes
+from fadiff.costmodel.group.tile_buffer import box_bytes
+from fadiff.costmodel.mapping.shape import Region, extents, shape_of
+from fadiff.costmodel.schedule.evaluate import group_cost
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
+from fadiff.optimizer.group.hull import EMPTY, GroupHull, Way, above, merge, summed
+from fadiff.optimizer.group.residency import OFF_CHIP, Surroundings
+from fadiff.optimizer.group.spaces import GroupSpaces, TileFloors, Walks
+from fadiff.optimizer.group.tiles import channel_tiles, group_runs, last_output
+from fadiff.optimizer.layer.fronts import Floats, Front, FrontCache
+from fadiff.optimizer.layer.hull import lower_hull
+from fadiff.optimizer.layer.space import LayerSpace, Rules
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from converter.ir.dims import Dim
-from costmodel.count.nest import bias_fills
-from costmodel.count.traffic import ALONE
-from costmodel.mapping.tiling import Outline, tile_extents
-from optimizer.layer.space import Ints, LayerSpace
+from fadiff.converter.ir.dims import Dim
+from fadiff.costmodel.count.nest import bias_fills
+from fadiff.costmodel.count.traffic import ALONE
+from fadiff.costmodel.mapping.tiling import Outline, tile_extents
+from fadiff.optimizer.layer.space import Ints, LayerSpace
 
 Columns = dict[str, Ints]
 PIXELS: tuple[Dim, ...] = ("N", "P", "Q")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Literal
 
-from costmodel.mapping.mapping import ceil_div
+from fadiff.costmodel.mapping.mapping import ceil_div
 
 Tiling = Literal["ragged", "divisor"]
 

@@ -17,9 +17,9 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from converter.ir.dims import DIMS
-from costmodel.mapping.columns import MappingColumns, common_shape
-from costmodel.mapping.mapping import (
+from fadiff.converter.ir.dims import DIMS
+from fadiff.costmodel.mapping.columns import MappingColumns, common_shape
+from fadiff.costmodel.mapping.mapping import (
     INPUT_STATIONARY,
     OUTPUT_STATIONARY,
     STREAM_ORDER,
@@ -27,8 +27,8 @@ from costmodel.mapping.mapping import (
     Mapping,
     Order,
 )
-from costmodel.mapping.numbers import Number
-from optimizer.layer.space import Bools, Ints, LayerSpace
+from fadiff.costmodel.mapping.numbers import Number
+from fadiff.optimizer.layer.space import Bools, Ints, LayerSpace
 
 Stationary = Literal["WS", "IS", "OS"]
 Column = TypeVar("Column", Ints, Bools)

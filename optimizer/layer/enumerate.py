@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from converter.ir.dims import Dim
-from costmodel.mapping.tiling import tile_count
-from optimizer.layer.accumulator_tiles import (
+from fadiff.converter.ir.dims import Dim
+from fadiff.costmodel.mapping.tiling import tile_count
+from fadiff.optimizer.layer.accumulator_tiles import (
     PIXELS,
     Columns,
     bias_loads,
@@ -22,9 +22,9 @@ from optimizer.layer.accumulator_tiles import (
     spread,
     undominated_tiles,
 )
-from optimizer.layer.canonical import STATIONARY, Points, canonical_columns
-from optimizer.layer.footprint import Footprint
-from optimizer.layer.space import Bools, Ints, LayerSpace
+from fadiff.optimizer.layer.canonical import STATIONARY, Points, canonical_columns
+from fadiff.optimizer.layer.footprint import Footprint
+from fadiff.optimizer.layer.space import Bools, Ints, LayerSpace
 
 _CHUNK = 256
 

@@ -8,19 +8,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.count.energy import energy_breakdown
-from costmodel.count.nest import LoopNest
-from costmodel.count.traffic import Move, Quantities, count_moves, fusion_of
-from costmodel.latency.clock import clock_of, layer_cycles
-from costmodel.latency.clock_work import nest_counts, request_bytes
-from costmodel.latency.roofline import roofline
-from costmodel.mapping.mapping import Mapping, ceil_div
-from costmodel.mapping.numbers import Number, largest
-from costmodel.schedule.batch import Floats, cost_columns
-from optimizer.layer.accumulator_tiles import PIXELS, fewest_tiles, pixels_only
-from optimizer.layer.canonical import L3_ORDERS, STATIONARY, canonical_mapping
-from optimizer.layer.pricing import first_weight_bytes
-from optimizer.layer.space import Ints, LayerSpace
+from fadiff.costmodel.count.energy import energy_breakdown
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.count.traffic import Move, Quantities, count_moves, fusion_of
+from fadiff.costmodel.latency.clock import clock_of, layer_cycles
+from fadiff.costmodel.latency.clock_work import nest_counts, request_bytes
+from fadiff.costmodel.latency.roofline import roofline
+from fadiff.costmodel.mapping.mapping import Mapping, ceil_div
+from fadiff.costmodel.mapping.numbers import Number, largest
+from fadiff.costmodel.schedule.batch import Floats, cost_columns
+from fadiff.optimizer.layer.accumulator_tiles import PIXELS, fewest_tiles, pixels_only
+from fadiff.optimizer.layer.canonical import L3_ORDERS, STATIONARY, canonical_mapping
+from fadiff.optimizer.layer.pricing import first_weight_bytes
+from fadiff.optimizer.layer.space import Ints, LayerSpace
 
 
 def ideal_cost(space: LayerSpace) -> tuple[float, float]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.ir.dims import S
-from costmodel.count.capacity import occupancy
-from costmodel.count.row_layout import packed_inputs_fit
-from costmodel.mapping.columns import MappingColumns
-from optimizer.layer.space import Bools, Ints, LayerSpace
+from fadiff.converter.ir.dims import S
+from fadiff.costmodel.count.capacity import occupancy
+from fadiff.costmodel.count.row_layout import packed_inputs_fit
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.optimizer.layer.space import Bools, Ints, LayerSpace
 
 
 class Footprint:

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.mapping.columns import MappingColumns
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.batch import ColumnCosts
-from optimizer.layer.canonical import Points
-from optimizer.layer.enumerate import enumerate_space
-from optimizer.layer.footprint import Footprint
-from optimizer.layer.hull import lower_hull
-from optimizer.layer.pricing import price
-from optimizer.layer.solved import SolvedLayers
-from optimizer.layer.space import Bools, LayerSpace
-from optimizer.layer.undominated import best_at_some_prices
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.batch import ColumnCosts
+from fadiff.optimizer.layer.canonical import Points
+from fadiff.optimizer.layer.enumerate import enumerate_space
+from fadiff.optimizer.layer.footprint import Footprint
+from fadiff.optimizer.layer.hull import lower_hull
+from fadiff.optimizer.layer.pricing import price
+from fadiff.optimizer.layer.solved import SolvedLayers
+from fadiff.optimizer.layer.space import Bools, LayerSpace
+from fadiff.optimizer.layer.undominated import best_at_some_prices
 
 Floats = NDArray[np.float64]
 
@@ -132,7 +132,7 @@ def minkowski(fronts: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats, NDAr
 
 
 def _whole_rows(space: LayerSpace, points: Points) -> Bools:
-    """Tiles whose blocks fill the rows of operands in local memory (costmodel.group.local_tensors)."""
+    """Tiles whose blocks fill the rows of operands in local memory (fadiff.costmodel.group.local_tensors)."""
     dims, side = space.shape.dims, space.side
     fine = np.ones(len(points.tile["K"]), dtype=np.bool_)
     if space.shape.is_depthwise:

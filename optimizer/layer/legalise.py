@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.mapping.numbers import Number
-from costmodel.mapping.tiling import tile_count
-from optimizer.layer.candidates import divisors
-from optimizer.layer.canonical import Points, canonical_columns
-from optimizer.layer.footprint import Footprint
-from optimizer.layer.space import Bools, Ints, LayerSpace
+from fadiff.costmodel.mapping.numbers import Number
+from fadiff.costmodel.mapping.tiling import tile_count
+from fadiff.optimizer.layer.candidates import divisors
+from fadiff.optimizer.layer.canonical import Points, canonical_columns
+from fadiff.optimizer.layer.footprint import Footprint
+from fadiff.optimizer.layer.space import Bools, Ints, LayerSpace
 
 SHRINK = 0.6
 MOST_PASSES = 1.05

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from converter.ir.dims import Dims
-from costmodel.count.nest import LoopNest
-from costmodel.count.traffic import Quantities
-from costmodel.mapping.numbers import Number
-from costmodel.schedule.batch import ColumnCosts, evaluate_columns
-from optimizer.layer.canonical import Points
-from optimizer.layer.space import Ints, LayerSpace
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.count.traffic import Quantities
+from fadiff.costmodel.mapping.numbers import Number
+from fadiff.costmodel.schedule.batch import ColumnCosts, evaluate_columns
+from fadiff.optimizer.layer.canonical import Points
+from fadiff.optimizer.layer.space import Ints, LayerSpace
 
 
 def price(points: Points) -> ColumnCosts:

@@ -19,9 +19,9 @@ from types import TracebackType
 
 import numpy as np
 
-from converter.cache_folder import cache_folder
-from optimizer.layer.canonical import Points
-from optimizer.layer.space import LayerSpace
+from fadiff.converter.cache_folder import cache_folder
+from fadiff.optimizer.layer.canonical import Points
+from fadiff.optimizer.layer.space import LayerSpace
 
 MOST_BYTES = 256 * 2**20
 COLUMNS = ("K", "C", "R", "S", "N", "P", "Q", "k", "n", "p", "q")
@@ -153,7 +153,7 @@ def key_of(space: LayerSpace) -> bytes:
 @cache
 def _source() -> bytes:
     """Hash of the code that solves layers: another version solves them again."""
-    import costmodel
+    from fadiff import costmodel
 
     digest = hashlib.blake2b(digest_size=_DIGEST)
     for folder in (Path(__file__).parent, Path(str(costmodel.__file__)).parent):

@@ -13,20 +13,20 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from converter.ir.dims import Dim, Dims
-from costmodel.count.nest import fetched_positions
-from costmodel.count.row_layout import resident_dim, splits_block
-from costmodel.count.traffic import ALONE, Placement
-from costmodel.group.pooling import MOST_PIXELS, most_columns
-from costmodel.mapping.counting import COUNTING, Counting
-from costmodel.mapping.mapping import Issue, ceil_div
-from costmodel.mapping.numbers import Number
-from costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
-from costmodel.mapping.tiling import Interval, Outline, Window, box_rows, outline, spanned_rows
-from costmodel.schedule.schedule import LatencyModel, Profile
-from costmodel.target.target import Target
-from optimizer.layer import candidates
-from optimizer.layer.candidates import Tiling
+from fadiff.converter.ir.dims import Dim, Dims
+from fadiff.costmodel.count.nest import fetched_positions
+from fadiff.costmodel.count.row_layout import resident_dim, splits_block
+from fadiff.costmodel.count.traffic import ALONE, Placement
+from fadiff.costmodel.group.pooling import MOST_PIXELS, most_columns
+from fadiff.costmodel.mapping.counting import COUNTING, Counting
+from fadiff.costmodel.mapping.mapping import Issue, ceil_div
+from fadiff.costmodel.mapping.numbers import Number
+from fadiff.costmodel.mapping.shape import LayerShape, Region, bounds_of, whole
+from fadiff.costmodel.mapping.tiling import Interval, Outline, Window, box_rows, outline, spanned_rows
+from fadiff.costmodel.schedule.schedule import LatencyModel, Profile
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.layer import candidates
+from fadiff.optimizer.layer.candidates import Tiling
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.schedule.batch import memory_bytes
-from optimizer.layer.canonical import Points
-from optimizer.layer.pricing import first_weight_bytes, quantities
+from fadiff.costmodel.schedule.batch import memory_bytes
+from fadiff.optimizer.layer.canonical import Points
+from fadiff.optimizer.layer.pricing import first_weight_bytes, quantities
 
 Floats = NDArray[np.float64]
 _CHUNK = 128

@@ -6,11 +6,11 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.adversary import ATTACKS, attacks
 from benchmarks.adversary.graphs import exchange
-from converter.ir.dims import Dims
-from costmodel.mapping.shape import LayerShape
-from costmodel.mapping.tiling import Window
-from costmodel.target.target import Target
-from optimizer.layer.enumerate import _pixels
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.mapping.shape import LayerShape
+from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.layer.enumerate import _pixels
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -33,7 +33,7 @@ def test_a_front_that_lacks_a_mapping_is_noticed(monkeypatch, request):
     target = Target(name="packed", side=8, scratchpad_bytes=8192, accumulator_bytes=512)
     request.addfinalizer(_pixels.cache_clear)
     assert not attacks.fronts(np.random.default_rng(0), shape, target).breaks
-    monkeypatch.setattr("optimizer.layer.enumerate._undominated", lambda grid, _: np.arange(1))
+    monkeypatch.setattr("fadiff.optimizer.layer.enumerate._undominated", lambda grid, _: np.arange(1))
     _pixels.cache_clear()
     assert attacks.fronts(np.random.default_rng(0), shape, target).breaks
 

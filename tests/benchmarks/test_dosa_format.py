@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.dosa_format import DosaFormatError, parse_mapping, read_points
-from converter.ir.dims import DIMS, Dims
-from costmodel.mapping.mapping import MappingError
+from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.costmodel.mapping.mapping import MappingError
 
 FIRESIM = Path(__file__).parent / "data/firesim.csv"
 TEXT = "L3[WIO] C8 Q7 K16 - L2[WI] N1 K4X - L1[O] K2 C4 P7 C16X - L0[W] P8"

@@ -11,9 +11,9 @@ import pytest
 from benchmarks import __main__ as benchmarks
 from benchmarks import cycles, gemmini_auto, models
 from benchmarks.exports import exported, independent_macs, options_of
-from converter.rewrites import JUDGED
+from fadiff.converter.rewrites import JUDGED
 from fadiff.pipeline import ModelOptions
-from samples.catalog import SAMPLES
+from fadiff.samples.catalog import SAMPLES
 
 
 def _figures(text: str) -> dict[str, str]:

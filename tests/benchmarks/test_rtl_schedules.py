@@ -10,7 +10,7 @@ import pytest
 from benchmarks.rtl import LIBRARY, MEASURED, converted, digest, read_rows
 from benchmarks.rtl_networks import DECODER_STEP
 from benchmarks.rtl_schedules import SCHEDULES, decision_of, read_decisions, recalled
-from costmodel.target.target import load_target
+from fadiff.costmodel.target.target import load_target
 
 ROWS = [row for row in read_rows(MEASURED) if row.decision in read_decisions()]
 

@@ -9,13 +9,13 @@ from benchmarks.__main__ import main
 from benchmarks.bounds import fusion_bound
 from benchmarks.cells import seconds_to
 from benchmarks.networks import TABLE1, network
-from costmodel.group.fusion import ScheduleError
-from costmodel.target.target import load_target
-from optimizer import optimize
-from optimizer.cut.problem import Problem
-from optimizer.gradient.descent import Effort, descend
-from optimizer.gradient.joint import gradient
-from optimizer.layer.space import Rules
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import optimize
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.gradient.descent import Effort, descend
+from fadiff.optimizer.gradient.joint import gradient
+from fadiff.optimizer.layer.space import Rules
 from tests.optimizer.graphs import separable
 
 
@@ -60,7 +60,7 @@ def test_a_cell_keeps_what_it_has_and_names_what_failed(tmp_path, monkeypatch):
 
     settings = cells.Settings(budget=0.2, seeds=1)
     cells.run_cell("resnet18", "gemmini-large", settings, ["layerwise"], [], tmp_path)
-    monkeypatch.setattr("optimizer.gradient.dosa.dosa", broken)
+    monkeypatch.setattr("fadiff.optimizer.gradient.dosa.dosa", broken)
     cell = cells.run_cell("resnet18", "gemmini-large", settings, ["gemmini-auto", "dosa"], [], tmp_path)
     assert set(cell.runs) == {"layerwise", "gemmini-auto"}
     assert cell.errors == {"dosa": "nothing fits"}

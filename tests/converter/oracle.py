@@ -12,9 +12,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader
 
-from converter import Conversion, convert
-from converter.check.reference import run_reference
-from converter.check.storage import from_storage, store_inputs
+from fadiff.converter import Conversion, convert
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.check.storage import from_storage, store_inputs
 
 OPSET = 17
 

@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import Conversion, Graph, TensorCoreLayer, convert
-from converter.check.agreement import Agreement, agreement
-from converter.check.reference import run_reference
-from converter.check.storage import store_inputs
+from fadiff.converter import Conversion, Graph, TensorCoreLayer, convert
+from fadiff.converter.check.agreement import Agreement, agreement
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.check.storage import store_inputs
 from tests.converter.oracle import model_of, weights
 
 SHAPE = (1, 8, 16, 16)

@@ -11,8 +11,8 @@ from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import fadiff
-from converter import Conversion, convert
-from converter.ir.graph import TensorCoreLayer
+from fadiff.converter import Conversion, convert
+from fadiff.converter.ir.graph import TensorCoreLayer
 from fadiff.pipeline import ModelOptions
 from tests.converter.oracle import Calibration, compare, model_of, session, sqnr_db, weights
 

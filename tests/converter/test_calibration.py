@@ -9,16 +9,16 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import Conversion, convert
-from converter.ir.program import program_of
-from converter.plan.plan import plan
-from converter.quantise.biases import biased_products, mean_inputs, mean_outputs, weight_shift
-from converter.quantise.judge import Judge, deciding_values
-from converter.quantise.layerwise import corrected_layer_by_layer
-from converter.quantise.observe import Observed
-from converter.quantise.ranges import METHODS
-from converter.quantise.simulate import Simulation
-from converter.quantise.weights import Quantisation
+from fadiff.converter import Conversion, convert
+from fadiff.converter.ir.program import program_of
+from fadiff.converter.plan.plan import plan
+from fadiff.converter.quantise.biases import biased_products, mean_inputs, mean_outputs, weight_shift
+from fadiff.converter.quantise.judge import Judge, deciding_values
+from fadiff.converter.quantise.layerwise import corrected_layer_by_layer
+from fadiff.converter.quantise.observe import Observed
+from fadiff.converter.quantise.ranges import METHODS
+from fadiff.converter.quantise.simulate import Simulation
+from fadiff.converter.quantise.weights import Quantisation
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
 ALL = ("choose-ranges", "correct-biases", "round-weights", "shift-zeros")

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import convert
+from fadiff.converter import convert
 from tests.converter.oracle import check, compare, model_of, session, sqnr_db, weights
 
 _BOUNDS = {"low": np.array(0, np.float32), "high": np.array(2, np.float32)}

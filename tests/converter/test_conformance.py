@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.conformance import cases, judge
-from converter.ir.graph import ElementType
+from fadiff.converter.ir.graph import ElementType
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from converter import UnsupportedError, convert
-from converter.contrib import FUNCTIONS, expand_contrib
+from fadiff.converter import UnsupportedError, convert
+from fadiff.converter.contrib import FUNCTIONS, expand_contrib
 from tests.converter.oracle import session
 
 GENERATOR = np.random.default_rng(11)

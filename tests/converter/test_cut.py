@@ -10,9 +10,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from converter import Cut, ModelError, UnsupportedError, convert
-from converter.cut_points import cut_points
-from converter.read.load import load_model
+from fadiff.converter import Cut, ModelError, UnsupportedError, convert
+from fadiff.converter.cut_points import cut_points
+from fadiff.converter.read.load import load_model
 from tests.converter.oracle import model_of, weights
 
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import UnsupportedError, convert
+from fadiff.converter import UnsupportedError, convert
 from tests.converter.oracle import check, ints, model_of, session, weights
 
 T, B, IN, H = 5, 2, 6, 8

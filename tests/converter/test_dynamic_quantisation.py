@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
 
-from converter import ModelError, convert
+from fadiff.converter import ModelError, convert
 from tests.converter.oracle import Calibration, compare, model_of, session, sqnr_db, weights
 
 TOKENS, WIDTH, HIDDEN = 6, 16, 8

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 from onnxruntime.quantization import quantize_static
 
-from converter import Conversion, convert, draft
+from fadiff.converter import Conversion, convert, draft
 from tests.converter.oracle import Calibration, compare, model_of, session, weights
 
 CHANNELS = 8

@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from converter import ModelError, convert
-from converter.ir import stored
+from fadiff.converter import ModelError, convert
+from fadiff.converter.ir import stored
 from tests.fadiff.models import with_external_data
 
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from converter import convert
-from converter.check.reference import run_reference
-from converter.errors import ModelError
-from converter.ir.graph import Graph, HostLayer
-from converter.quantise.mixed import MixedSearch
+from fadiff.converter import convert
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.errors import ModelError
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.converter.quantise.mixed import MixedSearch
 from tests.converter.oracle import session
 
 

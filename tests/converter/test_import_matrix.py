@@ -11,10 +11,10 @@ import pytest
 from onnx import helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
-from converter import convert, integer_reference
-from converter.check.reference import reference_session
-from converter.check.storage import from_storage, to_storage
-from converter.pipeline import Conversion
+from fadiff.converter import convert, integer_reference
+from fadiff.converter.check.reference import reference_session
+from fadiff.converter.check.storage import from_storage, to_storage
+from fadiff.converter.pipeline import Conversion
 from tests.converter.oracle import Calibration, model_of, session, sqnr_db, weights
 
 SHAPE = (1, 3, 8, 8)

@@ -15,7 +15,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
-from converter import Conversion, ModelError, convert
+from fadiff.converter import Conversion, ModelError, convert
 from tests.converter.oracle import Calibration, compare, model_of, session, sqnr_db, weights
 
 SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True}

@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from converter import Conversion, convert
-from converter.ir import stored
-from converter.read import slim
-from converter.read.load import load_model
+from fadiff.converter import Conversion, convert
+from fadiff.converter.ir import stored
+from fadiff.converter.read import slim
+from fadiff.converter.read.load import load_model
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from converter import ModelError, UnsupportedError, convert
+from fadiff.converter import ModelError, UnsupportedError, convert
 from tests.converter.oracle import model_of, weights
 
 

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from converter import convert
-from converter.check.reference import run_reference
-from converter.check.storage import from_storage, store_inputs
+from fadiff.converter import convert
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.check.storage import from_storage, store_inputs
 from tests.converter.oracle import check, model_of, session, sqnr_db, weights
 
 HEADS, LENGTH, WIDTH = 2, 6, 8

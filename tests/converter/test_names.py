@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import ModelError, convert
-from converter.read.reserved import SUFFIXES
+from fadiff.converter import ModelError, convert
+from fadiff.converter.read.reserved import SUFFIXES
 from tests.converter.oracle import check, model_of, weights
 
 

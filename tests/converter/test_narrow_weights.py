@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import Conversion, convert
-from converter.ir.program import Node, program_of
-from converter.quantise.rounding import InputSums
+from fadiff.converter import Conversion, convert
+from fadiff.converter.ir.program import Node, program_of
+from fadiff.converter.quantise.rounding import InputSums
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
 QUIET = 0.02

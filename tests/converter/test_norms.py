@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from onnx import NodeProto, helper
 
-from converter.ir.program import program_of
-from converter.plan.norms import find_norms
+from fadiff.converter.ir.program import program_of
+from fadiff.converter.plan.norms import find_norms
 from tests.converter.oracle import check, ints, model_of, weights
 
 SHAPE = (2, 5, 12)

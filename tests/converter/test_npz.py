@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from converter import ModelError
-from converter.read.npz import read_arrays
+from fadiff.converter import ModelError
+from fadiff.converter.read.npz import read_arrays
 
 
 def _message(path: Path, *names: str) -> str:

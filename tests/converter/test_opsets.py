@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from converter import ModelError, convert
-from converter.read.opsets import settle_opset
+from fadiff.converter import ModelError, convert
+from fadiff.converter.read.opsets import settle_opset
 from tests.converter.oracle import check, model_of, weights
 
 

@@ -14,9 +14,9 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from converter import convert
-from converter.check.reference import run_reference
-from converter.check.storage import from_storage, store_inputs
+from fadiff.converter import convert
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.check.storage import from_storage, store_inputs
 from tests.converter.oracle import session, sqnr_db
 
 HIDDEN, HEADS, LENGTH, WORDS, CLASSES, PAST = 32, 4, 12, 40, 8, 6

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from converter import Graph, convert
-from converter.check.reference import run_reference
+from fadiff.converter import Graph, convert
+from fadiff.converter.check.reference import run_reference
 from tests.converter.oracle import model_of, weights
 
 

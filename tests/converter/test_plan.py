@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import convert
+from fadiff.converter import convert
 from tests.converter.oracle import check, model_of, weights
 
 ROWS = (2, 5, 12)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import UnsupportedError, convert
+from fadiff.converter import UnsupportedError, convert
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
 

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import Graph, convert
-from converter.check.reference import run_reference
-from converter.rewrites import NAMES, REWRITES, rewrite
+from fadiff.converter import Graph, convert
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.rewrites import NAMES, REWRITES, rewrite
 from tests.converter.oracle import compare, model_of, weights
 
 

@@ -11,13 +11,13 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import Conversion, convert
-from converter.ir.program import program_of
-from converter.plan.plan import plan
-from converter.quantise.importance import importances
-from converter.quantise.layerwise import certain_mean
-from converter.quantise.rounding import InputSums, with_feedback
-from converter.quantise.weights import to_int8
+from fadiff.converter import Conversion, convert
+from fadiff.converter.ir.program import program_of
+from fadiff.converter.plan.plan import plan
+from fadiff.converter.quantise.importance import importances
+from fadiff.converter.quantise.layerwise import certain_mean
+from fadiff.converter.quantise.rounding import InputSums, with_feedback
+from fadiff.converter.quantise.weights import to_int8
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
 MIX = weights(90, 2, 6)

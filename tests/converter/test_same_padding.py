@@ -10,10 +10,10 @@ import pytest
 import torch
 from onnx import helper
 
-from converter import convert
-from converter.read.load import load_model
-from converter.read.normalise import normalise
-from converter.read.runtime import open_session
+from fadiff.converter import convert
+from fadiff.converter.read.load import load_model
+from fadiff.converter.read.normalise import normalise
+from fadiff.converter.read.runtime import open_session
 from tests.converter.oracle import model_of, weights
 
 X = np.random.default_rng(0).standard_normal((1, 3, 9, 14)).astype(np.float32)

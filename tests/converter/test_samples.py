@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import nn
 
-from converter import Conversion, convert, integer_reference
-from converter.check.reference import reference_session
-from converter.check.storage import from_storage, to_storage
-from converter.rewrites import (
+from fadiff.converter import Conversion, convert, integer_reference
+from fadiff.converter.check.reference import reference_session
+from fadiff.converter.check.storage import from_storage, to_storage
+from fadiff.converter.rewrites import (
     BORDER_ZEROS,
     EQUALISE_CHANNELS,
     JUDGED,
     NARROW_WEIGHTS,
     SPLIT_CHANNELS,
 )
-from samples.catalog import SAMPLES
-from samples.export import export
+from fadiff.samples.catalog import SAMPLES
+from fadiff.samples.export import export
 from tests.converter.oracle import session, sqnr_db
 
 JUDGED_SAMPLES = [

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
-from converter import convert
-from converter.quantise.saturation import leaves, reach
+from fadiff.converter import convert
+from fadiff.converter.quantise.saturation import leaves, reach
 from tests.converter.oracle import Calibration, model_of, session, sqnr_db, weights
 
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from converter import convert
+from fadiff.converter import convert
 from tests.converter.oracle import check, compare, model_of, weights
 
 ROWS, WIDTH = 6, 16

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import convert
+from fadiff.converter import convert
 from tests.converter.oracle import compare, model_of, session, weights
 
 CONSTANTS = {

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
-from converter.ir.program import program_of
-from converter.read.spans import suggested_spans
+from fadiff.converter.ir.program import program_of
+from fadiff.converter.read.spans import suggested_spans
 from tests.converter.oracle import model_of
 
 IMAGE = (1, 3, 4, 4)

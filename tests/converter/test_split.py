@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import Conversion, convert
-from converter.quantise.split import _cuts
+from fadiff.converter import Conversion, convert
+from fadiff.converter.quantise.split import _cuts
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 
 LOUD = np.random.default_rng(7).permutation(np.repeat([1, 4, 20], 16)).astype(np.float32)
@@ -74,7 +74,7 @@ def test_a_matrix_product(activation: str, tmp_path: Path) -> None:
 
 
 def test_a_depthwise_convolution_and_what_feeds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("converter.draft._SPLIT_WORTH_DB", -np.inf)
+    monkeypatch.setattr("fadiff.converter.draft._SPLIT_WORTH_DB", -np.inf)
     split, whole = _pair(_separable(), tmp_path)
     assert any(note.startswith("split-channels: ") for note in split.notes)
     depthwise = [layer for layer in split.graph.tensor_core_layers if layer.op == "depthwise"]

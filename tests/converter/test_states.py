@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from converter import Conversion, Cut, ModelError, State, convert
-from converter.check.reference import integer_reference, reference_session
-from converter.check.storage import from_storage, to_storage
+from fadiff.converter import Conversion, Cut, ModelError, State, convert
+from fadiff.converter.check.reference import integer_reference, reference_session
+from fadiff.converter.check.storage import from_storage, to_storage
 from tests.converter.oracle import model_of, weights
 from tests.stateful import NETS, STEPS, TOKENS, cached_convolution, gru, sequence, session_of, steps_of
 

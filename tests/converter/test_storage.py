@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.check.storage import from_storage, to_storage
-from converter.ir.graph import Tensor
+from fadiff.converter.check.storage import from_storage, to_storage
+from fadiff.converter.ir.graph import Tensor
 
 
 def test_images_come_back_in_onnx_order() -> None:

@@ -9,13 +9,13 @@ import onnx
 import pytest
 from onnx.external_data_helper import uses_external_data
 
-from converter import convert
-from converter.ir import stored, weight_file
-from converter.read.load import load_model
-from converter.read.piecewise import run_model
 from fadiff.cli import main
-from samples.catalog import SAMPLES
-from samples.export import export
+from fadiff.converter import convert
+from fadiff.converter.ir import stored, weight_file
+from fadiff.converter.read.load import load_model
+from fadiff.converter.read.piecewise import run_model
+from fadiff.samples.catalog import SAMPLES
+from fadiff.samples.export import export
 from tests.converter.oracle import session
 
 _SIZES = {"seq": 16, "layers": 2, "width": 128}
@@ -35,7 +35,7 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "LARGE_WEIGHT", 2**14)
     monkeypatch.setattr(weight_file, "_LARGE_GRAPH", 1)
     monkeypatch.setattr(weight_file, "_LARGE", 2**12)
-    monkeypatch.setattr("converter.read.piecewise._PIECE_BYTES", 2**17)
+    monkeypatch.setattr("fadiff.converter.read.piecewise._PIECE_BYTES", 2**17)
 
 
 def test_repeated_blocks_are_a_network(blocks: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from converter.contrib import FUNCTIONS
-from converter.lower.table import FOR_ALL, OPERATORS
+from fadiff.converter.contrib import FUNCTIONS
+from fadiff.converter.lower.table import FOR_ALL, OPERATORS
 
 
 def test_every_rule_is_written_down() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from converter.ir.dims import Dims
-from emitters.timeloop.read.problem import read_problem
-from emitters.timeloop.read.yaml_lines import TimeloopFormatError
+from fadiff.converter.ir.dims import Dims
+from fadiff.emitters.timeloop.read.problem import read_problem
+from fadiff.emitters.timeloop.read.yaml_lines import TimeloopFormatError
 from tests.emitters.timeloop.examples import PROBLEM, load_pair, replaced
 
 

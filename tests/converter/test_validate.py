@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from converter import ModelError, convert
-from converter.read import validate
+from fadiff.converter import ModelError, convert
+from fadiff.converter.read import validate
 
 
 def _network() -> onnx.ModelProto:
@@ -159,7 +159,7 @@ def test_a_failure_behind_the_door_is_the_models_fault_or_ours(
     def failing(*_: object) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr("converter.pipeline.simplify", failing)
+    monkeypatch.setattr("fadiff.converter.pipeline.simplify", failing)
     model = _network()
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(KeyError):

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from converter import UnsupportedError, convert
+from fadiff.converter import UnsupportedError, convert
 from tests.converter.oracle import check, session
 
 

@@ -10,8 +10,8 @@ import pytest
 from onnx import helper
 
 import fadiff
-from converter import Conversion, convert
-from converter.quantise.zeros import zero_and_scale
+from fadiff.converter import Conversion, convert
+from fadiff.converter.quantise.zeros import zero_and_scale
 from fadiff.pipeline import ModelOptions
 from tests.converter.oracle import compare, model_of, session, sqnr_db, weights
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir.dims import Dims
-from converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
-from converter.ir.host import Add, MaxPool, PoolWindow
-from costmodel.mapping.mapping import Mapping
-from costmodel.target.target import Target
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, HostLayer, Tensor, TensorCoreLayer, View
+from fadiff.converter.ir.host import Add, MaxPool, PoolWindow
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.target.target import Target
 
 SIDE_4 = Target(name="side4", side=4, scratchpad_bytes=1 << 16, accumulator_bytes=1 << 13)
 """512 accumulator rows."""

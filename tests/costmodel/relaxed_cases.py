@@ -8,15 +8,15 @@ import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from converter.ir.dims import Dims
-from converter.ir.graph import HostLayer, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, paper_plan, plan_group
-from costmodel.group.nodes import Edge, Node, add_shape
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import shape_of
-from costmodel.relaxed.model import ORDERS, RelaxedModel, RelaxedPoint
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target.target import load_target
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import HostLayer, TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError, paper_plan, plan_group
+from fadiff.costmodel.group.nodes import Edge, Node, add_shape
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.relaxed.model import ORDERS, RelaxedModel, RelaxedPoint
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.networks import add, conv, depthwise, graph
 
 SIDE = 16

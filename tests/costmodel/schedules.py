@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from converter.ir.graph import Graph
-from costmodel.group.resident_tensors import with_resident_tensors
-from costmodel.schedule.schedule import FusionGroup, Profile, Schedule, singleton_groups
-from costmodel.target.target import Target, load_target
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.resident_tensors import with_resident_tensors
+from fadiff.costmodel.schedule.schedule import FusionGroup, Profile, Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target, load_target
 from tests.costmodel.networks import add, conv, graph, whole_tile
 
 TARGET = Target(name="t", side=16, scratchpad_bytes=256 * 1024, accumulator_bytes=64 * 1024)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from converter.ir.dims import DIMS, Dims
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import LayerShape
-from costmodel.mapping.tiling import Window
+from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import LayerShape
+from fadiff.costmodel.mapping.tiling import Window
 
 
 @st.composite

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.group.allocation import Block, align, allocate
+from fadiff.costmodel.group.allocation import Block, align, allocate
 
 BLOCKS = st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 12), st.integers(0, 6)), max_size=25)
 

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.count.nest import LoopNest
-from costmodel.count.traffic import ALONE
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.legality import check_mapping, legal
-from costmodel.latency.clock import clock_of, layer_cycles
-from costmodel.latency.clock_work import nest_counts
-from costmodel.mapping.columns import MappingColumns
-from costmodel.mapping.shape import whole
-from costmodel.schedule.batch import clock_columns, evaluate_columns
-from costmodel.schedule.evaluate import layer_cost
-from costmodel.target.target import load_target
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.count.traffic import ALONE
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.legality import check_mapping, legal
+from fadiff.costmodel.latency.clock import clock_of, layer_cycles
+from fadiff.costmodel.latency.clock_work import nest_counts
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.costmodel.mapping.shape import whole
+from fadiff.costmodel.schedule.batch import clock_columns, evaluate_columns
+from fadiff.costmodel.schedule.evaluate import layer_cost
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.networks import layer_of
 from tests.costmodel.strategies import layer_shapes, mappings
 

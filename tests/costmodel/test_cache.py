@@ -2,7 +2,7 @@
 
 import pytest
 
-from costmodel.latency.cache import Loop, Reuse, Stream, cache_use, misses, pitch_lines
+from fadiff.costmodel.latency.cache import Loop, Reuse, Stream, cache_use, misses, pitch_lines
 
 
 def test_lines_that_fit_are_fetched_once():

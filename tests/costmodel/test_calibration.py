@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.latency.clock import LayerCounts, clock_of, layer_cycles
-from costmodel.schedule.calibration import MIN_LAYERS, Sample, TooLittleData, calibrate
-from costmodel.schedule.clock import HostCounts
-from costmodel.target.core import Core
-from costmodel.target.target import Target, load_target
+from fadiff.costmodel.latency.clock import LayerCounts, clock_of, layer_cycles
+from fadiff.costmodel.schedule.calibration import MIN_LAYERS, Sample, TooLittleData, calibrate
+from fadiff.costmodel.schedule.clock import HostCounts
+from fadiff.costmodel.target.core import Core
+from fadiff.costmodel.target.target import Target, load_target
 
 PRESET = load_target("gemmini-default")
 SLOW_MEMORY = replace(clock_of(PRESET), byte=0.4, request=2.0, miss=60.0, visit=900.0)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from costmodel.latency.cache import Reuse, misses
-from costmodel.latency.clock import (
+from fadiff.costmodel.latency.cache import Reuse, misses
+from fadiff.costmodel.latency.clock import (
     ClockCoefficients,
     LayerCounts,
     at_side,
@@ -16,12 +16,12 @@ from costmodel.latency.clock import (
     error_against_rtl,
     layer_cycles,
 )
-from costmodel.latency.clock_work import aligned_requests
-from costmodel.schedule.clock import network_cycles, program_counts, program_cycles
-from costmodel.schedule.clock_parts import layer_parts, program_parts
-from costmodel.target.core import Core
-from costmodel.target.engines import CalibrationError
-from costmodel.target.target import load_target
+from fadiff.costmodel.latency.clock_work import aligned_requests
+from fadiff.costmodel.schedule.clock import network_cycles, program_counts, program_cycles
+from fadiff.costmodel.schedule.clock_parts import layer_parts, program_parts
+from fadiff.costmodel.target.core import Core
+from fadiff.costmodel.target.engines import CalibrationError
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.schedules import alone, residual
 
 C = ClockCoefficients(

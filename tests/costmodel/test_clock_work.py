@@ -7,17 +7,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.ir.dims import Dims
-from costmodel.count.nest import LoopNest
-from costmodel.count.traffic import ALONE
-from costmodel.group.nodes import Edge, Node
-from costmodel.latency.clock_work import nest_counts
-from costmodel.mapping.mapping import STREAM_ORDER, Mapping
-from costmodel.mapping.shape import LayerShape, whole
-from costmodel.mapping.tiling import Window
-from costmodel.relaxed.model import ORDERS, RelaxedModel
-from costmodel.schedule.evaluate import layer_cost
-from costmodel.target.target import load_target
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.count.nest import LoopNest
+from fadiff.costmodel.count.traffic import ALONE
+from fadiff.costmodel.group.nodes import Edge, Node
+from fadiff.costmodel.latency.clock_work import nest_counts
+from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping
+from fadiff.costmodel.mapping.shape import LayerShape, whole
+from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.relaxed.model import ORDERS, RelaxedModel
+from fadiff.costmodel.schedule.evaluate import layer_cost
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.relaxed_cases import point_of
 from tests.costmodel.strategies import layer_shapes, mappings
 

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.depth_first import depth_first_cost, plan_depth_first, trace
-from converter.ir.dims import Dims
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import LayerShape, extents
-from costmodel.mapping.tiling import Window
-from costmodel.target.target import load_target
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import LayerShape, extents
+from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.target.target import load_target
 
 LARGE = load_target("gemmini-large")
 SMALL = load_target("gemmini-small")

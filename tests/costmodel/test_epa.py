@@ -2,10 +2,15 @@
 
 import pytest
 
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.schedule.serialize import read_document, schedule_from_document, to_document, write_document
-from costmodel.target.target import Target, TargetError, load_target
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.schedule.serialize import (
+    read_document,
+    schedule_from_document,
+    to_document,
+    write_document,
+)
+from fadiff.costmodel.target.target import Target, TargetError, load_target
 from tests.costmodel.networks import conv, graph, whole_tile
 
 TARGET = "name: mine\nside: 16\nscratchpad_bytes: 98304\naccumulator_bytes: 65536\nepa: {table: sram.csv}\n"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from costmodel.relaxed.fetch_gradient import LoopOrders, fetches
+from fadiff.costmodel.relaxed.fetch_gradient import LoopOrders, fetches
 
 
 def naive(trips, gates, member, orders):

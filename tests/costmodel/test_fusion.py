@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.adversary.graphs import attention
-from converter.ir.builder import GraphBuilder, weight_view
-from converter.ir.dims import Dims
-from converter.ir.graph import TensorCoreLayer, View
-from costmodel.group.fusion import ScheduleError, paper_plan, plan_group
-from costmodel.group.tile_buffer import box_bytes
-from costmodel.mapping.shape import shape_of
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target.target import load_target
+from fadiff.converter.ir.builder import GraphBuilder, weight_view
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import TensorCoreLayer, View
+from fadiff.costmodel.group.fusion import ScheduleError, paper_plan, plan_group
+from fadiff.costmodel.group.tile_buffer import box_bytes
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.loop_nest import walk
 from tests.costmodel.networks import add, conv, graph, pair, whole_tile
 

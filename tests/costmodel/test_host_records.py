@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from converter.ir.graph import HostLayer
-from converter.ir.host import OPERATORS, Add, FloatBinary, FloatProduct, Softmax, ToInt8
-from converter.ir.loops import Access, Loops
-from costmodel.schedule.host_records import operator_of, to_attributes
+from fadiff.converter.ir.graph import HostLayer
+from fadiff.converter.ir.host import OPERATORS, Add, FloatBinary, FloatProduct, Softmax, ToInt8
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.costmodel.schedule.host_records import operator_of, to_attributes
 from tests.emitters.gemmini.host_nets import elementwise, integers, rows, windows
 
 FLAT = {"shape": [12], "strides": [1], "out_strides": [1]}

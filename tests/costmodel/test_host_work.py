@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from converter.ir.builder import GraphBuilder
-from converter.ir.graph import Graph
-from converter.ir.host import (
+from fadiff.converter.ir.builder import GraphBuilder
+from fadiff.converter.ir.graph import Graph
+from fadiff.converter.ir.host import (
     AveragePool,
     Binary,
     Copy,
@@ -19,14 +19,14 @@ from converter.ir.host import (
     Rows,
     Softmax,
 )
-from converter.ir.loops import Access, Loops
-from costmodel.group.fusion import plan_group
-from costmodel.group.host_work import HostWork, host_work
-from costmodel.latency.clock import clock
-from costmodel.schedule.clock import program_cycles
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.target.core import HOST_INSTRUCTIONS, Core
-from costmodel.target.target import Target, load_target
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.costmodel.group.fusion import plan_group
+from fadiff.costmodel.group.host_work import HostWork, host_work
+from fadiff.costmodel.latency.clock import clock
+from fadiff.costmodel.schedule.clock import program_cycles
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.target.core import HOST_INSTRUCTIONS, Core
+from fadiff.costmodel.target.target import Target, load_target
 from tests.emitters.gemmini.executed import random_inputs, run_firmware
 from tests.emitters.gemmini.host_nets import elementwise, integers, rows, windows
 

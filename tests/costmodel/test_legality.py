@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from converter.ir.dims import Dims
-from costmodel.count.capacity import occupancy
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.legality import Room, check_mapping
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import shape_of
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.target.target import load_target
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.count.capacity import occupancy
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.legality import Room, check_mapping
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.networks import conv, graph, pair, whole_tile
 
 SMALL = load_target("gemmini-small")

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.ir.dims import DIMS, Dims
-from costmodel.count.nest import layer_traffic
-from costmodel.count.traffic import Placement
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import LayerShape, Region, whole
-from costmodel.mapping.tiling import Window
-from costmodel.target.target import load_target
+from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.costmodel.count.nest import layer_traffic
+from fadiff.costmodel.count.traffic import Placement
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import LayerShape, Region, whole
+from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.loop_nest import walk
 from tests.costmodel.strategies import layer_shapes, mappings
 

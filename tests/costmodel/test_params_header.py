@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.target.params_header import read_params_header, target_from_header
-from costmodel.target.target import TargetError
+from fadiff.costmodel.target.params_header import read_params_header, target_from_header
+from fadiff.costmodel.target.target import TargetError
 
 HEADER = Path(__file__).parent / "headers" / "int8_16x16.h"
 

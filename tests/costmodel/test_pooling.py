@@ -8,15 +8,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from converter.ir.dims import Dims
-from converter.ir.graph import Graph, HostLayer
-from converter.ir.host import MaxPool
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.pooling import obstacle_to_pooling
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.schedule.serialize import schedule_from_document, to_document
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.converter.ir.host import MaxPool
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.pooling import obstacle_to_pooling
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
 from tests.costmodel.networks import SIDE_4, stem
 
 

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from converter.ir.dims import Dims
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.readings import as_instructions, readings
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
-from costmodel.target.target import load_target
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.readings import as_instructions, readings
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.schedule.what_ifs import prefetch_weights, resource_latency
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.networks import conv, graph
 from tests.emitters.gemmini.test_side_by_side import fork, schedule_of
 

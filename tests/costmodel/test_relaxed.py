@@ -8,15 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.ir.dims import Dims
-from costmodel.group.fusion import plan_group
-from costmodel.group.legality import occupancy
-from costmodel.group.nodes import Edge, Node
-from costmodel.mapping.shape import shape_of
-from costmodel.relaxed.model import ORDERS, OS, RelaxedModel, RelaxedPoint
-from costmodel.schedule.evaluate import group_cost, layer_cost
-from costmodel.schedule.schedule import FusionGroup, GroupTile
-from costmodel.target.target import load_target
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.group.fusion import plan_group
+from fadiff.costmodel.group.legality import occupancy
+from fadiff.costmodel.group.nodes import Edge, Node
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.relaxed.model import ORDERS, OS, RelaxedModel, RelaxedPoint
+from fadiff.costmodel.schedule.evaluate import group_cost, layer_cost
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.networks import pair, whole_tile
 from tests.costmodel.relaxed_cases import point_of
 from tests.costmodel.strategies import layer_shapes, mappings

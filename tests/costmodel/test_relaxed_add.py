@@ -7,14 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.nodes import Edge, Node, add_shape
-from costmodel.mapping.shape import shape_of
-from costmodel.relaxed.groups import Companions, LiveTensors
-from costmodel.relaxed.model import OS, RelaxedModel
-from costmodel.schedule.evaluate import group_cost
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target.target import load_target
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.nodes import Edge, Node, add_shape
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.relaxed.groups import Companions, LiveTensors
+from fadiff.costmodel.relaxed.model import OS, RelaxedModel
+from fadiff.costmodel.schedule.evaluate import group_cost
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.networks import add, conv, graph, whole_tile
 from tests.costmodel.relaxed_cases import point_of
 

@@ -9,14 +9,14 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from converter.ir.dims import Dims
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.nodes import Node
-from costmodel.mapping.mapping import Mapping, as_if_on_loops
-from costmodel.mapping.shape import shape_of
-from costmodel.relaxed.model import ORDERS
-from costmodel.schedule.evaluate import group_cost
-from costmodel.schedule.schedule import FusionGroup, GroupTile
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.nodes import Node
+from fadiff.costmodel.mapping.mapping import Mapping, as_if_on_loops
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.relaxed.model import ORDERS
+from fadiff.costmodel.schedule.evaluate import group_cost
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
 from tests.costmodel.networks import conv, graph
 from tests.costmodel.relaxed_cases import SIDE, TARGET, Case, branching, cases, chains, fusable_edges
 

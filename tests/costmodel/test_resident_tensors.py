@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.resident_tensors import obstacle_to_staying, with_resident_tensors
-from costmodel.group.tile_buffer import plan_tile_buffer
-from costmodel.schedule.evaluate import LayerCost, evaluate
-from costmodel.schedule.readings import readings
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.resident_tensors import obstacle_to_staying, with_resident_tensors
+from fadiff.costmodel.group.tile_buffer import plan_tile_buffer
+from fadiff.costmodel.schedule.evaluate import LayerCost, evaluate
+from fadiff.costmodel.schedule.readings import readings
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from tests.costmodel.networks import add, conv, graph, whole_tile
 from tests.costmodel.schedules import TARGET, alone, residual
 

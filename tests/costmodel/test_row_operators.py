@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.group.row_operators import obstacle_to_rows
-from costmodel.schedule.host_records import operator_of
+from fadiff.costmodel.group.row_operators import obstacle_to_rows
+from fadiff.costmodel.schedule.host_records import operator_of
 from tests.optimizer.graphs import Net
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.adversary.graphs import attention
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import ScheduleError
-from costmodel.schedule.document import ScheduleDocument
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import Schedule
-from costmodel.schedule.serialize import (
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.schedule.serialize import (
     Bound,
     ScheduleFileError,
     read_document,
@@ -19,9 +19,9 @@ from costmodel.schedule.serialize import (
     to_document,
     write_document,
 )
-from costmodel.target.target import load_target
-from optimizer import optimize
-from samples.graphs import graph_of
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import optimize
+from fadiff.samples.graphs import graph_of
 
 
 @pytest.fixture(scope="module", params=[("resnet18", "exact"), ("mobilenetv1", "layerwise")])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.schedule.serialize import ScheduleFileError, read_document
-from costmodel.target.params_header import read_params_header, target_from_header
-from costmodel.target.target import TargetError, load_target
-from costmodel.target.text_file import FormatError, load_json, load_yaml, read_text
+from fadiff.costmodel.schedule.serialize import ScheduleFileError, read_document
+from fadiff.costmodel.target.params_header import read_params_header, target_from_header
+from fadiff.costmodel.target.target import TargetError, load_target
+from fadiff.costmodel.target.text_file import FormatError, load_json, load_yaml, read_text
 
 HEADER = (Path(__file__).parent / "headers" / "int8_16x16.h").read_text()
 

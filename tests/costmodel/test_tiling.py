@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.mapping.tiling import Window, fetched_rows
+from fadiff.costmodel.mapping.tiling import Window, fetched_rows
 
 WINDOWS = st.builds(
     Window,

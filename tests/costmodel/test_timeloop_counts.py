@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.timeloop_counts import LevelLoops, Workload, count
-from converter.ir.dims import DIMS, Dims
-from costmodel.count.nest import LoopNest, layer_traffic
-from costmodel.count.sliding_window import sliding_input_words
-from costmodel.count.timeloop_counts import Count, Loop, cycles_at, words_entering
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import LayerShape, whole
-from costmodel.mapping.tiling import Window
-from costmodel.target.target import load_target
+from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.costmodel.count.nest import LoopNest, layer_traffic
+from fadiff.costmodel.count.sliding_window import sliding_input_words
+from fadiff.costmodel.count.timeloop_counts import Count, Loop, cycles_at, words_entering
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import LayerShape, whole
+from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.strategies import layer_shapes, mappings
 
 SMALL = load_target("gemmini-small")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.ir.dims import Dims
-from costmodel.mapping.mapping import Mapping, MappingError
-from costmodel.target.target import load_target
-from emitters.timeloop.read.mapping import check_tiles, read_mapping
-from emitters.timeloop.read.problem import read_problem
-from emitters.timeloop.read.yaml_lines import TimeloopFormatError
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.mapping.mapping import Mapping, MappingError
+from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.timeloop.read.mapping import check_tiles, read_mapping
+from fadiff.emitters.timeloop.read.problem import read_problem
+from fadiff.emitters.timeloop.read.yaml_lines import TimeloopFormatError
 from tests.emitters.timeloop.examples import MAPPING, PROBLEM, load_pair, replaced
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from converter.ir.dims import Dims
-from costmodel.mapping.mapping import Mapping
-from emitters.timeloop.nest import LOOPS, Factor, NoTimeloopForm, mapping_of, nest_of
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.emitters.timeloop.nest import LOOPS, Factor, NoTimeloopForm, mapping_of, nest_of
 
 
 def test_a_ragged_tile_becomes_an_imperfect_factor() -> None:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.weight_prefetch import planned_prefetches
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, Schedule, singleton_groups
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.weight_prefetch import planned_prefetches
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule, singleton_groups
 from tests.costmodel.networks import conv, graph, whole_tile
 from tests.costmodel.schedules import LARGE, prefetching, weight_bound
 

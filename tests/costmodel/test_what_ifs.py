@@ -1,9 +1,9 @@
 """Weights of the next group load under compute, as far as slack and space allow."""
 
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.schedule.what_ifs import prefetch_weights, resource_latency
-from costmodel.target.target import load_target
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.schedule.what_ifs import prefetch_weights, resource_latency
+from fadiff.costmodel.target.target import load_target
 from tests.costmodel.networks import conv, graph, whole_tile
 from tests.costmodel.schedules import weight_bound
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 
-from costmodel.schedule.document import ScheduleDocument
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.serialize import to_document
-from emitters.layers_csv import layers_csv
+from fadiff.costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.serialize import to_document
+from fadiff.emitters.layers_csv import layers_csv
 from tests.costmodel.schedules import alone, residual
 
 

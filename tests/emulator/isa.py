@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from costmodel.target.target import Target
-from emulator.machine import Machine
+from fadiff.costmodel.target.target import Target
+from fadiff.emulator.machine import Machine
 
 ACC = 1 << 31
 ACCUMULATE = 1 << 30

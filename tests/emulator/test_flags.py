@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.build import compiler
-from emulator.flags import main
+from fadiff.emulator.build import compiler
+from fadiff.emulator.flags import main
 
 PROGRAM = """
 #include "include/gemmini.h"

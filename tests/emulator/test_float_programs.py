@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from costmodel.target.target import Target
-from emulator.build import build_program
-from emulator.machine import Machine
+from fadiff.costmodel.target.target import Target
+from fadiff.emulator.build import build_program
+from fadiff.emulator.machine import Machine
 from tests.emulator.isa import CPU, OS, PROGRAMS, SHARED, WS, call, pool
 
 TARGET = Target(

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from costmodel.target.target import Target, load_target
-from emulator.build import build_program
-from emulator.machine import Machine
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.emulator.build import build_program
+from fadiff.emulator.machine import Machine
 from tests.emulator.isa import CPU, OS, PROGRAMS, SHARED, WS, call, pool, requantise, saturate
 
 Run = Callable[..., None]

@@ -13,9 +13,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from emitters.memory_map import MemoryMapError
-from emulator import BuildError, EmulatorError, FirmwareError, pool, verify
 from fadiff.cli import main
+from fadiff.emitters.memory_map import MemoryMapError
+from fadiff.emulator import BuildError, EmulatorError, FirmwareError, pool, verify
 from tests.fadiff.models import small_network
 
 MICROSOFT = "com.microsoft"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.build import library
 from fadiff.cli import main
+from fadiff.emulator.build import library
 from tests.fadiff.models import small_network
 
 

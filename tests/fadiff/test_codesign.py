@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from costmodel.target.params_header import target_from_header
-from costmodel.target.target import load_target
+from fadiff.costmodel.target.params_header import target_from_header
+from fadiff.costmodel.target.target import load_target
 from tests.fadiff.models import design_space
 
 SPACE = """

@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 import pytest
 
-from costmodel.target.target import Target
 from fadiff.cli import main
 from fadiff.console import Console
+from fadiff.costmodel.target.target import Target
 from fadiff.pipeline import compile
 from fadiff.search import SearchOptions
 from tests.fadiff.models import scalars_and_nine_axes, small_network
@@ -121,7 +121,7 @@ def test_c_that_does_not_compile_is_a_bug_of_ours_only_where_we_just_wrote_it(
     fadiff, model, compiled, tmp_path, monkeypatch
 ):
     """A machine without a compiler, or an edited folder, is for the user to mend."""
-    from emulator import build
+    from fadiff.emulator import build
 
     def firmware_of_somebody(folder: Path) -> None:
         for source in (folder / "firmware").glob("*.c"):

@@ -15,8 +15,8 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from costmodel.target.target import load_target
-from emulator.build import include_flags
+from fadiff.costmodel.target.target import load_target
+from fadiff.emulator.build import include_flags
 
 TARGET = """\
 name: float

@@ -28,7 +28,7 @@ def listens_to_ctrl_c():
     ("number", "code", "says"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
 def test_nothing_half_written_is_left(fadiff, tmp_path, monkeypatch, number, code, says):
-    from emitters import gemmini
+    from fadiff.emitters import gemmini
 
     before = signal.getsignal(number)
 

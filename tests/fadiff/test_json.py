@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.schedule.serialize import write_document
-from emitters.timeloop import emit
 from fadiff.cli import main
+from fadiff.costmodel.schedule.serialize import write_document
+from fadiff.emitters.timeloop import emit
 from fadiff.pipeline import describe
 from tests.emitters.timeloop.test_compare import KNOWN, program
 from tests.emitters.timeloop.test_emit import hand_schedule

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnxruntime.quantization import quantize_static
 
-from converter import convert
+from fadiff.converter import convert
 from fadiff.original import compare_with_file
 from fadiff.vectors import make_vectors
 from tests.converter.oracle import Calibration

@@ -14,9 +14,9 @@ import click
 import numpy as np
 import pytest
 
-from converter.check.storage import to_storage
-from converter.ir.graph import Tensor
 from fadiff.cli import cli, main
+from fadiff.converter.check.storage import to_storage
+from fadiff.converter.ir.graph import Tensor
 from tests.fadiff.models import small_network
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +110,7 @@ def test_the_firmware_example_compiles(tmp_path, standard):
 
 def test_the_python_example_names_what_exists():
     import fadiff
-    from emulator import VerifyReport
+    from fadiff.emulator import VerifyReport
 
     (example,) = blocks(ROOT / "README.md", "python")
     for name in re.findall(r"fadiff\.(\w+)", example):

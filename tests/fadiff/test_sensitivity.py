@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from converter import convert
+from fadiff.converter import convert
 from fadiff.sensitivity import sensitivity
 from fadiff.vectors import make_vectors
 

@@ -14,8 +14,8 @@ import onnxruntime
 import pytest
 
 import fadiff
-from emulator.build import build_firmware
-from emulator.run import Firmware
+from fadiff.emulator.build import build_firmware
+from fadiff.emulator.run import Firmware
 from fadiff.folder import OutputFolder
 from tests.stateful import (
     STATIC_CACHES,

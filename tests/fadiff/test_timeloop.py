@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.schedule.serialize import write_document
-from emitters.timeloop import emit
+from fadiff.costmodel.schedule.serialize import write_document
+from fadiff.emitters.timeloop import emit
 from fadiff.pipeline import describe
 from tests.emitters.timeloop.examples import HAND, KNOWN, MAPPING, PROBLEM, hand_schedule, program
 from tests.fadiff.models import small_network

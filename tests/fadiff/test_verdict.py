@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from costmodel.schedule.conversion_record import AccuracyRecord, ConversionRecord, OutputAccuracyRecord
-from costmodel.schedule.document import ScheduleDocument
-from costmodel.schedule.verdict import verdict_of
+from fadiff.costmodel.schedule.conversion_record import AccuracyRecord, ConversionRecord, OutputAccuracyRecord
+from fadiff.costmodel.schedule.document import ScheduleDocument
+from fadiff.costmodel.schedule.verdict import verdict_of
 
 SHAPE = (1, 8)
 FAST = ("--target", "gemmini-small", "--method", "layerwise")

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from optimizer.gradient.adam import Adam
+from fadiff.optimizer.gradient.adam import Adam
 
 
 def test_equal_to_torch_to_the_bit() -> None:
@@ -35,7 +35,7 @@ def test_equal_to_torch_to_the_bit() -> None:
 
 def test_a_search_does_not_load_torch_s_compiler() -> None:
     code = (
-        "import sys, optimizer; from costmodel.target.target import load_target;"
+        "import sys, optimizer; from fadiff.costmodel.target.target import load_target;"
         "from tests.optimizer.graphs import separable;"
         "optimizer.optimize(separable(blocks=1), load_target('gemmini-small'),"
         "method='gradient', time_budget=0.5);"

@@ -5,21 +5,21 @@ import sys
 
 import pytest
 
-from costmodel.target.target import load_target
-from optimizer import optimize
-from optimizer.auto import auto
-from optimizer.cut.problem import Problem
-from optimizer.gradient.descent import Effort
-from optimizer.layer.space import Rules
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import optimize
+from fadiff.optimizer.auto import auto
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.gradient.descent import Effort
+from fadiff.optimizer.layer.space import Rules
 from tests.optimizer.graphs import residual, separable
 
 SMALL = load_target("gemmini-small")
 
 
 def test_descent_works_on_what_enumeration_leaves_open(monkeypatch):
-    monkeypatch.setattr("optimizer.auto.CERTIFIED_FRONTS", 10)
-    monkeypatch.setattr("optimizer.gradient.joint.CERTIFIED_FRONTS", 20)
-    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 30))
+    monkeypatch.setattr("fadiff.optimizer.auto.CERTIFIED_FRONTS", 10)
+    monkeypatch.setattr("fadiff.optimizer.gradient.joint.CERTIFIED_FRONTS", 20)
+    monkeypatch.setattr("fadiff.optimizer.gradient.joint.Effort", lambda: Effort(4, 30))
     graph = separable(size=16, channels=16, blocks=4)
     found = optimize(graph, SMALL)
     best = optimize(graph, SMALL, method="exact")
@@ -42,7 +42,7 @@ def test_only_open_layers_and_what_may_fuse_with_them_descend():
 def test_torch_stays_away_where_nothing_descends(method):
     code = (
         "import sys\n"
-        "from costmodel.target.target import load_target\n"
+        "from fadiff.costmodel.target.target import load_target\n"
         "from optimizer import optimize\n"
         "from tests.optimizer.graphs import separable\n"
         f"found = optimize(separable(blocks=1), load_target('gemmini-small'), method='{method}')\n"

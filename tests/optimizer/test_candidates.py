@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.layer.candidates import blocked_extents, divisors, extents, ragged
+from fadiff.optimizer.layer.candidates import blocked_extents, divisors, extents, ragged
 
 
 @given(st.integers(1, 5000))

@@ -6,17 +6,17 @@ import time
 import pytest
 import torch
 
-from costmodel.relaxed.model import RelaxedModel
-from costmodel.target.epa import fit_curve
-from costmodel.target.target import Target, load_target
-from optimizer import Settings, optimize
-from optimizer.codesign.area import Area
-from optimizer.codesign.descent import Codesign
-from optimizer.codesign.designs import Designs, elaborates
-from optimizer.codesign.hardware import Hardware
-from optimizer.codesign.score import Cost, Found, Scored, Scorer, pareto
-from optimizer.codesign.search import SEARCHES, search
-from optimizer.gradient.descent import schedule_at
+from fadiff.costmodel.relaxed.model import RelaxedModel
+from fadiff.costmodel.target.epa import fit_curve
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.optimizer import Settings, optimize
+from fadiff.optimizer.codesign.area import Area
+from fadiff.optimizer.codesign.descent import Codesign
+from fadiff.optimizer.codesign.designs import Designs, elaborates
+from fadiff.optimizer.codesign.hardware import Hardware
+from fadiff.optimizer.codesign.score import Cost, Found, Scored, Scorer, pareto
+from fadiff.optimizer.codesign.search import SEARCHES, search
+from fadiff.optimizer.gradient.descent import schedule_at
 from tests.optimizer.graphs import residual, separable
 
 KB = 1024

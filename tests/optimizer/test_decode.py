@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.ir.dims import Dims
-from costmodel.count.traffic import Placement
-from costmodel.mapping.shape import LayerShape, whole
-from costmodel.mapping.tiling import Window
-from costmodel.schedule.evaluate import evaluate
-from costmodel.target.target import Target, load_target
-from optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding
-from optimizer.cut.problem import Problem
-from optimizer.layer.legalise import legalise
-from optimizer.layer.space import LayerSpace, Rules
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.count.traffic import Placement
+from fadiff.costmodel.mapping.shape import LayerShape, whole
+from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.optimizer.cut.decode import VARIABLES, Batch, Decoder, Encoding
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.layer.legalise import legalise
+from fadiff.optimizer.layer.space import LayerSpace, Rules
 from tests.optimizer.graphs import Net, random_dags, residual, separable
 
 GRAPHS = {"separable": separable(), "residual": residual()}

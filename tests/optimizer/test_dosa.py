@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from converter.ir.dims import DIMS
-from costmodel.mapping.columns import MappingColumns
-from costmodel.mapping.shape import shape_of
-from costmodel.relaxed.model import ORDERS
-from costmodel.schedule.batch import evaluate_columns
-from costmodel.target.target import load_target
-from optimizer import optimize
-from optimizer.gradient.cosa import TILED, cosa_start, hardware_of
-from optimizer.gradient.dosa import _nearest
-from optimizer.gradient.dosa_loss import FACTORS, DosaLoss
-from optimizer.layer.candidates import divisors
+from fadiff.converter.ir.dims import DIMS
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.relaxed.model import ORDERS
+from fadiff.costmodel.schedule.batch import evaluate_columns
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import optimize
+from fadiff.optimizer.gradient.cosa import TILED, cosa_start, hardware_of
+from fadiff.optimizer.gradient.dosa import _nearest
+from fadiff.optimizer.gradient.dosa_loss import FACTORS, DosaLoss
+from fadiff.optimizer.layer.candidates import divisors
 from tests.costmodel.networks import conv
 from tests.optimizer.graphs import Net, separable
 
@@ -93,8 +93,8 @@ def test_start_fills_the_buffers():
 
 
 def test_result_is_in_dosas_map_space(monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.dosa.STEPS", 40)
-    monkeypatch.setattr("optimizer.gradient.dosa.ROUND_EVERY", 20)
+    monkeypatch.setattr("fadiff.optimizer.gradient.dosa.STEPS", 40)
+    monkeypatch.setattr("fadiff.optimizer.gradient.dosa.ROUND_EVERY", 20)
     found = optimize(separable(size=12), SMALL, method="dosa", profile="dosa")
     for layer in found.schedule.graph.tensor_core_layers:
         mapping = found.schedule.mappings[layer.name]

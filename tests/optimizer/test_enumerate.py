@@ -6,19 +6,19 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from converter.ir.dims import DIMS, Dims
-from costmodel.group.legality import legal
-from costmodel.mapping.columns import MappingColumns
-from costmodel.mapping.mapping import STREAM_ORDER
-from costmodel.mapping.shape import LayerShape, whole
-from costmodel.mapping.tiling import Window
-from costmodel.schedule.batch import evaluate_columns
-from costmodel.target.target import Target, load_target
-from optimizer.layer.canonical import L1_ORDER, L2_ORDER, L3_ORDERS
-from optimizer.layer.enumerate import _pixels
-from optimizer.layer.floors import ideal_cost
-from optimizer.layer.fronts import FrontCache
-from optimizer.layer.space import LayerSpace, Rules
+from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.costmodel.group.legality import legal
+from fadiff.costmodel.mapping.columns import MappingColumns
+from fadiff.costmodel.mapping.mapping import STREAM_ORDER
+from fadiff.costmodel.mapping.shape import LayerShape, whole
+from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.schedule.batch import evaluate_columns
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.optimizer.layer.canonical import L1_ORDER, L2_ORDER, L3_ORDERS
+from fadiff.optimizer.layer.enumerate import _pixels
+from fadiff.optimizer.layer.floors import ideal_cost
+from fadiff.optimizer.layer.fronts import FrontCache
+from fadiff.optimizer.layer.space import LayerSpace, Rules
 
 CASES = {
     "gemm": Dims(K=4, C=4, P=6),
@@ -153,8 +153,10 @@ def test_nothing_is_dropped_that_loads_less_of_bias_or_weights(profile, dims, ta
     shape = shape_of_case(dims)._replace(has_bias=True)
     space = LayerSpace(shape, whole(dims), Rules(target, profile))
     front = FrontCache().front(space)
-    monkeypatch.setattr("optimizer.layer.enumerate._undominated", lambda grid, _: np.arange(len(grid["R"])))
-    monkeypatch.setattr("optimizer.layer.enumerate._records", lambda fits, *_, **__: fits.copy())
+    monkeypatch.setattr(
+        "fadiff.optimizer.layer.enumerate._undominated", lambda grid, _: np.arange(len(grid["R"]))
+    )
+    monkeypatch.setattr("fadiff.optimizer.layer.enumerate._records", lambda fits, *_, **__: fits.copy())
     _pixels.cache_clear()
     every = FrontCache().front(space)
     _pixels.cache_clear()

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from costmodel.group.fusion import ScheduleError
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target.target import load_target
-from optimizer import optimize
-from optimizer.cut.decode import VARIABLES, Decoder, Encoding
-from optimizer.cut.exact import exact
-from optimizer.cut.problem import Problem
-from optimizer.gradient.descent import FEWEST_RESTARTS, Effort, descend, groups_found, schedule_at
-from optimizer.gradient.joint import gradient
-from optimizer.gradient.relaxation import KNOWN_AGAIN, Relaxation
-from optimizer.group.network import relaxed_network
-from optimizer.layer.candidates import extents
-from optimizer.layer.space import LayerSpace, Rules
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import optimize
+from fadiff.optimizer.cut.decode import VARIABLES, Decoder, Encoding
+from fadiff.optimizer.cut.exact import exact
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.gradient.descent import FEWEST_RESTARTS, Effort, descend, groups_found, schedule_at
+from fadiff.optimizer.gradient.joint import gradient
+from fadiff.optimizer.gradient.relaxation import KNOWN_AGAIN, Relaxation
+from fadiff.optimizer.group.network import relaxed_network
+from fadiff.optimizer.layer.candidates import extents
+from fadiff.optimizer.layer.space import LayerSpace, Rules
 from tests.optimizer.graphs import Net, bottleneck, residual, separable
 
 LARGE = load_target("gemmini-large")
@@ -121,7 +121,7 @@ def test_identical_layers_share_a_node():
 
 def test_descent_improves_on_its_start(monkeypatch):
     """Restarts that begin anywhere, decoded one by one, with nothing handed from one to the other."""
-    monkeypatch.setattr("optimizer.gradient.descent.RECOMBINED", ())
+    monkeypatch.setattr("fadiff.optimizer.gradient.descent.RECOMBINED", ())
     problem = Problem(residual(size=16), Rules(LARGE, "dosa"))
     decoder = Decoder(problem, Encoding.of(problem))
 
@@ -216,8 +216,8 @@ def test_what_is_left_of_a_budget_is_for_other_restarts(monkeypatch):
         seen.append(again)
         return descend(problem, Effort(4, 2), again)
 
-    monkeypatch.setattr("optimizer.gradient.joint.descend", other)
-    monkeypatch.setattr("optimizer.gradient.joint.CERTIFIED_FRONTS", -1000)
+    monkeypatch.setattr("fadiff.optimizer.gradient.joint.descend", other)
+    monkeypatch.setattr("fadiff.optimizer.gradient.joint.CERTIFIED_FRONTS", -1000)
     gradient(Problem(residual(), Rules(LARGE), time_budget=3.0))
     assert seen == list(range(len(seen))) and len(seen) > 1
 

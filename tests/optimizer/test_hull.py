@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.layer.fronts import minkowski
-from optimizer.layer.hull import Solution, lower_hull, minimise_edp, pareto_front
+from fadiff.optimizer.layer.fronts import minkowski
+from fadiff.optimizer.layer.hull import Solution, lower_hull, minimise_edp, pareto_front
 
 points = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=8)
 layers = st.lists(points, min_size=1, max_size=4)

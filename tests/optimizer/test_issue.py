@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.rtl import LIBRARY, prepare
-from costmodel.schedule.evaluate import evaluate
-from costmodel.target.target import load_target
-from optimizer.finish.traffic_limit import dram_bytes
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer.finish.traffic_limit import dram_bytes
 
 
 @pytest.mark.parametrize(("target", "columns"), [("gemmini-large", 64), ("gemmini-default", 32)])

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.tile_buffer import box_bytes
-from costmodel.target.target import load_target
-from optimizer.cut.exact import Floors
-from optimizer.cut.problem import Problem
-from optimizer.group.hull import EMPTY
-from optimizer.group.residency import PlacedGroup
-from optimizer.group.tiles import channel_tiles, group_runs
-from optimizer.layer.space import Rules
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.tile_buffer import box_bytes
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer.cut.exact import Floors
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.group.hull import EMPTY
+from fadiff.optimizer.group.residency import PlacedGroup
+from fadiff.optimizer.group.tiles import channel_tiles, group_runs
+from fadiff.optimizer.layer.space import Rules
 from tests.optimizer.graphs import Net, random_dags
 
 TARGET = load_target("gemmini-small")

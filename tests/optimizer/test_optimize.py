@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from converter.ir.dims import Dims
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.mapping import INPUT_STATIONARY, OUTPUT_STATIONARY, STREAM_ORDER, Mapping
-from costmodel.schedule.clock import program_cycles
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target.target import Target, load_target
-from optimizer import Settings, optimize
-from optimizer.baselines.gemmini_auto import automatic_schedule
-from optimizer.cut.exact import exact, relaxed_bound
-from optimizer.cut.problem import Problem
-from optimizer.finish.issue import with_issues
-from optimizer.gradient.descent import Effort
-from optimizer.layer.space import Rules
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.mapping import INPUT_STATIONARY, OUTPUT_STATIONARY, STREAM_ORDER, Mapping
+from fadiff.costmodel.schedule.clock import program_cycles
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.optimizer import Settings, optimize
+from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
+from fadiff.optimizer.cut.exact import exact, relaxed_bound
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.gradient.descent import Effort
+from fadiff.optimizer.layer.space import Rules
 from tests.costmodel.networks import conv
 from tests.costmodel.networks import graph as graph_of
 from tests.optimizer.graphs import Net, residual, separable
@@ -34,7 +34,7 @@ class Results(dict):
         profile, method = asked
         budget = 0.3 if method in ("genetic", "bayesian", "random", "dosa") else None
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
+            patch.setattr("fadiff.optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
             found = optimize(separable(), LARGE, profile=profile, method=method, time_budget=budget)
         return self.setdefault(asked, found)
 
@@ -86,10 +86,10 @@ def test_adds_join_groups_in_profile_hw():
 
 @pytest.mark.parametrize("method", ["gradient", "genetic", "random", "dosa"])
 def test_equal_seeds_give_equal_schedules(method, monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
-    monkeypatch.setattr("optimizer.baselines.genetic.GENERATIONS", 4)
-    monkeypatch.setattr("optimizer.baselines.random_search.BATCHES", 2)
-    monkeypatch.setattr("optimizer.gradient.dosa.STEPS", 60)
+    monkeypatch.setattr("fadiff.optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
+    monkeypatch.setattr("fadiff.optimizer.baselines.genetic.GENERATIONS", 4)
+    monkeypatch.setattr("fadiff.optimizer.baselines.random_search.BATCHES", 2)
+    monkeypatch.setattr("fadiff.optimizer.gradient.dosa.STEPS", 60)
     first, second = (optimize(separable(blocks=1), SMALL, method=method, seed=3) for _ in range(2))
     assert first.schedule == second.schedule
 
@@ -233,7 +233,7 @@ def test_the_bound_of_automatic_tiles_is_that_of_their_space(
 
 @pytest.mark.parametrize("method", ["exact", "gradient"])
 def test_fused_tensors_stay_in_the_scratchpad_where_that_is_better(method, monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
+    monkeypatch.setattr("fadiff.optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
     target = load_target("gemmini-large").model_copy(update={"use_tl_ext_mem": True})
     held = target.model_copy(update={"fusion_path": "spad"})
     through_buffer, found = (optimize(separable(blocks=2), t, method=method) for t in (target, held))
@@ -297,7 +297,7 @@ def test_weights_may_stay_where_a_group_has_one_tile():
 @pytest.mark.parametrize("method", ["auto", "gradient", "exact", "layerwise"])
 def test_the_clock_is_what_is_searched(method, monkeypatch):
     """Scored by the clock, the schedule searched for it beats the one searched for roofline latency."""
-    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 30))
+    monkeypatch.setattr("fadiff.optimizer.gradient.joint.Effort", lambda: Effort(4, 30))
     net = Net(14, 16)
     graph = net.build(net.conv("b", net.conv("a", net.x, 64, 3), 64))
     searched = optimize(graph, SMALL, method=method, latency="clock")
@@ -330,9 +330,9 @@ def test_identical_groups_keep_their_own_tensors_in_the_scratchpad():
 @pytest.mark.parametrize("method", ["genetic", "random", "dosa"])
 def test_history_ends_with_the_cost_of_the_schedule(method, monkeypatch):
     """With residual adds, which are nodes without a mapping."""
-    monkeypatch.setattr("optimizer.baselines.genetic.GENERATIONS", 2)
-    monkeypatch.setattr("optimizer.baselines.random_search.BATCHES", 2)
-    monkeypatch.setattr("optimizer.gradient.dosa.STEPS", 20)
+    monkeypatch.setattr("fadiff.optimizer.baselines.genetic.GENERATIONS", 2)
+    monkeypatch.setattr("fadiff.optimizer.baselines.random_search.BATCHES", 2)
+    monkeypatch.setattr("fadiff.optimizer.gradient.dosa.STEPS", 20)
     found = optimize(residual(size=16, channels=16), LARGE, method=method)
     assert found.history[-1].best_edp == pytest.approx(found.cost.edp_uj_cycles)
 
@@ -356,7 +356,7 @@ def test_partial_sums_are_not_stored_by_a_target_that_cannot_read_the_accumulato
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_partial_sums_are_stored_where_the_accumulator_cannot_be_read_in_full_width(method, monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
+    monkeypatch.setattr("fadiff.optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
     # What the baselines start from is legal, too.
     budget = 0.01 if method in ("dosa", "genetic", "bayesian", "random") else None
     found = optimize(residual(), NARROW, method=method, time_budget=budget).schedule

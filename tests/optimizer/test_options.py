@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.adversary.attacks import residents
-from costmodel.schedule.schedule import GroupTile
-from costmodel.target.target import Target
+from fadiff.costmodel.schedule.schedule import GroupTile
+from fadiff.costmodel.target.target import Target
 from tests.optimizer.graphs import Net
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from benchmarks.adversary.partitions import executable, partitions
-from costmodel.schedule.schedule import FusionGroup
-from optimizer.cut.partition import Partitioner, ordered
-from optimizer.group.candidates import candidate_groups, signature
-from optimizer.group.hull import GroupHull, Way
-from optimizer.group.residency import PlacedGroup
+from fadiff.costmodel.schedule.schedule import FusionGroup
+from fadiff.optimizer.cut.partition import Partitioner, ordered
+from fadiff.optimizer.group.candidates import candidate_groups, signature
+from fadiff.optimizer.group.hull import GroupHull, Way
+from fadiff.optimizer.group.residency import PlacedGroup
 from tests.optimizer.graphs import dense, exchange, residual, separable, skips
 
 

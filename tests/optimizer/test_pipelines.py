@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rtl import converted
-from converter.ir.graph import Graph
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.schedule.serialize import schedule_from_document, to_document
-from costmodel.target.target import load_target
 from fadiff.console import Console
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import optimize
+from fadiff.optimizer.cut.partition import Objective
+from fadiff.optimizer.cut.problem import value
+from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.finish.pipelines import LEAST_GAIN, with_pipelines
+from fadiff.optimizer.finish.traffic_limit import dram_bytes
 from fadiff.search import SearchOptions, decide
-from optimizer import optimize
-from optimizer.cut.partition import Objective
-from optimizer.cut.problem import value
-from optimizer.finish.issue import with_issues
-from optimizer.finish.pipelines import LEAST_GAIN, with_pipelines
-from optimizer.finish.traffic_limit import dram_bytes
 from tests.emitters.gemmini.executed import Case, check
 
 TARGET = load_target("gemmini-default")

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.ir.graph import Graph, HostLayer
-from costmodel.group.fusion import plan_group
-from costmodel.group.placement import pooled
-from costmodel.group.pooling import obstacle_in_tiles, pool_of
-from costmodel.schedule.evaluate import evaluate, layer_cost
-from costmodel.schedule.schedule import FusionGroup, GroupTile
-from optimizer import optimize
-from optimizer.cut.problem import Problem
-from optimizer.group.candidates import candidate_groups
-from optimizer.group.spaces import GroupSpaces
-from optimizer.group.tiles import all_tiles, group_runs
-from optimizer.layer.enumerate import enumerate_space
-from optimizer.layer.pricing import price
-from optimizer.layer.space import Rules
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.costmodel.group.fusion import plan_group
+from fadiff.costmodel.group.placement import pooled
+from fadiff.costmodel.group.pooling import obstacle_in_tiles, pool_of
+from fadiff.costmodel.schedule.evaluate import evaluate, layer_cost
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile
+from fadiff.optimizer import optimize
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.group.candidates import candidate_groups
+from fadiff.optimizer.group.spaces import GroupSpaces
+from fadiff.optimizer.group.tiles import all_tiles, group_runs
+from fadiff.optimizer.layer.enumerate import enumerate_space
+from fadiff.optimizer.layer.pricing import price
+from fadiff.optimizer.layer.space import Rules
 from tests.costmodel.networks import SIDE_4, stem
 
 SMALL = SIDE_4.model_copy(update={"scratchpad_bytes": 1 << 13, "accumulator_bytes": 1 << 11})

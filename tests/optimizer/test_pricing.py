@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.count.capacity import occupancy
-from costmodel.count.traffic import Placement
-from costmodel.group.legality import Room, check_mapping
-from costmodel.mapping.shape import Region, shape_of, whole
-from costmodel.schedule.evaluate import layer_cost
-from costmodel.target.target import load_target
-from optimizer.group.spaces import GroupSpaces
-from optimizer.layer.enumerate import enumerate_space
-from optimizer.layer.pricing import price
-from optimizer.layer.space import LayerSpace, Rules
+from fadiff.costmodel.count.capacity import occupancy
+from fadiff.costmodel.count.traffic import Placement
+from fadiff.costmodel.group.legality import Room, check_mapping
+from fadiff.costmodel.mapping.shape import Region, shape_of, whole
+from fadiff.costmodel.schedule.evaluate import layer_cost
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer.group.spaces import GroupSpaces
+from fadiff.optimizer.layer.enumerate import enumerate_space
+from fadiff.optimizer.layer.pricing import price
+from fadiff.optimizer.layer.space import LayerSpace, Rules
 from tests.costmodel.networks import conv, layer_of
 from tests.costmodel.networks import graph as graph_of
 from tests.costmodel.strategies import layer_shapes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.finish.replacements import Costs, Replacement, choose
+from fadiff.optimizer.finish.replacements import Costs, Replacement, choose
 
 
 def replacement(energy: float, nbytes: int) -> Replacement:

@@ -11,27 +11,31 @@ from hypothesis import strategies as st
 from benchmarks.adversary.graphs import attention
 from benchmarks.adversary.partitions import executable, partitions
 from benchmarks.adversary.walk import keeps_over_gaps
-from converter.ir.graph import TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.group_tile import shared_channels
-from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
-from costmodel.group.tile_buffer import plan_tile_buffer
-from costmodel.mapping.shape import shape_of
-from costmodel.schedule.evaluate import evaluate, group_cost
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target.target import Target, load_target
-from optimizer import optimize
-from optimizer.cut.exact import Floors, exact, keep_tensors
-from optimizer.cut.partition import MOST_RESIDENT, Partitioner, ordered
-from optimizer.cut.problem import Problem
-from optimizer.gradient.descent import Effort
-from optimizer.group.candidates import candidate_groups
-from optimizer.group.hull import GroupHull, Way
-from optimizer.group.residency import OFF_CHIP, PlacedGroup, Surroundings, surroundings_of, with_places
-from optimizer.group.tiles import all_tiles, groups_per_tile, last_output
-from optimizer.layer.canonical import L3_ORDERS, canonical_mapping
-from optimizer.layer.enumerate import enumerate_space
-from optimizer.layer.space import LayerSpace, Rules
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.group_tile import shared_channels
+from fadiff.costmodel.group.resident_tensors import (
+    obstacle_to_staying,
+    resident_tensors,
+    with_resident_tensors,
+)
+from fadiff.costmodel.group.tile_buffer import plan_tile_buffer
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.schedule.evaluate import evaluate, group_cost
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.optimizer import optimize
+from fadiff.optimizer.cut.exact import Floors, exact, keep_tensors
+from fadiff.optimizer.cut.partition import MOST_RESIDENT, Partitioner, ordered
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.gradient.descent import Effort
+from fadiff.optimizer.group.candidates import candidate_groups
+from fadiff.optimizer.group.hull import GroupHull, Way
+from fadiff.optimizer.group.residency import OFF_CHIP, PlacedGroup, Surroundings, surroundings_of, with_places
+from fadiff.optimizer.group.tiles import all_tiles, groups_per_tile, last_output
+from fadiff.optimizer.layer.canonical import L3_ORDERS, canonical_mapping
+from fadiff.optimizer.layer.enumerate import enumerate_space
+from fadiff.optimizer.layer.space import LayerSpace, Rules
 from tests.optimizer.graphs import Net, random_dags, residual, separable
 
 TINY = Target(
@@ -366,7 +370,7 @@ def test_nothing_legal_is_below_the_bound(profile, data):
 @pytest.mark.parametrize("method", ["exact", "gradient"])
 @pytest.mark.parametrize("profile", ["hw", "dosa"])
 def test_tensors_stay_where_that_pays(method, profile, monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
+    monkeypatch.setattr("fadiff.optimizer.gradient.joint.Effort", lambda: Effort(4, 40))
     target = load_target("gemmini-large")
     graph = residual(size=32, channels=32)
     found, without = (
@@ -387,7 +391,7 @@ def test_baselines_keep_nothing_on_chip(method):
 
 
 def test_searches_by_the_clock_keep_tensors_too(monkeypatch):
-    monkeypatch.setattr("optimizer.gradient.joint.Effort", lambda: Effort(4, 30))
+    monkeypatch.setattr("fadiff.optimizer.gradient.joint.Effort", lambda: Effort(4, 30))
     graph = residual(size=16, channels=16)
     found = optimize(graph, load_target("gemmini-large"), latency="clock")
     assert resident_tensors(found.schedule.groups)
@@ -430,7 +434,7 @@ def test_fewer_tensors_at_once_where_states_would_be_too_many(monkeypatch):
     target = load_target("gemmini-large")
     edp = []
     for steps, most in ((50_000, MOST_RESIDENT), (25, 1), (1, 0)):
-        monkeypatch.setattr("optimizer.cut.partition.MOST_STEPS", steps)
+        monkeypatch.setattr("fadiff.optimizer.cut.partition.MOST_STEPS", steps)
         problem = Problem(residual(size=16, channels=16), Rules(target, "dosa"), most_members=1)
         found = exact(problem)
         groups = problem.schedule(found.partition).groups

@@ -8,19 +8,19 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 
-from converter.ir.graph import Graph
-from costmodel.group.resident_tensors import resident_tensors
-from costmodel.mapping.mapping import LOOPS
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, Schedule
-from costmodel.target.target import load_target
-from optimizer import optimize
-from optimizer.cut.partition import Objective
-from optimizer.cut.problem import value
-from optimizer.finish.issue import with_issues
-from optimizer.finish.pipelines import LEAST_GAIN
-from optimizer.finish.side_by_side import with_side_by_side
-from optimizer.finish.traffic_limit import dram_bytes
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.resident_tensors import resident_tensors
+from fadiff.costmodel.mapping.mapping import LOOPS
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import optimize
+from fadiff.optimizer.cut.partition import Objective
+from fadiff.optimizer.cut.problem import value
+from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.finish.pipelines import LEAST_GAIN
+from fadiff.optimizer.finish.side_by_side import with_side_by_side
+from fadiff.optimizer.finish.traffic_limit import dram_bytes
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.nets import Net, Shape
 

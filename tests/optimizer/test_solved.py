@@ -9,16 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from converter.ir.dims import Dims
-from costmodel.count.traffic import Placement
-from costmodel.mapping.shape import LayerShape, whole
-from costmodel.mapping.tiling import Window
-from costmodel.target.target import Bandwidth, Energy, Target
-from optimizer.layer.enumerate import enumerate_space
-from optimizer.layer.fronts import FrontCache
-from optimizer.layer.solved import SolvedLayers, cache_file, key_of
-from optimizer.layer.space import LayerSpace, Rules
-from optimizer.layer.undominated import undominated
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.count.traffic import Placement
+from fadiff.costmodel.mapping.shape import LayerShape, whole
+from fadiff.costmodel.mapping.tiling import Window
+from fadiff.costmodel.target.target import Bandwidth, Energy, Target
+from fadiff.optimizer.layer.enumerate import enumerate_space
+from fadiff.optimizer.layer.fronts import FrontCache
+from fadiff.optimizer.layer.solved import SolvedLayers, cache_file, key_of
+from fadiff.optimizer.layer.space import LayerSpace, Rules
+from fadiff.optimizer.layer.undominated import undominated
 
 
 def target(**changes):

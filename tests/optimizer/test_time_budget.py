@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from costmodel.target.target import load_target
-from optimizer import Settings, optimize
-from optimizer.baselines import genetic, random_search
-from optimizer.baselines.population import Stage
-from optimizer.baselines.random_search import random_search as drawn
-from optimizer.cut.problem import Problem
-from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
-from optimizer.layer.space import Rules
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import Settings, optimize
+from fadiff.optimizer.baselines import genetic, random_search
+from fadiff.optimizer.baselines.population import Stage
+from fadiff.optimizer.baselines.random_search import random_search as drawn
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
+from fadiff.optimizer.layer.space import Rules
 from tests.optimizer.graphs import residual, separable
 
 LARGE = load_target("gemmini-large")
@@ -55,8 +55,8 @@ def test_the_bound_of_a_baseline_is_on_its_budget(monkeypatch):
         problem.started -= 60.0
         return 1.0
 
-    monkeypatch.setattr("optimizer.search.relaxed_bound", slow)
-    monkeypatch.setattr("optimizer.baselines.random_search.random_search", search)
+    monkeypatch.setattr("fadiff.optimizer.search.relaxed_bound", slow)
+    monkeypatch.setattr("fadiff.optimizer.baselines.random_search.random_search", search)
     found = optimize(separable(blocks=1), LARGE, method="random", time_budget=60.5)
     ((budget, fronts, seconds),) = seen
     assert budget <= 0.5 and fronts == 0 and seconds < 60
@@ -81,8 +81,8 @@ def test_searches_without_a_budget_have_a_limit_that_grows_with_the_network(monk
     assert settings.limit(residual()) > settings.limit(separable()) > 60
     assert Settings(time_budget=3).limit(separable()) == 3
     whole = optimize(separable(), LARGE, settings)
-    monkeypatch.setattr("optimizer.cut.settings.AMPLE_SECONDS", 0.0)
-    monkeypatch.setattr("optimizer.cut.settings.AMPLE_SECONDS_PER_LAYER", 0.0)
+    monkeypatch.setattr("fadiff.optimizer.cut.settings.AMPLE_SECONDS", 0.0)
+    monkeypatch.setattr("fadiff.optimizer.cut.settings.AMPLE_SECONDS_PER_LAYER", 0.0)
     cut_short = optimize(separable(), LARGE, settings)
     assert cut_short.value >= whole.value
     assert len(cut_short.history) <= len(whole.history)

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from costmodel.group.fusion import ScheduleError
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.target import load_target
-from optimizer import SearchResult, optimize
-from optimizer.finish.replacements import Replacement, with_replacements
-from optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import SearchResult, optimize
+from fadiff.optimizer.finish.replacements import Replacement, with_replacements
+from fadiff.optimizer.finish.traffic_limit import automatic_bytes, dram_bytes, within
 from tests.optimizer.graphs import Net
 
 
@@ -69,7 +69,7 @@ def test_the_limit_holds_where_tensors_lose_their_place(
         calls.append(schedule)
         return schedule if len(calls) == 1 else with_replacements(schedule, replacements)
 
-    monkeypatch.setattr("optimizer.finish.traffic_limit.with_replacements", undone_once)
+    monkeypatch.setattr("fadiff.optimizer.finish.traffic_limit.with_replacements", undone_once)
     limit = int(0.99 * dram_bytes(found.cost))
     assert dram_bytes(within(found, limit).cost) <= limit
     assert len(calls) > 1

@@ -2,15 +2,15 @@
 
 import pytest
 
-from costmodel.group.weight_prefetch import planned_prefetches, without_prefetches
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.target.target import load_target
-from optimizer import optimize
-from optimizer.cut.problem import Problem
-from optimizer.finish.traffic_limit import dram_bytes
-from optimizer.finish.weight_prefetch import HIDDEN, prefetching, with_prefetches
-from optimizer.layer.space import Rules
+from fadiff.costmodel.group.weight_prefetch import planned_prefetches, without_prefetches
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import optimize
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.finish.traffic_limit import dram_bytes
+from fadiff.optimizer.finish.weight_prefetch import HIDDEN, prefetching, with_prefetches
+from fadiff.optimizer.layer.space import Rules
 from tests.costmodel.networks import conv, graph, whole_tile
 
 LARGE = load_target("gemmini-large")

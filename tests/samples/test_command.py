@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 from click.testing import CliRunner
 
-from samples.__main__ import main
-from samples.catalog import SAMPLES
+from fadiff.samples.__main__ import main
+from fadiff.samples.catalog import SAMPLES
 
 
 def test_list_names_every_sample() -> None:

@@ -11,10 +11,10 @@ import torch
 from click.testing import CliRunner
 
 from fadiff.cli import cli
-from samples import digits
-from samples.__main__ import main
-from samples.catalog import SAMPLES
-from samples.export import export
+from fadiff.samples import digits
+from fadiff.samples.__main__ import main
+from fadiff.samples.catalog import SAMPLES
+from fadiff.samples.export import export
 
 
 def test_int8_costs_at_most_half_a_point(tmp_path: Path) -> None:

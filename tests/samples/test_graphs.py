@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samples.graphs import NETWORKS, graph_of
+from fadiff.samples.graphs import NETWORKS, graph_of
 
 PUBLISHED = {
     "resnet18": (21, 1_814_073_344),

@@ -14,12 +14,12 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-from converter.check.reference.emit import OPSET, Emit
-from converter.check.reference.host import host_layer
-from converter.check.reference.products import product
-from converter.ir.graph import Graph, TensorCoreLayer
-from converter.ir.weight_file import WeightFile
-from converter.read.runtime import NOT_OPTIMISED, explaining, open_session, session_options
+from fadiff.converter.check.reference.emit import OPSET, Emit
+from fadiff.converter.check.reference.host import host_layer
+from fadiff.converter.check.reference.products import product
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.weight_file import WeightFile
+from fadiff.converter.read.runtime import NOT_OPTIMISED, explaining, open_session, session_options
 
 __all__ = ["MEASURED", "UNCLIPPED", "integer_reference", "reference_session", "run_reference"]
 

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from converter.ir.graph import ElementType, Tensor
-from converter.ir.weight_file import WeightFile, initializer
+from fadiff.converter.ir.graph import ElementType, Tensor
+from fadiff.converter.ir.weight_file import WeightFile, initializer
 
 OPSET = 20
 

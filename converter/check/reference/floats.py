@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from converter.check.reference.emit import Emit
-from converter.check.reference.strided import operand, store
-from converter.ir.graph import HostLayer
-from converter.ir.host import FloatBinary, FloatProduct, ToFloat, ToInt8
+from fadiff.converter.check.reference.emit import Emit
+from fadiff.converter.check.reference.strided import operand, store
+from fadiff.converter.ir.graph import HostLayer
+from fadiff.converter.ir.host import FloatBinary, FloatProduct, ToFloat, ToInt8
 
 
 def to_float(emit: Emit, layer: HostLayer, operator: ToFloat) -> None:

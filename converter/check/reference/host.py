@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from converter.check.reference import floats, integers, rows
-from converter.check.reference.emit import Emit
-from converter.check.reference.strided import operand, store
-from converter.ir import host
-from converter.ir.graph import HostLayer
+from fadiff.converter.check.reference import floats, integers, rows
+from fadiff.converter.check.reference.emit import Emit
+from fadiff.converter.check.reference.strided import operand, store
+from fadiff.converter.ir import host
+from fadiff.converter.ir.graph import HostLayer
 
 
 def add(emit: Emit, layer: HostLayer, operator: host.Add) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from converter.check.reference.emit import Emit
-from converter.check.reference.strided import operand, store
-from converter.ir.graph import HostLayer
-from converter.ir.host import Integer, Quantise, Select
+from fadiff.converter.check.reference.emit import Emit
+from fadiff.converter.check.reference.strided import operand, store
+from fadiff.converter.ir.graph import HostLayer
+from fadiff.converter.ir.host import Integer, Quantise, Select
 
 _BITWISE = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
 COMPARISONS = {

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.check.reference.emit import Emit
-from converter.ir.graph import TensorCoreLayer
+from fadiff.converter.check.reference.emit import Emit
+from fadiff.converter.ir.graph import TensorCoreLayer
 
 _EXACT = 2**24
 _LARGEST_INPUT = 128

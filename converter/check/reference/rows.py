@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.check.reference.emit import Emit
-from converter.ir import host as ops
-from converter.ir.graph import HostLayer
+from fadiff.converter.check.reference.emit import Emit
+from fadiff.converter.ir import host as ops
+from fadiff.converter.ir.graph import HostLayer
 
 
 def _rows(emit: Emit, layer: HostLayer, operator: ops.RowOperator) -> str:

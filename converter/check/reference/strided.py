@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from converter.check.reference.emit import Emit
-from converter.ir.graph import HostLayer
-from converter.ir.host import StridedOperator
+from fadiff.converter.check.reference.emit import Emit
+from fadiff.converter.ir.graph import HostLayer
+from fadiff.converter.ir.host import StridedOperator
 
 
 def operand(emit: Emit, layer: HostLayer, index: int) -> str:

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from converter.ir.dims import DIMS, Dim, Dims
-from costmodel.count.capacity import occupancy
-from costmodel.mapping.mapping import Mapping, MappingError, Order
-from costmodel.mapping.shape import shape_of
-from costmodel.target.target import Target
-from emitters.timeloop.nest import (
+from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.costmodel.count.capacity import occupancy
+from fadiff.costmodel.mapping.mapping import Mapping, MappingError, Order
+from fadiff.costmodel.mapping.shape import shape_of
+from fadiff.costmodel.target.target import Target
+from fadiff.emitters.timeloop.nest import (
     KEPT,
     LOOPS,
     OPERANDS,
@@ -29,8 +29,8 @@ from emitters.timeloop.nest import (
     TimeloopNest,
     mapping_of,
 )
-from emitters.timeloop.read.problem import TimeloopProblem
-from emitters.timeloop.read.yaml_lines import Entry, read_root
+from fadiff.emitters.timeloop.read.problem import TimeloopProblem
+from fadiff.emitters.timeloop.read.yaml_lines import Entry, read_root
 
 _FACTOR = re.compile(r"([A-Za-z]+)\s*=?\s*(\d+)(?:,(\d+))?")
 _SEPARATORS = re.compile(r"[\s,]*")

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.ir.builder import GraphBuilder, image_view, weight_view
-from converter.ir.dims import DIMS, Dim, Dims
-from converter.ir.graph import Graph, TensorCoreLayer, TensorCoreOp, View
-from emitters.timeloop.nest import OPERANDS
-from emitters.timeloop.read.yaml_lines import Entry, read_root
+from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
+from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer, TensorCoreOp, View
+from fadiff.emitters.timeloop.nest import OPERANDS
+from fadiff.emitters.timeloop.read.yaml_lines import Entry, read_root
 
 _HEIGHT: tuple[Dim, Dim] = ("P", "R")
 _WIDTH: tuple[Dim, Dim] = ("Q", "S")

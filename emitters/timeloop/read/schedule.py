@@ -6,12 +6,12 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import replace
 from pathlib import Path
 
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.mapping import Mapping, MappingError
-from costmodel.schedule.schedule import Profile, Schedule, singleton_groups
-from costmodel.target.target import Target
-from emitters.timeloop.read.mapping import check_tiles, read_mapping
-from emitters.timeloop.read.problem import TimeloopProblem, problem_of, read_problem
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.mapping import Mapping, MappingError
+from fadiff.costmodel.schedule.schedule import Profile, Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target
+from fadiff.emitters.timeloop.read.mapping import check_tiles, read_mapping
+from fadiff.emitters.timeloop.read.problem import TimeloopProblem, problem_of, read_problem
 
 
 def schedule_from_files(mapping: Path, problem: Path, target: Target, profile: Profile = "dosa") -> Schedule:

@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import yaml
 
-from converter.errors import ModelError
-from costmodel.target.text_file import FormatError, compose_yaml
+from fadiff.converter.errors import ModelError
+from fadiff.costmodel.target.text_file import FormatError, compose_yaml
 
 
 class TimeloopFormatError(ModelError):

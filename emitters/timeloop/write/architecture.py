@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from costmodel.count.energy import picojoules_per_byte
-from costmodel.count.traffic import Memory
-from costmodel.target.target import Target
-from emitters.timeloop.write.yaml_text import OneLine
+from fadiff.costmodel.count.energy import picojoules_per_byte
+from fadiff.costmodel.count.traffic import Memory
+from fadiff.costmodel.target.target import Target
+from fadiff.emitters.timeloop.write.yaml_text import OneLine
 
 Yaml = dict[str, object]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from costmodel.schedule.schedule import Schedule
-from emitters.timeloop.index import FORMAT, Index, IndexEntry
-from emitters.timeloop.write.architecture import architecture
-from emitters.timeloop.write.frontend import frontend_architecture, frontend_mapping, frontend_problem
-from emitters.timeloop.write.mapping import mapping
-from emitters.timeloop.write.problem import problem
-from emitters.timeloop.write.script import frontend_script, native_script
-from emitters.timeloop.write.units import Unit, units_of
-from emitters.timeloop.write.yaml_text import with_hyphens, yaml_text
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.emitters.timeloop.index import FORMAT, Index, IndexEntry
+from fadiff.emitters.timeloop.write.architecture import architecture
+from fadiff.emitters.timeloop.write.frontend import frontend_architecture, frontend_mapping, frontend_problem
+from fadiff.emitters.timeloop.write.mapping import mapping
+from fadiff.emitters.timeloop.write.problem import problem
+from fadiff.emitters.timeloop.write.script import frontend_script, native_script
+from fadiff.emitters.timeloop.write.units import Unit, units_of
+from fadiff.emitters.timeloop.write.yaml_text import with_hyphens, yaml_text
 
 Dialect = Literal["native", "frontend", "both"]
 

@@ -6,9 +6,9 @@ architecture is a flat list of tagged nodes.  The front end rewrites all this to
 
 from __future__ import annotations
 
-from costmodel.target.target import Target
-from emitters.timeloop.write.architecture import architecture
-from emitters.timeloop.write.yaml_text import Tagged
+from fadiff.costmodel.target.target import Target
+from fadiff.emitters.timeloop.write.architecture import architecture
+from fadiff.emitters.timeloop.write.yaml_text import Tagged
 
 Yaml = dict[str, object]
 

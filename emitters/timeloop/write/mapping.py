@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from converter.ir.dims import DIMS, Dim
-from emitters.timeloop.nest import KEPT, LOOPS, OPERANDS, Factor, Loops, TimeloopNest
-from emitters.timeloop.write.problem import letters_of
-from emitters.timeloop.write.units import Unit
+from fadiff.converter.ir.dims import DIMS, Dim
+from fadiff.emitters.timeloop.nest import KEPT, LOOPS, OPERANDS, Factor, Loops, TimeloopNest
+from fadiff.emitters.timeloop.write.problem import letters_of
+from fadiff.emitters.timeloop.write.units import Unit
 
 Yaml = dict[str, object]
 

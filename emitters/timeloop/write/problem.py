@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from converter.ir.dims import DIMS, Dims
-from converter.ir.graph import TensorCoreLayer
-from emitters.timeloop.write.yaml_text import OneLine
+from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.emitters.timeloop.write.yaml_text import OneLine
 
 Yaml = dict[str, object]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from emitters.timeloop.index import Index
+from fadiff.emitters.timeloop.index import Index
 
 _NATIVE = """\
 #!/bin/sh

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-from converter.ir.dims import DIMS, Dims
-from converter.ir.graph import TensorCoreLayer
-from converter.printable import free_name
-from costmodel.group.fusion import paper_plan, plan_group, stored_as
-from costmodel.group.local_tensors import input_path
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import extents
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.target import FusionPath
-from emitters.timeloop.nest import NoTimeloopForm, TimeloopNest, mapping_of, nest_of
+from fadiff.converter.ir.dims import DIMS, Dims
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.converter.printable import free_name
+from fadiff.costmodel.group.fusion import paper_plan, plan_group, stored_as
+from fadiff.costmodel.group.local_tensors import input_path
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import extents
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.target import FusionPath
+from fadiff.emitters.timeloop.nest import NoTimeloopForm, TimeloopNest, mapping_of, nest_of
 
 FusedLevel = Literal["Scratchpad", "TileBuffer"]
 """What keeps a fused intermediate instead of DRAM."""

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.check.reference import run_reference
-from converter.ir.dims import Dims
-from converter.ir.graph import Graph
-from converter.ir.host import GlobalAveragePool
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
-from costmodel.target.target import Target, load_target
-from emulator.build import include_flags
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph
+from fadiff.converter.ir.host import GlobalAveragePool
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.emulator.build import include_flags
 from tests.emitters.gemmini.executed import random_inputs
 from tests.emitters.gemmini.nets import Net
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.check.reference import run_reference
-from converter.ir.graph import Graph
-from costmodel.group.fusion import plan_group
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import Schedule
-from emitters.gemmini import emit
-from emulator.build import build_firmware
-from emulator.run import Firmware, RunResult
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.fusion import plan_group
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.emitters.gemmini import emit
+from fadiff.emulator.build import build_firmware
+from fadiff.emulator.run import Firmware, RunResult
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,19 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from converter.ir.builder import GraphBuilder
-from converter.ir.dims import DIMS, Dim, Dims
-from converter.ir.graph import Graph, TensorCoreLayer, View
-from costmodel.group.fusion import Member, ScheduleError, plan_group
-from costmodel.group.group_tile import shared_channels, shared_groups
-from costmodel.group.local_tensors import obstacle
-from costmodel.group.pipeline import stages
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import extents
-from costmodel.schedule.host_records import operator_of
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, Schedule, singleton_groups
-from costmodel.target.target import Target, load_target
-from optimizer.layer import candidates
+from fadiff.converter.ir.builder import GraphBuilder
+from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
+from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
+from fadiff.costmodel.group.group_tile import shared_channels, shared_groups
+from fadiff.costmodel.group.local_tensors import obstacle
+from fadiff.costmodel.group.pipeline import stages
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import extents
+from fadiff.costmodel.schedule.host_records import operator_of
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Halo, Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.optimizer.layer import candidates
 from tests.emitters.gemmini.executed import Case
 from tests.emitters.gemmini.nets import Net, Shape
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.ir.builder import GraphBuilder
-from converter.ir.graph import Graph
-from costmodel.schedule.host_records import operator_of
+from fadiff.converter.ir.builder import GraphBuilder
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.schedule.host_records import operator_of
 
 N, H, W, C = 2, 5, 6, 7
 SHAPE = (N, H, W, C)

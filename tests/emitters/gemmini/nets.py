@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir.builder import GraphBuilder, image_view, weight_view
-from converter.ir.dims import Dims
-from converter.ir.graph import TensorCoreLayer
-from costmodel.schedule.host_records import operator_of
+from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import TensorCoreLayer
+from fadiff.costmodel.schedule.host_records import operator_of
 
 Shape = tuple[int, int, int, int]
 

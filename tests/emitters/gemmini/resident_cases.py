@@ -7,13 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from converter.ir.dims import Dims
-from converter.ir.graph import Graph, TensorCoreLayer, View
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.local_tensors import obstacle
-from costmodel.group.resident_tensors import obstacle_to_staying, resident_tensors, with_resident_tensors
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.target import Target
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.local_tensors import obstacle
+from fadiff.costmodel.group.resident_tensors import (
+    obstacle_to_staying,
+    resident_tensors,
+    with_resident_tensors,
+)
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.target import Target
 from tests.emitters.gemmini.executed import Case
 from tests.emitters.gemmini.gemmini_cases import (
     LOCAL_TARGETS,

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from converter.ir.dims import Dims
-from costmodel.group.additions import resadd_tile
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.clock import program_cycles, quickest_additions
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
-from costmodel.schedule.serialize import schedule_from_document, to_document
-from costmodel.target.target import load_target
-from emitters.gemmini import emit
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.group.additions import resadd_tile
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.clock import program_cycles, quickest_additions
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
+from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
+from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.gemmini import emit
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.nets import Net
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from converter.check.reference import run_reference
-from converter.ir.graph import Graph
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.target import load_target
-from emitters.gemmini import emit
-from emulator.build import SOURCES, library
-from emulator.flags import write_headers
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.gemmini import emit
+from fadiff.emulator.build import SOURCES, library
+from fadiff.emulator.flags import write_headers
 from tests.emitters.gemmini.compilers import WARNINGS, need, run_compiler, small_schedule
 from tests.emitters.gemmini.executed import random_inputs
 from tests.emitters.gemmini.test_in_a_project import _expected

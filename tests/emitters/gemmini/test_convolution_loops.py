@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 
-from converter.ir.dims import DIMS, Dim, Dims
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.mapping import OUTPUT_STATIONARY, STREAM_ORDER, Mapping, Order
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
-from costmodel.target.target import Target
-from optimizer.finish.issue import with_issues
-from optimizer.search import optimize
+from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.mapping import OUTPUT_STATIONARY, STREAM_ORDER, Mapping, Order
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target
+from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import SEEDS, SETTINGS, TARGETS, TINY
 from tests.emitters.gemmini.nets import Net, Shape

@@ -12,21 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter.ir.builder import GraphBuilder
-from converter.ir.host import Copy
-from converter.ir.loops import Access, Loops
-from converter.ir.states import State
-from costmodel.group.copies import moved_rows, while_weights_wait
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.decision import Decision
-from costmodel.schedule.clock import program_cycles
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, Schedule, singleton_groups
-from costmodel.schedule.serialize import schedule_from_document, to_document
-from costmodel.target.target import Target, load_target
-from emitters.gemmini import emit
-from optimizer.finish.copies import with_copies
-from optimizer.finish.traffic_limit import dram_bytes
+from fadiff.converter.ir.builder import GraphBuilder
+from fadiff.converter.ir.host import Copy
+from fadiff.converter.ir.loops import Access, Loops
+from fadiff.converter.ir.states import State
+from fadiff.costmodel.group.copies import moved_rows, while_weights_wait
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.decision import Decision
+from fadiff.costmodel.schedule.clock import program_cycles
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule, singleton_groups
+from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.emitters.gemmini import emit
+from fadiff.optimizer.finish.copies import with_copies
+from fadiff.optimizer.finish.traffic_limit import dram_bytes
 from tests.emitters.gemmini.executed import Case, check, measured, predicted, run_firmware
 from tests.emitters.gemmini.nets import Net
 

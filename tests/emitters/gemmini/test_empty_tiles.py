@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.schedule.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
-from costmodel.target.target import load_target
-from optimizer import optimize
-from optimizer.cut.problem import Problem
-from optimizer.layer.space import Rules
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, LatencyModel, Schedule
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer import optimize
+from fadiff.optimizer.cut.problem import Problem
+from fadiff.optimizer.layer.space import Rules
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.nets import Net
 

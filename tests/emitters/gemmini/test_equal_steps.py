@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converter import convert
-from costmodel.schedule.schedule import Schedule
-from costmodel.target.target import load_target
-from emitters.gemmini import emit
-from emitters.gemmini.equal_steps import Statements, print_statements
-from emitters.gemmini.printer import CPrinter
-from optimizer import optimize
+from fadiff.converter import convert
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.gemmini import emit
+from fadiff.emitters.gemmini.equal_steps import Statements, print_statements
+from fadiff.emitters.gemmini.printer import CPrinter
+from fadiff.optimizer import optimize
 from tests.emitters.gemmini.executed import Case, check
 from tests.recurrences import cell, chain, loop
 

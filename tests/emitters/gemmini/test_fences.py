@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from emitters.gemmini import emit
-from emulator.build import build_firmware
-from emulator.errors import ExecutionError
-from emulator.run import Firmware
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.emitters.gemmini import emit
+from fadiff.emulator.build import build_firmware
+from fadiff.emulator.errors import ExecutionError
+from fadiff.emulator.run import Firmware
 from tests.emitters.gemmini.executed import Case, check, random_inputs
 from tests.emitters.gemmini.gemmini_cases import rows_case
 

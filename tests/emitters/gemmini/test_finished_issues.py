@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.schedule.clock import program_cycles
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import GroupTile, Schedule
-from optimizer.baselines.gemmini_auto import automatic_schedule
-from optimizer.cut.partition import Objective
-from optimizer.finish.issue import with_issues
-from optimizer.finish.traffic_limit import dram_bytes
-from optimizer.finish.whole_groups import taken_apart
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.schedule.clock import program_cycles
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import GroupTile, Schedule
+from fadiff.optimizer.baselines.gemmini_auto import automatic_schedule
+from fadiff.optimizer.cut.partition import Objective
+from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.finish.traffic_limit import dram_bytes
+from fadiff.optimizer.finish.whole_groups import taken_apart
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import (
     SEEDS,

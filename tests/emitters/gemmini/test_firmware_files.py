@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.ir.builder import GraphBuilder
-from converter.ir.host import GlobalAveragePool
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.target.target import load_target
-from emitters.gemmini import emit
-from emulator.build import include_flags, link_flags
+from fadiff.converter.ir.builder import GraphBuilder
+from fadiff.converter.ir.host import GlobalAveragePool
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.gemmini import emit
+from fadiff.emulator.build import include_flags, link_flags
 from tests.emitters.gemmini.compilers import (
     STRICT,
     WARNINGS,
@@ -207,7 +207,14 @@ def test_make_check(firmware: Path) -> None:
 def test_make_riscv(firmware: Path, tmp_path: Path, flags: str) -> None:
     """A complete bare-metal program with a console that Spike understands, from distribution packages."""
     need("riscv64-unknown-elf-gcc")
-    write_headers = [sys.executable, "-m", "emulator.flags", "--target", "gemmini-default", "--headers"]
+    write_headers = [
+        sys.executable,
+        "-m",
+        "fadiff.emulator.flags",
+        "--target",
+        "gemmini-default",
+        "--headers",
+    ]
     root = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     subprocess.run([*write_headers, tmp_path / "root"], check=True, capture_output=True, env=root)
     folder = shutil.copytree(firmware, tmp_path / "firmware")
@@ -320,8 +327,8 @@ def test_hostile_node_names(tmp_path: Path) -> None:
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
-    from converter import convert
-    from optimizer import optimize
+    from fadiff.converter import convert
+    from fadiff.optimizer import optimize
 
     values = ["x", *(f"{name}@{i}" for i, name in enumerate(HOSTILE))]
     weight = numpy_helper.from_array(np.eye(8, dtype=np.float32)[:, :, None, None] * 0.5, "main")

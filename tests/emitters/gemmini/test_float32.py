@@ -7,13 +7,13 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from converter.ir.builder import GraphBuilder, image_view, weight_view
-from converter.ir.dims import Dims
-from converter.ir.graph import Graph, TensorCoreLayer
-from converter.ir.host import Add
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.target.target import Target
+from fadiff.converter.ir.builder import GraphBuilder, image_view, weight_view
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.converter.ir.host import Add
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target
 from tests.emitters.gemmini.executed import measured, predicted, run_firmware
 
 TARGET = Target(

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from converter.check.reference import MEASURED, UNCLIPPED, integer_reference, reference_session
-from converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
-from converter.ir.host import Add, Formula, LayerNorm, Lookup, Softmax
-from costmodel.schedule.schedule import Schedule
-from emulator.compare import difference
+from fadiff.converter.check.reference import MEASURED, UNCLIPPED, integer_reference, reference_session
+from fadiff.converter.ir.graph import Graph, HostLayer, Layer, Tensor, TensorCoreLayer
+from fadiff.converter.ir.host import Add, Formula, LayerNorm, Lookup, Softmax
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.emulator.compare import difference
 from tests.emitters.gemmini.executed import Case, measured, predicted, run_firmware
 from tests.emitters.gemmini.gemmini_cases import (
     SEEDS,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.serialize import schedule_from_document, to_document
-from emitters.gemmini import emit
-from emulator.build import include_flags
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
+from fadiff.emitters.gemmini import emit
+from fadiff.emulator.build import include_flags
 from tests.emitters.gemmini.executed import Case
 from tests.emitters.gemmini.gemmini_cases import held_case, rows_case
 

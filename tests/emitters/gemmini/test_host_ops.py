@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.target.target import load_target
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.target.target import load_target
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.host_nets import elementwise, integers, rows, windows
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.check.reference import run_reference
-from converter.ir.graph import Graph
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.target.target import load_target
-from emitters.gemmini import emit
-from emulator.build import include_flags, link_flags
+from fadiff.converter.check.reference import run_reference
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.gemmini import emit
+from fadiff.emulator.build import include_flags, link_flags
 from tests.emitters.gemmini.compilers import (
     WARNINGS,
     hardware_flags,

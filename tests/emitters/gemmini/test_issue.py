@@ -8,12 +8,12 @@ from itertools import permutations
 
 import pytest
 
-from converter.ir.builder import GraphBuilder
-from converter.ir.dims import Dim, Dims
-from converter.ir.graph import Graph, TensorCoreLayer, View
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.mapping import STREAM_ORDER, Issue, Mapping, Order
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
+from fadiff.converter.ir.builder import GraphBuilder
+from fadiff.converter.ir.dims import Dim, Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer, View
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Issue, Mapping, Order
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import TINY
 from tests.emitters.gemmini.nets import Net, Shape

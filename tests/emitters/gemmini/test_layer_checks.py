@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from converter.check.reference import run_reference
-from costmodel.schedule.clock import program_cycles
-from costmodel.schedule.evaluate import evaluate
-from emitters.gemmini import emit
-from emitters.gemmini.layer_checks import layer_checks
-from emitters.memory_map import LayerPlace, MemoryMap, SymbolRecord, Symbols, TensorPlace
-from emulator.build import build_firmware, link_flags
+from fadiff.converter.check.reference import run_reference
+from fadiff.costmodel.schedule.clock import program_cycles
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.emitters.gemmini import emit
+from fadiff.emitters.gemmini.layer_checks import layer_checks
+from fadiff.emitters.memory_map import LayerPlace, MemoryMap, SymbolRecord, Symbols, TensorPlace
+from fadiff.emulator.build import build_firmware, link_flags
 from tests.emitters.gemmini.compilers import WARNINGS, hardware_flags, need, run_compiler, small_schedule
 from tests.emitters.gemmini.executed import random_inputs
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from converter.ir.dims import DIMS, Dim, Dims
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.mapping.mapping import Mapping
-from costmodel.mapping.shape import extents
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
-from costmodel.target.target import Target
-from emitters.gemmini import emit
+from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.mapping.shape import extents
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target
+from fadiff.emitters.gemmini import emit
 from tests.emitters.gemmini.nets import Net
 
 TINY = Target(name="tiny", side=4, scratchpad_bytes=1024, accumulator_bytes=2048)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from converter.check.reference import run_reference
-from costmodel.target.target import load_target
-from emitters.gemmini import emit
-from emulator.build import build_firmware
-from emulator.run import Firmware
-from optimizer import optimize
+from fadiff.converter.check.reference import run_reference
+from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.gemmini import emit
+from fadiff.emulator.build import build_firmware
+from fadiff.emulator.run import Firmware
+from fadiff.optimizer import optimize
 from tests.emitters.gemmini.executed import random_inputs
 from tests.emitters.gemmini.nets import Net
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 
-from converter.ir.dims import DIMS, Dim, Dims
-from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.pooling import pool_of
-from costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.schedule.serialize import to_document
-from costmodel.target.target import Target
+from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.pooling import pool_of
+from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Mapping, Order
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.schedule.serialize import to_document
+from fadiff.costmodel.target.target import Target
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import SEEDS, SETTINGS, TARGETS, TINY, largest_region
 from tests.emitters.gemmini.nets import Net, Shape

@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import emitters.gemmini
-from emitters.gemmini.names import Names, c_identifier, model_identifier
+import fadiff.emitters.gemmini
+from fadiff.emitters.gemmini.names import Names, c_identifier, model_identifier
 
 
 def test_examples() -> None:
@@ -25,7 +25,7 @@ PUBLIC = "run|set_hook|hook|tensor|layer|layers|inputs|outputs|arena|tile_buffer
 
 def test_a_models_public_names_are_no_names_of_its_c() -> None:
     """`first_run` of a model `first`, say, would be the function that begins a run of elements."""
-    emitter = Path(emitters.gemmini.__file__).parent
+    emitter = Path(fadiff.emitters.gemmini.__file__).parent
     files = [*emitter.glob("runtime/*.h"), *emitter.glob("templates/*.j2"), *emitter.glob("*.py")]
     names = {
         name

@@ -8,20 +8,20 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 
-import costmodel.group.tile_buffer
-import emitters.gemmini.plan
-from converter.ir.graph import Graph
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.pipeline import places, rounds
-from costmodel.group.tile_buffer import plan_tile_buffer
-from costmodel.mapping.mapping import STREAM_ORDER
-from costmodel.schedule.clock import program_cycles
-from costmodel.schedule.clock_parts import program_parts
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.schedule.serialize import schedule_from_document, to_document
-from costmodel.target.target import load_target
-from emulator.errors import ExecutionError
+import fadiff.costmodel.group.tile_buffer
+import fadiff.emitters.gemmini.plan
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.pipeline import places, rounds
+from fadiff.costmodel.group.tile_buffer import plan_tile_buffer
+from fadiff.costmodel.mapping.mapping import STREAM_ORDER
+from fadiff.costmodel.schedule.clock import program_cycles
+from fadiff.costmodel.schedule.clock_parts import program_parts
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
+from fadiff.costmodel.target.target import load_target
+from fadiff.emulator.errors import ExecutionError
 from tests.emitters.gemmini.executed import Case, check, random_inputs, run_firmware
 from tests.emitters.gemmini.gemmini_cases import SEEDS, SETTINGS, largest_region, rows_case
 from tests.emitters.gemmini.nets import Net, Shape
@@ -100,8 +100,8 @@ def test_fewer_places_do_not_run(monkeypatch: pytest.MonkeyPatch, count: int) ->
     def fewer(*of: object) -> dict[str, int]:
         return {"l0": count, "l1": count}
 
-    monkeypatch.setattr(costmodel.group.tile_buffer, "places", fewer)
-    monkeypatch.setattr(emitters.gemmini.plan, "places", fewer)
+    monkeypatch.setattr(fadiff.costmodel.group.tile_buffer, "places", fewer)
+    monkeypatch.setattr(fadiff.emitters.gemmini.plan, "places", fewer)
     with pytest.raises(ExecutionError, match=r"without a fence between|since the last fence"):
         run_firmware(schedule_of(sandwich(), GroupTile(1, 2, 8)), random_inputs(sandwich()))
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from hypothesis import assume, given, settings
 
-from converter.ir.graph import Graph, HostLayer, TensorCoreLayer
-from costmodel.group.fusion import Member, ScheduleError, plan_group
-from costmodel.group.pooling import obstacle_to_pooling, pool_of
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.target.target import Target
+from fadiff.converter.ir.graph import Graph, HostLayer, TensorCoreLayer
+from fadiff.costmodel.group.fusion import Member, ScheduleError, plan_group
+from fadiff.costmodel.group.pooling import obstacle_to_pooling, pool_of
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.target.target import Target
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import (
     SEEDS,

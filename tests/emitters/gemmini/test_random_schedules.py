@@ -6,10 +6,10 @@ import random
 
 from hypothesis import assume, given, settings
 
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import GroupTile
-from costmodel.target.target import load_target
-from optimizer.search import optimize
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import GroupTile
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check, measured
 from tests.emitters.gemmini.gemmini_cases import (
     SEEDS,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.target.target import Target, load_target
-from emitters.gemmini import EmitError, emit
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.emitters.gemmini import EmitError, emit
 from tests.emitters.gemmini.compilers import (
     small_schedule,
 )

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 
-from converter.ir.dims import Dims
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
-from costmodel.group.tile_buffer import Span, TileBuffer
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
-from costmodel.schedule.serialize import schedule_from_document, to_document
-from costmodel.target.target import Target
-from emitters.gemmini import emit, plan
-from emulator.errors import ExecutionError
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.resident_tensors import resident_tensors, with_resident_tensors
+from fadiff.costmodel.group.tile_buffer import Span, TileBuffer
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Schedule
+from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
+from fadiff.costmodel.target.target import Target
+from fadiff.emitters.gemmini import emit, plan
+from fadiff.emulator.errors import ExecutionError
 from tests.emitters.gemmini.executed import Case, check, measured
 from tests.emitters.gemmini.gemmini_cases import (
     LOCAL_TARGETS,

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import emitters.gemmini
-from costmodel.target.target import load_target
-from emulator.build import INCLUDE, write_params
+import fadiff.emitters.gemmini
+from fadiff.costmodel.target.target import load_target
+from fadiff.emulator.build import INCLUDE, write_params
 from tests.emitters.gemmini.compilers import STRICT, need, run_compiler
 
-RUNTIME = Path(emitters.gemmini.__file__).parent / "runtime"
+RUNTIME = Path(fadiff.emitters.gemmini.__file__).parent / "runtime"
 HEADERS = sorted(path.name for path in RUNTIME.glob("*.h"))
 
 

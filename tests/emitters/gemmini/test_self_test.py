@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.schedule.schedule import Schedule
-from emitters.gemmini import emit
-from emulator.build import include_flags, link_flags
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.emitters.gemmini import emit
+from fadiff.emulator.build import include_flags, link_flags
 from tests.emitters.gemmini.compilers import STRICT, need, run_compiler, small_schedule
 from tests.emitters.gemmini.gemmini_cases import held_case, layer_case
 

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from converter.ir.graph import Graph, HostLayer
-from costmodel.group import side_by_side
-from costmodel.group.fusion import ScheduleError
-from costmodel.group.side_by_side import MOST_PARTS, parts_of
-from costmodel.mapping.mapping import STREAM_ORDER, Issue
-from costmodel.schedule.clock import PART, program_cycles
-from costmodel.schedule.clock_parts import program_parts
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, Schedule
-from costmodel.schedule.serialize import schedule_from_document, to_document
-from costmodel.target.target import load_target
-from emitters.gemmini import emit
-from emulator.build import build_firmware
-from emulator.errors import ExecutionError
-from emulator.run import Firmware
+from fadiff.converter.ir.graph import Graph, HostLayer
+from fadiff.costmodel.group import side_by_side
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.group.side_by_side import MOST_PARTS, parts_of
+from fadiff.costmodel.mapping.mapping import STREAM_ORDER, Issue
+from fadiff.costmodel.schedule.clock import PART, program_cycles
+from fadiff.costmodel.schedule.clock_parts import program_parts
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.costmodel.schedule.serialize import schedule_from_document, to_document
+from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.gemmini import emit
+from fadiff.emulator.build import build_firmware
+from fadiff.emulator.errors import ExecutionError
+from fadiff.emulator.run import Firmware
 from tests.emitters.gemmini.executed import Case, check, random_inputs, run_firmware
 from tests.emitters.gemmini.gemmini_cases import SEEDS, SETTINGS
 from tests.emitters.gemmini.host_nets import SHAPE, HostNet, elementwise, rows, windows

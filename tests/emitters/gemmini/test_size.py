@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from costmodel.mapping.mapping import CALLS
-from costmodel.target.target import load_target
-from emitters.gemmini import emit
-from optimizer import optimize
-from optimizer.finish.issue import with_issues
-from optimizer.finish.traffic_limit import automatic_bytes
-from samples.graphs import graph_of
+from fadiff.costmodel.mapping.mapping import CALLS
+from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.gemmini import emit
+from fadiff.optimizer import optimize
+from fadiff.optimizer.finish.issue import with_issues
+from fadiff.optimizer.finish.traffic_limit import automatic_bytes
+from fadiff.samples.graphs import graph_of
 
 
 def test_resnet18_at_224_pixels_in_1000_lines(tmp_path: Path) -> None:

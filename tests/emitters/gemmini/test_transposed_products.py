@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from converter.pipeline import convert
-from costmodel.target.target import load_target
-from optimizer.search import optimize
+from fadiff.converter.pipeline import convert
+from fadiff.costmodel.target.target import load_target
+from fadiff.optimizer.search import optimize
 from tests.emitters.gemmini.executed import Case, check
 
 M, K, N, HEADS = 9, 21, 18, 3

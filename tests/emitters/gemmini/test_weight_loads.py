@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from converter.ir.dims import Dims
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.schedule import FusionGroup, Schedule
-from costmodel.target.core import Core
-from costmodel.target.target import load_target
-from emulator.machine import Counts
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.costmodel.target.core import Core
+from fadiff.costmodel.target.target import load_target
+from fadiff.emulator.machine import Counts
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.nets import Net, Shape
 

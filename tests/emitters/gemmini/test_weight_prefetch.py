@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from hypothesis import assume, given, settings
 
-from converter.ir.dims import Dims
-from converter.ir.graph import Graph, TensorCoreLayer
-from costmodel.group.fusion import ScheduleError, plan_group
-from costmodel.group.local_tensors import obstacle
-from costmodel.group.weight_prefetch import planned_prefetches, without_prefetches
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.schedule import FusionGroup, Schedule
-from costmodel.target.target import Target, load_target
+from fadiff.converter.ir.dims import Dims
+from fadiff.converter.ir.graph import Graph, TensorCoreLayer
+from fadiff.costmodel.group.fusion import ScheduleError, plan_group
+from fadiff.costmodel.group.local_tensors import obstacle
+from fadiff.costmodel.group.weight_prefetch import planned_prefetches, without_prefetches
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.schedule import FusionGroup, Schedule
+from fadiff.costmodel.target.target import Target, load_target
 from tests.emitters.gemmini.executed import Case, check
 from tests.emitters.gemmini.gemmini_cases import (
     LOCAL_TARGETS,

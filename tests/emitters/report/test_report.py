@@ -8,24 +8,24 @@ from urllib.parse import unquote
 
 import pytest
 
-from costmodel.schedule.document import HistoryPoint, ScheduleDocument, SearchRecord
-from costmodel.schedule.evaluate import evaluate
-from costmodel.schedule.measurement import LayerMeasurement, Measurement
-from costmodel.schedule.schedule import FusionGroup
-from costmodel.schedule.serialize import Bound, schedule_from_document, to_document
-from costmodel.target.target import load_target
-from emitters.layers_csv import layers_csv
-from emitters.memory_map import LayerPlace, MemoryMap, Region, SymbolRecord, Symbols, TensorPlace
-from emitters.report import render
-from emitters.report.fusion import columns
-from emitters.report.memory import Block, arena_blocks, lifetimes, memory_picture, tile_buffer_blocks
-from emitters.report.nest import functions, nest_boxes
-from emitters.report.svg import Scale
-from emitters.report.text import edp, picojoules, si
-from emitters.report.view import group_rows, resident_rows
-from emitters.report.waterfall import dram_steps
-from optimizer import optimize
-from samples.graphs import graph_of
+from fadiff.costmodel.schedule.document import HistoryPoint, ScheduleDocument, SearchRecord
+from fadiff.costmodel.schedule.evaluate import evaluate
+from fadiff.costmodel.schedule.measurement import LayerMeasurement, Measurement
+from fadiff.costmodel.schedule.schedule import FusionGroup
+from fadiff.costmodel.schedule.serialize import Bound, schedule_from_document, to_document
+from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.layers_csv import layers_csv
+from fadiff.emitters.memory_map import LayerPlace, MemoryMap, Region, SymbolRecord, Symbols, TensorPlace
+from fadiff.emitters.report import render
+from fadiff.emitters.report.fusion import columns
+from fadiff.emitters.report.memory import Block, arena_blocks, lifetimes, memory_picture, tile_buffer_blocks
+from fadiff.emitters.report.nest import functions, nest_boxes
+from fadiff.emitters.report.svg import Scale
+from fadiff.emitters.report.text import edp, picojoules, si
+from fadiff.emitters.report.view import group_rows, resident_rows
+from fadiff.emitters.report.waterfall import dram_steps
+from fadiff.optimizer import optimize
+from fadiff.samples.graphs import graph_of
 from tests.costmodel.schedules import alone, prefetching, residual
 from tests.emitters.gemmini.test_side_by_side import fork, schedule_of
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from converter.ir.dims import Dims
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.schedule import Profile, Schedule, singleton_groups
-from costmodel.target.target import load_target
-from emitters.timeloop.read.mapping import read_mapping
-from emitters.timeloop.read.problem import one_layer_graph, read_problem
-from emitters.timeloop.stats import Stats
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.schedule import Profile, Schedule, singleton_groups
+from fadiff.costmodel.target.target import load_target
+from fadiff.emitters.timeloop.read.mapping import read_mapping
+from fadiff.emitters.timeloop.read.problem import one_layer_graph, read_problem
+from fadiff.emitters.timeloop.stats import Stats
 
 PROBLEM = """\
 problem:

@@ -17,15 +17,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from converter.ir.dims import DIMS, Dim, Dims
-from converter.ir.graph import Graph
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.target.target import Target, load_target
-from emitters.timeloop import emit
-from emitters.timeloop.compare import run_model
-from emitters.timeloop.read.problem import one_layer_graph
+from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.emitters.timeloop import emit
+from fadiff.emitters.timeloop.compare import run_model
+from fadiff.emitters.timeloop.read.problem import one_layer_graph
 
 TARGETS = ("gemmini-small", "gemmini-large")
 PER_TARGET = 60
@@ -118,8 +118,8 @@ def random_schedules(seed: int, target: Target, count: int) -> Iterator[Schedule
 
 def network_schedules(name: str, target: Target) -> Iterator[tuple[str, Schedule]]:
     """The best divisor mapping of every distinct layer, each as a graph of its own."""
-    from optimizer import optimize
-    from samples.graphs import graph_of
+    from fadiff.optimizer import optimize
+    from fadiff.samples.graphs import graph_of
 
     graph = graph_of(name)
     found = optimize(graph, target, profile="dosa", method="exact", fusion=False, tiling="divisor")

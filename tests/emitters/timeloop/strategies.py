@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from converter.ir.dims import DIMS, Dim, Dims
-from converter.ir.graph import Graph
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.mapping import Mapping, MappingError
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from costmodel.target.target import Target, load_target
-from emitters.timeloop.read.problem import one_layer_graph
+from fadiff.converter.ir.dims import DIMS, Dim, Dims
+from fadiff.converter.ir.graph import Graph
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.mapping import Mapping, MappingError
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.emitters.timeloop.read.problem import one_layer_graph
 
 SMALL = load_target("gemmini-small")
 KINDS = ("conv", "gemm", "bmm", "depthwise", "grouped")

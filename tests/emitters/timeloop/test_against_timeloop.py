@@ -12,18 +12,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from converter.ir.dims import Dims
-from costmodel.group.fusion import ScheduleError
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from emitters.timeloop import emit
-from emitters.timeloop.compare import compare, predict, run_model
-from emitters.timeloop.index import read_index
-from emitters.timeloop.read.problem import one_layer_graph
-from emitters.timeloop.stats import StatsError
-from emitters.timeloop.write.architecture import architecture
-from emitters.timeloop.write.units import units_of
-from emitters.timeloop.write.yaml_text import yaml_text
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.group.fusion import ScheduleError
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.emitters.timeloop import emit
+from fadiff.emitters.timeloop.compare import compare, predict, run_model
+from fadiff.emitters.timeloop.index import read_index
+from fadiff.emitters.timeloop.read.problem import one_layer_graph
+from fadiff.emitters.timeloop.stats import StatsError
+from fadiff.emitters.timeloop.write.architecture import architecture
+from fadiff.emitters.timeloop.write.units import units_of
+from fadiff.emitters.timeloop.write.yaml_text import yaml_text
 from tests.emitters.timeloop.examples import MAPPING, PROBLEM
 from tests.emitters.timeloop.record import COUNTS, schedule_of
 from tests.emitters.timeloop.strategies import SMALL, schedules
@@ -130,9 +130,9 @@ def test_timeloop_counts_the_fullest_column(pixels: int) -> None:
 @pytest.mark.parametrize("network", ["resnet18", "mobilenetv1", "gpt3-block"])
 def test_networks_on_the_real_timeloop(tmp_path: Path, network: str, target: str, fusion: bool) -> None:
     """Every layer runs without a warning; where tiles divide, everything is equal."""
-    from costmodel.target.target import load_target
-    from optimizer import optimize
-    from samples.graphs import graph_of
+    from fadiff.costmodel.target.target import load_target
+    from fadiff.optimizer import optimize
+    from fadiff.samples.graphs import graph_of
 
     assert MODEL is not None
     found = optimize(
@@ -154,8 +154,8 @@ def test_networks_on_the_real_timeloop(tmp_path: Path, network: str, target: str
 def test_the_script_runs_the_known_example(tmp_path: Path) -> None:
     import subprocess
 
-    from emitters.timeloop.read.mapping import read_mapping
-    from emitters.timeloop.read.problem import read_problem
+    from fadiff.emitters.timeloop.read.mapping import read_mapping
+    from fadiff.emitters.timeloop.read.problem import read_problem
 
     (tmp_path / "p.yaml").write_text(PROBLEM)
     (tmp_path / "m.yaml").write_text(MAPPING)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.schedule.schedule import Schedule
-from emitters.timeloop import emit
-from emitters.timeloop.compare import Comparison, TimeloopRunError, compare, predict
-from emitters.timeloop.index import Index, read_index
-from emitters.timeloop.stats import StatsError, read_stats
-from emitters.timeloop.write.units import units_of
+from fadiff.costmodel.schedule.schedule import Schedule
+from fadiff.emitters.timeloop import emit
+from fadiff.emitters.timeloop.compare import Comparison, TimeloopRunError, compare, predict
+from fadiff.emitters.timeloop.index import Index, read_index
+from fadiff.emitters.timeloop.stats import StatsError, read_stats
+from fadiff.emitters.timeloop.write.units import units_of
 from tests.emitters.timeloop.examples import HAND, KNOWN, hand_schedule, program
 
 

@@ -9,17 +9,17 @@ import pytest
 import yaml
 
 from benchmarks.adversary.graphs import attention
-from converter.ir.dims import Dims
-from costmodel.group.resident_tensors import with_resident_tensors
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.schedule import FusionGroup, GroupTile, Profile, Schedule, singleton_groups
-from costmodel.target.target import Target, load_target
-from emitters.timeloop import emit
-from emitters.timeloop.read.problem import one_layer_graph
-from emitters.timeloop.write.units import FileNames
-from emitters.timeloop.write.yaml_text import yaml_text
-from optimizer import optimize
-from samples.graphs import graph_of
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.group.resident_tensors import with_resident_tensors
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.schedule import FusionGroup, GroupTile, Profile, Schedule, singleton_groups
+from fadiff.costmodel.target.target import Target, load_target
+from fadiff.emitters.timeloop import emit
+from fadiff.emitters.timeloop.read.problem import one_layer_graph
+from fadiff.emitters.timeloop.write.units import FileNames
+from fadiff.emitters.timeloop.write.yaml_text import yaml_text
+from fadiff.optimizer import optimize
+from fadiff.samples.graphs import graph_of
 from tests.emitters.timeloop.examples import MAPPING, PROBLEM, hand_schedule
 
 SMALL, LARGE = load_target("gemmini-small"), load_target("gemmini-large")

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from converter.ir.dims import Dims
-from costmodel.mapping.mapping import Mapping
-from costmodel.schedule.schedule import Schedule, singleton_groups
-from emitters.timeloop import emit
-from emitters.timeloop.compare import predict
-from emitters.timeloop.read.mapping import check_tiles, read_mapping
-from emitters.timeloop.read.problem import read_problem
-from emitters.timeloop.write.units import units_of
+from fadiff.converter.ir.dims import Dims
+from fadiff.costmodel.mapping.mapping import Mapping
+from fadiff.costmodel.schedule.schedule import Schedule, singleton_groups
+from fadiff.emitters.timeloop import emit
+from fadiff.emitters.timeloop.compare import predict
+from fadiff.emitters.timeloop.read.mapping import check_tiles, read_mapping
+from fadiff.emitters.timeloop.read.problem import read_problem
+from fadiff.emitters.timeloop.write.units import units_of
 from tests.emitters.timeloop.strategies import SMALL, schedules
 
 
@@ -52,7 +52,7 @@ def test_what_is_written_is_read_back_identical(data: st.DataObject, ragged: boo
 
 
 def test_a_layer_without_a_timeloop_form_is_listed_with_the_reason(tmp_path: Path) -> None:
-    from emitters.timeloop.read.problem import one_layer_graph
+    from fadiff.emitters.timeloop.read.problem import one_layer_graph
 
     graph = one_layer_graph("layer", Dims(P=100), (1, 1), (1, 1))
     mapping = Mapping(Dims(P=13), Dims(P=5), Dims())
