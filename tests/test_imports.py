@@ -56,7 +56,7 @@ def room(module: str) -> str:
 def package(module: str) -> str:
     """Of `LINKED`, else the top-level one."""
     first, *rest = module.split(".")
-    return rest[0] if rest and rest[0] in LINKED else first
+    return rest[0] if first == "fadiff" and rest and rest[0] in LINKED else first
 
 
 def circles(graph: nx.DiGraph) -> list[list[str]]:
